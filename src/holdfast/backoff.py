@@ -1,0 +1,123 @@
+"""Policy and attempt give a delay. Pure: no clock, and randomness only as an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Literal
+
+import msgspec
+
+from .errors import UsageError
+
+Shape = Literal["exponential", "quadratic", "linear", "fixed", "list", "function"]
+Seconds = float | int | timedelta
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+IN_PLACE_MAX_SECONDS = 1.0  # up to here a retry keeps its slot; above, the run goes back to the queue
+
+
+def seconds(value: Seconds) -> float:
+    """A duration as a number of seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """When to try again, and how often. `n` is the number of the attempt that failed, from 1."""
+
+    shape: Shape = "exponential"
+    base_seconds: float = 1.0
+    attempts: int = 3
+    cap_seconds: float = HOUR
+    jitter: float = 0.1
+    delays: tuple[float, ...] = ()
+    function: Callable[[int], Seconds] | None = None
+    fatal: tuple[type[BaseException], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what could never work, at definition and not at the first failure."""
+        if self.attempts < 1:
+            raise UsageError(f"attempts is {self.attempts}: at least 1, the first execution counts")
+        if self.base_seconds < 0 or self.cap_seconds < 0 or self.jitter < 0:
+            raise UsageError("a backoff's base, cap and jitter are not negative")
+
+    @classmethod
+    def exponential(cls, base: Seconds = 1.0, attempts: int = 3, cap: Seconds = HOUR, jitter: float = 0.1,
+                    fatal: tuple[type[BaseException], ...] = ()) -> Backoff:
+        """2 base, 4 base, 8 base, … (base * 2**n) up to the cap."""
+        return cls(shape="exponential", base_seconds=seconds(base), attempts=attempts,
+                   cap_seconds=seconds(cap), jitter=jitter, fatal=fatal)
+
+    @classmethod
+    def quadratic(cls, attempts: int = 3, cap: Seconds = DAY, jitter: float = 0.1,
+                  fatal: tuple[type[BaseException], ...] = ()) -> Backoff:
+        """1 min, 4 min, 9 min, … up to the cap."""
+        return cls(shape="quadratic", base_seconds=60.0, attempts=attempts,
+                   cap_seconds=seconds(cap), jitter=jitter, fatal=fatal)
+
+    @classmethod
+    def linear(cls, base: Seconds = 1.0, attempts: int = 3, cap: Seconds = HOUR, jitter: float = 0.1,
+               fatal: tuple[type[BaseException], ...] = ()) -> Backoff:
+        """base, 2 base, 3 base, … up to the cap."""
+        return cls(shape="linear", base_seconds=seconds(base), attempts=attempts,
+                   cap_seconds=seconds(cap), jitter=jitter, fatal=fatal)
+
+    @classmethod
+    def fixed(cls, delay: Seconds = 1.0, attempts: int = 3, jitter: float = 0.0,
+              fatal: tuple[type[BaseException], ...] = ()) -> Backoff:
+        """The same delay each time."""
+        return cls(shape="fixed", base_seconds=seconds(delay), attempts=attempts,
+                   cap_seconds=max(HOUR, seconds(delay)), jitter=jitter, fatal=fatal)
+
+    @classmethod
+    def of(cls, delays: Sequence[Seconds] | Callable[[int], Seconds], attempts: int | None = None,
+           fatal: tuple[type[BaseException], ...] = ()) -> Backoff:
+        """A list of delays (one attempt more than delays, the last repeats) or a function of n."""
+        if callable(delays):
+            return cls(shape="function", function=delays, attempts=attempts or 3, jitter=0.0, fatal=fatal)
+        listed = tuple(seconds(delay) for delay in delays)
+        if not listed:
+            raise UsageError("a list of delays is not empty; for no retry at all say Backoff.none()")
+        return cls(shape="list", delays=listed, attempts=attempts or len(listed) + 1,
+                   cap_seconds=max(HOUR, *listed), jitter=0.0, fatal=fatal)
+
+    @classmethod
+    def none(cls) -> Backoff:
+        """One execution, no retry."""
+        return cls(attempts=1)
+
+    def delay(self, n: int, chance: float = 0.0) -> float:
+        """Seconds to wait after attempt `n` failed; `chance` in [0, 1) is the jitter's dice.
+
+        Jitter only adds, and after the cap: a delay that was asked for is never cut short.
+        """
+        return min(self._plain(max(1, n)), self.cap_seconds) * (1.0 + self.jitter * chance)
+
+    def _plain(self, n: int) -> float:
+        match self.shape:
+            case "exponential":
+                # 2**1024 is no float: a run that failed so often is far above any cap.
+                return self.base_seconds * 2.0 ** min(n, 1000)
+            case "quadratic":
+                return float(n) * n * self.base_seconds
+            case "linear":
+                return n * self.base_seconds
+            case "fixed":
+                return self.base_seconds
+            case "list":
+                return self.delays[min(n, len(self.delays)) - 1]
+            case "function":
+                assert self.function is not None
+                return max(0.0, seconds(self.function(n)))
+
+
+DEFAULT = Backoff()
+
+
+def crash_delay(crashes: int) -> float:
+    """Seconds before a run whose lease expired may be claimed again: the first time none.
+
+    Without jitter: every store computes it, and all must agree.
+    """
+    return 0.0 if crashes <= 1 else min(DEFAULT._plain(crashes - 1), DEFAULT.cap_seconds)

@@ -1,0 +1,148 @@
+"""The whole tree of errors on one page. Every message says what is wrong, where, and how to mend it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from .lifecycle import Move, Status
+
+
+class HoldfastError(Exception):
+    """The root: everything Holdfast raises on purpose, but for the parking signal."""
+
+
+class UsageError(HoldfastError):
+    """The call itself is wrong; nothing was changed."""
+
+
+class BadType(UsageError):
+    """A workflow type is not of the form domain.action.vN."""
+
+
+class BadValue(UsageError):
+    """A value cannot be recorded exactly; the message names the field."""
+
+
+class TooLarge(BadValue):
+    """A value is larger than the limit."""
+
+
+class UnknownWorkflow(UsageError):
+    """No such workflow; the message names the nearest ones."""
+
+
+class UnknownRun(UsageError):
+    """No such run in this tenant."""
+
+    def __init__(self, run_id: UUID | str) -> None:
+        super().__init__(f"no run {run_id}: `holdfast ls` lists the runs of this store")
+        self.run_id = run_id
+
+
+class UnknownStep(UsageError):
+    """The run has no such step; the message names those it has."""
+
+
+class Conflict(HoldfastError):
+    """The call is well formed, but the present state refuses it; nothing was changed."""
+
+
+class IllegalMove(Conflict):
+    """A move that the run's status does not allow."""
+
+    def __init__(self, run_id: UUID, move: Move | str, status: Status, hint: str = "") -> None:
+        super().__init__(f"cannot {move} run {run_id}: it is {status}{hint and '; ' + hint}")
+        self.run_id, self.move, self.status = run_id, move, status
+
+
+class KeyReused(Conflict):
+    """The idempotency key belongs to a run of another type or with other params."""
+
+    def __init__(self, key: str, run_id: UUID) -> None:
+        super().__init__(
+            f"key {key!r} was used for run {run_id} with another type or other params; take another key, or the same call"
+        )
+        self.key, self.run_id = key, run_id
+
+
+class DuplicateRun(Conflict):
+    """A run with this id exists; the original is intact."""
+
+    def __init__(self, run_id: UUID) -> None:
+        super().__init__(f"a run {run_id} exists already; leave out `id`, or use `key` for idempotent starts")
+        self.run_id = run_id
+
+
+class LeaseLost(Conflict):
+    """The worker no longer holds the run; what it wrote changed nothing."""
+
+    def __init__(self, run_id: UUID, fence: int) -> None:
+        super().__init__(f"run {run_id} is no longer held under fence {fence}")
+        self.run_id, self.fence = run_id, fence
+
+
+class Drift(HoldfastError):
+    """The code asks for something else than what the run has recorded under that key."""
+
+
+class Outcome(HoldfastError):
+    """How something ended, raised where its value was asked for."""
+
+
+class RunFailed(Outcome):
+    """The run failed; `error` holds kind, type, message and traceback."""
+
+
+class RunCancelled(Outcome):
+    """The run was cancelled."""
+
+
+class StepFailed(Outcome):
+    """A step's tries are used up; it is recorded and raised again in every later execution."""
+
+    def __init__(self, step: str, kind: str, message: str) -> None:
+        super().__init__(f"step {step!r} failed ({kind}): {message}")
+        self.step, self.kind, self.message = step, kind, message
+
+
+class EventTimeout(Outcome):
+    """The awaited event did not come before its deadline."""
+
+    def __init__(self, step: str, topic: str) -> None:
+        super().__init__(f"no event on {topic!r} before the deadline of step {step!r}")
+        self.step, self.topic = step, topic
+
+
+class ResultTimeout(Outcome):
+    """The run has not ended within the time the caller was ready to wait. It goes on."""
+
+
+class Fatal(HoldfastError):
+    """Raised by user code: do not retry."""
+
+
+class RetryAfter(HoldfastError):
+    """Raised by user code: try again after `delay` seconds, whatever the policy says."""
+
+    def __init__(self, delay: float, message: str = "") -> None:
+        super().__init__(message or f"try again in {delay:g} s")
+        self.delay = delay
+
+
+class StoreError(HoldfastError):
+    """The store could not do its work."""
+
+
+class Unavailable(StoreError):
+    """The store cannot be reached or cannot write now; trying again may help, and is safe."""
+
+
+class NotADatabase(StoreError):
+    """What the URL names is there, but is no store of ours."""
+
+
+class SchemaMismatch(StoreError):
+    """The store was written by another major version of Holdfast: stop, do not guess."""

@@ -1,0 +1,169 @@
+"""The machine, once, as data: what a run may become, by whose hand.
+
+Everything that affects the life of a run or of a wait stands here. Guards in the stores, the
+test matrix, the page in the docs and `legal()` are derived from these tables or compared with
+them by a test. A move that is not here is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+
+class Status(StrEnum):
+    """Where a run is. The final ones are left only by an explicit rewind or retry_run."""
+
+    PENDING = "pending"  # claimable when run_at comes
+    LEASED = "leased"  # a worker executes it
+    WAITING = "waiting"  # on a timer, an event, an approval or a child
+    PAUSED = "paused"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StepStatus(StrEnum):
+    """Where a recorded step is. A code step that will be tried again is `ready`."""
+
+    PENDING = "pending"
+    READY = "ready"
+    RUNNING = "running"
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StepKind(StrEnum):
+    """What was recorded. The same key with another kind is drift."""
+
+    TASK = "task"
+    SLEEP = "sleep"
+    EVENT = "event"
+    APPROVAL = "approval"
+    CHILD = "child"
+    NOW = "now"
+    EMIT = "emit"
+
+
+class Who(StrEnum):
+    """Who may make a move."""
+
+    ANYONE = "anyone"
+    WORKER = "worker"
+    HOLDER = "holder"
+    KEEPER = "keeper"
+    OPERATOR = "operator"
+
+
+class Move(StrEnum):
+    """The verbs of a run. Each is one name in every layer."""
+
+    START = "start"
+    CLAIM = "claim"
+    EXPIRE = "expire"
+    CHECKPOINT = "checkpoint"
+    PARK = "park"
+    COMPLETE = "complete"
+    RETRY = "retry"
+    FAIL = "fail"
+    RELEASE = "release"
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    REWIND = "rewind"
+    RETRY_RUN = "retry_run"
+    TIME_OUT = "time_out"
+
+
+class WaitMove(StrEnum):
+    """The verbs of a wait: each settles it, once."""
+
+    DELIVER = "deliver"
+    LAPSE = "lapse"
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One row of the machine."""
+
+    move: Move
+    sources: frozenset[Status]
+    targets: frozenset[Status]
+    who: Who
+    also: str
+
+
+class WaitRule(msgspec.Struct, frozen=True):
+    """One way in which a wait is settled."""
+
+    move: WaitMove
+    settles: frozenset[StepKind]
+    also: str
+
+
+FINAL = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED})
+OPEN = frozenset(Status) - FINAL
+WAITS = frozenset({StepKind.SLEEP, StepKind.EVENT, StepKind.APPROVAL, StepKind.CHILD})
+SETTLED = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.CANCELLED})
+
+_P, _L, _W, _Z = Status.PENDING, Status.LEASED, Status.WAITING, Status.PAUSED
+_S, _F, _C = Status.SUCCEEDED, Status.FAILED, Status.CANCELLED
+
+
+def _rule(move: Move, sources: Iterable[Status], targets: Iterable[Status], who: Who, also: str) -> Rule:
+    return Rule(move, frozenset(sources), frozenset(targets), who, also)
+
+
+MOVES: tuple[Rule, ...] = (
+    _rule(Move.START, (), (_P, _W), Who.ANYONE, "the intent is durable; no user code has run"),
+    _rule(Move.CLAIM, (_P,), (_L,), Who.WORKER, "due and not deleted; attempt + 1, fence + 1, lease set"),
+    _rule(Move.EXPIRE, (_L,), (_P, _Z, _F), Who.KEEPER, "lease past; crashes + 1, fence + 1; failed at the crash cap"),
+    _rule(Move.CHECKPOINT, (_L,), (_L, _Z), Who.HOLDER, "a code step's outcome; paused when a pause is asked for"),
+    _rule(Move.PARK, (_L,), (_W, _L, _Z), Who.HOLDER, "leased still when a wait is already settled; attempt - 1"),
+    _rule(Move.COMPLETE, (_L,), (_S,), Who.HOLDER, "the result; open waits are cancelled"),
+    _rule(Move.RETRY, (_L,), (_P, _L, _Z), Who.HOLDER, "error, run_at by backoff; leased still up to one second"),
+    _rule(Move.FAIL, (_L,), (_F,), Who.HOLDER, "error and its kind; open waits are cancelled"),
+    _rule(Move.RELEASE, (_L,), (_P, _Z), Who.HOLDER, "given back now; attempt - 1"),
+    _rule(Move.PAUSE, (_P, _L, _W, _Z), (_Z, _L), Who.ANYONE, "leased: asked for, taken at the next boundary"),
+    _rule(Move.RESUME, (_Z, _L), (_P, _W, _L), Who.ANYONE, "waiting while nothing has come; leased: withdraws the pause"),
+    _rule(Move.CANCEL, (_P, _L, _W, _Z, _C), (_C,), Who.ANYONE, "open steps are cancelled, fence + 1; again: unchanged"),
+    _rule(Move.REWIND, Status, (_P, _Z), Who.OPERATOR, "that step and later ones forgotten, attempt 0, fence + 1"),
+    _rule(Move.RETRY_RUN, (_F,), (_P,), Who.OPERATOR, "attempts anew, fence + 1"),
+    _rule(Move.TIME_OUT, (_P, _L, _W, _Z), (_F,), Who.KEEPER, "the run's own timeout is past; fence + 1"),
+)
+
+WAIT_MOVES: tuple[WaitRule, ...] = (
+    WaitRule(WaitMove.DELIVER, frozenset({StepKind.EVENT}), "an event came"),
+    WaitRule(WaitMove.LAPSE, frozenset({StepKind.SLEEP, StepKind.EVENT}), "its time or its deadline came"),
+)
+
+RULES: dict[Move, Rule] = {rule.move: rule for rule in MOVES}
+HOLDER_MOVES = frozenset(rule.move for rule in MOVES if rule.who is Who.HOLDER)
+
+# What other engines call a status, accepted wherever a person types one.
+ALIASES: dict[str, Status] = {
+    "running": _L,
+    "processing": _L,
+    "suspended": _W,
+    "waiting_approval": _W,
+    "completed": _S,
+    "complete": _S,
+    "done": _S,
+    "dead": _F,
+    "errored": _F,
+    "canceled": _C,
+    "terminated": _C,
+}
+
+
+def legal(status: Status) -> frozenset[Move]:
+    """The moves that a run in this status may make."""
+    return frozenset(rule.move for rule in MOVES if status in rule.sources)
+
+
+def allows(move: Move, status: Status) -> bool:
+    """Whether a run in this status may make this move."""
+    return status in RULES[move].sources

@@ -1,0 +1,30 @@
+"""Where a URL becomes a store. Drivers are imported only here, and only the one that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.records import Instant
+    from holdfast.store import Store
+
+DEFAULT_URL = "sqlite:///holdfast.db"
+
+
+def make_store(url: str, clock: Callable[[], Instant] | None = None) -> Store:
+    """The store that `url` names, not opened yet: sqlite:///file.db, sqlite:////abs/file.db, memory://."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "memory":
+        from .memory import MemoryStore
+
+        return MemoryStore(clock=clock)
+    if scheme == "sqlite":
+        from .sqlite import SqliteStore
+
+        if not rest.startswith("/") or rest == "/":
+            raise UsageError(f"store URL {url!r} names no file: write sqlite:///holdfast.db (three slashes), or four for an absolute path")
+        return SqliteStore(rest[1:], clock=clock)
+    raise UsageError(f"store URL {url!r} is not known: write sqlite:///holdfast.db or memory://")

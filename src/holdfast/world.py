@@ -1,0 +1,130 @@
+"""The world, injected: clock, ids, chance, tasks and threads.
+
+The engine asks nothing else for time or luck, so that it can run under a simulator with virtual
+time and a seed. `RealWorld` is the one that people run on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from .records import Instant
+
+T = TypeVar("T")
+
+
+class Pulse(Protocol):
+    """A call repeated at an interval, and at once when asked."""
+
+    def ask(self) -> None:
+        """Beat now; askers while a beat is on its way share the next one."""
+
+    def stop(self) -> None:
+        """No beat begins after this returns."""
+
+
+class World(Protocol):
+    """What the engine may know of time, chance and concurrency."""
+
+    def now(self) -> Instant:
+        """The wall clock: for what people read; never compared with a store's."""
+
+    def monotonic(self) -> float:
+        """Seconds that only grow: for local limits."""
+
+    def chance(self) -> float:
+        """A number in [0, 1)."""
+
+    def uuid7(self) -> UUID:
+        """A fresh id, ordered by time."""
+
+    def place(self) -> str:
+        """Where this runs, readable and unique to this process start: host:pid:suffix."""
+
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """A task of its own."""
+
+    async def thread(self, work: Callable[..., T], *args: Any) -> T:
+        """Run a plain function where it does not block the loop, with the caller's context."""
+
+    def pulse(self, beat: Callable[[], None], interval_seconds: float, name: str) -> Pulse:
+        """Begin to call `beat` from where a blocked event loop cannot starve it."""
+
+
+class _ThreadPulse:
+    def __init__(self, beat: Callable[[], None], interval_seconds: float, name: str) -> None:
+        self._beat, self._interval = beat, interval_seconds
+        self._asked, self._stopped = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._asked.wait(self._interval)
+            self._asked.clear()
+            if self._stopped:
+                return
+            self._beat()
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._asked.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+
+class RealWorld:
+    """The machine's own clock, randomness and threads."""
+
+    def __init__(self, threads: int = 32) -> None:
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._suffix = secrets.token_hex(3)
+
+    def now(self) -> Instant:
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def chance(self) -> float:
+        return random.random()
+
+    def uuid7(self) -> UUID:
+        return uuid7(time.time_ns(), secrets.randbits(62))
+
+    def place(self) -> str:
+        return f"{socket.gethostname().split('.')[0]}:{os.getpid()}:{self._suffix}"
+
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        return asyncio.get_running_loop().create_task(work, name=name)
+
+    async def thread(self, work: Callable[..., T], *args: Any) -> T:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="holdfast-step")
+        run = copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(self._pool, run, work, *args)
+
+    def pulse(self, beat: Callable[[], None], interval_seconds: float, name: str) -> Pulse:
+        return _ThreadPulse(beat, interval_seconds, name)
+
+
+def uuid7(nanoseconds: int, chance: int) -> UUID:
+    """RFC 9562 version 7: milliseconds, then 12 bits of their fraction, then 62 bits of chance."""
+    millis, rest = divmod(nanoseconds, 1_000_000)
+    fraction = rest * 4096 // 1_000_000
+    return UUID(int=(millis & (1 << 48) - 1) << 80 | 7 << 76 | fraction << 64 | 2 << 62 | chance & (1 << 62) - 1)
