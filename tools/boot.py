@@ -87,4 +87,4 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        sys.exit(f"hf: {error}")
+        sys.exit(f"hf: {error.filename or ''}: {error.strerror or error}")

@@ -24,7 +24,7 @@ from tools import stamp
 UV_MIN = (0, 5)
 
 # The interpreter under a possible virtual environment: ours may be deleted while we run in it.
-BASE_PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+BASE_PYTHON: str = getattr(sys, "_base_executable", None) or sys.executable
 
 NO_INSTALLER = (
     f"hf: {BASE_PYTHON} has neither pip nor ensurepip, and there is no uv on PATH: "
@@ -126,7 +126,7 @@ def run(argv: Sequence[str], env: dict[str, str], what: str) -> str:
     )
     if done.returncode:
         print("\n".join(done.stdout.splitlines()[-20:]), file=sys.stderr)
-        sys.exit(f"hf: {what} failed; the same command again goes on where it stopped")
+        sys.exit(f"hf: {what} failed; the reason is above")
     return done.stdout
 
 
@@ -139,6 +139,7 @@ def _pip(root: Path) -> list[str]:
         return [BASE_PYTHON, "-m", "pip"]
     home = root / ".boot" / "pip"
     if not _runs([BASE_PYTHON, "-m", "venv", "--clear", str(home)]):
+        shutil.rmtree(home, ignore_errors=True)
         sys.exit(NO_INSTALLER)
     return [str(home / "bin" / "python"), "-m", "pip"]
 
