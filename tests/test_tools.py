@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,11 @@ class TestSpecCoverage:
 
 
 class TestTidiness:
+    def test_the_readme_goes_along_with_the_package(self):
+        """The build fails on a readme that is named but missing, so both come together."""
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+        assert (project.get("readme") == "README.md") is (ROOT / "README.md").exists()
+
     def test_the_path_of_the_checkout_is_found(self, tmp_path):
         page = tmp_path / "page.md"
         page.write_text(f"fine\nsee {tmp_path}/src\n{tmp_path}-other is another\n")
