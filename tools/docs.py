@@ -127,7 +127,7 @@ def command_blocks(command: click.Command, ctx: click.Context) -> Iterator[str]:
     yield f"```\n{ctx.command_path} {' '.join(command.collect_usage_pieces(ctx))}\n```"
     if command.help:
         yield inspect.cleandoc(command.help).replace("\b\n", "")
-    records = [param.get_help_record(ctx) for param in command.get_params(ctx) if param.name != "help"]
+    records = [param.get_help_record(ctx) for param in command.get_params(ctx) if "--help" not in param.opts]
     rows = [[f"`{record[0]}`", record[1]] for record in records if record]
     if rows:
         yield table(["option", "meaning"], rows)

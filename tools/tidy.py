@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LINES_HABIT = 250
 LINES_MAX = 400
 CODE = {".py", ".sql", ".lua"}
-MADE = {".venv", ".boot", ".git", "__pycache__", "build", "dist"}
+MADE = {"__pycache__", "build", "dist"}
 
 # A pin names a package; where it comes from is the affair of whoever installs.
 HOSTS = re.compile(r"://|--(?:extra-)?index-url|--find-links|--trusted-host")
@@ -26,10 +26,14 @@ def files(root: Path) -> list[Path]:
         told = subprocess.run(ask, capture_output=True, check=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError):
         # An unpacked archive has no git: everything that is not made by tools.
-        found = (path for path in root.rglob("*") if not MADE & set(path.relative_to(root).parts))
+        found = (path for path in root.rglob("*") if not _made(path.relative_to(root).parts[:-1]))
     else:
         found = (root / name for name in told.split("\0") if name)
     return sorted(path for path in found if path.is_file())
+
+
+def _made(folders: tuple[str, ...]) -> bool:
+    return any(name in MADE or (name.startswith(".") and name != ".ci") for name in folders)
 
 
 def sizes(root: Path, paths: Iterable[Path]) -> Iterator[tuple[int, str]]:
