@@ -1,0 +1,215 @@
+"""The reference store: plain Python, obviously right, gone with its process.
+
+The other stores are compared with it. One lock guards every verb, because renewals come from a
+thread of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import threading
+import time
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.records import (
+    Ask,
+    Claim,
+    Definition,
+    Due,
+    Emitted,
+    Instant,
+    Item,
+    Lease,
+    NewEvent,
+    NewRun,
+    Presence,
+    Renewal,
+    Run,
+    RunFilter,
+    Started,
+    Stats,
+    Step,
+    Ticked,
+    TrailEntry,
+    Verdict,
+)
+from holdfast.store import SLICE
+
+from . import chores, claim, commit, moves, reads, start, waits
+from .rows import State
+
+
+def _wall_clock() -> Instant:
+    return time.time_ns() // 1000
+
+
+class MemoryStore:
+    """Every verb of the contract over dicts."""
+
+    def __init__(self, clock: Callable[[], Instant] | None = None) -> None:
+        self._clock = clock or _wall_clock
+        self._state = State()
+        self._lock = threading.RLock()
+        self._hints: dict[object, tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = {}
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        self._hints.clear()
+
+    # Reads.
+
+    async def now(self) -> Instant:
+        return self._clock()
+
+    async def get(self, run: UUID, tenant: str | None = None) -> Run | None:
+        with self._lock:
+            row = self._state.runs.get(run)
+            hidden = row is None or row.deleted_at is not None or tenant not in {None, row.tenant}
+            return None if row is None or hidden else reads.shown(row)
+
+    async def list(
+        self, where: RunFilter, limit: int = 100, after: UUID | None = None
+    ) -> builtins.list[Run]:
+        with self._lock:
+            return reads.runs(self._state, where, limit, after)
+
+    async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
+        with self._lock:
+            rows = moves.find(self._state, run, tenant).steps.values()
+            return [row.shown() for row in sorted(rows, key=lambda row: row.seq)]
+
+    async def trail(
+        self,
+        run: UUID | None = None,
+        tenant: str | None = None,
+        types: Sequence[str] = (),
+        after: int = 0,
+        limit: int = 1000,
+    ) -> builtins.list[TrailEntry]:
+        with self._lock:
+            return reads.trail(self._state, run, tenant, types=types, after=after, limit=limit)
+
+    async def waiting_on(self, topic: str, tenant: str = "default") -> builtins.list[UUID]:
+        with self._lock:
+            return reads.waiting_on(self._state, topic, tenant)
+
+    async def definitions(self) -> builtins.list[Definition]:
+        with self._lock:
+            return sorted(self._state.definitions.values(), key=lambda definition: definition.type)
+
+    async def due(self, types: Sequence[str], tenants: Sequence[str] | None = None) -> Due:
+        with self._lock:
+            return reads.due(self._state, types, tenants)
+
+    async def stats(self) -> Stats:
+        with self._lock:
+            return reads.stats(self._state, self._clock())
+
+    # Writes.
+
+    async def start(self, runs: Sequence[NewRun]) -> builtins.list[Started | HoldfastError]:
+        with self._lock:
+            answers = start.start(self._state, runs, self._clock())
+            self._hint()
+            return answers
+
+    async def claim(self, ask: Ask) -> builtins.list[Claim]:
+        with self._lock:
+            return claim.claim(self._state, ask, self._clock())
+
+    async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
+        with self._lock:
+            verdicts = commit.commit(self._state, batch, self._clock())
+            self._hint()
+            return verdicts
+
+    def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
+        with self._lock:
+            return claim.renew(self._state, worker, leases, lease_seconds, self._clock())
+
+    async def tick(self, limit: int = SLICE) -> Ticked:
+        with self._lock:
+            ticked = chores.tick(self._state, self._clock())
+            if ticked.total:
+                self._hint()
+            return ticked
+
+    async def emit(self, event: NewEvent) -> Emitted:
+        with self._lock:
+            emitted = waits.emit(self._state, event, self._clock())
+            self._hint()
+            return emitted
+
+    async def deliver(self, limit: int = SLICE) -> int:
+        with self._lock:
+            woken = waits.deliver(self._state, self._clock())
+            if woken:
+                self._hint()
+            return woken
+
+    async def cancel(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        with self._lock:
+            row = moves.cancel(self._state, run, tenant, by, self._clock())
+            self._hint()
+            return reads.shown(row)
+
+    async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        with self._lock:
+            row = moves.pause(self._state, run, tenant, by, self._clock())
+            self._hint()
+            return reads.shown(row)
+
+    async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        with self._lock:
+            row = moves.resume(self._state, run, tenant, by, self._clock())
+            self._hint()
+            return reads.shown(row)
+
+    async def rewind(self, run: UUID, step: str, tenant: str | None = None, by: str = "") -> Run:
+        with self._lock:
+            row = moves.rewind(self._state, run, step, tenant, by=by, now=self._clock())
+            self._hint()
+            return reads.shown(row)
+
+    async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        with self._lock:
+            row = moves.retry_run(self._state, run, tenant, by, self._clock())
+            self._hint()
+            return reads.shown(row)
+
+    async def publish(self, definitions: Sequence[Definition]) -> None:
+        with self._lock:
+            start.publish(self._state, definitions)
+
+    async def present(self, presence: Presence) -> None:
+        with self._lock:
+            seen = msgspec.structs.replace(presence, seen_at=self._clock())
+            self._state.workers[presence.worker] = seen
+
+    async def absent(self, worker: str) -> None:
+        with self._lock:
+            self._state.workers.pop(worker, None)
+
+    # Hints.
+
+    def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
+        """Hints go to the loop that asked for them, whichever thread has the news."""
+        loop, token = asyncio.get_running_loop(), object()
+        self._hints[token] = (loop, hint)
+
+        def end() -> None:
+            self._hints.pop(token, None)
+
+        return end
+
+    def _hint(self) -> None:
+        for loop, hint in tuple(self._hints.values()):
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(hint)

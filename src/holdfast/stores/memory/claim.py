@@ -1,0 +1,97 @@
+"""claim, renew: who holds a run, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.lifecycle import Status
+from holdfast.records import Ask, Claim, Held, Instant, Lease, Renewal
+
+from .rows import RunRow, State, check, micros
+from .waits import settled_since
+
+
+def claim(state: State, ask: Ask, now: Instant) -> list[Claim]:
+    taken: list[RunRow] = []
+    for row in sorted(_claimable(state, ask, now), key=lambda row: (row.priority, row.run_at, row.id)):
+        if len(taken) >= ask.limit:
+            break
+        if not _too_many_crashed(ask.crashed, taken, row):
+            taken.append(row)
+    return [_take(state, ask, row, now) for row in taken]
+
+
+def _claimable(state: State, ask: Ask, now: Instant) -> list[RunRow]:
+    return [
+        row
+        for row in state.runs.values()
+        if row.status is Status.PENDING and row.run_at <= now and row.deleted_at is None
+        and row.type in ask.types and (ask.tenants is None or row.tenant in ask.tenants)
+    ]  # fmt: skip
+
+
+def _too_many_crashed(allowed: Sequence[int] | None, taken: Sequence[RunRow], row: RunRow) -> bool:
+    """Whether the claim already holds as many runs that crashed k times as the worker would take, for a k."""
+    if not allowed:
+        return False
+    return any(
+        sum(other.crashes >= k for other in taken) >= allowed[min(k, len(allowed)) - 1]
+        for k in range(1, row.crashes + 1)
+    )
+
+
+def _take(state: State, ask: Ask, row: RunRow, now: Instant) -> Claim:
+    row.status, row.leased_by, row.lease_until = Status.LEASED, ask.worker, now + micros(ask.lease_seconds)
+    row.attempt, row.fence = row.attempt + 1, row.fence + 1
+    state.note(row, "leased", now, worker=ask.worker, attempt=row.attempt, fence=row.fence)
+    check(row)
+    return Claim(
+        id=row.id, type=row.type, tenant=row.tenant, params=row.params, fence=row.fence,
+        attempt=row.attempt, crashes=row.crashes, max_attempts=row.max_attempts,
+        created_at=row.created_at, lease_until=row.lease_until, timeout_at=row.timeout_at,
+        steps=tuple(step.shown() for step in sorted(row.steps.values(), key=lambda step: step.seq)),
+        logs=sum(entry.run == row.id and entry.type == "log" for entry in state.trail),
+    )  # fmt: skip
+
+
+def held(row: RunRow, fence: int, now: Instant) -> bool:
+    """Whether this fence may write the run now. A lease that ends at this very instant still counts."""
+    return (
+        row.status is Status.LEASED and row.fence == fence
+        and row.lease_until is not None and row.lease_until >= now
+    )  # fmt: skip
+
+
+def begin(state: State, row: RunRow, started_at: Instant | None, now: Instant) -> None:
+    """Write `started`, once a fence: the first renewal or commit of an execution brings it along."""
+    if started_at is not None and row.started_fence != row.fence:
+        row.started_fence = row.fence
+        row.started_at = started_at if row.started_at is None else row.started_at
+        state.note(row, "started", now, at=started_at)
+
+
+def renew(state: State, worker: str, leases: Sequence[Lease], lease_seconds: float, now: Instant) -> Renewal:
+    named = {(lease.run, lease.fence) for lease in leases}
+    strays = sorted(
+        (row.id, row.fence)
+        for row in state.runs.values()
+        if row.leased_by == worker and (row.id, row.fence) not in named
+    )
+    answers = tuple(_renew_one(state, worker, lease, lease_seconds, now) for lease in leases)
+    return Renewal(held=answers, strays=tuple(strays))
+
+
+def _renew_one(state: State, worker: str, lease: Lease, lease_seconds: float, now: Instant) -> Held:
+    row = state.runs.get(lease.run)
+    if row is None or not held(row, lease.fence, now):
+        return Held(answer="cancelled" if row and row.status is Status.CANCELLED else "lost")
+    row.lease_until = now + micros(lease_seconds)
+    begin(state, row, lease.started_at, now)
+    if lease.heartbeat:
+        state.note(row, "heartbeat", now, worker=worker)
+    if lease.progress is not None:
+        row.progress = lease.progress
+    check(row)
+    return Held(
+        answer="applied", pause_asked=row.pause_asked_by is not None, settled=settled_since(row, lease.known)
+    )

@@ -1,0 +1,207 @@
+"""commit: the one door for everything that a holder writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.lifecycle import HOLDER_MOVES, Move, Status
+from holdfast.records import Instant, Item, Json, Verdict
+
+from . import waits
+from .claim import begin, held
+from .rows import RunRow, State, check, micros
+from .start import start_one
+from .steps import Recorded, record_steps, refuse_bad_steps
+
+
+def commit(state: State, batch: Sequence[Item], now: Instant) -> list[Verdict]:
+    _refuse_bad(batch)
+    return [_answer(state, item, now) for item in batch]
+
+
+def _refuse_bad(batch: Sequence[Item]) -> None:
+    """Find bad content before the first write: one batch is one commit."""
+    if len({item.run for item in batch}) != len(batch):
+        raise UsageError("a batch holds at most one item of a run: send the next one after the answer")
+    for item in batch:
+        if item.move not in HOLDER_MOVES:
+            raise UsageError(f"{item.move!r} is no move of a holder: {', '.join(sorted(HOLDER_MOVES))}")
+        if item.move is Move.CHECKPOINT and not item.steps:
+            raise UsageError(f"a checkpoint of run {item.run} records no step: it needs at least one")
+        refuse_bad_steps(item.steps)
+
+
+def _answer(state: State, item: Item, now: Instant) -> Verdict:
+    row = state.runs.get(item.run)
+    if row is None:
+        return Verdict(answer="lost", status=Status.CANCELLED)
+    if item.fence == row.commit_fence and item.number <= row.commit_no:
+        return _repeated(row, item)
+    if not held(row, item.fence, now):
+        gone = row.status is Status.CANCELLED
+        return Verdict(answer="cancelled" if gone else "lost", status=row.status)
+    verdict = _Writing(state, row, item, now).apply()
+    row.commit_fence, row.commit_no, row.commit_answer = item.fence, item.number, verdict
+    row.updated_at = now
+    check(row)
+    return verdict
+
+
+def _repeated(row: RunRow, item: Item) -> Verdict:
+    """The first answer once more. Of older numbers only this much is sure: the holder went on after them."""
+    first = row.commit_answer if item.number == row.commit_no else None
+    first = first or Verdict(answer="applied", status=Status.LEASED)
+    if item.known is None or first.answer != "applied":
+        return first
+    return msgspec.structs.replace(first, settled=waits.settled_since(row, item.known), seq=row.seq)
+
+
+class _Writing:
+    """One item on its way into the row, in the order that the contract gives."""
+
+    def __init__(self, state: State, row: RunRow, item: Item, now: Instant) -> None:
+        self.state, self.row, self.item, self.now = state, row, item, now
+        self.known = row.seq if item.known is None else item.known
+        self.recorded = Recorded()
+        self.renewed: Instant | None = None
+
+    def apply(self) -> Verdict:
+        state, row, item, now = self.state, self.row, self.item, self.now
+        begin(state, row, item.started_at, now)
+        for entry in item.trail:
+            state.note(row, entry.type, now).data = entry.data
+        self.recorded = record_steps(state, row, item, now)
+        for event in item.events:
+            waits.record(state, event, now)
+        for new in item.starts:
+            start_one(state, new, now)
+        if item.progress is not None:
+            row.progress = item.progress
+        self._moves()[item.move]()
+        return self._verdict()
+
+    def _verdict(self) -> Verdict:
+        row, item = self.row, self.item
+        # A park tells what it has just settled even to a holder who had no open wait before.
+        asked = item.known is not None or item.move is Move.PARK
+        return Verdict(
+            answer="paused" if row.status is Status.PAUSED else "applied",
+            status=row.status,
+            kept=tuple(self.recorded.kept),
+            settled=waits.settled_since(row, self.known) if asked else (),
+            seq=row.seq if item.known is not None else 0,
+            lease_until=self.renewed,
+        )
+
+    def _moves(self) -> dict[Move, Callable[[], None]]:
+        return {
+            Move.CHECKPOINT: self._checkpoint,
+            Move.PARK: self._park,
+            Move.COMPLETE: self._complete,
+            Move.FAIL: self._fail,
+            Move.RETRY: self._retry,
+            Move.RELEASE: self._release,
+        }
+
+    def _checkpoint(self) -> None:
+        if self.row.pause_asked_by is not None:
+            self._leave(Status.PENDING, refund=1)
+        else:
+            self._stay()
+
+    def _park(self) -> None:
+        row = self.row
+        for wait in waits.open_waits(row):
+            waits.settle(self.state, row, wait, self.now)
+        # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
+        news = bool(waits.settled_since(row, self.known)) or not waits.open_waits(row)
+        if row.pause_asked_by is not None:
+            row.run_at = self.now if news else row.run_at
+            self._leave(Status.PENDING if news else Status.WAITING, refund=1)
+        elif news:
+            self._count(stays=True)
+        else:
+            self._leave(Status.WAITING, refund=1)
+            self._note_parked()
+
+    def _note_parked(self) -> None:
+        """The last `waiting` row of this commit says that the run waits; without one, one more does."""
+        entry = self.recorded.last_opened
+        if entry is None:
+            first = waits.open_waits(self.row)[0]
+            entry = self.state.note(self.row, "waiting", self.now, step=first.key, kind=first.kind)
+        assert isinstance(entry.data, dict)
+        entry.data["status"] = Status.WAITING
+
+    def _complete(self) -> None:
+        row = self.row
+        self._count(stays=False)
+        row.result, row.error, row.last_error = self.item.result, None, None
+        row.finish(Status.SUCCEEDED, self.now)
+        self.state.note(row, "succeeded", self.now)
+
+    def _fail(self) -> None:
+        row, item = self.row, self.item
+        self._count(stays=False)
+        row.error, row.last_error = item.error, item.last_error
+        row.finish(Status.FAILED, self.now)
+        self.state.note(row, "failed", self.now, kind=item.kind, message=item.last_error)
+
+    def _retry(self) -> None:
+        row, item = self.row, self.item
+        stays = item.in_place and row.pause_asked_by is None
+        row.error, row.last_error = item.error, item.last_error
+        delay = item.delay_seconds or 0.0
+        data: dict[str, object] = {"attempt": row.attempt, "delay": delay, "error": raw(item.error)}
+        if self.recorded.ready is not None:
+            data["step"] = self.recorded.ready
+        if not stays and row.pause_asked_by is None:
+            data["status"] = Status.PENDING
+        self.state.note(row, "retried", self.now, **data)
+        if stays:
+            self._stay(more=0 if item.refund else 1)
+        else:
+            news = waits.settled_since(row, item.known)
+            row.run_at = self.now if news else self.now + micros(delay)
+            self._leave(Status.PENDING, refund=1 if item.refund else 0)
+
+    def _release(self) -> None:
+        self.state.note(self.row, "released", self.now)
+        self.row.run_at = self.now
+        self._leave(Status.PENDING, refund=1)
+
+    def _stay(self, more: int = 0) -> None:
+        row, lease = self.row, micros(self.item.lease_seconds)
+        self._count(stays=True, by=more)
+        assert row.lease_until is not None
+        if (row.lease_until - self.now) * 3 < lease * 2:
+            row.lease_until = self.renewed = self.now + lease
+
+    def _leave(self, to: Status, refund: int) -> None:
+        """Let go: to where the move leads, or into the pause that was asked for."""
+        row = self.row
+        self._count(stays=False, by=-refund)
+        row.let_go()
+        if row.pause_asked_by is None:
+            row.status = to
+        else:
+            pause(self.state, row, to, row.pause_asked_by, self.now)
+
+    def _count(self, *, stays: bool, by: int = 0) -> None:
+        row = self.row
+        if self.recorded.progress:
+            row.attempt, row.crashes = int(stays), 0
+        row.attempt = max(0, row.attempt + by)
+
+
+def pause(state: State, row: RunRow, resume_to: Status, by: str, now: Instant) -> None:
+    row.status, row.resume_to, row.pause_asked_by = Status.PAUSED, resume_to, None
+    state.note(row, "paused", now, by=by)
+
+
+def raw(text: Json | None) -> msgspec.Raw | None:
+    """JSON text as a part of other JSON, not looked into."""
+    return None if text is None else msgspec.Raw(text.encode())

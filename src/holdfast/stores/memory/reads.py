@@ -1,0 +1,130 @@
+"""Reads: the rows as people see them, and when there is next something to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from holdfast.lifecycle import FINAL, OPEN, Status
+from holdfast.records import Due, Instant, Presence, Run, RunFilter, Stats, TrailEntry, moment
+from holdfast.store import LIVE_SECONDS
+
+from .rows import RunRow, State, micros
+from .waits import COME, LAPSES, open_waits
+
+
+def shown(row: RunRow) -> Run:
+    return Run(
+        id=row.id, tenant=row.tenant, type=row.type, status=row.status, params_json=row.params,
+        result_json=row.result, error_json=row.error, last_error=row.last_error, priority=row.priority,
+        run_at=moment(row.run_at), key=row.key, attempt=row.attempt, max_attempts=row.max_attempts,
+        crashes=row.crashes, fence=row.fence, leased_by=row.leased_by, lease_until=_moment(row.lease_until),
+        waiting_on=tuple(wait.shown() for wait in open_waits(row)), pause_asked_by=row.pause_asked_by,
+        cursor=_cursor(row), parent=row.parent, limit_key=row.limit_key, labels_json=row.labels,
+        cost_units=row.cost, budget_units=row.budget, progress_json=row.progress,
+        timeout_at=_moment(row.timeout_at), expires_at=_moment(row.expires_at),
+        created_at=moment(row.created_at), updated_at=moment(row.updated_at),
+        started_at=_moment(row.started_at), finished_at=_moment(row.finished_at),
+        deleted_at=_moment(row.deleted_at),
+    )  # fmt: skip
+
+
+def _moment(at: Instant | None) -> datetime | None:
+    return None if at is None else moment(at)
+
+
+def _cursor(row: RunRow) -> str | None:
+    """The step whose outcome became known last."""
+    outcomes = [step for step in row.steps.values() if step.status in COME]
+    return max(outcomes, key=lambda step: step.seq).key if outcomes else None
+
+
+def runs(state: State, where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
+    rows = sorted(state.runs.values(), key=lambda row: row.id, reverse=True)
+    page = (row for row in rows if (after is None or row.id < after) and _matches(row, where))
+    return [shown(row) for row, _ in zip(page, range(limit), strict=False)]
+
+
+def _matches(row: RunRow, where: RunFilter) -> bool:
+    return (
+        (where.deleted or row.deleted_at is None)
+        and (not where.statuses or row.status in where.statuses)
+        and (where.waiting_on is None or any(w.kind is where.waiting_on for w in open_waits(row)))
+        and (where.type is None or _is_type(row.type, where.type))
+        and where.tenant in {None, row.tenant}
+        and where.key in {None, row.key}
+        and where.parent in {None, row.parent}
+    )
+
+
+def _is_type(name: str, wanted: str) -> bool:
+    return name.startswith(wanted[:-1]) if wanted.endswith("%") else name == wanted
+
+
+def trail(
+    state: State, run: UUID | None, tenant: str | None, *, types: Sequence[str], after: int, limit: int
+) -> list[TrailEntry]:
+    rows = (
+        entry for entry in state.trail
+        if entry.seq > after and run in {None, entry.run} and tenant in {None, entry.tenant}
+        and (not types or entry.type in types)
+    )  # fmt: skip
+    return [
+        TrailEntry(
+            seq=entry.seq, run=entry.run, type=entry.type, at=moment(entry.at),
+            data_json=entry.data if isinstance(entry.data, str) else msgspec.json.encode(entry.data).decode(),
+        )
+        for entry, _ in zip(rows, range(limit), strict=False)
+    ]  # fmt: skip
+
+
+def due(state: State, types: Sequence[str], tenants: Sequence[str] | None) -> Due:
+    claims = (
+        row.run_at for row in state.runs.values()
+        if row.status is Status.PENDING and row.type in types and (tenants is None or row.tenant in tenants)
+    )  # fmt: skip
+    return Due(min(claims, default=None), min(_chores(state), default=None))
+
+
+def _chores(state: State) -> Iterable[Instant]:
+    for row in state.runs.values():
+        if row.status in FINAL:
+            continue
+        if row.lease_until is not None:
+            yield row.lease_until + 1
+        if row.timeout_at is not None:
+            yield row.timeout_at
+        yield from (w.due_at for w in open_waits(row) if w.due_at is not None and w.kind in LAPSES)
+    yield from (event.at for event in state.events if not event.delivered)
+
+
+def stats(state: State, now: Instant) -> Stats:
+    live = [worker for worker in state.workers.values() if worker.seen_at >= now - micros(LIVE_SECONDS)]
+    workers = sorted(live, key=lambda worker: worker.worker)
+    due_now = [row for row in state.runs.values() if row.status is Status.PENDING and row.run_at <= now]
+    stuck = [row.type for row in due_now if not any(_can_run(worker, row) for worker in workers)]
+    counted = {status.value: 0 for status in Status}
+    for row in state.runs.values():
+        counted[row.status] += 1
+    return Stats(
+        now=now,
+        by_status=counted,
+        workers=tuple(workers),
+        oldest_due_at=min((row.run_at for row in due_now), default=None),
+        unclaimable={kind: stuck.count(kind) for kind in sorted(set(stuck))},
+        undelivered=sum(not event.delivered for event in state.events),
+    )
+
+
+def _can_run(worker: Presence, row: RunRow) -> bool:
+    return row.type in worker.types and (worker.tenants is None or row.tenant in worker.tenants)
+
+
+def waiting_on(state: State, topic: str, tenant: str) -> list[UUID]:
+    return sorted(
+        row.id for row in state.runs.values()
+        if row.status in OPEN and row.tenant == tenant and any(w.topic == topic for w in open_waits(row))
+    )  # fmt: skip

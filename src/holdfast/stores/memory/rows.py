@@ -1,0 +1,193 @@
+"""What the reference keeps: plain mutable rows, and the laws that no row may break."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from holdfast.errors import StoreError
+from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
+from holdfast.records import SECOND, Definition, Instant, Json, Presence, Step, Verdict
+
+OPEN_STEP = frozenset({StepStatus.READY, StepStatus.WAITING})
+
+
+def micros(seconds: float) -> Instant:
+    return round(seconds * SECOND)
+
+
+@dataclass(slots=True, kw_only=True)
+class StepRow:
+    """A recorded step. `mark`: a wait does not look at events up to that one."""
+
+    seq: int
+    key: str
+    kind: StepKind
+    status: StepStatus
+    attempts: int = 0
+    output: Json | None = None
+    error: Json | None = None
+    cost: int = 0
+    topic: str | None = None
+    due_at: Instant | None = None
+    fence: int = 0
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    mark: int = 0
+
+    def shown(self) -> Step:
+        return Step(
+            seq=self.seq, key=self.key, kind=self.kind, status=self.status, attempts=self.attempts,
+            output=self.output, error=self.error, cost=self.cost, topic=self.topic, due_at=self.due_at,
+            fence=self.fence, started_at=self.started_at, finished_at=self.finished_at,
+        )  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRow:
+    """A run, with its steps by key and its receipts: the step that consumed an event, by the event's seq."""
+
+    id: UUID
+    tenant: str
+    type: str
+    params: Json
+    digest: str
+    key: str | None
+    priority: int
+    run_at: Instant
+    max_attempts: int
+    max_crashes: int
+    timeout_seconds: float | None
+    ttl_seconds: float | None
+    budget: int | None
+    limit_key: str | None
+    parent: UUID | None
+    labels: Json | None
+    created_at: Instant
+    updated_at: Instant
+    mark: int  # the newest event when the run was started
+    status: Status = Status.PENDING
+    resume_to: Status | None = None
+    attempt: int = 0
+    crashes: int = 0
+    fence: int = 0
+    leased_by: str | None = None
+    lease_until: Instant | None = None
+    pause_asked_by: str | None = None
+    started_fence: int = 0
+    commit_fence: int = 0
+    commit_no: int = 0
+    commit_answer: Verdict | None = None
+    seq: int = 0
+    cost: int = 0
+    progress: Json | None = None
+    result: Json | None = None
+    error: Json | None = None
+    last_error: str | None = None
+    timeout_at: Instant | None = None
+    expires_at: Instant | None = None
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    deleted_at: Instant | None = None
+    steps: dict[str, StepRow] = field(default_factory=dict)
+    receipts: dict[int, str] = field(default_factory=dict)
+
+    def next_seq(self) -> int:
+        self.seq += 1
+        return self.seq
+
+    def let_go(self) -> None:
+        self.leased_by = self.lease_until = None
+
+    def finish(self, status: Status, now: Instant) -> None:
+        """An end: nothing is held, asked or open any more."""
+        self.status, self.finished_at = status, now
+        self.resume_to = self.pause_asked_by = None
+        self.expires_at = None if self.ttl_seconds is None else now + micros(self.ttl_seconds)
+        self.let_go()
+        for step in self.steps.values():
+            if step.status in OPEN_STEP:
+                step.status, step.finished_at = StepStatus.CANCELLED, now
+
+    def forget(self, keys: set[str]) -> None:
+        """Drop steps, and make the events that only they consumed available again."""
+        self.steps = {key: step for key, step in self.steps.items() if key not in keys}
+        self.receipts = {event: key for event, key in self.receipts.items() if key not in keys}
+
+    def begin_anew(self, now: Instant) -> None:
+        """Fresh counts and a fresh timeout; whoever was at it is fenced off."""
+        self.let_go()
+        self.attempt, self.crashes, self.fence, self.run_at = 0, 0, self.fence + 1, now
+        self.result = self.error = self.last_error = self.pause_asked_by = None
+        self.finished_at = self.expires_at = None
+        self.timeout_at = None if self.timeout_seconds is None else now + micros(self.timeout_seconds)
+
+
+@dataclass(slots=True, kw_only=True)
+class EventRow:
+    """An event in the inbox; `woken` counts the runs that it reached."""
+
+    seq: int
+    id: str
+    tenant: str
+    topic: str
+    payload: Json
+    run: UUID | None
+    at: Instant
+    delivered: bool = False
+    woken: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class TrailRow:
+    """One thing that happened. What a holder logs is kept as the text it came as."""
+
+    seq: int
+    run: UUID
+    tenant: str
+    type: str
+    at: Instant
+    data: dict[str, Any] | Json
+
+
+@dataclass(slots=True)
+class State:
+    """All that there is."""
+
+    runs: dict[UUID, RunRow] = field(default_factory=dict)
+    keys: dict[tuple[str, str], UUID] = field(default_factory=dict)
+    events: list[EventRow] = field(default_factory=list)
+    event_ids: dict[tuple[str, str], EventRow] = field(default_factory=dict)
+    trail: list[TrailRow] = field(default_factory=list)
+    definitions: dict[str, Definition] = field(default_factory=dict)
+    workers: dict[str, Presence] = field(default_factory=dict)
+
+    def note(self, row: RunRow, what: str, now: Instant, /, **data: Any) -> TrailRow:
+        """Write into the trail, in the same breath as the change itself."""
+        entry = TrailRow(
+            seq=len(self.trail) + 1, run=row.id, tenant=row.tenant, type=what, at=now, data=data
+        )  # fmt: skip
+        self.trail.append(entry)
+        row.updated_at = now
+        return entry
+
+
+def check(row: RunRow) -> None:
+    """What SQL stores have constraints for: refuse a row that no move may leave behind."""
+    leased = row.status is Status.LEASED
+    waits = any(step.status is StepStatus.WAITING for step in row.steps.values())
+    laws = {
+        "a status that is known": row.status in set(Status),
+        "a holder and a lease exactly while leased": leased == (row.leased_by is not None)
+        and leased == (row.lease_until is not None),
+        "a pause asked of a leased run only": leased or row.pause_asked_by is None,
+        "an end exactly when final": (row.status in FINAL) == (row.finished_at is not None),
+        "a way on exactly while paused": (row.status is Status.PAUSED) == (row.resume_to is not None),
+        "something to wait for while waiting": row.status is not Status.WAITING or waits,
+        "a step status that is known": all(step.status in set(StepStatus) for step in row.steps.values()),
+        "one row a seq": len({step.seq for step in row.steps.values()}) == len(row.steps),
+    }
+    broken = [law for law, holds in laws.items() if not holds]
+    if broken:
+        raise StoreError(f"run {row.id} as {row.status} breaks a law of the store: {'; '.join(broken)}")

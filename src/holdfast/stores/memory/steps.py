@@ -1,0 +1,76 @@
+"""The step rows of a commit: what was recorded stands, what is open may take its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.lifecycle import SETTLED, WAITS, StepStatus
+from holdfast.records import Instant, Item, Json, StepWrite
+
+from .rows import RunRow, State, StepRow, TrailRow, micros
+
+WRITABLE = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.READY, StepStatus.WAITING})
+OUTCOMES = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What the steps of one item came to."""
+
+    kept: list[tuple[str, Json | None]] = field(default_factory=list)
+    progress: bool = False
+    ready: str | None = None  # the step that backs off
+    last_opened: TrailRow | None = None
+
+
+def refuse_bad_steps(steps: Sequence[StepWrite]) -> None:
+    for write in steps:
+        if write.status not in WRITABLE:
+            raise UsageError(f"step {write.key!r} cannot be written as {write.status!r}")
+        if write.status is StepStatus.WAITING and write.kind not in WAITS:
+            raise UsageError(f"step {write.key!r} of kind {write.kind!r} cannot wait")
+
+
+def record_steps(state: State, row: RunRow, item: Item, now: Instant) -> Recorded:
+    recorded = Recorded()
+    for write in item.steps:
+        stands = row.steps.get(write.key)
+        if stands is not None and stands.status in SETTLED:
+            recorded.kept.append((write.key, stands.output))
+        elif stands is None or stands.status is not StepStatus.WAITING or write.status in OUTCOMES:
+            _put(state, row, write, now)
+            _tell(state, row, write, now, recorded)
+    return recorded
+
+
+def _put(state: State, row: RunRow, write: StepWrite, now: Instant) -> None:
+    before = row.steps.get(write.key)
+    due_at = write.due_at
+    if due_at is None and write.delay_seconds is not None:
+        due_at = now + micros(write.delay_seconds)
+    row.cost += write.cost
+    row.steps[write.key] = StepRow(
+        seq=row.next_seq(), key=write.key, kind=write.kind, status=write.status, attempts=write.attempts,
+        output=write.output, error=write.error, cost=write.cost + (before.cost if before else 0),
+        topic=write.topic, due_at=due_at, fence=row.fence, started_at=write.started_at,
+        finished_at=now if write.status in OUTCOMES else None,
+        mark=len(state.events) if write.since_now else 0,
+    )  # fmt: skip
+
+
+def _tell(state: State, row: RunRow, write: StepWrite, now: Instant, recorded: Recorded) -> None:
+    match write.status:
+        case StepStatus.SUCCEEDED:
+            state.note(row, "step_succeeded", now, step=write.key)
+        case StepStatus.FAILED:
+            error = None if write.error is None else msgspec.Raw(write.error.encode())
+            state.note(row, "step_failed", now, step=write.key, error=error)
+        case StepStatus.WAITING:
+            recorded.last_opened = state.note(row, "waiting", now, step=write.key, kind=write.kind)
+        case _:
+            recorded.ready = write.key
+    recorded.progress |= write.status in OUTCOMES
