@@ -8,7 +8,6 @@ from holdfast.backoff import crash_delay
 from holdfast.lifecycle import OPEN, Status
 from holdfast.records import Error, Instant, Ticked
 
-from .commit import pause
 from .rows import RunRow, State, check, micros
 from .waits import LAPSES, deliver, open_waits, settle
 
@@ -40,9 +39,10 @@ def _expire_one(state: State, row: RunRow, now: Instant) -> None:
         _fail(state, row, "lease_expired", message, now)
     else:
         row.run_at = now + micros(crash_delay(row.crashes))
-        row.status = Status.PENDING
-        if row.pause_asked_by is not None:
-            pause(state, row, Status.PENDING, row.pause_asked_by, now)
+        by, row.status = row.pause_asked_by, Status.PENDING
+        if by is not None:
+            row.pause(Status.PENDING)
+            state.note(row, "paused", now, by=by)
     check(row)
 
 

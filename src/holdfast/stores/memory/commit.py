@@ -119,8 +119,7 @@ class _Writing:
         # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
         news = bool(waits.settled_since(row, self.known)) or not waits.open_waits(row)
         if row.pause_asked_by is not None:
-            row.run_at = self.now if news else row.run_at
-            self._leave(Status.PENDING if news else Status.WAITING, refund=1)
+            self._leave(Status.PENDING if news else Status.WAITING, refund=1, woken=news)
         elif news:
             self._count(stays=True)
         else:
@@ -180,26 +179,22 @@ class _Writing:
         if (row.lease_until - self.now) * 3 < lease * 2:
             row.lease_until = self.renewed = self.now + lease
 
-    def _leave(self, to: Status, refund: int) -> None:
+    def _leave(self, to: Status, refund: int, *, woken: bool = False) -> None:
         """Let go: to where the move leads, or into the pause that was asked for."""
-        row = self.row
+        row, by = self.row, self.row.pause_asked_by
         self._count(stays=False, by=-refund)
         row.let_go()
-        if row.pause_asked_by is None:
+        if by is None:
             row.status = to
         else:
-            pause(self.state, row, to, row.pause_asked_by, self.now)
+            row.pause(to, woken=woken)
+            self.state.note(row, "paused", self.now, by=by)
 
     def _count(self, *, stays: bool, by: int = 0) -> None:
         row = self.row
         if self.recorded.progress:
             row.attempt, row.crashes = int(stays), 0
         row.attempt = max(0, row.attempt + by)
-
-
-def pause(state: State, row: RunRow, resume_to: Status, by: str, now: Instant) -> None:
-    row.status, row.resume_to, row.pause_asked_by = Status.PAUSED, resume_to, None
-    state.note(row, "paused", now, by=by)
 
 
 def raw(text: Json | None) -> msgspec.Raw | None:

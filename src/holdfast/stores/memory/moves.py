@@ -10,7 +10,6 @@ from holdfast.errors import IllegalMove, UnknownRun, UnknownStep
 from holdfast.lifecycle import Move, Status, StepStatus, allows
 from holdfast.records import Instant, Json
 
-from . import commit
 from .rows import RunRow, State, check
 
 
@@ -43,7 +42,8 @@ def pause(state: State, run: UUID, tenant: str | None, by: str, now: Instant) ->
     if row.status is Status.LEASED:
         row.pause_asked_by = by if row.pause_asked_by is None else row.pause_asked_by
     elif row.status is not Status.PAUSED:
-        commit.pause(state, row, row.status, by, now)
+        row.pause(row.status)
+        state.note(row, "paused", now, by=by)
     check(row)
     return row
 
@@ -57,6 +57,7 @@ def resume(state: State, run: UUID, tenant: str | None, by: str, now: Instant) -
     else:
         assert row.resume_to is not None
         row.status, row.resume_to = row.resume_to, None
+        row.run_at = now if row.woken else row.run_at
         state.note(row, "resumed", now, by=by, status=row.status)
     check(row)
     return row
@@ -68,9 +69,11 @@ def rewind(state: State, run: UUID, step: str, tenant: str | None, *, by: str, n
         raise UnknownStep(f"run {run} has no step {step!r}; it has: {', '.join(_in_order(row)) or 'none'}")
     seq = row.steps[step].seq
     forgotten = _forget(row, {key for key, other in row.steps.items() if other.seq >= seq})
-    paused = row.status is Status.PAUSED
-    row.status, row.resume_to = (row.status, Status.PENDING) if paused else (Status.PENDING, None)
     row.begin_anew(now)
+    if row.status is Status.PAUSED:
+        row.pause(Status.PENDING)
+    else:
+        row.status = Status.PENDING
     state.note(row, "rewound", now, step=step, forgotten=forgotten, status=row.status, by=by)
     check(row)
     return row
