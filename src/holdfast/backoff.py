@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Literal
 
 import msgspec
 
+from .durations import Seconds, seconds
 from .errors import UsageError
 
 Shape = Literal["exponential", "quadratic", "linear", "fixed", "list", "function"]
-Seconds = float | int | timedelta
 
 HOUR = 3600.0
 DAY = 24 * HOUR
 IN_PLACE_MAX_SECONDS = 1.0  # up to here a retry keeps its slot; above, the run goes back to the queue
-
-
-def seconds(value: Seconds) -> float:
-    """A duration as a number of seconds."""
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,6 +88,10 @@ class Drift(HoldfastError):
     """The code asks for something else than what the run has recorded under that key."""
 
 
+class HistoryFull(HoldfastError):
+    """The run has recorded as many steps as it may; `ctx.continue_as` is made for endless loops."""
+
+
 class Outcome(HoldfastError):
     """How something ended, raised where its value was asked for."""
 

@@ -24,6 +24,16 @@ from .records import Instant
 T = TypeVar("T")
 
 
+class Dice(Protocol):
+    """A sequence of draws."""
+
+    def random(self) -> float:
+        """The next number in [0, 1)."""
+
+    def getrandbits(self, k: int, /) -> int:
+        """The next `k` bits."""
+
+
 class Pulse(Protocol):
     """A call repeated at an interval, and at once when asked."""
 
@@ -45,6 +55,9 @@ class World(Protocol):
 
     def chance(self) -> float:
         """A number in [0, 1)."""
+
+    def dice(self, seed: str) -> Dice:
+        """Chance that is the same for the same seed, for ever."""
 
     def uuid7(self) -> UUID:
         """A fresh id, ordered by time."""
@@ -103,6 +116,9 @@ class RealWorld:
 
     def chance(self) -> float:
         return random.random()
+
+    def dice(self, seed: str) -> Dice:
+        return random.Random(seed)
 
     def uuid7(self) -> UUID:
         return uuid7(time.time_ns(), secrets.randbits(62))

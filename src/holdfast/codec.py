@@ -1,0 +1,178 @@
+"""Values to JSON text and back, exactly, or not at all.
+
+What a function returns is handed on as it will be read back later, so that the first execution
+and every later one see the same. Types come from annotations; nothing is ever imported or called
+by a stored name. JSON alone would turn NaN into null, integer keys into strings and a dataclass
+into a dict without a word: such values are refused, by the path of the field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from .errors import BadValue, TooLarge
+from .records import Json
+
+LIMIT_BYTES = 4 * 1024 * 1024
+DEPTH_MAX = 64
+
+_SCALARS = (str, int, float, bool, type(None))
+
+
+def _enc_hook(value: Any) -> Any:
+    if hasattr(value, "model_dump"):  # a pydantic model, without a dependency on pydantic
+        return value.model_dump(mode="json")
+    raise NotImplementedError(type(value).__qualname__)
+
+
+def _dec_hook(wanted: type, value: Any) -> Any:
+    if hasattr(wanted, "model_validate"):
+        return wanted.model_validate(value)
+    raise NotImplementedError(wanted.__qualname__)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_enc_hook)
+_any = msgspec.json.Decoder()
+
+
+class Codec:
+    """Encodes and decodes values of one annotated type."""
+
+    __slots__ = ("_decoder", "_limit", "typed")
+
+    def __init__(self, wanted: Any = Any, limit: int = LIMIT_BYTES) -> None:
+        self.typed = wanted is not Any and wanted is not object
+        self._limit = limit
+        self._decoder: msgspec.json.Decoder[Any] = _any
+        if self.typed:
+            try:
+                self._decoder = msgspec.json.Decoder(wanted, dec_hook=_dec_hook)
+            except TypeError:
+                # An annotation that cannot describe data (a TypeVar, a coroutine): no type is said.
+                self.typed = False
+
+    def encode(self, value: Any, what: str) -> Json:
+        """The JSON text of `value`; BadValue or TooLarge names `what` and the field."""
+        return self.record(value, what)[0]
+
+    def record(self, value: Any, what: str) -> tuple[Json, Any]:
+        """The JSON text of `value`, and the value as it will be read back."""
+        try:
+            text = _encoder.encode(value).decode()
+        except RecursionError:
+            raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels") from None
+        except (TypeError, NotImplementedError, ValueError, UnicodeError) as error:
+            raise BadValue(_complaint(value, what, self.typed) or f"{what} cannot be recorded: {error}") from None
+        if len(text) > self._limit:
+            raise TooLarge(f"{what} is {len(text):,} bytes as JSON, the limit is {self._limit:,}: record a reference instead")
+        try:
+            back = self._decoder.decode(text)
+        except (msgspec.ValidationError, NotImplementedError) as error:
+            raise BadValue(f"{what} is not what the annotation says: {error}") from None
+        if back != value or "\\u0000" in text or text.count("[") + text.count("{") > DEPTH_MAX:
+            complaint = _complaint(value, what, self.typed)
+            if complaint:
+                raise BadValue(complaint)
+        return text, back
+
+    def decode(self, text: Json, what: str) -> Any:
+        """The value that `text` holds; BadValue when it is not of the annotated type."""
+        try:
+            return self._decoder.decode(text)
+        except (msgspec.ValidationError, NotImplementedError) as error:
+            raise BadValue(f"{what} is not what the annotation says: {error}") from None
+
+
+plain = Codec()
+
+
+def _complaint(value: Any, what: str, typed: bool) -> str | None:
+    """What about `value` does not survive JSON, with its path; None if all of it does."""
+    plain_value = value
+    if typed:
+        try:
+            plain_value = msgspec.to_builtins(value, enc_hook=_enc_hook, str_keys=True)
+        except (TypeError, NotImplementedError, ValueError, UnicodeError):
+            plain_value = value
+    found = _offence(plain_value, "", 1)
+    return found and f"{what}{found}"
+
+
+def _offence(value: Any, path: str, depth: int) -> str | None:
+    at = path and f" at {path}"
+    if depth > DEPTH_MAX:
+        return f" is nested deeper than {DEPTH_MAX} levels"
+    if isinstance(value, str):
+        return _bad_text(value, at)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{at} is {value}, which JSON cannot hold"
+    if isinstance(value, _SCALARS):
+        return None
+    if isinstance(value, list | tuple):
+        return next(filter(None, (_offence(one, f"{path}[{n}]", depth + 1) for n, one in enumerate(value))), None)
+    if isinstance(value, dict):
+        return next(filter(None, (_bad_entry(key, one, path, depth) for key, one in value.items())), None)
+    name = type(value).__qualname__
+    return f"{at} is a {name}, which would come back as something else: annotate the type, or convert it"
+
+
+def _bad_entry(key: Any, value: Any, path: str, depth: int) -> str | None:
+    if not isinstance(key, str):
+        return f" at {path or '.'} has the key {key!r}: keys are strings in JSON"
+    return _bad_text(key, f" (a key of {path or '.'})") or _offence(value, f"{path}.{key}", depth + 1)
+
+
+def _bad_text(text: str, at: str) -> str | None:
+    if "\0" in text:
+        return f"{at} holds a NUL character, which no store can keep"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return f"{at} holds half of a surrogate pair, which is no text"
+    return None
+
+
+def digest(type_: str, params: Json) -> str:
+    """Tells the same start from another one under the same key."""
+    return hashlib.sha256(f"{type_}\n{params}".encode()).hexdigest()
+
+
+def parse(text: str, what: str) -> Any:
+    """JSON that a person typed; BadValue says where it breaks."""
+    try:
+        return _any.decode(text)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise BadValue(f"{what} is not JSON: {error}") from None
+
+
+def annotated(function: Callable[..., Any]) -> dict[str, Any]:
+    """The resolved annotations of a function; empty when they cannot be resolved."""
+    target = function
+    if not inspect.isroutine(target) and not inspect.isclass(target):
+        target = getattr(target, "func", None) or type(target).__call__  # partial, or an object with __call__
+    try:
+        return typing.get_type_hints(target)
+    except (NameError, TypeError, AttributeError):
+        return {}
+
+
+_results: dict[Callable[..., Any], Codec] = {}
+
+
+def result_codec(function: Callable[..., Any]) -> Codec:
+    """The codec of what `function` returns."""
+    codec = _results.get(function)
+    if codec is None:
+        wanted = annotated(function).get("return", Any)
+        codec = plain if wanted is Any else Codec(type(None) if wanted is None else wanted)
+        if len(_results) < 10_000 and "<locals>" not in getattr(function, "__qualname__", "<locals>"):
+            # A function made anew in each call would fill the table for ever.
+            _results[function] = codec
+    return codec

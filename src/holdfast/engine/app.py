@@ -1,0 +1,112 @@
+"""The front door: an app names workflows, starts runs, and can be a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.backoff import Backoff
+from holdfast.durations import Seconds
+from holdfast.errors import UsageError
+from holdfast.world import RealWorld, World
+
+from .client import Client
+from .definitions import STEPS_MAX, Workflow
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+log = logging.getLogger("holdfast")
+
+
+class App(Client):
+    """Workflows, and a store for their runs: `sqlite:///holdfast.db`, or what HOLDFAST_STORE says."""
+
+    def __init__(self, store: str | Store | None = None, *, name: str = "app", world: World | None = None) -> None:
+        from holdfast.stores import DEFAULT_URL, make_store
+
+        if store is None:
+            store = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
+        world = world or RealWorld()
+        super().__init__(make_store(store) if isinstance(store, str) else store, world)
+        self.name = name
+
+    def workflow(
+        self,
+        type_: str,
+        *,
+        retry: Backoff | None = None,
+        timeout: Seconds | None = None,
+        steps_max: int = STEPS_MAX,
+    ) -> Callable[[Callable[..., Any]], Workflow]:
+        """Name a function as a workflow: `@app.workflow("shop.order.v1")`."""
+
+        def named(function: Callable[..., Any]) -> Workflow:
+            made = Workflow(type_, function, retry, timeout, steps_max)
+            if made.type in self.workflows:
+                raise UsageError(f"workflow {made.type} is defined twice in this app: bump its version")
+            self.workflows[made.type] = made
+            return made
+
+        return named
+
+    async def publish(self) -> None:
+        """Make this app's workflows known in the store, so that others can start them by name."""
+        await self._opened()
+        await self.store.publish([one.definition() for one in self.workflows.values()])
+
+    def worker(self, **options: Any) -> Worker:
+        """A worker for this app's workflows; use it as `async with app.worker(slots=100):`.
+
+        Options: name, patterns, tenants, slots, batch, lease, poll, grace, keeper.
+        """
+        return Worker(self.store, self.world, self.workflows, **{"name": self.name, **options})
+
+    async def work(self, **options: Any) -> None:
+        """Be a worker until SIGTERM or SIGINT; a second signal stops at once."""
+        await self._opened()
+        stop = asyncio.Event()
+        worker = self.worker(**options)
+
+        def told() -> None:
+            if stop.is_set():
+                log.warning("stopping at once")
+                worker.hurry()
+            else:
+                log.info("stopping: no new claims; running steps get their grace period (again: at once)")
+            stop.set()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, told)
+        try:
+            async with worker:
+                await stop.wait()
+        finally:
+            await self.store.close()
+
+    def run(self, **options: Any) -> None:
+        """Be a worker, blocking. Takes the options of `worker`."""
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(self.work(**options))
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        await self.store.close()
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, when it is installed; never required, and no global policy is set."""
+    if sys.platform == "win32":
+        raise UsageError("Holdfast runs on Linux and macOS; on Windows use WSL")
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop  # type: ignore[no-any-return]  # uvloop is not typed

@@ -1,0 +1,38 @@
+"""Limits on what people hand in, each with one clear line."""
+
+from __future__ import annotations
+
+from holdfast.errors import UsageError
+
+TOPIC_MAX = 512
+NAME_MAX = 255
+SEPARATOR = "\x1f"  # scopes the keys of tenants in the stores
+
+
+def check_topic(topic: str) -> str:
+    """The topic itself: 1 to 512 characters, any but NUL."""
+    if not isinstance(topic, str) or not topic or len(topic) > TOPIC_MAX or not _storable(topic):
+        raise UsageError(f"topic {str(topic)[:40]!r}: 1 to {TOPIC_MAX} characters of text, without NUL")
+    return topic
+
+
+def check_name(what: str, name: str) -> str:
+    """A key, tenant or event id: 1 to 255 characters, without NUL or U+001F."""
+    if not isinstance(name, str) or not name or len(name) > NAME_MAX or SEPARATOR in name or not _storable(name):
+        raise UsageError(f"{what} {str(name)[:40]!r}: 1 to {NAME_MAX} characters of text, without NUL or U+001F")
+    return name
+
+
+def check_priority(priority: int) -> int:
+    """0 to 999, lower first."""
+    if not isinstance(priority, int) or not 0 <= priority <= 999:
+        raise UsageError(f"priority {priority!r}: a whole number from 0 to 999, lower goes first")
+    return priority
+
+
+def _storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text

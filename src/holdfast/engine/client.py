@@ -1,0 +1,302 @@
+"""What anyone may ask of runs: start them, tell them things, stop them, look at them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec import Codec, digest, plain
+from holdfast.durations import Seconds, seconds
+from holdfast.errors import (
+    HoldfastError,
+    ResultTimeout,
+    RunCancelled,
+    RunFailed,
+    UnknownRun,
+    UsageError,
+)
+from holdfast.lifecycle import FINAL, Status
+from holdfast.records import (
+    COST_UNIT,
+    DEFAULT_TENANT,
+    PRIORITY,
+    Emitted,
+    NewEvent,
+    NewRun,
+    Run,
+    RunFilter,
+    Started,
+    Step,
+    TrailEntry,
+    instant,
+)
+from holdfast.store import Store
+from holdfast.world import World
+
+from .checks import check_name, check_priority, check_topic
+from .definitions import Workflow, newest
+from .explain import Explanation, explain
+from .keeper import Bell
+
+T = TypeVar("T")
+
+
+class Handle(Generic[T]):
+    """A run that was started: its id, and whether this call created it."""
+
+    def __init__(self, client: Client, run_id: UUID, created: bool, codec: Codec | None = None) -> None:
+        self._client, self._codec = client, codec
+        self.id, self.created = run_id, created
+
+    def __repr__(self) -> str:
+        """Short, for logs."""
+        return f"<run {self.id}>"
+
+    async def result(self, timeout: Seconds | None = None) -> Any:
+        """What the run returns, as its annotation says; RunFailed, RunCancelled, ResultTimeout."""
+        run = await self._client.ended(self.id, timeout)
+        return (self._codec or plain).decode(run.result_json or "null", f"the result of run {self.id}")
+
+    async def get(self) -> Run:
+        """The run as it is now."""
+        return await self._client.known(self.id)
+
+    async def cancel(self, by: str = "") -> Run:
+        """Cancel it."""
+        return await self._client.cancel(self.id, by=by)
+
+
+class Client:
+    """The verbs on runs, over any store. `App` is one, with workflows of its own."""
+
+    def __init__(self, store: Store, world: World) -> None:
+        self.store, self.world = store, world
+        self.workflows: dict[str, Workflow] = {}
+
+    # -- start ---------------------------------------------------------------------------------
+
+    async def start(self, workflow: Workflow | str, params: Any = None, **options: Any) -> Handle[Any]:
+        """Record an intent and return its handle once it is durable; no user code runs here.
+
+        Options: key, id, priority, run_at, delay, timeout, max_attempts, ttl, budget, limit_key, parent,
+        tenant, labels. The same key again: the run that is there, with created=False.
+        """
+        answer = (await self.start_many([(workflow, params, options)]))[0]
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    async def start_many(
+        self, starts: Sequence[tuple[Workflow | str, Any] | tuple[Workflow | str, Any, dict[str, Any]]]
+    ) -> list[Handle[Any] | HoldfastError]:
+        """Start many in few round trips. A conflict is the answer for its item; the others are started."""
+        await self._opened()
+        made: list[tuple[NewRun, Codec | None]] = []
+        for workflow, params, *rest in starts:
+            known = await self._workflow(workflow)
+            made.append(self._new_run(known, params, **(rest[0] if rest else {})))
+        handles: list[Handle[Any] | HoldfastError] = []
+        for at in range(0, len(made), 500):
+            slice_ = made[at : at + 500]
+            for answer, (_, codec) in zip(await self.store.start([new for new, _ in slice_]), slice_, strict=True):
+                handles.append(Handle(self, answer.id, answer.created, codec) if isinstance(answer, Started) else answer)
+        return handles
+
+    async def _workflow(self, workflow: Workflow | str) -> Workflow | str:
+        if isinstance(workflow, Workflow):
+            return workflow
+        if not isinstance(workflow, str):
+            raise UsageError(f"{workflow!r} is no workflow: give the decorated function, or its type as text")
+        type_ = workflow
+        if type_ not in self.workflows:
+            published = {} if _is_full(type_) else {one.type for one in await self.store.definitions()}
+            type_ = newest(type_, {*published, *self.workflows})
+        return self.workflows.get(type_, type_)
+
+    def _new_run(
+        self,
+        workflow: Workflow | str,
+        params: Any,
+        *,
+        key: str | None = None,
+        id: UUID | str | None = None,
+        priority: int = PRIORITY,
+        run_at: datetime | None = None,
+        delay: Seconds | None = None,
+        timeout: Seconds | None = None,
+        max_attempts: int | None = None,
+        ttl: Seconds | None = None,
+        budget: float | None = None,
+        limit_key: str | None = None,
+        parent: UUID | None = None,
+        tenant: str = DEFAULT_TENANT,
+        labels: dict[str, str] | None = None,
+    ) -> tuple[NewRun, Codec | None]:
+        known = workflow if isinstance(workflow, Workflow) else None
+        type_ = known.type if known else str(workflow)
+        if run_at is not None and delay is not None:
+            raise UsageError("give run_at or delay, not both")
+        if max_attempts is not None and max_attempts < 1:
+            raise UsageError(f"max_attempts is {max_attempts}: at least 1, the first execution counts")
+        text = (known.params if known else plain).encode(params, f"params of {type_}")
+        if known and max_attempts is None:
+            max_attempts = known.retry.attempts
+        if known and timeout is None:
+            timeout = known.timeout_seconds
+        new = NewRun(
+            id=_uuid(id) if id is not None else self.world.uuid7(),
+            type=type_,
+            params=text,
+            digest=digest(type_, text),
+            tenant=check_name("tenant", tenant),
+            key=None if key is None else check_name("key", key),
+            priority=check_priority(priority),
+            run_at=None if run_at is None else instant(run_at),
+            delay_seconds=None if delay is None else seconds(delay),
+            max_attempts=max_attempts,
+            timeout_seconds=None if timeout is None else seconds(timeout),
+            ttl_seconds=None if ttl is None else seconds(ttl),
+            budget=None if budget is None else round(budget * COST_UNIT),
+            limit_key=limit_key,
+            parent=parent,
+            labels=None if labels is None else plain.encode(labels, "labels"),
+        )
+        return new, known.result if known else None
+
+    # -- tell ----------------------------------------------------------------------------------
+
+    async def emit(
+        self,
+        topic: str,
+        payload: Any = None,
+        id: str | None = None,
+        run: UUID | str | None = None,
+        tenant: str = DEFAULT_TENANT,
+        keep: Seconds | None = None,
+    ) -> Emitted:
+        """Send an event to every run of the tenant that waits for it, or to one. Durable when it returns."""
+        await self._opened()
+        event = NewEvent(
+            topic=check_topic(topic),
+            payload=plain.encode(payload, f"payload of event {topic!r}"),
+            id=check_name("event id", id) if id is not None else str(self.world.uuid7()),
+            run=None if run is None else _uuid(run),
+            tenant=check_name("tenant", tenant),
+            keep_seconds=None if keep is None else seconds(keep),
+        )
+        return await self.store.emit(event)
+
+    async def cancel(self, run: UUID | str, by: str = "") -> Run:
+        """Cancel an open run; again: unchanged."""
+        await self._opened()
+        return await self.store.cancel(_uuid(run), by=by)
+
+    async def pause(self, run: UUID | str, by: str = "") -> Run:
+        """Pause an open run; a leased one at its next step boundary."""
+        await self._opened()
+        return await self.store.pause(_uuid(run), by=by)
+
+    async def resume(self, run: UUID | str, by: str = "") -> Run:
+        """Let a paused run go on, or withdraw a pause that is asked for."""
+        await self._opened()
+        return await self.store.resume(_uuid(run), by=by)
+
+    async def rewind(self, run: UUID | str, step: str, by: str = "") -> Run:
+        """Forget a step and all later ones; the run goes on from there."""
+        await self._opened()
+        return await self.store.rewind(_uuid(run), step, by=by)
+
+    async def retry(self, run: UUID | str, by: str = "") -> Run:
+        """Let a failed run go on at the step that failed, with fresh attempts."""
+        await self._opened()
+        return await self.store.retry_run(_uuid(run), by=by)
+
+    # -- look ----------------------------------------------------------------------------------
+
+    async def get(self, run: UUID | str) -> Run | None:
+        """The run, or None when it is unknown."""
+        await self._opened()
+        return await self.store.get(_uuid(run))
+
+    async def known(self, run: UUID | str) -> Run:
+        """The run, or UnknownRun."""
+        found = await self.get(run)
+        if found is None:
+            raise UnknownRun(run)
+        return found
+
+    async def list(self, where: RunFilter | None = None, limit: int = 100, after: UUID | None = None) -> Sequence[Run]:
+        """Runs, newest first; `after` is the last id of the page before."""
+        await self._opened()
+        return await self.store.list(where or RunFilter(), limit, after)
+
+    async def steps(self, run: UUID | str) -> Sequence[Step]:
+        """All steps of a run, in the order in which their outcomes became known."""
+        await self._opened()
+        return await self.store.steps(_uuid(run))
+
+    async def trail(self, run: UUID | str | None = None, after: int = 0, limit: int = 1000) -> Sequence[TrailEntry]:
+        """What happened to a run, or to all, oldest first, from a sequence number on."""
+        await self._opened()
+        return await self.store.trail(None if run is None else _uuid(run), after=after, limit=limit)
+
+    async def explain(self, run: UUID | str) -> Explanation:
+        """Why a run is not moving, in words and in data."""
+        found = await self.known(run)
+        return explain(found, await self.store.stats())
+
+    async def result(self, run: UUID | str, timeout: Seconds | None = None) -> Any:
+        """What the run returned, waiting for its end; RunFailed, RunCancelled, ResultTimeout."""
+        return (await self.ended(run, timeout)).result
+
+    async def ended(self, run: UUID | str, timeout: Seconds | None = None) -> Run:
+        """The run once it has succeeded; raises how else it ended."""
+        found = await self.final(run, timeout)
+        if found.status is Status.FAILED:
+            error = found.error
+            said = f"{error.kind}: {error.message}" if error else "failed"
+            raise RunFailed(f"run {run} failed, {said}")
+        if found.status is Status.CANCELLED:
+            raise RunCancelled(f"run {run} was cancelled")
+        return found
+
+    async def final(self, run: UUID | str, timeout: Seconds | None = None) -> Run:
+        """The run once it has ended, however; ResultTimeout when it has not in time."""
+        await self._opened()
+        bell = Bell()
+        unlisten = self.store.listen(bell.ring)
+        try:
+            async with asyncio.timeout(None if timeout is None else seconds(timeout)):
+                while (found := await self.known(run)).status not in FINAL:
+                    await bell.wait(None, floor=0.001)
+        except TimeoutError:
+            raise ResultTimeout(f"run {run} has not ended within {seconds(timeout or 0):g} s; it goes on") from None
+        finally:
+            unlisten()
+        return found
+
+    async def _opened(self) -> None:
+        await self.store.open()
+
+
+def _uuid(run: UUID | str) -> UUID:
+    if isinstance(run, UUID):
+        return run
+    try:
+        return UUID(run)
+    except (ValueError, AttributeError, TypeError):
+        raise UsageError(f"{run!r} is no run id: ids look like 0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10") from None
+
+
+def _is_full(name: str) -> bool:
+    return name.rpartition(".v")[2].isdigit()
+
+
+def as_json(value: Any) -> str:
+    """A record as JSON text, for machines."""
+    return msgspec.json.encode(value).decode()

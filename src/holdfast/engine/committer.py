@@ -1,0 +1,114 @@
+"""Group commit: while one commit is on its way, the items of all other runs gather for the next.
+
+No timer and no added latency: a lone item goes straight. Whatever happens to the run that waits,
+its item is answered: a reply that is lost is asked for again with the same number, never guessed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from holdfast.errors import StoreError
+from holdfast.lifecycle import Status
+from holdfast.records import Item, Verdict
+from holdfast.store import Store
+from holdfast.world import World
+
+log = logging.getLogger("holdfast.committer")
+
+Answered = Callable[[Verdict], None]
+
+BATCH_MAX = 1000
+FULL_BYTES = 64 * 1024 * 1024
+PATIENCE_SECONDS = 10.0  # one line in the log per so many seconds of a store that does not answer
+
+
+class Committer:
+    """The one queue in front of `Store.commit` for all runs of a worker."""
+
+    def __init__(self, store: Store, world: World) -> None:
+        self._store, self._world = store, world
+        self._queue: list[tuple[Item, Answered]] = []
+        self._busy = False
+        self._bytes = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._complained = -PATIENCE_SECONDS
+        self.lost = 0  # items that were refused because the lease had gone
+
+    @property
+    def full(self) -> bool:
+        """So much is queued that no further run should be claimed."""
+        return self._bytes > FULL_BYTES
+
+    def put(self, item: Item, answered: Answered) -> None:
+        """Queue one item; `answered` gets its verdict. A run has at most one item here at a time."""
+        self._queue.append((item, answered))
+        self._bytes += _size(item)
+        if not self._busy:
+            # At the end of this loop turn, so that items put in the same turn share a commit.
+            self._busy = True
+            self._idle.clear()
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    async def drain(self) -> None:
+        """Return when everything that was put has been answered."""
+        await self._idle.wait()
+
+    def _flush(self) -> None:
+        batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
+        self._world.spawn(self._send(batch), "holdfast-commit")
+
+    async def _send(self, batch: list[tuple[Item, Answered]]) -> None:
+        items = [item for item, _ in batch]
+        verdicts = await self._commit(items)
+        busy = []
+        for (item, answered), verdict in zip(batch, verdicts, strict=True):
+            if verdict.answer == "busy":
+                busy.append((item, answered))
+                continue
+            self._bytes -= _size(item)
+            self.lost += verdict.answer == "lost"
+            answered(verdict)
+        self._queue[:0] = busy
+        if any(item.events for item in items):
+            self._world.spawn(self._deliver(), "holdfast-deliver")
+        if self._queue:
+            self._flush()
+        else:
+            self._busy = False
+            self._idle.set()
+
+    async def _commit(self, items: list[Item]) -> list[Verdict]:
+        """Send until there is an answer. Items already applied are answered as the first time."""
+        delay = 0.05
+        while True:
+            try:
+                return await self._store.commit(items)
+            except StoreError as error:
+                self._complain(error)
+            except Exception:
+                if len(items) == 1:
+                    # Nothing can be said of this one: its lease runs out and the run is taken up again.
+                    log.exception("an item of run %s cannot be committed", items[0].run)
+                    return [Verdict(answer="lost", status=Status.LEASED)]
+                return [(await self._commit([item]))[0] for item in items]
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, 2.0)
+
+    def _complain(self, error: StoreError) -> None:
+        if self._world.monotonic() - self._complained >= PATIENCE_SECONDS:
+            self._complained = self._world.monotonic()
+            log.warning("cannot commit, will go on trying: %s", error)
+
+    async def _deliver(self) -> None:
+        try:
+            await self._store.deliver()
+        except StoreError as error:
+            log.warning("cannot deliver now, a keeper will: %s", error)
+
+
+def _size(item: Item) -> int:
+    return 200 + sum(len(step.output or "") for step in item.steps) + len(item.result or "")

@@ -1,0 +1,233 @@
+"""What user code is given: everything it asks for here is answered from the record, or recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
+from uuid import UUID
+
+import msgspec
+
+from holdfast.backoff import Backoff
+from holdfast.codec import plain
+from holdfast.durations import Seconds, seconds
+from holdfast.errors import EventTimeout, UsageError
+from holdfast.lifecycle import StepKind, StepStatus
+from holdfast.records import COST_UNIT, Event, NewEvent, StepWrite, TrailWrite, instant, moment
+
+from . import steps
+from .checks import check_topic
+from .failures import text
+from .signals import Continued
+from .steps import SCOPE, Scope, check_callable
+
+if TYPE_CHECKING:
+    from holdfast.world import Dice
+
+    from .execution import Execution
+
+T = TypeVar("T")
+
+
+class Context:
+    """A run's context. Await `step`, `sleep`, `await_event` and `map`; the rest answers at once."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._run = execution
+        self._dice: Dice | None = None
+
+    @property
+    def run_id(self) -> UUID:
+        """The id of this run."""
+        return self._run.claim.id
+
+    @property
+    def tenant(self) -> str:
+        """Who this run belongs to."""
+        return self._run.claim.tenant
+
+    @property
+    def attempt(self) -> int:
+        """Executions begun since the run last made progress; the first is 1."""
+        return self._run.attempt
+
+    @property
+    def cancelled(self) -> bool:
+        """The run was cancelled, lost, or is to stop: come to an end. A parked run is not cancelled."""
+        return self._run.cancelled
+
+    @property
+    def idempotency_key(self) -> str:
+        """Inside a step: its own key for the outside world, the same at every try, takeover and rewind."""
+        return f"{self.run_id}:{self._scope('idempotency_key').key}"
+
+    # -- what is awaited -----------------------------------------------------------------------
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[..., Awaitable[T]], *args: Any, key: str | None = None,
+        retry: Backoff | None = None, timeout: Seconds | None = None,
+    ) -> Awaitable[T]: ...
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[..., T], *args: Any, key: str | None = None,
+        retry: Backoff | None = None, timeout: Seconds | None = None,
+    ) -> Awaitable[T]: ...
+
+    def step(
+        self, name: str, fn: Callable[..., Any], *args: Any, key: str | None = None,
+        retry: Backoff | None = None, timeout: Seconds | None = None,
+    ) -> Awaitable[Any]:
+        """Run `fn` (async, or plain in a thread) and record what it returns before returning it.
+
+        On a later execution of the run the recorded result comes back and `fn` is not called.
+        """
+        check_callable(name, fn)
+        key = self._key(name, key)
+        return steps.step(self._run, key, fn, args, retry, None if timeout is None else seconds(timeout))
+
+    async def map(
+        self, name: str, fn: Callable[[Any], Any], items: Iterable[Any], limit: int = 10,
+        retry: Backoff | None = None, timeout: Seconds | None = None,
+    ) -> list[Any]:
+        """Run a step for each item, at most `limit` at once, each recorded on its own; results in order."""
+        if limit < 1:
+            raise UsageError(f"map {name!r}: limit is {limit}, at least 1")
+        gate = asyncio.Semaphore(limit)
+
+        async def one(n: int, item: Any) -> Any:
+            async with gate:
+                return await self.step(name, fn, item, key=f"{name}[{n}]", retry=retry, timeout=timeout)
+
+        return list(await asyncio.gather(*[one(n, item) for n, item in enumerate(items)]))
+
+    def sleep(self, duration: Seconds = 0, *, key: str | None = None, **units: float) -> Awaitable[None]:
+        """Park for a while, holding nothing: `ctx.sleep(5)`, `ctx.sleep(hours=1)`, `ctx.sleep(timedelta(…))`."""
+        delay = seconds(duration) + (timedelta(**units).total_seconds() if units else 0.0)
+        if delay < 0:
+            raise UsageError(f"sleep({delay}): a duration is not negative")
+        return self._slept(self._wait("sleep", key, StepKind.SLEEP, delay_seconds=delay))
+
+    def sleep_until(self, at: datetime, *, key: str | None = None) -> Awaitable[None]:
+        """Park until an instant; one that has passed is due at once."""
+        return self._slept(self._wait("sleep", key, StepKind.SLEEP, due_at=instant(at)))
+
+    def await_event(
+        self, topic: str, timeout: Seconds | None = None, since: Literal["start", "now"] = "start", *,
+        key: str | None = None,
+    ) -> Awaitable[Event]:
+        """Park until an event comes on `topic`; EventTimeout when it has not come in time. Both are recorded.
+
+        Events emitted since the run was started count, oldest first, each once; since="now": only later ones.
+        """
+        if since not in ("start", "now"):
+            raise UsageError(f"since={since!r}: 'start' or 'now'")
+        write = self._wait(
+            f"event:{check_topic(topic)}", key, StepKind.EVENT,
+            topic=topic, since_now=since == "now", delay_seconds=None if timeout is None else seconds(timeout),
+        )
+        return self._came(write, topic)
+
+    # -- what is answered at once --------------------------------------------------------------
+
+    def now(self) -> datetime:
+        """The time, recorded: a later execution gets the same."""
+        key = self._key("now", None)
+        found = self._run.record.find(key, StepKind.NOW)
+        if found is not None:
+            return moment(int(found.output or 0))
+        at = self._run.now()
+        self._note_step(StepWrite(key=key, kind=StepKind.NOW, output=str(at)))
+        return moment(at)
+
+    def random(self) -> float:
+        """A number in [0, 1) from a seed fixed at start."""
+        return self._draw().random()
+
+    def uuid(self) -> UUID:
+        """A random UUID from a seed fixed at start."""
+        bits = self._draw().getrandbits(128)
+        return UUID(int=bits & ~(0xF << 76 | 3 << 62) | 4 << 76 | 2 << 62)
+
+    def log(self, message: str, level: str = "info", **data: Any) -> None:
+        """Add a row to the trail with the run's next commit; an execution again does not repeat it."""
+        row: dict[str, Any] = {**data, "message": text(message), "level": level}
+        scope = SCOPE.get()
+        if scope is not None:
+            row["step"] = scope.key
+        else:
+            record = self._run.record
+            record.logs += 1
+            if record.logs <= record.logged:
+                return
+            record.logged = row["n"] = record.logs
+        self._run.journal.note(TrailWrite("log", plain.encode(row, f"log {text(message, 40)!r}")))
+
+    def cost(self, amount: float) -> None:
+        """Inside a step: what it has cost. The run's cost is the sum over its steps."""
+        self._scope("cost").cost += round(amount * COST_UNIT)
+
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """How far the run is, for people; written with the next commit or renewal, at most once a second."""
+        shown = {"done": done, "total": total, "note": None if note is None else text(note, 200)}
+        self._run.journal.progress(plain.encode(shown, "progress"))
+
+    def emit(self, topic: str, payload: Any = None) -> None:
+        """Emit an event with the commit of this step, or the run's next one: once, however often this is executed."""
+        body = plain.encode(payload, f"payload of event {check_topic(topic)!r}")
+        scope = SCOPE.get()
+        if scope is not None:
+            name = f"{scope.key}:emit{len(scope.events) + 1}"
+            scope.events.append(self._event(name, topic, body))
+            return
+        key = self._key(f"emit:{topic}", None)
+        if self._run.record.find(key, StepKind.EMIT) is None:
+            self._run.journal.emit(self._event(key, topic, body))
+            self._note_step(StepWrite(key=key, kind=StepKind.EMIT))
+
+    def continue_as(self, params: Any = None) -> NoReturn:
+        """End this run as succeeded and start the next one of the same workflow, linked, in one commit."""
+        raise Continued(params)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    # Keys are counted at the call, not when the coroutine begins to run: so the calls above are
+    # plain functions that return one of these.
+
+    async def _slept(self, write: StepWrite) -> None:
+        await self._run.wait(write)
+
+    async def _came(self, write: StepWrite, topic: str) -> Event:
+        step = await self._run.wait(write)
+        if step.status is not StepStatus.SUCCEEDED:
+            raise EventTimeout(step.key, topic)
+        found = msgspec.json.decode(step.output or "{}")
+        return Event(id=found["id"], topic=found["topic"], at=moment(found["at"]), payload=found["payload"])
+
+    def _key(self, name: str, key: str | None) -> str:
+        return self._run.record.key(name, key, asyncio.current_task())
+
+    def _wait(self, name: str, key: str | None, kind: StepKind, **fields: Any) -> StepWrite:
+        return StepWrite(key=self._key(name, key), kind=kind, status=StepStatus.WAITING, attempts=0, **fields)
+
+    def _note_step(self, write: StepWrite) -> None:
+        self._run.check_room()
+        self._run.journal.keep(write)
+        self._run.record.committed(write)
+
+    def _event(self, name: str, topic: str, payload: str) -> NewEvent:
+        return NewEvent(id=f"{self.run_id}:{name}", topic=topic, payload=payload, tenant=self.tenant)
+
+    def _scope(self, what: str) -> Scope:
+        scope = SCOPE.get()
+        if scope is None:
+            raise UsageError(f"ctx.{what} belongs inside a step: call it in the function that ctx.step runs")
+        return scope
+
+    def _draw(self) -> Dice:
+        if self._dice is None:
+            self._dice = self._run.world.dice(str(self.run_id))
+        return self._dice

@@ -1,0 +1,121 @@
+"""Workflows as they are defined: a versioned name, a function, a policy; and which names match."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from holdfast.backoff import DEFAULT, Backoff
+from holdfast.codec import Codec, annotated
+from holdfast.durations import Seconds, seconds
+from holdfast.errors import BadType, UnknownWorkflow, UsageError
+from holdfast.records import Definition
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
+_TYPE = re.compile(_NAME.pattern + r"\.v[1-9][0-9]*")
+_VERSION = re.compile(r"\.v([0-9]+)")
+
+STEPS_MAX = 10_000
+
+
+def check_type(type_: str) -> str:
+    """The type itself, when it is one: domain.action.vN."""
+    if not isinstance(type_, str) or not _TYPE.fullmatch(type_):
+        raise BadType(
+            f"{type_!r} is no workflow type: write domain.action.vN with letters, digits, _ and -, "
+            f"for example {_suggestion(str(type_))!r}"
+        )
+    return type_
+
+
+def _suggestion(wrong: str) -> str:
+    words = [word for word in re.split(r"[^A-Za-z0-9_-]+", wrong) if word and not re.fullmatch(r"v[0-9]+", word)]
+    if len(words) < 2:
+        words = ["shop", *(words or ["order"])]
+    return ".".join(words) + ".v1"
+
+
+def version(type_: str) -> int:
+    """The N of domain.action.vN."""
+    return int(type_.rsplit(".v", 1)[1])
+
+
+def newest(name: str, known: Iterable[str]) -> str:
+    """The type that a typed or bare name stands for; the newest version by number, not by text."""
+    if _TYPE.fullmatch(name):
+        return name
+    if not _NAME.fullmatch(name) or _VERSION.fullmatch("." + name.rsplit(".", 1)[-1]):
+        return check_type(name)
+    known = list(known)
+    versions = [type_ for type_ in known if type_.rsplit(".v", 1)[0] == name]
+    if versions:
+        return max(versions, key=version)
+    near = difflib.get_close_matches(name, {type_.rsplit(".v", 1)[0] for type_ in known}, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; nothing like it has been published in this store"
+    raise UnknownWorkflow(f"no workflow {name!r} has been published{hint} (a full name.vN can be started before it is)")
+
+
+def matches(type_: str, patterns: Sequence[str]) -> bool:
+    """Whether a worker with these patterns takes this type. `%` only at the end; all else literal."""
+    return any(type_.startswith(one[:-1]) if one.endswith("%") else type_ == one for one in patterns)
+
+
+def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
+    """The patterns themselves, when they are such."""
+    for pattern in patterns:
+        if "%" in pattern[:-1] or not pattern:
+            raise UsageError(f"pattern {pattern!r}: % stands at the end only, as in 'billing.%'")
+    return tuple(patterns)
+
+
+class Workflow:
+    """A code workflow: what `@app.workflow` makes of a function. Calling it calls the function."""
+
+    def __init__(
+        self,
+        type_: str,
+        function: Callable[..., Any],
+        retry: Backoff | None,
+        timeout: Seconds | None,
+        steps_max: int,
+    ) -> None:
+        self.type = check_type(type_)
+        self.function = function
+        self.retry = retry or DEFAULT
+        self.timeout_seconds = None if timeout is None else seconds(timeout)
+        self.steps_max = steps_max
+        self.takes_params = _takes_params(type_, function)
+        hints = annotated(function)
+        names = list(inspect.signature(function).parameters)
+        self.params = Codec(hints.get(names[1], Any) if self.takes_params else Any)
+        wanted = hints.get("return", Any)
+        self.result = Codec(type(None) if wanted is None else wanted)
+        self.__doc__ = function.__doc__
+        self.__name__ = getattr(function, "__name__", type_)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as a test may want to."""
+        return self.function(*args, **kwargs)
+
+    def definition(self) -> Definition:
+        """What is published of it."""
+        return Definition(
+            type=self.type,
+            max_attempts=self.retry.attempts,
+            timeout_seconds=self.timeout_seconds,
+            description=(inspect.getdoc(self.function) or "").partition("\n")[0],
+        )
+
+
+def _takes_params(type_: str, function: Callable[..., Any]) -> bool:
+    if not inspect.iscoroutinefunction(function):
+        raise UsageError(f"workflow {type_}: write it as `async def`; plain code goes into its steps")
+    names = list(inspect.signature(function).parameters.values())
+    if not names or len(names) > 2 or any(one.kind is one.KEYWORD_ONLY for one in names):
+        raise UsageError(
+            f"workflow {type_}: it takes the context and at most one value, as in `async def order(ctx, order: Order)`"
+        )
+    return len(names) == 2

@@ -1,0 +1,278 @@
+"""One held run, from claim to commit: replay and run, outcome as data, commit, report."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.errors import BadValue, UsageError
+from holdfast.lifecycle import SETTLED, StepKind, StepStatus
+from holdfast.records import SECOND, Claim, Instant, Lease, Held, Step, StepWrite, Verdict
+
+from . import outcome as ends
+from .context import Context
+from .drive import Drive
+from .finish import finish
+from .journal import Journal, Written
+from .record import Record
+from .signals import Continued, Parked, only_signals
+from .stage import Stage
+
+if TYPE_CHECKING:
+    from .definitions import Workflow
+    from .worker import Worker
+
+log = logging.getLogger("holdfast.run")
+
+UNWIND_SECONDS = 5.0  # what user code may take to clean up when its run parks or is given back
+HEARTBEAT_SECONDS = 60.0
+
+SWALLOWED = (
+    "the workflow caught the signal that parks it (a bare `except:`, `except BaseException`, or a `finally` that "
+    "does not end, around a sleep or an awaited event): catch Exception instead"
+)
+
+
+class Execution:
+    """A run while this worker holds it."""
+
+    def __init__(self, claim: Claim, workflow: Workflow, worker: Worker, claimed_at: float) -> None:
+        self.claim, self.workflow, self.worker = claim, workflow, worker
+        self.world = worker.world
+        self.record = Record(claim, workflow.steps_max)
+        self.journal = Journal(claim, self.record, worker.committer, self.world, worker.lease_seconds, self._verdict)
+        self.attempt, self.crashes = claim.attempt, claim.crashes
+        self.ended_as = ""
+        self._claimed_at = claimed_at
+        self._clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
+        self._heartbeat_at = claimed_at
+        self._stop: str | None = None
+        self._parking: ends.Waits | None = None
+        self._swallowed = False
+        self._unopened: dict[str, StepWrite] = {}
+        self._backoffs: dict[str, tuple[StepWrite | None, Instant]] = {}
+        self._drive: Drive | None = None
+        self.stage: Stage
+
+    # -- what the worker calls -----------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Execute until the run ends, parks, or is no longer ours."""
+        if self.world.monotonic() - self._claimed_at >= self.worker.lease_seconds:
+            self.ended_as = "not begun: its lease ran out first"
+            return
+        self.journal.started_at = self.now()
+        while True:
+            outcome = await self._perform()
+            if not await finish(self, outcome):
+                return
+
+    def stop(self, reason: str) -> None:
+        """Unwind user code: the run was cancelled, lost or paused, or is to be released."""
+        if self._stop is None:
+            self._stop = reason
+            if self._drive is not None:
+                self._drive.interrupt(None)
+                if reason == "released":
+                    self._limit_unwinding()
+
+    def lease(self) -> Lease:
+        """What renewal says of this run. Called from the renewal thread."""
+        now = self.world.monotonic()
+        heartbeat = now - self._heartbeat_at >= HEARTBEAT_SECONDS
+        if heartbeat:
+            self._heartbeat_at = now
+        return Lease(
+            run=self.claim.id,
+            fence=self.claim.fence,
+            known=self.record.known if self.record.open_waits else None,
+            started_at=self.journal.started_at,
+            heartbeat=heartbeat,
+            progress=self.journal.take_progress(),
+        )
+
+    def news(self, held: Held) -> None:
+        """What renewal learnt."""
+        if held.answer != "applied":
+            self.stop(held.answer)
+            return
+        self._settled(held.settled)
+
+    @property
+    def cancelled(self) -> bool:
+        """User code should come to its end."""
+        return self._stop is not None
+
+    def interrupted(self) -> bool:
+        """A CancelledError now is ours, not one that nobody asked for."""
+        return self._stop is not None or self._parking is not None or self.stage.closed
+
+    def now(self) -> Instant:
+        """The store's clock, as far as it can be known without asking."""
+        return self._clock_at_claim + int((self.world.monotonic() - self._claimed_at) * SECOND)
+
+    # -- one execution of the function ---------------------------------------------------------
+
+    async def _perform(self) -> ends.Outcome:
+        self.record.begin()
+        self._parking, self._unopened, self._backoffs = None, {}, {}
+        self.stage = Stage(self.record.rank, self.record.settled_keys(), self._at_rest)
+        try:
+            params = self._params()
+            self._drive = Drive(self.workflow.function(Context(self), *params))
+            if self._stop is not None:
+                self._drive.interrupt(None)
+            value = await self._drive
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            ended: ends.Outcome = ends.Raised(error)
+        else:
+            ended = ends.Completed("") if self._parking or self._stop else self._completed(value)
+        finally:
+            self._drive = None
+            self.stage.closed = True
+        await self._end_branches()
+        return self._judged(ended)
+
+    def _params(self) -> tuple[Any, ...]:
+        if not self.workflow.takes_params:
+            return ()
+        return (self.workflow.params.decode(self.claim.params, f"params of run {self.claim.id}"),)
+
+    def _completed(self, value: Any) -> ends.Outcome:
+        try:
+            return ends.Completed(self.workflow.result.encode(value, f"the result of {self.workflow.type}"))
+        except BadValue as error:
+            return ends.Raised(error)
+
+    def _judged(self, ended: ends.Outcome) -> ends.Outcome:
+        """Tell an end of the code's own from one that it was made to come to."""
+        error = ended.error if isinstance(ended, ends.Raised) else None
+        if self._stop is not None:
+            self._uncancel()
+            return ends.Stopped(self._stop)
+        if isinstance(error, Continued):
+            return ends.ContinuedAs(error.params)
+        if self._parking is not None:
+            self._uncancel()
+            if error is None or self._swallowed or not only_signals(error, Parked, asyncio.CancelledError):
+                return ends.Raised(UsageError(SWALLOWED))
+            return self._parking
+        if isinstance(error, Parked):
+            return ends.Raised(UsageError(SWALLOWED))
+        return ended
+
+    def _uncancel(self) -> None:
+        task = asyncio.current_task()
+        while task is not None and task.cancelling():
+            task.uncancel()
+
+    async def _end_branches(self) -> None:
+        left = [task for task in self.stage.tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=UNWIND_SECONDS)
+
+    # -- waits ---------------------------------------------------------------------------------
+
+    async def wait(self, write: StepWrite) -> Step:
+        """The settled step of a wait: from the record, or by parking until it is."""
+        stage = self.stage
+        stage.enter()
+        found = self.record.find(write.key, write.kind)
+        if found is not None and found.status in SETTLED:
+            await stage.replayed(write.key, None)
+            return found
+        if not stage.alone:
+            await stage.live()
+        if found is None:
+            self.check_room()
+            self._unopened[write.key] = write
+        return await stage.wait(write.key)  # type: ignore[no-any-return]  # settle() gives a Step
+
+    async def back_off(self, key: str, write: StepWrite | None, due_at: Instant) -> None:
+        """Hold a step until its next try. With nothing else to do, the run goes back to the queue."""
+        self._backoffs[key] = (write, due_at)
+        future = self.stage.wait(key)
+        delay = max(0.0, (due_at - self.now()) / SECOND)
+        timer = asyncio.get_running_loop().call_later(delay, self.stage.settle, key, None)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            self._backoffs.pop(key, None)
+        if write is not None:
+            committed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self.journal.write(write, committed)
+            await committed
+
+    def _at_rest(self) -> None:
+        if self.journal.busy or self._parking is not None or self._stop is not None or self._drive is None:
+            return
+        if self.stage.running:
+            self._open_waits()
+        else:
+            self._park(self._drive)
+
+    def _open_waits(self) -> None:
+        """Other branches still work: record the waits now, so that their time begins to count."""
+        opened, self._unopened = self._unopened, {}
+        for write in opened.values():
+            self.journal.write(write)
+            if write.delay_seconds is not None:
+                self.worker.leases.ask_later(write.delay_seconds)
+
+    def _park(self, drive: Drive) -> None:
+        writes = [write for write, _ in self._backoffs.values() if write is not None]
+        dues = [due_at for _, due_at in self._backoffs.values()]
+        waits = len(self.stage.waits) - len(self._backoffs)
+        self._parking = ends.Waits(tuple(self._unopened.values()), waits, tuple(writes), min(dues, default=None))
+        drive.interrupt(Parked())
+        self._limit_unwinding()
+
+    def _limit_unwinding(self) -> None:
+        drive = self._drive
+
+        def give_up() -> None:
+            if drive is not None and drive is self._drive:
+                self._swallowed = True
+                drive.abandon()
+
+        asyncio.get_running_loop().call_later(UNWIND_SECONDS, give_up)
+
+    # -- what commits and renewals answer ------------------------------------------------------
+
+    def _verdict(self, verdict: Verdict, sent: list[Written]) -> None:
+        if verdict.answer != "applied":
+            self.stop(verdict.answer)
+            return
+        self._settled(verdict.settled)
+        kept = dict(verdict.kept) if verdict.kept else None
+        for write, future, value in sent:
+            if write.status in SETTLED:
+                self.attempt, self.crashes = 1, 0
+            self.record.committed(write)
+            if kept and write.key in kept and write.kind is StepKind.TASK:
+                value = msgspec.json.decode(kept[write.key] or "null")
+            if future is not None:
+                self.stage.publish(future, value)
+        self.record.known = max(self.record.known, verdict.seq)
+        if self.stage.waits:
+            self.stage.arm()
+
+    def _settled(self, steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            before = self.record.steps.get(step.key)
+            if before is None or before.status is StepStatus.WAITING:
+                self.record.add(step)
+                self.stage.settle(step.key, step)
+
+    def check_room(self) -> None:
+        """Refuse a step too many; warn once at half."""
+        if self.record.check_room():
+            log.warning("run %s has used half of its %d steps", self.claim.id, self.workflow.steps_max)

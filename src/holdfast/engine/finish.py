@@ -1,0 +1,108 @@
+"""The end of an execution: which move its outcome is, and whether the run goes on here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.backoff import IN_PLACE_MAX_SECONDS
+from holdfast.codec import digest
+from holdfast.errors import BadValue, RetryAfter
+from holdfast.lifecycle import Move, Status
+from holdfast.records import SECOND, NewRun, Verdict
+
+from . import outcome as ends
+from .failures import encoded, error_of, final_kind, guilty_step, line
+
+if TYPE_CHECKING:
+    from .execution import Execution
+
+
+async def finish(run: Execution, outcome: ends.Outcome) -> bool:
+    """Commit the outcome; True when the function is to be executed again under the same lease."""
+    match outcome:
+        case ends.Completed():
+            return _ended(run, await run.journal.outcome(Move.COMPLETE, result=outcome.result))
+        case ends.ContinuedAs():
+            return await _continue(run, outcome.params)
+        case ends.Waits():
+            return await _park(run, outcome)
+        case ends.Raised():
+            return await _retry_or_fail(run, outcome.error)
+        case ends.Stopped():
+            return await _stopped(run, outcome.reason)
+
+
+def _ended(run: Execution, verdict: Verdict) -> bool:
+    run.ended_as = str(verdict.status) if verdict.answer == "applied" else verdict.answer
+    return False
+
+
+async def _continue(run: Execution, params: Any) -> bool:
+    try:
+        text = run.workflow.params.encode(params, "params of continue_as")
+    except BadValue as error:
+        return await _retry_or_fail(run, error)
+    claim = run.claim
+    record = await run.worker.store.get(claim.id)
+    labels = {**(record.labels if record else {}), "continued_from": str(claim.id)}
+    following = NewRun(
+        id=run.world.uuid7(),
+        type=claim.type,
+        params=text,
+        digest=digest(claim.type, text),
+        tenant=claim.tenant,
+        priority=record.priority if record else 100,
+        max_attempts=claim.max_attempts,
+        timeout_seconds=run.workflow.timeout_seconds,
+        labels=msgspec.json.encode(labels).decode(),
+    )
+    result = msgspec.json.encode({"continued_as": str(following.id)}).decode()
+    return _ended(run, await run.journal.outcome(Move.COMPLETE, result=result, starts=(following,)))
+
+
+async def _park(run: Execution, outcome: ends.Waits) -> bool:
+    for write in (*outcome.opened, *outcome.backoffs):
+        run.journal.keep(write)
+    if outcome.due_at is None:
+        verdict = await run.journal.outcome(Move.PARK)
+    else:
+        # A step that backs off keeps the run in the queue, due at its next try, whatever else it waits for.
+        delay = max(0.0, (outcome.due_at - run.now()) / SECOND)
+        error = next((write.error for write in outcome.backoffs), None)
+        said = next((f"step {write.key} is tried again" for write in outcome.backoffs), None)
+        verdict = await run.journal.outcome(Move.RETRY, delay_seconds=delay, refund=True, error=error, last_error=said)
+    if verdict.answer == "applied" and verdict.status is Status.LEASED:
+        return True
+    return _ended(run, verdict)
+
+
+async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
+    policy = run.workflow.retry
+    kind = final_kind(error, policy)
+    failures = run.attempt - run.crashes
+    if kind is None and failures >= run.claim.max_attempts:
+        kind = "exhausted"
+    recorded = error_of(error, kind or "error", guilty_step(error))
+    said = line(recorded)
+    if kind is not None:
+        return _ended(run, await run.journal.outcome(Move.FAIL, error=encoded(recorded), last_error=said, kind=kind))
+    delay = error.delay if isinstance(error, RetryAfter) else policy.delay(failures, run.world.chance())
+    in_place = delay <= IN_PLACE_MAX_SECONDS
+    verdict = await run.journal.outcome(
+        Move.RETRY, error=encoded(recorded), last_error=said, delay_seconds=delay, in_place=in_place
+    )
+    if verdict.answer != "applied" or verdict.status is not Status.LEASED:
+        return _ended(run, verdict)
+    run.attempt += 1
+    await asyncio.sleep(delay)
+    return True
+
+
+async def _stopped(run: Execution, reason: str) -> bool:
+    run.ended_as = reason
+    if reason == "released":
+        return _ended(run, await run.journal.outcome(Move.RELEASE))
+    return False

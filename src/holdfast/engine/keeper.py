@@ -1,0 +1,82 @@
+"""The chores: expire, time out, lapse, deliver. Any number of keepers at once, in workers or alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from holdfast.errors import StoreError
+from holdfast.records import SECOND, Ticked
+from holdfast.store import Store
+
+log = logging.getLogger("holdfast.keeper")
+
+POLL_MIN_SECONDS = 0.02
+POLL_MAX_SECONDS = 1.0
+TROUBLE_SECONDS = 1.0
+
+
+class Bell:
+    """Wakes a loop that sleeps: by a hint, at a known instant, or after a poll that backs off."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self._poll = POLL_MIN_SECONDS
+
+    def ring(self) -> None:
+        """There may be news."""
+        self._event.set()
+
+    def found(self) -> None:
+        """Work was found: look again soon."""
+        self._poll = POLL_MIN_SECONDS
+
+    async def wait(self, due_seconds: float | None, floor: float = 0.0) -> None:
+        """Sleep until rung, until `due_seconds` have passed, or for the present poll."""
+        delay = self._poll if due_seconds is None else min(self._poll, due_seconds)
+        self._poll = min(self._poll * 2, POLL_MAX_SECONDS)
+        try:
+            async with asyncio.timeout(max(delay, floor)):
+                await self._event.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._event.clear()
+
+
+class Keeper:
+    """One loop that does what no worker has to be asked for."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.bell = Bell()
+
+    async def tick(self) -> Ticked:
+        """One round."""
+        ticked = await self._store.tick()
+        if ticked.total:
+            log.info(
+                "chores: %d expired, %d lapsed, %d delivered, %d timed out",
+                ticked.expired, ticked.lapsed, ticked.delivered, ticked.timed_out,
+            )
+        return ticked
+
+    async def run(self) -> None:
+        """Round after round, until cancelled."""
+        while True:
+            try:
+                if (await self.tick()).total:
+                    self.bell.found()
+                due = await seconds_until(self._store, (), chores=True)
+            except StoreError as error:
+                log.warning("cannot do chores now, will try again: %s", error)
+                due = TROUBLE_SECONDS
+            await self.bell.wait(due, floor=0.001)
+
+
+async def seconds_until(store: Store, types: Sequence[str], tenants: Sequence[str] | None = None, *, chores: bool = False) -> float | None:
+    """Seconds until there may be something to do; None when nothing is in sight."""
+    due = await store.due(types, tenants)
+    at = due.chore_at if chores else due.claim_at
+    return None if at is None else max(0.0, (at - await store.now()) / SECOND)

@@ -1,0 +1,110 @@
+"""Renewal: all of a worker's leases in one write, from where a blocked event loop cannot starve it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from holdfast.errors import StoreError
+from holdfast.lifecycle import Move, Status
+from holdfast.records import Item, Renewal, Verdict
+from holdfast.store import Store
+from holdfast.world import Pulse, World
+
+if TYPE_CHECKING:
+    from .committer import Committer
+    from .execution import Execution
+
+log = logging.getLogger("holdfast.lease")
+
+
+class Leases:
+    """The runs a worker holds, and the beat that keeps them."""
+
+    def __init__(self, worker: str, store: Store, world: World, committer: Committer, lease_seconds: float) -> None:
+        self._worker, self._store, self._world, self._committer = worker, store, world, committer
+        self._lease_seconds = lease_seconds
+        self._loop = asyncio.get_running_loop()
+        self.held: dict[UUID, Execution] = {}
+        self._askers: list[asyncio.Future[None]] = []
+        self._strays: set[tuple[UUID, int]] = set()
+        self._pulse: Pulse | None = None
+        self.claiming = False  # a claim is on its way: what it brings is no stray
+
+    def begin(self) -> None:
+        """Beat from now on, three times a lease."""
+        self._pulse = self._world.pulse(self._beat, self._lease_seconds / 3, "holdfast-renew")
+
+    async def end(self) -> None:
+        """Stop beating; a beat that is under way is waited for."""
+        pulse, self._pulse = self._pulse, None
+        if pulse is not None:
+            await self._world.thread(pulse.stop)
+
+    async def refresh(self) -> None:
+        """Renew now and learn what is new; callers at the same time share one write."""
+        if self._pulse is None:
+            return
+        asker: asyncio.Future[None] = self._loop.create_future()
+        self._askers.append(asker)
+        self._pulse.ask()
+        await asker
+
+    def ask_later(self, delay: float) -> None:
+        """Renew when a wait of a run that is still at work comes due."""
+        self._loop.call_later(delay, self.ask)
+
+    def ask(self) -> None:
+        """Renew now; nobody waits for it."""
+        if self._pulse is not None and self.held:
+            self._pulse.ask()
+
+    def _beat(self) -> None:
+        """In the renewal's own thread: no await, nothing that needs the loop to move."""
+        claiming, askers = self.claiming, self._askers
+        self._askers = []
+        executions = list(self.held.values())
+        try:
+            renewal = self._store.renew(self._worker, [one.lease() for one in executions], self._lease_seconds)
+        except StoreError as error:
+            log.warning("cannot renew %d leases, will try again: %s", len(executions), error)
+            renewal = None
+        try:
+            self._loop.call_soon_threadsafe(self._learn, executions, renewal, askers, claiming)
+        except RuntimeError:
+            # The loop has closed while this thread was at the store: nobody is left to tell.
+            return
+
+    def _learn(
+        self,
+        executions: list[Execution],
+        renewal: Renewal | None,
+        askers: list[asyncio.Future[None]],
+        claiming: bool,
+    ) -> None:
+        if renewal is not None:
+            for execution, held in zip(executions, renewal.held, strict=True):
+                execution.news(held)
+            self._give_back(renewal, claiming or self.claiming)
+        for asker in askers:
+            if not asker.done():
+                asker.set_result(None)
+
+    def _give_back(self, renewal: Renewal, claiming: bool) -> None:
+        """Release strays: runs that a claim took for us and whose reply never came.
+
+        Only when two beats in a row name it with no claim under way: or a claim whose reply is
+        still in the loop's queue would be given back while it begins.
+        """
+        named = {stray for stray in renewal.strays if stray[0] not in self.held}
+        certain = set() if claiming else named & self._strays
+        self._strays = set() if claiming else named - certain
+        for run, fence in certain:
+            log.warning("run %s was claimed here without our knowing: given back", run)
+            self._committer.put(Item(run=run, fence=fence, number=1, move=Move.RELEASE), _nothing)
+
+
+def _nothing(verdict: Verdict) -> None:
+    assert verdict.status in Status

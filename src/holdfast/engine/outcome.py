@@ -1,0 +1,45 @@
+"""How one execution ended: data first, committed later in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.records import Instant, Json, StepWrite
+
+
+class Completed(msgspec.Struct, frozen=True):
+    """The function returned."""
+
+    result: Json
+
+
+class ContinuedAs(msgspec.Struct, frozen=True):
+    """The function asked for its next run."""
+
+    params: Any
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """An exception left the function."""
+
+    error: BaseException
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """Nothing is left but waits, and steps that back off until `due_at`."""
+
+    opened: tuple[StepWrite, ...]
+    waits: int
+    backoffs: tuple[StepWrite, ...]
+    due_at: Instant | None
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """Someone else decided: cancelled, lost, paused, released."""
+
+    reason: str
+
+
+Outcome = Completed | ContinuedAs | Raised | Waits | Stopped

@@ -1,0 +1,95 @@
+"""What a run has recorded, by the key each thing was asked under, in the order it became known."""
+
+from __future__ import annotations
+
+from holdfast.errors import Drift, HistoryFull, UsageError
+from holdfast.lifecycle import SETTLED, StepKind, StepStatus
+from holdfast.records import Claim, Step, StepWrite
+
+
+class Record:
+    """The memory of one held run: what replay answers from."""
+
+    __slots__ = ("_count", "_names", "_owners", "_steps_max", "known", "logged", "logs", "open_waits", "rank", "steps")
+
+    def __init__(self, claim: Claim, steps_max: int) -> None:
+        self.steps: dict[str, Step] = {}
+        self.rank: dict[str, int] = {}  # position in the order of outcomes
+        self._count = 0
+        self.known = 0  # the highest seq of the store that was seen here
+        self.open_waits = 0
+        self.logged = claim.logs  # log rows of the body that are in the trail
+        self._steps_max = steps_max
+        for step in claim.steps:
+            self.add(step)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what the last execution has asked; keep what is recorded."""
+        self._names: dict[str, int] = {}
+        self._owners: dict[str, object] = {}
+        self.logs = 0
+
+    def key(self, name: str, key: str | None, task: object) -> str:
+        """The key of a step asked for by name: counted at the call, or given."""
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"a step's name is text, not {name!r}")
+        if key is not None:
+            return key
+        owner = self._owners.setdefault(name, task)
+        if owner is not task:
+            raise UsageError(
+                f"the name {name!r} is used from more than one task of this run: its number would depend on timing; "
+                f"give each use a key of its own, as in key=f'{name}:{{n}}'"
+            )
+        count = self._names[name] = self._names.get(name, 0) + 1
+        return name if count == 1 else f"{name}#{count}"
+
+    def find(self, key: str, kind: StepKind) -> Step | None:
+        """The step under this key; Drift when the code now asks for another kind of thing."""
+        step = self.steps.get(key)
+        if step is not None and step.kind is not kind:
+            raise Drift(
+                f"step {key!r} was recorded as a {step.kind}, and the code now asks for a {kind}: "
+                f"give the new one another name, or rewind the run"
+            )
+        return step
+
+    def check_room(self) -> bool:
+        """Whether half of the history is used up just now; HistoryFull when all of it is."""
+        if len(self.steps) >= self._steps_max:
+            raise HistoryFull(
+                f"the run has recorded {self._steps_max} steps, which is the limit: end it with ctx.continue_as(…)"
+            )
+        return len(self.steps) == self._steps_max // 2
+
+    def add(self, step: Step) -> None:
+        """A step is recorded now: it comes last in the order."""
+        before = self.steps.get(step.key)
+        if before is not None:
+            self.open_waits -= before.status is StepStatus.WAITING
+        self.open_waits += step.status is StepStatus.WAITING
+        self.steps[step.key] = step
+        self._count += 1
+        self.rank[step.key] = self._count
+        self.known = max(self.known, step.seq)
+
+    def committed(self, write: StepWrite) -> None:
+        """What the run itself wrote now stands in the store."""
+        self.add(
+            Step(
+                seq=0,
+                key=write.key,
+                kind=write.kind,
+                status=write.status,
+                attempts=write.attempts,
+                output=write.output,
+                error=write.error,
+                topic=write.topic,
+                due_at=write.due_at,
+            )
+        )
+
+    def settled_keys(self) -> set[str]:
+        """The keys whose outcome is known."""
+        return {key for key, step in self.steps.items() if step.status in SETTLED}

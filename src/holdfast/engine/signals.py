@@ -1,0 +1,24 @@
+"""What stops user code on purpose. None of it is an Exception, so `except Exception` lets it pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Parked(BaseException):
+    """The run waits: its code is unwound here and begins again, by replay, when something has come."""
+
+
+class Continued(BaseException):
+    """The run ends here and the next one of its kind takes over."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__("continue_as")
+        self.params = params
+
+
+def only_signals(error: BaseException, *kinds: type[BaseException]) -> bool:
+    """Whether `error` is one of these, or a group of nothing else (a TaskGroup wraps what passes it)."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(only_signals(one, *kinds) for one in error.exceptions)
+    return isinstance(error, kinds)

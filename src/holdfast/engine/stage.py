@@ -1,0 +1,148 @@
+"""The order in which user code learns things, and the moment at which it can learn no more.
+
+A run whose code uses one task only is answered at once. With several branches, answers are given
+one at a time, in the order in which they were committed, each after the code has come to rest: so
+a later execution wakes the same branch first, and `asyncio.wait(FIRST_COMPLETED)` picks the same
+winner. At rest with nothing left but waits, the run parks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from .signals import Parked
+
+# Loop turns without a call that count as rest. A result passes from future to task to gather to
+# the awaiting code in three turns a level; nested groups take more.
+REST_ALONE = 3
+REST_BRANCHED = 32
+
+
+class Stage:
+    """One execution's answers. `at_rest` is called when only waits are left."""
+
+    __slots__ = (
+        "_armed",
+        "_asked",
+        "_at_rest",
+        "_held",
+        "_loop",
+        "_rank",
+        "_ready",
+        "_turns",
+        "_unreleased",
+        "alone",
+        "closed",
+        "main",
+        "running",
+        "tasks",
+        "waits",
+    )
+
+    def __init__(self, rank: dict[str, int], unreleased: set[str], at_rest: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._rank, self._unreleased, self._at_rest = rank, unreleased, at_rest
+        self._asked: dict[str, asyncio.Future[Any]] = {}
+        self._ready: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._held: list[asyncio.Future[None]] = []
+        self._turns, self._armed = 0, False
+        self.main = asyncio.current_task()
+        self.alone, self.closed = True, False
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.running = 0  # steps whose function runs or whose commit is on its way
+        self.waits: dict[str, asyncio.Future[Any]] = {}
+
+    def enter(self) -> None:
+        """Every awaited call of the context passes here."""
+        task = asyncio.current_task()
+        if task is not self.main and task is not None:
+            self.alone = False
+            self.tasks.add(task)
+        if self.closed:
+            # A branch that outlives its run ends quietly; the body itself is told what happened.
+            raise Parked if task is self.main else asyncio.CancelledError
+        if not self.alone or self.waits:
+            self.arm()
+
+    async def replayed(self, key: str, value: Any) -> Any:
+        """Hand on a recorded value when its turn has come."""
+        self._unreleased.discard(key)
+        if self.alone and not self._asked:
+            return value
+        future = self._asked[key] = self._loop.create_future()
+        self.arm()
+        await future
+        return value
+
+    async def live(self) -> None:
+        """Wait until everything recorded that was asked for has been handed on."""
+        if self.alone or not (self._asked or self._unreleased):
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._held.append(future)
+        self.arm()
+        await future
+
+    def publish(self, future: asyncio.Future[Any], value: Any) -> None:
+        """A live result is committed: hand it on, in order."""
+        if self.alone and not self.waits:
+            _give(future, value)
+        else:
+            self._ready.append((future, value))
+            self.arm()
+
+    def wait(self, key: str) -> asyncio.Future[Any]:
+        """What a wait, or a step that backs off, is blocked on."""
+        future = self.waits[key] = self._loop.create_future()
+        self.arm()
+        return future
+
+    def settle(self, key: str, value: Any) -> None:
+        """A wait has its outcome while the run is held."""
+        future = self.waits.pop(key, None)
+        if future is not None:
+            self._ready.append((future, value))
+            self.arm()
+
+    def arm(self) -> None:
+        """Something happened: count the quiet turns anew."""
+        self._turns = 0
+        if not self._armed:
+            self._armed = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turns += 1
+        if self.closed:
+            self._armed = False
+        elif self._turns < (REST_ALONE if self.alone else REST_BRANCHED):
+            self._loop.call_soon(self._turn)
+        else:
+            self._armed = False
+            self._rest()
+
+    def _rest(self) -> None:
+        if self._asked:
+            key = min(self._asked, key=self._rank.__getitem__)
+            _give(self._asked.pop(key), None)
+            self.arm()
+        elif self._ready:
+            _give(*self._ready.popleft())
+            self.arm()
+        elif self._held:
+            # What is recorded and was not asked for by now belongs to code that has changed.
+            self._unreleased.clear()
+            held, self._held = self._held, []
+            for future in held:
+                _give(future, None)
+            self.arm()
+        elif self.waits:
+            self._at_rest()
+
+
+def _give(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():  # a branch that was cancelled has stopped listening
+        future.set_result(value)

@@ -1,0 +1,221 @@
+"""A worker: claims runs it has a handler for, executes many at once, gives back what it must."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from holdfast.durations import Seconds, seconds
+from holdfast.errors import StoreError, UsageError
+from holdfast.records import SECOND, Ask, Claim, Presence
+from holdfast.store import Store
+from holdfast.world import World
+
+from .committer import Committer
+from .definitions import Workflow, check_patterns, matches
+from .execution import Execution
+from .keeper import TROUBLE_SECONDS, Bell, Keeper, seconds_until
+from .lease import Leases
+
+log = logging.getLogger("holdfast.worker")
+
+PRESENCE_SECONDS = 30.0
+GATHER_SECONDS = 0.003  # how long a nearly full worker lets slots gather before it claims again
+REFRESH_SECONDS = 0.25
+
+
+class Worker:
+    """`async with app.worker(...)`: it works while the block runs, and stops gracefully at its end."""
+
+    def __init__(
+        self,
+        store: Store,
+        world: World,
+        workflows: Mapping[str, Workflow],
+        *,
+        name: str = "worker",
+        patterns: Sequence[str] = ("%",),
+        tenants: Sequence[str] | None = None,
+        slots: int = 100,
+        batch: int | None = None,
+        lease: Seconds = 30.0,
+        poll: Seconds = 1.0,
+        grace: Seconds = 10.0,
+        keeper: bool = True,
+    ) -> None:
+        if slots < 1:
+            raise UsageError(f"slots is {slots}: at least 1")
+        if seconds(lease) < 0.5:
+            raise UsageError(f"lease is {seconds(lease)} s: at least 0.5, or it cannot be renewed in time")
+        self.store, self.world = store, world
+        self.id = f"{name}:{world.place()}"
+        self.patterns = check_patterns(patterns)
+        self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
+        self._tenants = None if tenants is None else tuple(tenants)
+        self.slots, self._batch = slots, batch or slots
+        self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
+        self._with_keeper = keeper
+        self._draining = False
+        self._refreshed_at = 0.0
+        self._executions: set[asyncio.Task[None]] = set()
+        self.finished = 0
+
+    async def __aenter__(self) -> Worker:
+        """Begin to work."""
+        self.committer = Committer(self.store, self.world)
+        self.leases = Leases(self.id, self.store, self.world, self.committer, self.lease_seconds)
+        self._bell, self._keeper = Bell(), Keeper(self.store)
+        await self.store.publish([one.definition() for one in self._workflows.values()])
+        await self._show()
+        self._unlisten = self.store.listen(self._hint)
+        self.leases.begin()
+        self._loops = [self.world.spawn(self._claims(), "holdfast-claim"), self.world.spawn(self._shows(), "holdfast-presence")]
+        if self._with_keeper:
+            self._loops.append(self.world.spawn(self._keeper.run(), "holdfast-keeper"))
+        log.info("worker %s: %d workflows, %d slots", self.id, len(self._workflows), self.slots)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop gracefully: no new claims, the grace period for what runs, the rest is given back."""
+        await self.stop()
+
+    async def stop(self, grace: Seconds | None = None) -> None:
+        """As at the end of the block; `grace=0` gives everything back at once."""
+        self._draining = True
+        self._unlisten()
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.wait(self._loops)
+        if self._executions:
+            await asyncio.wait(self._executions, timeout=self._grace if grace is None else seconds(grace))
+        for execution in list(self.leases.held.values()):
+            execution.stop("released")
+        if self._executions:
+            await asyncio.wait(self._executions)
+        await self.committer.drain()
+        await self.leases.end()
+        with suppress(StoreError):
+            await self.store.absent(self.id)
+        log.info("worker %s stopped after %d executions", self.id, self.finished)
+
+    def hurry(self) -> None:
+        """A second signal: do not wait for the grace period."""
+        for execution in list(self.leases.held.values()):
+            execution.stop("released")
+
+    @property
+    def busy(self) -> int:
+        """How many runs it holds."""
+        return len(self.leases.held)
+
+    # -- claiming ------------------------------------------------------------------------------
+
+    async def _claims(self) -> None:
+        types = tuple(self._workflows)
+        more = True
+        while types:
+            due: float | None = None
+            try:
+                free = self.slots - self.busy
+                if free and not self.committer.full:
+                    more = await self._claim(types, min(free, self._batch))
+                    if more:
+                        self._bell.found()
+                    else:
+                        due = await seconds_until(self.store, types, self._tenants)
+            except StoreError as error:
+                log.warning("cannot claim now, will try again: %s", error)
+                due, more = TROUBLE_SECONDS, False
+            await self._rest(more, due)
+
+    async def _rest(self, more: bool, due: float | None) -> None:
+        """Wait for a slot or for news, whichever is wanting."""
+        if more and self.slots - self.busy:
+            return
+        if more and self.busy > self.slots * 3 // 4:
+            # Full, and there is more: let some slots gather, so that one commit claims for many.
+            await self._bell.wait(None if self.busy == self.slots else GATHER_SECONDS)
+            if 0 < self.slots - self.busy < self.slots // 4:
+                await asyncio.sleep(GATHER_SECONDS)
+            return
+        await self._bell.wait(self._poll_seconds if due is None else min(due, self._poll_seconds), floor=0.001)
+
+    async def _claim(self, types: tuple[str, ...], limit: int) -> bool:
+        """Claim and begin; whether there may be more at once."""
+        claimed_at = self.world.monotonic()
+        self.leases.claiming = True
+        try:
+            ask = Ask(
+                worker=self.id, types=types, limit=limit, lease_seconds=self.lease_seconds,
+                tenants=self._tenants, crashed=self._crashed_room(),
+            )
+            claims = await self.store.claim(ask)
+            for claim in claims:
+                self._begin(claim, claimed_at)
+        finally:
+            self.leases.claiming = False
+        return len(claims) == limit
+
+    def _crashed_room(self) -> tuple[int, ...]:
+        """How many more runs that crashed so often it may hold: soon the one that kills is alone."""
+        held = [one.crashes for one in self.leases.held.values() if one.crashes]
+        room, cap, level = [], self.slots, 1
+        while True:
+            cap = max(1, cap // 8)
+            room.append(max(0, cap - sum(crashes >= level for crashes in held)))
+            if cap == 1:
+                return tuple(room)
+            level += 1
+
+    def _begin(self, claim: Claim, claimed_at: float) -> None:
+        execution = Execution(claim, self._workflows[claim.type], self, claimed_at)
+        self.leases.held[claim.id] = execution
+        task = self.world.spawn(self._execute(execution), f"run {claim.id}")
+        self._executions.add(task)
+        task.add_done_callback(self._executions.discard)
+
+    async def _execute(self, execution: Execution) -> None:
+        claim = execution.claim
+        try:
+            await execution.run()
+        except Exception:
+            # A fault of ours must not take the worker with it; the lease ends and the run is taken up again.
+            log.exception("run %s: the engine failed", claim.id)
+        finally:
+            if self.leases.held.get(claim.id) is execution:
+                del self.leases.held[claim.id]
+            self.finished += 1
+            self._bell.ring()
+            if log.isEnabledFor(logging.INFO):
+                took = (execution.now() - claim.lease_until) / SECOND + self.lease_seconds
+                log.info("%s %s %s after %.2f s", claim.type, claim.id, execution.ended_as or "given up", took)
+
+    # -- presence and hints --------------------------------------------------------------------
+
+    def _hint(self) -> None:
+        self._bell.ring()
+        self._keeper.bell.ring()
+        now = self.world.monotonic()
+        if now - self._refreshed_at > REFRESH_SECONDS and any(one.record.open_waits for one in self.leases.held.values()):
+            # A run that works on one branch may have news for another.
+            self._refreshed_at = now
+            self.leases.ask()
+
+    async def _shows(self) -> None:
+        while True:
+            await asyncio.sleep(PRESENCE_SECONDS)
+            with suppress(StoreError):
+                await self._show()
+
+    async def _show(self) -> None:
+        await self.store.present(
+            Presence(
+                worker=self.id, types=tuple(self._workflows), patterns=self.patterns,
+                tenants=self._tenants, slots=self.slots,
+            )
+        )
