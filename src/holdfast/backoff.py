@@ -86,9 +86,10 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
         Jitter only adds, and after the cap: a delay that was asked for is never cut short.
         """
-        return min(self._plain(max(1, n)), self.cap_seconds) * (1.0 + self.jitter * chance)
+        return min(self.plain(max(1, n)), self.cap_seconds) * (1.0 + self.jitter * chance)
 
-    def _plain(self, n: int) -> float:
+    def plain(self, n: int) -> float:
+        """The delay before cap and jitter."""
         match self.shape:
             case "exponential":
                 # 2**1024 is no float: a run that failed so often is far above any cap.
@@ -114,4 +115,4 @@ def crash_delay(crashes: int) -> float:
 
     Without jitter: every store computes it, and all must agree.
     """
-    return 0.0 if crashes <= 1 else min(DEFAULT._plain(crashes - 1), DEFAULT.cap_seconds)
+    return 0.0 if crashes <= 1 else min(DEFAULT.plain(crashes - 1), DEFAULT.cap_seconds)

@@ -59,10 +59,10 @@ class Catalog(Protocol):
     async def get(self, run: UUID, tenant: str | None = None) -> Run | None:
         """The run, or None when it is unknown, deleted, or another tenant's."""
 
-    async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> list[Run]:
+    async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> Sequence[Run]:
         """Runs by id, newest first, those after the cursor `after` (the last id of the page before)."""
 
-    async def steps(self, run: UUID, tenant: str | None = None) -> list[Step]:
+    async def steps(self, run: UUID, tenant: str | None = None) -> Sequence[Step]:
         """All steps by seq: in code runs the order in which their outcomes became known.
         `UnknownRun` when there is no such run in that tenant."""
 
@@ -73,13 +73,13 @@ class Catalog(Protocol):
         types: Sequence[str] = (),
         after: int = 0,
         limit: int = 1000,
-    ) -> list[TrailEntry]:
+    ) -> Sequence[TrailEntry]:
         """What happened, oldest first, with seq > `after`; of one run or of all."""
 
-    async def waiting_on(self, topic: str, tenant: str = "default") -> list[UUID]:
+    async def waiting_on(self, topic: str, tenant: str = "default") -> Sequence[UUID]:
         """The open runs that have an open wait on this topic, by id."""
 
-    async def definitions(self) -> list[Definition]:
+    async def definitions(self) -> Sequence[Definition]:
         """Every published workflow, by type."""
 
     async def due(self, types: Sequence[str], tenants: Sequence[str] | None = None) -> Due:

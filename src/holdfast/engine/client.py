@@ -273,7 +273,7 @@ class Client:
         try:
             async with asyncio.timeout(None if timeout is None else seconds(timeout)):
                 while (found := await self.known(run)).status not in FINAL:
-                    await bell.wait(None, floor=0.001)
+                    await bell.wait(None)
         except TimeoutError:
             raise ResultTimeout(f"run {run} has not ended within {seconds(timeout or 0):g} s; it goes on") from None
         finally:

@@ -30,7 +30,7 @@ class Committer:
 
     def __init__(self, store: Store, world: World) -> None:
         self._store, self._world = store, world
-        self._queue: list[tuple[Item, Answered]] = []
+        self._queue: list[tuple[Item, Answered, int]] = []
         self._busy = False
         self._bytes = 0
         self._idle = asyncio.Event()
@@ -45,8 +45,9 @@ class Committer:
 
     def put(self, item: Item, answered: Answered) -> None:
         """Queue one item; `answered` gets its verdict. A run has at most one item here at a time."""
-        self._queue.append((item, answered))
-        self._bytes += _size(item)
+        size = sum([len(step.output or "") for step in item.steps]) + len(item.result or "")
+        self._queue.append((item, answered, size))
+        self._bytes += size
         if not self._busy:
             # At the end of this loop turn, so that items put in the same turn share a commit.
             self._busy = True
@@ -61,15 +62,15 @@ class Committer:
         batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
         self._world.spawn(self._send(batch), "holdfast-commit")
 
-    async def _send(self, batch: list[tuple[Item, Answered]]) -> None:
-        items = [item for item, _ in batch]
+    async def _send(self, batch: list[tuple[Item, Answered, int]]) -> None:
+        items = [item for item, _, _ in batch]
         verdicts = await self._commit(items)
         busy = []
-        for (item, answered), verdict in zip(batch, verdicts, strict=True):
+        for (item, answered, size), verdict in zip(batch, verdicts, strict=True):
             if verdict.answer == "busy":
-                busy.append((item, answered))
+                busy.append((item, answered, size))
                 continue
-            self._bytes -= _size(item)
+            self._bytes -= size
             self.lost += verdict.answer == "lost"
             answered(verdict)
         self._queue[:0] = busy
@@ -108,7 +109,3 @@ class Committer:
             await self._store.deliver()
         except StoreError as error:
             log.warning("cannot deliver now, a keeper will: %s", error)
-
-
-def _size(item: Item) -> int:
-    return 200 + sum(len(step.output or "") for step in item.steps) + len(item.result or "")

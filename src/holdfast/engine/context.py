@@ -208,10 +208,14 @@ class Context:
         return Event(id=found["id"], topic=found["topic"], at=moment(found["at"]), payload=found["payload"])
 
     def _key(self, name: str, key: str | None) -> str:
+        scope = SCOPE.get()
+        if scope is not None:
+            raise UsageError(f"{name!r} is asked for inside step {scope.key!r}: steps and waits belong into the workflow's body")
         return self._run.record.key(name, key, asyncio.current_task())
 
     def _wait(self, name: str, key: str | None, kind: StepKind, **fields: Any) -> StepWrite:
-        return StepWrite(key=self._key(name, key), kind=kind, status=StepStatus.WAITING, attempts=0, **fields)
+        return StepWrite(key=self._key(name, key), kind=kind, status=StepStatus.WAITING, attempts=0,
+                         started_at=self._run.now(), **fields)
 
     def _note_step(self, write: StepWrite) -> None:
         self._run.check_room()

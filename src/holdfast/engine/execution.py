@@ -53,7 +53,7 @@ class Execution:
         self._parking: ends.Waits | None = None
         self._swallowed = False
         self._unopened: dict[str, StepWrite] = {}
-        self._backoffs: dict[str, tuple[StepWrite | None, Instant]] = {}
+        self._backoffs: dict[str, ends.Backoff] = {}
         self._drive: Drive | None = None
         self.stage: Stage
 
@@ -76,8 +76,8 @@ class Execution:
             self._stop = reason
             if self._drive is not None:
                 self._drive.interrupt(None)
-                if reason == "released":
-                    self._limit_unwinding()
+        if reason == "released" and self._drive is not None:
+            self._limit_unwinding()
 
     def lease(self) -> Lease:
         """What renewal says of this run. Called from the renewal thread."""
@@ -117,14 +117,14 @@ class Execution:
     # -- one execution of the function ---------------------------------------------------------
 
     async def _perform(self) -> ends.Outcome:
+        if self._stop is not None:
+            return ends.Stopped(self._stop)
         self.record.begin()
         self._parking, self._unopened, self._backoffs = None, {}, {}
         self.stage = Stage(self.record.rank, self.record.settled_keys(), self._at_rest)
         try:
             params = self._params()
             self._drive = Drive(self.workflow.function(Context(self), *params))
-            if self._stop is not None:
-                self._drive.interrupt(None)
             value = await self._drive
         except (KeyboardInterrupt, GeneratorExit):
             raise
@@ -195,9 +195,9 @@ class Execution:
             self._unopened[write.key] = write
         return await stage.wait(write.key)  # type: ignore[no-any-return]  # settle() gives a Step
 
-    async def back_off(self, key: str, write: StepWrite | None, due_at: Instant) -> None:
+    async def back_off(self, key: str, due_at: Instant, write: StepWrite | None = None, said: str = "") -> None:
         """Hold a step until its next try. With nothing else to do, the run goes back to the queue."""
-        self._backoffs[key] = (write, due_at)
+        self._backoffs[key] = ends.Backoff(due_at, write, said)
         future = self.stage.wait(key)
         delay = max(0.0, (due_at - self.now()) / SECOND)
         timer = asyncio.get_running_loop().call_later(delay, self.stage.settle, key, None)
@@ -208,7 +208,7 @@ class Execution:
             self._backoffs.pop(key, None)
         if write is not None:
             committed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self.journal.write(write, committed)
+            self.journal.write(write, committed, (0.0, said))
             await committed
 
     def _at_rest(self) -> None:
@@ -228,10 +228,7 @@ class Execution:
                 self.worker.leases.ask_later(write.delay_seconds)
 
     def _park(self, drive: Drive) -> None:
-        writes = [write for write, _ in self._backoffs.values() if write is not None]
-        dues = [due_at for _, due_at in self._backoffs.values()]
-        waits = len(self.stage.waits) - len(self._backoffs)
-        self._parking = ends.Waits(tuple(self._unopened.values()), waits, tuple(writes), min(dues, default=None))
+        self._parking = ends.Waits(tuple(self._unopened.values()), tuple(self._backoffs.values()))
         drive.interrupt(Parked())
         self._limit_unwinding()
 

@@ -64,16 +64,19 @@ async def _continue(run: Execution, params: Any) -> bool:
 
 
 async def _park(run: Execution, outcome: ends.Waits) -> bool:
-    for write in (*outcome.opened, *outcome.backoffs):
-        run.journal.keep(write)
-    if outcome.due_at is None:
-        verdict = await run.journal.outcome(Move.PARK)
-    else:
+    for write in (*outcome.opened, *(one.write for one in outcome.backoffs)):
+        if write is not None:
+            run.journal.keep(write)
+    if outcome.backoffs:
         # A step that backs off keeps the run in the queue, due at its next try, whatever else it waits for.
-        delay = max(0.0, (outcome.due_at - run.now()) / SECOND)
-        error = next((write.error for write in outcome.backoffs), None)
-        said = next((f"step {write.key} is tried again" for write in outcome.backoffs), None)
-        verdict = await run.journal.outcome(Move.RETRY, delay_seconds=delay, refund=True, error=error, last_error=said)
+        first = min(outcome.backoffs, key=lambda one: one.due_at)
+        delay = max(0.0, (first.due_at - run.now()) / SECOND)
+        error = first.write.error if first.write else None
+        verdict = await run.journal.outcome(
+            Move.RETRY, delay_seconds=delay, refund=True, error=error, last_error=first.said
+        )
+    else:
+        verdict = await run.journal.outcome(Move.PARK)
     if verdict.answer == "applied" and verdict.status is Status.LEASED:
         return True
     return _ended(run, verdict)

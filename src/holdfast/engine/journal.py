@@ -27,6 +27,7 @@ class Journal:
     __slots__ = (
         "_buffer",
         "_committer",
+        "_due",
         "_events",
         "_fence",
         "_idle",
@@ -57,6 +58,7 @@ class Journal:
         self._on_verdict = on_verdict
         self._number = 0
         self._buffer: list[Written] = []
+        self._due = False  # something in the buffer does not wait for another reason to commit
         self._sent: list[Written] | None = None
         self._trail: list[TrailWrite] = []
         self._events: list[NewEvent] = []
@@ -83,10 +85,15 @@ class Journal:
         self._progress = progress
 
     def write(self, step: StepWrite, future: asyncio.Future[Any] | None = None, value: Any = None) -> None:
-        """Record a step now; `future` is for whoever awaits it, `value` what it will be given."""
+        """Record a step now; `future` is for whoever awaits it, `value` what it will be given.
+
+        Of a try that failed, `value` is the delay before the next and the error in one line.
+        """
         self._buffer.append((step, future, value))
         if self._sent is None:
             self._send()
+        else:
+            self._due = True
 
     def keep(self, step: StepWrite) -> None:
         """Record a step with the next commit."""
@@ -103,7 +110,7 @@ class Journal:
         return await asyncio.shield(done)
 
     def _send(self, move: Move = Move.CHECKPOINT, done: asyncio.Future[Verdict] | None = None, fields: Any = None) -> None:
-        sent, self._buffer = self._buffer, []
+        sent, self._buffer, self._due = self._buffer, [], False
         self._sent = sent
         self._number += 1
         if fields is None:
@@ -136,9 +143,8 @@ class Journal:
             elif self._idle is not None:
                 idle, self._idle = self._idle, None
                 idle.set_result(verdict)
-            elif self._buffer and verdict.answer == "applied":
-                if any(future is not None for _, future, _ in self._buffer):
-                    self._send()
+            elif self._due and verdict.answer == "applied":
+                self._send()
 
         self._committer.put(item, answered)
 
@@ -162,7 +168,8 @@ _NONE: dict[str, Any] = {}
 
 def _in_place(sent: list[Written]) -> dict[str, Any]:
     """A try that failed and is repeated at once: a retry that keeps the lease and uses up no attempt."""
-    for step, _, _ in sent:
+    for step, _, value in sent:
         if step.status is StepStatus.READY:
-            return {"in_place": True, "refund": True, "error": step.error, "last_error": f"step {step.key}"}
+            delay, said = value
+            return {"in_place": True, "refund": True, "error": step.error, "last_error": said, "delay_seconds": delay}
     return _NONE

@@ -32,12 +32,15 @@ class Bell:
         """Work was found: look again soon."""
         self._poll = POLL_MIN_SECONDS
 
-    async def wait(self, due_seconds: float | None, floor: float = 0.0) -> None:
-        """Sleep until rung, until `due_seconds` have passed, or for the present poll."""
-        delay = self._poll if due_seconds is None else min(self._poll, due_seconds)
+    async def wait(self, due_seconds: float | None) -> None:
+        """Sleep until rung, until `due_seconds` have passed, or for the present poll.
+
+        What was due already and yet not found is no reason to hurry: it is someone else's, or held back.
+        """
+        delay = min(self._poll, due_seconds) if due_seconds else self._poll
         self._poll = min(self._poll * 2, POLL_MAX_SECONDS)
         try:
-            async with asyncio.timeout(max(delay, floor)):
+            async with asyncio.timeout(delay):
                 await self._event.wait()
         except TimeoutError:
             return
@@ -72,7 +75,7 @@ class Keeper:
             except StoreError as error:
                 log.warning("cannot do chores now, will try again: %s", error)
                 due = TROUBLE_SECONDS
-            await self.bell.wait(due, floor=0.001)
+            await self.bell.wait(due)
 
 
 async def seconds_until(store: Store, types: Sequence[str], tenants: Sequence[str] | None = None, *, chores: bool = False) -> float | None:

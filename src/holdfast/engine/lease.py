@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -28,7 +29,7 @@ class Leases:
         self._lease_seconds = lease_seconds
         self._loop = asyncio.get_running_loop()
         self.held: dict[UUID, Execution] = {}
-        self._askers: list[asyncio.Future[None]] = []
+        self._askers: deque[asyncio.Future[None]] = deque()  # filled by the loop, emptied by the beat's thread
         self._strays: set[tuple[UUID, int]] = set()
         self._pulse: Pulse | None = None
         self.claiming = False  # a claim is on its way: what it brings is no stray
@@ -63,8 +64,8 @@ class Leases:
 
     def _beat(self) -> None:
         """In the renewal's own thread: no await, nothing that needs the loop to move."""
-        claiming, askers = self.claiming, self._askers
-        self._askers = []
+        claiming = self.claiming
+        askers = [self._askers.popleft() for _ in range(len(self._askers))]
         executions = list(self.held.values())
         try:
             renewal = self._store.renew(self._worker, [one.lease() for one in executions], self._lease_seconds)

@@ -27,13 +27,19 @@ class Raised(msgspec.Struct, frozen=True):
     error: BaseException
 
 
+class Backoff(msgspec.Struct, frozen=True):
+    """A step that is tried again at `due_at`; `write` records the try that failed, if that is not done yet."""
+
+    due_at: Instant
+    write: StepWrite | None
+    said: str
+
+
 class Waits(msgspec.Struct, frozen=True):
-    """Nothing is left but waits, and steps that back off until `due_at`."""
+    """Nothing is left but waits, and steps that back off."""
 
     opened: tuple[StepWrite, ...]
-    waits: int
-    backoffs: tuple[StepWrite, ...]
-    due_at: Instant | None
+    backoffs: tuple[Backoff, ...]
 
 
 class Stopped(msgspec.Struct, frozen=True):

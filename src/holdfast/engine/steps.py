@@ -16,7 +16,7 @@ from holdfast.errors import RetryAfter, StepFailed, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import SECOND, Error, NewEvent, Step, StepWrite
 
-from .failures import encoded, error_of, final_kind
+from .failures import encoded, error_of, final_kind, line
 from .signals import Continued, Parked
 
 if TYPE_CHECKING:
@@ -167,12 +167,12 @@ async def _again_or_fail(
     due_at = run.now() + int(delay * SECOND)
     write = msgspec.structs.replace(write, due_at=due_at)
     if delay <= IN_PLACE_MAX_SECONDS:
-        await _written(run, write, Scope(key), None)
+        await _written(run, write, Scope(key), (delay, line(recorded)))
         await asyncio.sleep(delay)
         return
     run.stage.running -= 1
     try:
-        await run.back_off(key, write, due_at)
+        await run.back_off(key, due_at, write, line(recorded))
     finally:
         run.stage.running += 1
 
@@ -181,7 +181,7 @@ async def _backed_off(run: Execution, key: str, found: Step) -> None:
     """A step that was to be tried again later: later may not have come yet."""
     left = (found.due_at or 0) - run.now()
     if left > IN_PLACE_MAX_SECONDS * SECOND:
-        await run.back_off(key, None, found.due_at or 0)
+        await run.back_off(key, found.due_at or 0)
     elif left > 0:
         await asyncio.sleep(left / SECOND)
 

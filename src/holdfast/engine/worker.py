@@ -135,15 +135,17 @@ class Worker:
 
     async def _rest(self, more: bool, due: float | None) -> None:
         """Wait for a slot or for news, whichever is wanting."""
-        if more and self.slots - self.busy:
+        if self.committer.full:
+            await asyncio.sleep(GATHER_SECONDS)
+        elif more and self.busy < self.slots:
             return
-        if more and self.busy > self.slots * 3 // 4:
+        elif more:
             # Full, and there is more: let some slots gather, so that one commit claims for many.
-            await self._bell.wait(None if self.busy == self.slots else GATHER_SECONDS)
-            if 0 < self.slots - self.busy < self.slots // 4:
+            await self._bell.wait(None)
+            if self.slots - self.busy < self.slots // 4:
                 await asyncio.sleep(GATHER_SECONDS)
-            return
-        await self._bell.wait(self._poll_seconds if due is None else min(due, self._poll_seconds), floor=0.001)
+        else:
+            await self._bell.wait(min(due or self._poll_seconds, self._poll_seconds))
 
     async def _claim(self, types: tuple[str, ...], limit: int) -> bool:
         """Claim and begin; whether there may be more at once."""

@@ -1,0 +1,1 @@
+"""Measured speed: ratios against the bare limit, taken in one run on one machine."""
