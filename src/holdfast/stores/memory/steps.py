@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.lifecycle import SETTLED, WAITS, StepStatus
+from holdfast.lifecycle import SETTLED, WAITS, StepKind, StepStatus
 from holdfast.records import Instant, Item, Json, StepWrite
 
 from .rows import RunRow, State, StepRow, TrailRow, micros
@@ -29,6 +29,8 @@ class Recorded:
 
 def refuse_bad_steps(steps: Sequence[StepWrite]) -> None:
     for write in steps:
+        if write.kind not in set(StepKind):
+            raise UsageError(f"step {write.key!r} is of no known kind: {write.kind!r}")
         if write.status not in WRITABLE:
             raise UsageError(f"step {write.key!r} cannot be written as {write.status!r}")
         if write.status is StepStatus.WAITING and write.kind not in WAITS:

@@ -1,0 +1,233 @@
+"""A store driven by hand: its verbs without await, its clock turned by the test, never slept on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from uuid import UUID
+
+from holdfast.lifecycle import Move, Status, StepKind, StepStatus
+from holdfast.records import (
+    SECOND,
+    Ask,
+    Claim,
+    Emitted,
+    Error,
+    Item,
+    Lease,
+    NewEvent,
+    NewRun,
+    Step,
+    StepWrite,
+    TrailEntry,
+    Verdict,
+)
+from tests.laws.replay import replayed
+
+TYPE = "shop.order.v1"
+EPOCH = 1_700_000_000 * SECOND
+LEASE = 30.0
+
+
+class Clock:
+    """Time that stands still until it is turned."""
+
+    def __init__(self, now=EPOCH):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+    def turn(self, seconds):
+        self.now += round(seconds * SECOND)
+
+
+def done(key, output="1", **fields):
+    return StepWrite(key=key, output=output, **fields)
+
+
+def broken(key, kind="boom", **fields):
+    return StepWrite(key=key, status=StepStatus.FAILED, error=error(kind), **fields)
+
+
+def backing_off(key, **fields):
+    return StepWrite(key=key, status=StepStatus.READY, error=error("boom"), **fields)
+
+
+def sleep(key="nap", seconds=60.0, **fields):
+    fields = {"delay_seconds": seconds, **fields}
+    return StepWrite(key=key, kind=StepKind.SLEEP, status=StepStatus.WAITING, **fields)
+
+
+def listen(key="wait", topic="parcel", **fields):
+    return StepWrite(key=key, kind=StepKind.EVENT, status=StepStatus.WAITING, topic=topic, **fields)
+
+
+def error(kind="boom", step=None):
+    import msgspec
+
+    return msgspec.json.encode(Error(kind=kind, message="it broke", step=step)).decode()
+
+
+class Hand:
+    """The verbs, with what most tests want left out."""
+
+    def __init__(self, store, clock):
+        self.store, self.clock = store, clock
+        self._loop = asyncio.new_event_loop()
+        self._ids = 0
+        self._numbers = Counter()
+        self.run(store.open())
+
+    def run(self, coroutine):
+        return self._loop.run_until_complete(coroutine)
+
+    def close(self):
+        self.run(self.store.close())
+        self._loop.close()
+
+    def id(self) -> UUID:
+        """A fresh id, greater than those before it."""
+        self._ids += 1
+        return UUID(int=(0x018BCFE5 << 96) | (7 << 76) | (2 << 62) | self._ids)
+
+    # Producers and workers.
+
+    def start(self, type=TYPE, **fields) -> UUID:
+        new = NewRun(type=type, **{"id": self.id(), **fields})
+        answer = self.start_many([new])[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer.id
+
+    def start_many(self, runs):
+        return self.run(self.store.start(runs))
+
+    def claim(self, limit=100, worker="w1", types=(TYPE,), lease=LEASE, **fields) -> list[Claim]:
+        ask = Ask(worker=worker, types=types, limit=limit, lease_seconds=lease, **fields)
+        return self.run(self.store.claim(ask))
+
+    def take(self, run=None, worker="w1", **fields) -> Claim:
+        """Claim the one run there is to claim."""
+        (claim,) = self.claim(worker=worker, **fields)
+        assert run is None or claim.id == run
+        return claim
+
+    def held(self, worker="w1", **fields) -> Claim:
+        """A new run, held."""
+        return self.take(self.start(**fields), worker)
+
+    def item(self, claim, move, *steps, **fields) -> Item:
+        """The next item of this holder."""
+        self._numbers[claim.id, claim.fence] += 1
+        number = self._numbers[claim.id, claim.fence]
+        standard = {"run": claim.id, "fence": claim.fence, "number": number, "lease_seconds": LEASE}
+        return Item(**{"move": move, "steps": steps, **standard, **fields})
+
+    def send(self, *items) -> list[Verdict]:
+        return self.run(self.store.commit(items))
+
+    def commit(self, claim, move, *steps, **fields) -> Verdict:
+        return self.send(self.item(claim, move, *steps, **fields))[0]
+
+    def checkpoint(self, claim, *steps, **fields):
+        return self.commit(claim, Move.CHECKPOINT, *(steps or (done("first"),)), **fields)
+
+    def park(self, claim, *steps, **fields):
+        return self.commit(claim, Move.PARK, *(steps or (listen(),)), **fields)
+
+    def complete(self, claim, *steps, **fields):
+        return self.commit(claim, Move.COMPLETE, *steps, **{"result": '"done"', **fields})
+
+    def fail(self, claim, *steps, kind="fatal", step=None, **fields):
+        wrong = {"error": error(kind, step), "last_error": "it broke", "kind": kind}
+        return self.commit(claim, Move.FAIL, *steps, **{**wrong, **fields})
+
+    def retry(self, claim, *steps, delay=60.0, **fields):
+        wrong = {"error": error(), "last_error": "it broke", "delay_seconds": delay}
+        return self.commit(claim, Move.RETRY, *steps, **{**wrong, **fields})
+
+    def release(self, claim, *steps, **fields):
+        return self.commit(claim, Move.RELEASE, *steps, **fields)
+
+    def renew(self, *leases, worker="w1", lease=LEASE):
+        named = [
+            one if isinstance(one, Lease) else Lease(run=one.id, fence=one.fence)
+            for one in leases
+        ]  # fmt: skip
+        return self.store.renew(worker, named, lease)
+
+    def emit(self, topic="parcel", payload="null", id=None, **fields) -> Emitted:
+        self._ids += 1
+        event = NewEvent(topic=topic, payload=payload, id=id or f"e{self._ids}", **fields)
+        return self.run(self.store.emit(event))
+
+    # Keepers and people.
+
+    def tick(self, **fields):
+        return self.run(self.store.tick(**fields))
+
+    def deliver(self, **fields):
+        return self.run(self.store.deliver(**fields))
+
+    def cancel(self, run, **fields):
+        return self.run(self.store.cancel(run, **fields))
+
+    def pause(self, run, **fields):
+        return self.run(self.store.pause(run, **fields))
+
+    def resume(self, run, **fields):
+        return self.run(self.store.resume(run, **fields))
+
+    def rewind(self, run, step, **fields):
+        return self.run(self.store.rewind(run, step, **fields))
+
+    def retry_run(self, run, **fields):
+        return self.run(self.store.retry_run(run, **fields))
+
+    # Reads.
+
+    def get(self, run, **fields):
+        return self.run(self.store.get(run, **fields))
+
+    def status(self, run) -> Status:
+        return self.get(run).status
+
+    def steps(self, run, **fields) -> list[Step]:
+        return self.run(self.store.steps(run, **fields))
+
+    def step(self, run, key) -> Step:
+        (step,) = [step for step in self.steps(run) if step.key == key]
+        return step
+
+    def trail(self, run=None, **fields) -> list[TrailEntry]:
+        return self.run(self.store.trail(run, **fields))
+
+    def told(self, run, since=0) -> list[str]:
+        """The types of the trail's rows, from the one numbered `since` on."""
+        return [entry.type for entry in self.trail(run)][since:]
+
+    def last(self, run, type):
+        """The data of the newest row of that type."""
+        return [entry.data for entry in self.trail(run) if entry.type == type][-1]
+
+    def due(self, types=(TYPE,), **fields):
+        return self.run(self.store.due(types, **fields))
+
+    def stats(self):
+        return self.run(self.store.stats())
+
+    def snapshot(self, run):
+        """Everything that can be seen of a run: equal before and after means that nothing changed."""
+        return self.get(run), tuple(self.steps(run)), tuple(self.trail(run))
+
+    def everything(self):
+        """All that the trail and the counts tell of the store."""
+        stats = self.stats()
+        return tuple(self.trail(limit=100_000)), stats.by_status, stats.undelivered
+
+    def assert_replayed(self, run):
+        """The trail replayed gives the present status of the run and of each step."""
+        status, steps = replayed(self.trail(run))
+        assert status == self.status(run)
+        assert steps == {step.key: step.status for step in self.steps(run)}

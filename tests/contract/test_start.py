@@ -1,0 +1,160 @@
+"""start: an intent becomes a run, once."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import DuplicateRun, KeyReused
+from holdfast.lifecycle import Status
+from holdfast.records import Definition, NewRun, Started, moment
+from tests.contract.hand import TYPE
+
+
+def _new(hand, **fields):
+    return NewRun(**{"id": hand.id(), "type": TYPE, **fields})
+
+
+@pytest.mark.spec("START-2")
+def test_a_start_needs_no_worker(hand):
+    """A run that was accepted is executed when a worker that can run its type appears."""
+    run = hand.start(params='{"n": 1}')
+    hand.clock.turn(86400)
+    claim = hand.take(run)
+    assert (claim.params, claim.attempt, claim.fence, claim.steps) == ('{"n": 1}', 1, 1, ())
+
+
+@pytest.mark.spec("START-3", "LEASE-1")
+@pytest.mark.parametrize("later", ["run_at", "delay_seconds"])
+def test_a_run_for_later_is_claimed_at_its_instant_and_never_before(hand, later):
+    """Times are due at equality."""
+    at = hand.clock.now + 10_000_000
+    run = hand.start(**{later: at if later == "run_at" else 10.0})
+    hand.clock.now = at - 1
+    assert hand.claim() == []
+    hand.clock.now = at
+    assert hand.take(run).id == run
+
+
+@pytest.mark.spec("START-4")
+def test_the_same_key_gives_the_run_that_is_there(hand):
+    """Same tenant and key: the existing id comes back with created=False, nothing is inserted."""
+    run = hand.start(key="order:42", digest="d")
+    before = hand.snapshot(run), hand.everything()
+    assert hand.start_many([_new(hand, key="order:42", digest="d")]) == [Started(run, created=False)]
+    assert (hand.snapshot(run), hand.everything()) == before
+
+
+@pytest.mark.spec("START-4")
+def test_the_same_key_with_another_digest_is_a_conflict(hand):
+    """Same key with another type or params: a typed conflict error that names the run."""
+    run = hand.start(key="order:42", digest="d")
+    before = hand.snapshot(run), hand.everything()
+    (answer,) = hand.start_many([_new(hand, key="order:42", digest="other")])
+    assert isinstance(answer, KeyReused)
+    assert (answer.key, answer.run_id) == ("order:42", run)
+    assert (hand.snapshot(run), hand.everything()) == before
+
+
+@pytest.mark.spec("START-4")
+def test_a_key_belongs_to_its_tenant_and_null_keys_never_collide(hand):
+    """Null keys never collide; another tenant may use the same key."""
+    first = hand.start(key="k", digest="d")
+    second = hand.start(key="k", digest="other", tenant="acme")
+    third, fourth = hand.start(), hand.start()
+    assert len({first, second, third, fourth}) == 4
+    assert [hand.get(run).key for run in (first, second, third)] == ["k", "k", None]
+
+
+@pytest.mark.spec("START-4")
+def test_the_key_stays_taken_after_the_run_has_ended(hand):
+    """A key is for good: the second call is answered with the run that ended."""
+    claim = hand.held(key="k", digest="d")
+    hand.complete(claim)
+    assert hand.start_many([_new(hand, key="k", digest="d")]) == [Started(claim.id, created=False)]
+
+
+@pytest.mark.spec("START-5", "START-4")
+def test_many_starts_are_each_answered_on_their_own(hand):
+    """A conflict is the answer for that item, the others are started."""
+    old = hand.start(key="old", digest="d")
+    new = [
+        _new(hand),
+        _new(hand, key="old", digest="d"),
+        _new(hand, key="old", digest="other"),
+        _new(hand, id=old),
+        _new(hand, key="twice", digest="d"),
+        _new(hand, key="twice", digest="d"),
+    ]
+    answers = hand.start_many(new)
+    assert answers[0] == Started(new[0].id, created=True)
+    assert answers[1] == Started(old, created=False)
+    assert isinstance(answers[2], KeyReused)
+    assert isinstance(answers[3], DuplicateRun)
+    assert answers[4] == Started(new[4].id, created=True)
+    assert answers[5] == Started(new[4].id, created=False)
+    assert hand.stats().by_status[Status.PENDING] == 3
+
+
+@pytest.mark.spec("START-5")
+def test_a_thousand_starts_are_one_call(hand):
+    """start_many starts thousands; each is durable when it returns."""
+    answers = hand.start_many([_new(hand) for _ in range(1000)])
+    assert all(answer.created for answer in answers)
+    assert hand.stats().by_status[Status.PENDING] == 1000
+
+
+@pytest.mark.spec("START-8")
+def test_a_duplicate_id_is_refused_and_the_original_intact(hand):
+    """A caller may supply the id; a duplicate is refused, whichever tenant asks."""
+    run = hand.start(params="1")
+    before = hand.snapshot(run)
+    for tenant in ("default", "acme"):
+        (answer,) = hand.start_many([_new(hand, id=run, params="2", tenant=tenant)])
+        assert isinstance(answer, DuplicateRun)
+        assert answer.run_id == run
+    assert hand.snapshot(run) == before
+
+
+def test_the_key_is_looked_at_before_the_id(hand):
+    """The same call again, with key and id, is the same run and no duplicate."""
+    run = hand.start(key="k", digest="d")
+    assert hand.start_many([_new(hand, id=run, key="k", digest="d")]) == [Started(run, created=False)]
+
+
+@pytest.mark.spec("TRAIL-1", "READ-1")
+def test_a_new_run_shows_what_it_was_started_with(hand):
+    """Pending, attempt 0, fence 0; all that start was given can be read back."""
+    parent = hand.start()
+    run = hand.start(
+        params='{"a": [], "b": {}}', priority=7, max_attempts=9, timeout_seconds=60.0, ttl_seconds=5.0,
+        budget=12, limit_key="shop", parent=parent, labels='{"team": "x"}', key="k",
+    )  # fmt: skip
+    seen = hand.get(run)
+    assert (seen.status, seen.attempt, seen.fence, seen.crashes) == (Status.PENDING, 0, 0, 0)
+    assert (seen.params_json, seen.priority, seen.max_attempts) == ('{"a": [], "b": {}}', 7, 9)
+    assert seen.timeout_at == moment(hand.clock.now + 60_000_000)
+    assert (seen.budget_units, seen.limit_key, seen.parent, seen.labels) == (12, "shop", parent, {"team": "x"})
+    assert seen.created_at == seen.run_at == moment(hand.clock.now)
+    assert (seen.started_at, seen.finished_at, seen.expires_at, seen.cursor) == (None,) * 4
+    assert [(entry.type, entry.data) for entry in hand.trail(run)] == [("created", {"type": TYPE})]
+
+
+def test_what_start_leaves_out_comes_from_the_published_definition(hand):
+    """max_attempts and timeout: as given, else the definition's, else 3 and none."""
+    plain = hand.start()
+    hand.run(hand.store.publish([Definition(type=TYPE, max_attempts=5, timeout_seconds=60.0)]))
+    published, given = hand.start(), hand.start(max_attempts=1, timeout_seconds=1.0)
+    assert [hand.get(run).max_attempts for run in (plain, published, given)] == [3, 5, 1]
+    due = [None, moment(hand.clock.now + 60_000_000), moment(hand.clock.now + 1_000_000)]
+    assert [hand.get(run).timeout_at for run in (plain, published, given)] == due
+
+
+def test_definitions_are_listed_by_type_and_a_change_is_taken_over(hand):
+    """publish makes workflows known; the same again changes nothing, a change is taken over."""
+    one, two = Definition(type="b.two.v1"), Definition(type="a.one.v1", description="x")
+    hand.run(hand.store.publish([one, two]))
+    hand.run(hand.store.publish([one]))
+    assert hand.run(hand.store.definitions()) == [two, one]
+    changed = Definition(type="b.two.v1", max_attempts=7)
+    hand.run(hand.store.publish([changed]))
+    assert hand.run(hand.store.definitions()) == [two, changed]

@@ -1,0 +1,189 @@
+"""Waits: parked without anyone held up, settled once, in the order in which their outcomes became known."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.records import moment
+from tests.contract.hand import TYPE, backing_off, done, listen, sleep
+
+
+@pytest.mark.spec("MOVE-2", "TRAIL-1")
+def test_a_parked_run_holds_nothing_and_says_what_it_waits_for(hand):
+    """Waiting, lease cleared, attempt refunded, the wait on its own step row."""
+    claim = hand.held()
+    verdict = hand.park(claim, listen("w", "parcel", delay_seconds=60.0), known=0)
+    assert (verdict.answer, verdict.status, verdict.settled, verdict.seq) == ("applied", "waiting", (), 1)
+    seen = hand.get(claim.id)
+    assert (seen.status, seen.leased_by, seen.attempt) == (Status.WAITING, None, 0)
+    (wait,) = seen.waiting_on
+    assert (wait.key, wait.kind, wait.topic) == ("w", StepKind.EVENT, "parcel")
+    assert wait.due_at == hand.clock.now + 60_000_000
+    assert hand.last(claim.id, "waiting") == {"step": "w", "kind": "event", "status": "waiting"}
+    assert hand.run(hand.store.waiting_on("parcel")) == [claim.id]
+    assert hand.run(hand.store.waiting_on("parcel", "acme")) == []
+    hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("START-3", "MOVE-8")
+def test_a_sleep_ends_at_its_instant_and_never_early(hand):
+    """Timers are due at equality; the run is pending at once, with fresh counts."""
+    claim = hand.held()
+    hand.park(claim, sleep(seconds=60.0))
+    hand.clock.turn(59.999999)
+    assert hand.tick().total == 0
+    hand.clock.turn(0.000001)
+    assert hand.tick().lapsed == 1
+    seen, nap = hand.get(claim.id), hand.step(claim.id, "nap")
+    assert (seen.status, seen.run_at, seen.attempt) == (Status.PENDING, moment(hand.clock.now), 0)
+    assert (nap.status, nap.output, nap.finished_at) == (StepStatus.SUCCEEDED, "null", hand.clock.now)
+    told = hand.last(claim.id, "woken")
+    assert (told["step"], told["status"]) == ("nap", "pending")
+    hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("MOVE-8")
+def test_a_park_whose_time_has_come_is_answered_at_once(hand):
+    """Park looks first: what is already there is the commit's answer, and the run stays leased."""
+    claim = hand.held()
+    verdict = hand.park(claim, sleep(due_at=hand.clock.now, delay_seconds=None), known=0)
+    assert (verdict.answer, verdict.status) == ("applied", Status.LEASED)
+    assert [(step.key, step.status) for step in verdict.settled] == [("nap", "succeeded")]
+    assert hand.get(claim.id).lease_until is not None
+    assert hand.told(claim.id)[-2:] == ["waiting", "woken"]
+    assert "status" not in hand.last(claim.id, "woken")
+    hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("MOVE-8")
+def test_a_park_that_finds_its_event_is_answered_with_it(hand):
+    """Nothing falls between asking and parking."""
+    claim = hand.held()
+    hand.emit("parcel", '{"at":"door"}', id="evt-9")
+    verdict = hand.park(claim, listen(), known=0)
+    (step,) = verdict.settled
+    assert (verdict.status, step.seq, step.status) == (Status.LEASED, 2, "succeeded")
+    at = hand.clock.now
+    assert hand.step(claim.id, "wait").output == (
+        f'{{"id":"evt-9","topic":"parcel","at":{at},"payload":{{"at":"door"}}}}'
+    )
+    assert hand.last(claim.id, "woken") == {"step": "wait", "event": "evt-9"}
+
+
+@pytest.mark.spec("MOVE-8", "FLOW-9")
+def test_a_park_is_answered_with_what_was_settled_while_the_holder_ran(hand):
+    """If any wait has been settled with seq > known, the run stays leased."""
+    claim = hand.held()
+    hand.checkpoint(claim, listen("a", "t"), known=0)
+    hand.emit("t")
+    assert hand.status(claim.id) is Status.LEASED
+    verdict = hand.park(claim, sleep(), known=1)
+    assert (verdict.status, [s.key for s in verdict.settled], verdict.seq) == (Status.LEASED, ["a"], 3)
+    verdict = hand.park(claim, sleep(), known=3)
+    assert (verdict.status, verdict.settled) == (Status.WAITING, ())
+    hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("FLOW-9")
+def test_a_run_may_have_several_waits_open_and_wakes_at_the_first(hand):
+    """The others stay open while it runs; `waiting_on` lists all, first due first; its end removes them."""
+    claim = hand.held()
+    hand.park(claim, listen("e", "t"), sleep("long", 100.0), sleep("short", 10.0), known=0)
+    assert [wait.key for wait in hand.get(claim.id).waiting_on] == ["short", "long", "e"]
+    hand.clock.turn(10)
+    assert hand.tick().lapsed == 1
+    again = hand.take(claim.id)
+    assert [wait.key for wait in hand.get(claim.id).waiting_on] == ["long", "e"]
+    assert [(step.key, step.seq, step.status) for step in again.steps] == [
+        ("e", 1, "waiting"), ("long", 2, "waiting"), ("short", 4, "succeeded"),
+    ]  # fmt: skip
+    hand.complete(again)
+    assert hand.get(claim.id).waiting_on == ()
+    assert hand.run(hand.store.waiting_on("t")) == []
+    hand.clock.turn(100)
+    assert hand.tick().total == 0
+    hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("FLOW-9", "PAUSE-4")
+def test_outcomes_are_numbered_in_the_order_in_which_they_became_known(hand):
+    """A settled wait takes the next seq; of several that came due, the earliest first."""
+    claim = hand.held()
+    hand.park(claim, sleep("late", 20.0), sleep("soon", 10.0), listen("e", "t"), known=0)
+    hand.emit("t")
+    hand.clock.turn(30)
+    hand.tick()
+    assert [(step.key, step.seq) for step in hand.steps(claim.id)] == [("e", 4), ("soon", 5), ("late", 6)]
+
+
+def test_an_open_wait_written_again_stays_as_it_is(hand):
+    """The first due_at is kept: an execution again sleeps on to the first wake time."""
+    claim = hand.held()
+    hand.park(claim, sleep(seconds=60.0), listen("e", "t"), known=0)
+    hand.emit("t")
+    claim = hand.take(claim.id)
+    hand.clock.turn(5)
+    verdict = hand.park(claim, sleep(seconds=60.0), known=4)
+    assert (verdict.status, verdict.kept) == (Status.WAITING, ())
+    assert hand.step(claim.id, "nap").due_at == hand.clock.now + 55_000_000
+    assert hand.told(claim.id)[-1] == "waiting"
+    hand.assert_replayed(claim.id)
+
+
+def test_a_wait_opened_by_a_checkpoint_waits_while_the_run_goes_on(hand):
+    """A run that is leased learns of it at its next boundary, with `known`."""
+    claim = hand.held()
+    assert hand.checkpoint(claim, sleep(seconds=5.0), known=0).seq == 1
+    hand.clock.turn(5)
+    assert hand.tick().lapsed == 1
+    assert hand.status(claim.id) is Status.LEASED
+    verdict = hand.checkpoint(claim, done("a"), known=1)
+    assert ([step.key for step in verdict.settled], verdict.seq) == (["nap"], 3)
+    assert hand.checkpoint(claim, done("b"), known=3).settled == ()
+    assert hand.checkpoint(claim, done("c")).settled == ()
+
+
+def test_a_run_that_backs_off_is_woken_by_its_wait(hand):
+    """A pending one that backs off gets run_at now; a retry that finds news is due at once."""
+    claim = hand.held()
+    hand.retry(claim, backing_off("a"), listen("e", "t"), refund=True, delay=600.0, known=0)
+    assert hand.claim() == []
+    hand.emit("t")
+    claim = hand.take(claim.id)
+    hand.checkpoint(claim, listen("f", "u"), known=3)
+    hand.emit("u")
+    hand.retry(claim, delay=600.0, known=4)
+    assert hand.take(claim.id).id == claim.id
+    hand.assert_replayed(claim.id)
+
+
+def test_a_park_with_nothing_left_to_wait_for_stays_leased(hand):
+    """A run that waits for nothing would never be woken: what was asked for stands in `kept`."""
+    claim = hand.held()
+    hand.park(claim, sleep(seconds=1.0), known=0)
+    hand.clock.turn(1)
+    hand.tick()
+    again = hand.take(claim.id)
+    verdict = hand.park(again, sleep(seconds=1.0), known=2)
+    assert (verdict.answer, verdict.status, verdict.kept) == ("applied", Status.LEASED, (("nap", "null"),))
+
+
+@pytest.mark.spec("MOVE-7")
+def test_an_open_run_always_has_a_way_on(hand):
+    """due knows of an instant, or an event can come, for every open run."""
+    claim = hand.held()
+    hand.park(claim, sleep(seconds=60.0), known=0)
+    assert hand.due().chore_at == hand.clock.now + 60_000_000
+    hand.clock.turn(60)
+    hand.tick()
+    assert hand.due((TYPE,)).claim_at == hand.clock.now
+
+
+def test_lapses_are_swept_in_slices(hand):
+    """A tick with a small limit still settles all that is due."""
+    for _ in range(5):
+        hand.park(hand.held(), sleep(seconds=1.0), known=0)
+    hand.clock.turn(1)
+    assert hand.tick(limit=2).lapsed == 5
+    assert hand.stats().by_status[Status.PENDING] == 5

@@ -1,0 +1,18 @@
+"""The stores that the contract holds for, and how a test has a fresh one."""
+
+from __future__ import annotations
+
+from holdfast.stores.memory import MemoryStore
+
+
+def memory(clock, folder):
+    return MemoryStore(clock=clock)
+
+
+def sqlite(clock, folder):
+    from holdfast.stores.sqlite import SqliteStore
+
+    return SqliteStore(str(folder / "holdfast.db"), clock=clock, inline=True)
+
+
+MAKERS = {"memory": memory, "sqlite": sqlite}
