@@ -1,0 +1,261 @@
+"""The SQLite store: one file, one writer thread with group commit, readers beside it.
+
+Reads run at once on the caller's thread, on a connection of their own. Writes are jobs for the
+writer: plain functions of the database and the instant, one module a verb, their statements in a
+readable file of the same name.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+import apsw
+
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.records import (
+    Ask,
+    Claim,
+    Definition,
+    Due,
+    Emitted,
+    Instant,
+    Item,
+    Lease,
+    NewEvent,
+    NewRun,
+    Presence,
+    Renewal,
+    Run,
+    RunFilter,
+    Started,
+    Stats,
+    Step,
+    Ticked,
+    TrailEntry,
+    Verdict,
+)
+from holdfast.store import SLICE
+
+from . import chores, claim, commit, migrate, moves, publish, reads, renew, start, waits
+from .database import Database
+from .errors import translated
+from .hints import Hints
+from .turnstile import Turnstile
+from .writer import Committer, Inline, Work, Writer
+
+T = TypeVar("T")
+MEMORY = ":memory:"
+
+
+def _wall_clock() -> Instant:
+    return time.time_ns() // 1000
+
+
+class SqliteStore:
+    """Every verb of the contract over one database file.
+
+    `inline`: no thread; each write runs at once, in its own transaction, on the caller's thread.
+    """
+
+    def __init__(self, path: str, clock: Callable[[], Instant] | None = None, inline: bool = False) -> None:  # noqa: FBT001, FBT002
+        self.path, self._clock, self._inline = path, clock or _wall_clock, inline or path == MEMORY
+        self._hints = Hints(None if self._inline else self._data_version)
+        self._reading = threading.Lock()  # the reader may be asked from several event loops
+        self._reader: Database | None = None
+        self._writer: Writer | Inline | None = None
+        self._committer: Committer | None = None
+        self._turnstile: Turnstile | None = None
+
+    async def open(self) -> None:
+        if self._writer is not None:
+            return
+        if self.path != MEMORY:
+            migrate.check_place(self.path)
+        turnstile = None if self._inline else self._new_turnstile()
+        db = migrate.open_up_to_date(self.path, turnstile)
+        self._reader = db if self._inline else migrate.opened(self.path, reader=True)
+        self._turnstile = turnstile
+        self._committer = Committer(self.path, db, self._clock, turnstile, self._hints)
+        self._writer = Inline(self._committer) if self._inline else Writer(self._committer)
+
+    def _new_turnstile(self) -> Turnstile:
+        try:
+            return Turnstile(self.path, migrate.BUSY_MS / 1000)
+        except OSError as error:
+            raise Unavailable(f"{self.path}: its lock files cannot be opened ({error}); check the folder's permissions") from None
+
+    async def close(self) -> None:
+        if self._writer is None or self._committer is None:
+            return
+        writer, self._writer = self._writer, None
+        self._hints.close()
+        writer.stop()
+        if self._reader is not None and self._reader is not self._committer.db:
+            self._reader.close()
+        self._committer.db.close()
+        if self._turnstile is not None:
+            self._turnstile.close()
+        self._reader = self._committer = self._turnstile = None
+
+    # How verbs reach the file.
+
+    async def _write(self, work: Work[T], *, news: bool = False) -> T:
+        if self._writer is None:
+            raise Unavailable(f"{self.path}: the store is not open")
+        return await self._writer.write(work, news=news)
+
+    def _read(self, work: Callable[..., T], *args: Any) -> T:
+        """Several statements of one read see one state of the file."""
+        with self._reading:
+            db = self._reader
+            if db is None:
+                raise Unavailable(f"{self.path}: the store is not open")
+            try:
+                db.run("begin")
+                try:
+                    return work(db, *args)
+                finally:
+                    db.run("commit")
+            except apsw.Error as error:
+                raise translated(error, self.path) from error
+
+    def _data_version(self) -> int:
+        with self._reading:
+            row = self._reader.one("pragma data_version") if self._reader is not None else None
+            return row[0] if row is not None else 0
+
+    # Reads.
+
+    async def now(self) -> Instant:
+        return self._clock()
+
+    async def get(self, run: UUID, tenant: str | None = None) -> Run | None:
+        return self._read(reads.get, run, tenant)
+
+    async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
+        return self._read(reads.listed, where, limit, after)
+
+    async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
+        return self._read(reads.steps, run, tenant)
+
+    async def trail(
+        self,
+        run: UUID | None = None,
+        tenant: str | None = None,
+        types: Sequence[str] = (),
+        after: int = 0,
+        limit: int = 1000,
+    ) -> builtins.list[TrailEntry]:
+        return self._read(reads.trail, run, tenant, types, after, limit)
+
+    async def waiting_on(self, topic: str, tenant: str = "default") -> builtins.list[UUID]:
+        return self._read(reads.waiting_on, topic, tenant)
+
+    async def definitions(self) -> builtins.list[Definition]:
+        return self._read(reads.definitions)
+
+    async def due(self, types: Sequence[str], tenants: Sequence[str] | None = None) -> Due:
+        return self._read(reads.due, types, tenants)
+
+    async def stats(self) -> Stats:
+        commits = self._committer.commits if self._committer is not None else 0
+        return self._read(reads.stats, self._clock(), {"commits": commits, "wal_bytes": self._wal_bytes()})
+
+    def _wal_bytes(self) -> int:
+        wal = self.path + "-wal"
+        return os.path.getsize(wal) if self.path != MEMORY and os.path.exists(wal) else 0
+
+    # Writes.
+
+    async def start(self, runs: Sequence[NewRun]) -> builtins.list[Started | HoldfastError]:
+        return await self._write(lambda db, now: start.start(db, now, runs), news=True)
+
+    async def claim(self, ask: Ask) -> builtins.list[Claim]:
+        # A look first: polling a queue with nothing in it takes no lock and writes nothing.
+        if not self._read(claim.found, self._clock(), ask):
+            return []
+        return await self._write(lambda db, now: claim.claim(db, now, ask))
+
+    async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
+        commit.refuse_bad(batch)
+        return await self._write(lambda db, now: commit.commit(db, now, batch), news=commit.brings_news(batch))
+
+    def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
+        if self._writer is None:
+            raise Unavailable(f"{self.path}: the store is not open")
+        if not leases:
+            return Renewal(held=(), strays=self._read(renew.strays_of, worker, leases))
+        return self._writer.write_now(lambda db, now: renew.renew(db, now, worker, leases, lease_seconds))
+
+    async def tick(self, limit: int = SLICE) -> Ticked:
+        first = self._read(chores.next_chore)
+        if first is None or first > self._clock():
+            return Ticked()
+        return Ticked(
+            expired=await self._slices(chores.expire, limit),
+            timed_out=await self._slices(chores.time_out, limit),
+            lapsed=await self._slices(chores.lapse, limit),
+            delivered=await self.deliver(limit),
+        )
+
+    async def _slices(self, chore: Callable[[Database, Instant, int], int], limit: int) -> int:
+        total = 0
+        while done := await self._write(lambda db, now: chore(db, now, limit), news=True):
+            total += done
+            if done < limit:
+                break
+        return total
+
+    async def emit(self, event: NewEvent) -> Emitted:
+        seq, duplicate, left = await self._write(lambda db, now: waits.emit(db, now, event, SLICE), news=True)
+        while left is not None:
+            at = left
+            _, left = await self._write(lambda db, now, at=at: waits.deliver(db, now, SLICE, at, only=True), news=True)
+        return Emitted(self._read(waits.woken, seq), duplicate)
+
+    async def deliver(self, limit: int = SLICE) -> int:
+        total, left = 0, waits.FIRST if self._read(waits.undelivered) else None
+        while left is not None:
+            woken, left = await self._write(partial(_deliver, limit, left), news=True)
+            total += woken
+        return total
+
+    async def cancel(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._write(lambda db, now: moves.cancel(db, now, run, tenant, by), news=True)
+
+    async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._write(lambda db, now: moves.pause(db, now, run, tenant, by), news=True)
+
+    async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._write(lambda db, now: moves.resume(db, now, run, tenant, by), news=True)
+
+    async def rewind(self, run: UUID, step: str, tenant: str | None = None, by: str = "") -> Run:
+        return await self._write(lambda db, now: moves.rewind(db, now, run, step, tenant, by), news=True)
+
+    async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._write(lambda db, now: moves.retry_run(db, now, run, tenant, by), news=True)
+
+    async def publish(self, definitions: Sequence[Definition]) -> None:
+        await self._write(lambda db, now: publish.publish(db, now, definitions))
+
+    async def present(self, presence: Presence) -> None:
+        await self._write(lambda db, now: publish.present(db, now, presence))
+
+    async def absent(self, worker: str) -> None:
+        await self._write(lambda db, now: publish.absent(db, now, worker))
+
+    # Hints.
+
+    def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
+        return self._hints.listen(hint)
+
+
+def _deliver(limit: int, at: waits.Cursor, db: Database, now: Instant) -> tuple[int, waits.Cursor | None]:
+    return waits.deliver(db, now, limit, at)

@@ -1,0 +1,98 @@
+"""claim: the due runs of some types, best first, leased in one commit."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from uuid import UUID
+
+from holdfast.records import Ask, Claim, Instant
+
+from .database import Database, Row, text
+from .rows import steps_of
+from .sql import statements
+from .start import TRAIL, micros
+
+_SQL = statements("claim")
+
+
+def candidates(db: Database, now: Instant, ask: Ask) -> Iterator[Row]:
+    """Due runs as (priority, run_at, id, crashes), best first, those left out that crash too often."""
+    streams = [_due(db, now, scope) for scope in scopes(ask.types, ask.tenants)]
+    ordered = streams[0] if len(streams) == 1 else heapq.merge(*streams)
+    yield from _spared(ordered, ask.crashed) if ask.crashed else ordered
+
+
+def scopes(types: Sequence[str], tenants: Sequence[str] | None) -> list[tuple[str, ...]]:
+    """What is walked on its own: each type, or each type of each tenant; a name given twice counts once."""
+    once = dict.fromkeys(types)
+    return [(t,) for t in once] if tenants is None else [(who, t) for who in dict.fromkeys(tenants) for t in once]
+
+
+def _due(db: Database, now: Instant, scope: tuple[str, ...]) -> Iterator[Row]:
+    # Cursors of their own: several types are read side by side, and none further than needed.
+    prefix = "tenant_" if len(scope) == 2 else ""
+    priority: int | None = -1
+    while (priority := next_priority(db, scope, priority)) is not None:
+        yield from db.connection.execute(_SQL[prefix + "due"], (*scope, priority, now))
+
+
+def next_priority(db: Database, scope: tuple[str, ...], above: int) -> int | None:
+    """The next priority at which anything of that scope is pending, due or not."""
+    row = db.one(_SQL["tenant_next_priority" if len(scope) == 2 else "next_priority"], (*scope, above))
+    return None if row is None else row[0]
+
+
+def next_run_at(db: Database, scope: tuple[str, ...]) -> Instant | None:
+    """When the first pending run of that scope is due."""
+    sql = _SQL["tenant_next_run_at" if len(scope) == 2 else "next_run_at"]
+    earliest: Instant | None = None
+    priority: int | None = -1
+    while (priority := next_priority(db, scope, priority)) is not None:
+        row = db.one(sql, (*scope, priority))
+        if row is not None and row[0] is not None and (earliest is None or row[0] < earliest):
+            earliest = row[0]
+    return earliest
+
+
+def _spared(rows: Iterator[Row], crashed: tuple[int, ...]) -> Iterator[Row]:
+    # held[k - 1]: how many were taken that crashed k times or more. Above the list its last one counts.
+    held = [0] * len(crashed)
+    for row in rows:
+        levels = min(row[3], len(crashed))
+        if any(held[level] >= crashed[level] for level in range(levels)):
+            continue
+        for level in range(levels):
+            held[level] += 1
+        yield row
+
+
+def found(db: Database, now: Instant, ask: Ask) -> bool:
+    """Whether a claim would find anything; a look, no write."""
+    return ask.limit > 0 and bool(list(islice(candidates(db, now, ask), 1)))
+
+
+def claim(db: Database, now: Instant, ask: Ask) -> list[Claim]:
+    """Take them. The candidates are read to the end first: no cursor walks an index that changes."""
+    chosen = list(islice(candidates(db, now, ask), ask.limit))
+    return [_claim(db, now, ask, row[2]) for row in chosen]
+
+
+def _claim(db: Database, now: Instant, ask: Ask, run: str) -> Claim:
+    row = db.one(_SQL["claim"], (ask.worker, now + micros(ask.lease_seconds), now, run))
+    assert row is not None
+    fence, attempt = row[3], row[4]
+    db.run(TRAIL, (run, "leased", text({"worker": ask.worker, "attempt": attempt, "fence": fence}), now))
+    again = fence > 1  # a run that nobody has held has neither steps nor logs
+    return Claim(
+        id=UUID(run), type=row[0], tenant=row[1], params=row[2], fence=fence, attempt=attempt, crashes=row[5],
+        max_attempts=row[6], created_at=row[7], lease_until=row[8], pause_asked=row[9] is not None,
+        timeout_at=row[10], steps=tuple(steps_of(db, run)) if again else (),
+        logs=_logs(db, run) if again else 0,
+    )  # fmt: skip
+
+
+def _logs(db: Database, run: str) -> int:
+    row = db.one(_SQL["logs"], (run,))
+    return row[0] if row is not None else 0

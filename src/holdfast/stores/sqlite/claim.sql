@@ -1,0 +1,42 @@
+-- Claims walk the priorities of one type (and tenant) loosely: from one to the next by the index, and
+-- in each only as far as `run_at` is due. Later, sleeping, finished and foreign runs are never touched.
+
+-- :next_priority
+select priority from workflow_run
+where type = :type and priority > :priority and status = 'pending' and deleted_at is null
+order by priority limit 1
+
+-- :due
+select priority, run_at, id, crashes from workflow_run
+where type = :type and priority = :priority and run_at <= :now and status = 'pending' and deleted_at is null
+order by run_at, id
+
+-- :tenant_next_priority
+select priority from workflow_run
+where tenant = :tenant and type = :type and priority > :priority and status = 'pending' and deleted_at is null
+order by priority limit 1
+
+-- :tenant_due
+select priority, run_at, id, crashes from workflow_run
+where tenant = :tenant and type = :type and priority = :priority and run_at <= :now
+    and status = 'pending' and deleted_at is null
+order by run_at, id
+
+-- :next_run_at
+select min(run_at) from workflow_run
+where type = :type and priority = :priority and status = 'pending' and deleted_at is null
+
+-- :tenant_next_run_at
+select min(run_at) from workflow_run
+where tenant = :tenant and type = :type and priority = :priority and status = 'pending' and deleted_at is null
+
+-- :claim
+update workflow_run
+set status = 'leased', leased_by = :worker, lease_until = :lease_until, attempt = attempt + 1, fence = fence + 1,
+    updated_at = :now, rev = rev + 1
+where id = :run and status in ('pending') and run_at <= :now and deleted_at is null
+returning type, tenant, payload, fence, attempt, crashes, max_attempts, created_at, lease_until,
+    pause_asked_by, timeout_at
+
+-- :logs
+select count(*) from workflow_event where workflow_id = :run and event_type = 'log'

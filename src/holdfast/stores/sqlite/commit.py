@@ -1,0 +1,136 @@
+"""commit: the one door for everything that a holder writes.
+
+The plain checkpoint is the hot path: the guard, a step row, a trail row, and the run row is left
+alone. Everything else goes the long way, through `Writing`, in the order that the contract gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.lifecycle import HOLDER_MOVES, WAITS, Move, Status, StepKind, StepStatus
+from holdfast.records import SECOND, Instant, Item, StepWrite, Verdict
+
+from .database import Database, Row, text
+from .rows import settled_since
+from .sql import statements
+from .start import TRAIL
+from .steps import OUTCOMES, standing
+from .writing import Writing
+
+_SQL = statements("commit")
+HOLD = statements("hold")["hold"]
+
+_FIRST_STEP = _SQL["first_step"]
+_APPLIED = Verdict(answer="applied", status=Status.LEASED)
+_WRITABLE = OUTCOMES | {StepStatus.READY, StepStatus.WAITING}
+_KINDS = frozenset(StepKind)
+_decode_answer = msgspec.json.Decoder(Verdict).decode
+
+
+def refuse_bad(batch: Sequence[Item]) -> None:
+    """Find bad content before it is queued: one batch is one commit."""
+    if len(batch) > 1 and len({item.run for item in batch}) != len(batch):
+        raise UsageError("a batch holds at most one item of a run: send the next one after the answer")
+    for item in batch:
+        if item.move not in HOLDER_MOVES:
+            raise UsageError(f"{item.move!r} is no move of a holder: {', '.join(sorted(HOLDER_MOVES))}")
+        if item.move is Move.CHECKPOINT and not item.steps:
+            raise UsageError(f"a checkpoint of run {item.run} records no step: it needs at least one")
+        for write in item.steps:
+            _refuse_bad_step(write)
+
+
+def _refuse_bad_step(write: StepWrite) -> None:
+    if write.kind not in _KINDS:
+        raise UsageError(f"step {write.key!r} is of no known kind: {write.kind!r}")
+    if write.status not in _WRITABLE:
+        raise UsageError(f"step {write.key!r} cannot be written as {write.status!r}")
+    if write.status is StepStatus.WAITING and write.kind not in WAITS:
+        raise UsageError(f"step {write.key!r} of kind {write.kind!r} cannot wait")
+
+
+def brings_news(batch: Sequence[Item]) -> bool:
+    """Whether anyone else may care: plain checkpoints are nobody's business."""
+    return any(item.move is not Move.CHECKPOINT or item.events or item.starts for item in batch)
+
+
+def commit(db: Database, now: Instant, batch: Sequence[Item]) -> list[Verdict]:
+    return [_answer(db, now, item) for item in batch]
+
+
+def _answer(db: Database, now: Instant, item: Item) -> Verdict:
+    run = str(item.run)
+    held = db.one(HOLD, (run, item.fence, now))
+    if held is None:
+        return _not_held(db, run, item)
+    if _is_plain(item, held, now):
+        return _checkpoint(db, now, run, item, held)
+    return _write(db, now, run, item, held)
+
+
+def _is_plain(item: Item, held: Row, now: Instant) -> bool:
+    attempt, crashes, lease_until, pause_asked_by, started_fence, commit_fence, commit_no = held[:7]
+    return (
+        item.move is Move.CHECKPOINT and len(item.steps) == 1 and item.known is None
+        and attempt == 1 and crashes == 0 and pause_asked_by is None
+        and (item.started_at is None or started_fence == item.fence)
+        and not (commit_fence == item.fence and item.number <= commit_no)
+        and (lease_until - now) * 3 >= item.lease_seconds * (2 * SECOND)
+        and item.steps[0].status is StepStatus.SUCCEEDED and not item.steps[0].cost
+        and item.progress is None and not item.trail and not item.events and not item.starts
+    )  # fmt: skip
+
+
+def _checkpoint(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdict:
+    (write,) = item.steps
+    db.run(
+        _FIRST_STEP,
+        (
+            run, held[8], write.key, write.kind.value, "succeeded", write.attempts, write.output, write.error,
+            item.fence, item.number, write.started_at, now,
+        ),
+    )  # fmt: skip
+    if not db.changes():
+        return _write(db, now, run, item, held)
+    db.run(TRAIL, (run, "step_succeeded", f'{{"step":{text(write.key)}}}', now))
+    return _APPLIED
+
+
+def _write(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdict:
+    commit_fence, commit_no, commit_answer = held[5:8]
+    if commit_fence == item.fence and item.number <= commit_no:
+        return _repeated(db, run, item, commit_answer if item.number == commit_no else None)
+    stands = standing(db, run, item)
+    if any(row[3] == item.fence and row[4] >= item.number for row in stands.values()):
+        return _repeated(db, run, item, None)
+    return Writing(db, now, run, item, held).apply(stands)
+
+
+def _not_held(db: Database, run: str, item: Item) -> Verdict:
+    row = db.one(_SQL["row"], (run,))
+    if row is None:
+        return Verdict(answer="lost", status=Status.CANCELLED)
+    status, commit_fence, commit_no, commit_answer = row
+    if not db.one(_SQL["overtaken"], (run, item.fence)):
+        if commit_fence == item.fence and item.number <= commit_no:
+            return _repeated(db, run, item, commit_answer if item.number == commit_no else None)
+        if commit_fence <= item.fence and db.one(_SQL["stands"], (run, item.fence, item.number)):
+            return _repeated(db, run, item, None)
+    return Verdict(answer="cancelled" if status == Status.CANCELLED else "lost", status=Status(status))
+
+
+def _repeated(db: Database, run: str, item: Item, answer: str | None) -> Verdict:
+    """The first answer once more. Of older numbers only this much is sure: the holder went on after them."""
+    first = _APPLIED if answer is None else _decode_answer(answer)
+    if item.known is None or first.answer != "applied":
+        return first
+    return msgspec.structs.replace(first, settled=settled_since(db, run, item.known), seq=_highest(db, run))
+
+
+def _highest(db: Database, run: str) -> int:
+    row = db.one("select max(step_mark, (" + _SQL["seq"] + ")) from workflow_run where id = :run", (run,))
+    return row[0] if row is not None else 0

@@ -1,0 +1,55 @@
+"""What the driver raises, in the words of our own tree: one clear line, and what to do about it."""
+
+from __future__ import annotations
+
+import apsw
+
+from holdfast.errors import NotADatabase, StoreError, Unavailable
+
+# What the machine does to us, not what a job did wrong: the whole commit is off, and may be tried again.
+WEATHER = (
+    apsw.FullError,
+    apsw.IOError,
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.ReadOnlyError,
+    apsw.CantOpenError,
+    apsw.NoMemError,
+    apsw.PermissionsError,
+    apsw.AuthError,
+    apsw.NotADBError,
+    apsw.CorruptError,
+)
+
+
+def translated(error: Exception, path: str) -> StoreError:
+    """The error of ours that a driver's error stands for."""
+    match error:
+        case apsw.FullError():
+            return Unavailable(
+                f"{path}: the disk is full (or a size limit is reached); nothing recorded is lost, "
+                "and work goes on by itself when there is space again"
+            )
+        case apsw.BusyError() | apsw.LockedError():
+            return Unavailable(
+                f"{path}: another process has held the database for too long; look for one that is stopped, "
+                "or has a transaction open"
+            )
+        case apsw.ReadOnlyError():
+            return Unavailable(
+                f"{path}: the file cannot be written; give this user write permission on it and on its folder"
+            )
+        case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
+            return Unavailable(
+                f"{path}: the file cannot be opened; check that its folder exists and that this user may write there"
+            )
+        case apsw.NotADBError():
+            return NotADatabase(f"{path}: this file is no SQLite database; name another file, or move this one away")
+        case apsw.CorruptError():
+            return NotADatabase(f"{path}: the database is damaged ({error}); restore a backup, or recover it with `.recover`")
+        case apsw.IOError():
+            return Unavailable(f"{path}: the disk refused to read or write ({error}); look at the system's log")
+        case apsw.NoMemError():
+            return Unavailable(f"{path}: out of memory; nothing recorded is lost")
+        case _:
+            return StoreError(f"{path}: {type(error).__name__}: {error}")

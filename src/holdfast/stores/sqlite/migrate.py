@@ -1,0 +1,140 @@
+"""Opening a file and bringing its schema up to date: forward only, additive within a major version.
+
+A newer minor version only added things, so an older library works on with it. Another major
+version is refused. Many processes may open one new file at once: they queue at the turnstile, and
+the schema is made in one immediate transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+import apsw
+
+from holdfast.errors import SchemaMismatch, Unavailable
+
+from .database import Database
+from .errors import translated
+from .sql import FOLDER
+from .turnstile import Turnstile
+
+MAJOR = 1
+BUSY_MS = 5000
+APPLICATION_ID = 0x686F6C64  # "hold"; `file` and other tools show it
+_STATEMENT_CACHE = 256
+_WAL_LIMIT = 64 << 20
+_NO_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+
+_META = "create table if not exists workflow_meta (key text primary key, value text not null) strict, without rowid"
+
+
+def minors() -> list[Path]:
+    """The migrations of this major version, in order: 0001.sql is minor 1."""
+    return sorted((FOLDER / "schema").glob("[0-9]*.sql"))
+
+
+def check_place(path: str) -> None:
+    """Refuse what SQLite would refuse in worse words; make the file, for its owner only."""
+    if sys.platform == "win32":
+        raise Unavailable("the SQLite store runs on Linux and macOS only")
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise Unavailable(f"{path}: there is no folder {folder}; create it, or name another file")
+    if os.path.isdir(path):
+        raise Unavailable(f"{path}: this is a folder; name a file in it")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise Unavailable(
+            f"{path}: the folder {folder} is read-only for this user, and SQLite keeps files beside the database; "
+            "give write permission on it, or name another place"
+        )
+    if os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK):
+        raise Unavailable(f"{path}: the file is read-only for this user; give write permission, or name another file")
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def connect(path: str, *, reader: bool = False) -> Database:
+    """A connection with the settings that everything here relies on."""
+    connection = apsw.Connection(path, flags=_NO_FLAGS, statementcachesize=_STATEMENT_CACHE)
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        db = Database(connection)
+        for name, value in (
+            ("journal_mode", "wal"),
+            ("synchronous", "full"),
+            ("journal_size_limit", _WAL_LIMIT),
+            ("foreign_keys", "off"),
+            ("trusted_schema", "off"),
+            ("temp_store", "memory"),
+            ("cache_size", -16_000),
+            ("query_only", "on" if reader else "off"),
+        ):
+            db.run(f"pragma {name} = {value}").fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    return db
+
+
+def migrate(db: Database, path: str) -> None:
+    """Bring the schema to this library's minor version, or leave a newer minor one as it is."""
+    if version(db, path) >= len(minors()):
+        return
+    db.run("begin immediate")
+    try:
+        db.run(_META)
+        for minor, file in enumerate(minors()[version(db, path) :], version(db, path) + 1):
+            db.connection.execute(file.read_text(encoding="utf-8"))
+            db.run("insert or replace into workflow_meta values ('major', ?), ('minor', ?)", (str(MAJOR), str(minor)))
+        if db.one("pragma application_id") == (0,):
+            db.run(f"pragma application_id = {APPLICATION_ID}")
+        db.run("commit")
+    except BaseException:
+        with contextlib.suppress(apsw.Error):
+            db.run("rollback")
+        raise
+
+
+def version(db: Database, path: str) -> int:
+    """The minor version of the file, 0 when it is new; another major version is refused."""
+    if not db.connection.table_exists("main", "workflow_meta"):
+        return 0
+    meta = dict(db.all("select key, value from workflow_meta where key in ('major', 'minor')"))
+    major = int(meta.get("major", MAJOR))
+    if major != MAJOR:
+        raise SchemaMismatch(
+            f"{path}: its schema is of major version {major}, this library knows {MAJOR}; "
+            f"{'upgrade holdfast' if major > MAJOR else 'export its runs with the older holdfast and import them'}"
+        )
+    return int(meta.get("minor", 0))
+
+
+def opened(path: str, *, reader: bool = False) -> Database:
+    """`connect`, with the driver's errors in our words."""
+    try:
+        return connect(path, reader=reader)
+    except apsw.Error as error:
+        raise translated(error, path) from error
+
+
+def open_up_to_date(path: str, turnstile: Turnstile | None) -> Database:
+    """A connection for the writer. One process at a time: turning a new file to WAL cannot wait for another."""
+    if turnstile is not None:
+        turnstile.enter()
+    try:
+        db = opened(path)
+        try:
+            migrate(db, path)
+        except apsw.Error as error:
+            db.close()
+            raise translated(error, path) from error
+        except BaseException:
+            db.close()
+            raise
+        return db
+    finally:
+        if turnstile is not None:
+            turnstile.leave()

@@ -1,0 +1,18 @@
+-- :publish
+insert into workflow_definition (type, kind, max_attempts, timeout_seconds, description, updated_at)
+values (:type, :kind, :max_attempts, :timeout_seconds, :description, :now)
+on conflict (type) do update
+set kind = excluded.kind, max_attempts = excluded.max_attempts, timeout_seconds = excluded.timeout_seconds,
+    description = excluded.description, updated_at = excluded.updated_at
+where (kind, max_attempts, timeout_seconds, description)
+    is not (excluded.kind, excluded.max_attempts, excluded.timeout_seconds, excluded.description)
+
+-- :present
+insert into workflow_worker (worker, types, patterns, tenants, slots, seen_at)
+values (:worker, :types, :patterns, :tenants, :slots, :now)
+on conflict (worker) do update
+set types = excluded.types, patterns = excluded.patterns, tenants = excluded.tenants, slots = excluded.slots,
+    seen_at = excluded.seen_at
+
+-- :absent
+delete from workflow_worker where worker = :worker

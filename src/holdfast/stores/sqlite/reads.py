@@ -1,0 +1,155 @@
+"""Reads: the rows as people see them, and when there is next something to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import UnknownRun
+from holdfast.lifecycle import Status
+from holdfast.records import (
+    Definition,
+    Due,
+    Instant,
+    Presence,
+    Run,
+    RunFilter,
+    Stats,
+    Step,
+    TrailEntry,
+    moment,
+)
+from holdfast.store import LIVE_SECONDS
+
+from .chores import next_chore
+from .claim import next_run_at, scopes
+from .database import Database
+from .rows import RUN_COLUMNS, run_of, run_record, steps_of
+from .sql import statements
+from .start import micros, stored_key
+
+_SQL = statements("reads")
+_LAST_CHARACTER = "\U0010ffff"
+
+
+def get(db: Database, run: UUID, tenant: str | None) -> Run | None:
+    found = run_of(db, str(run))
+    return None if found is None or tenant not in {None, found.tenant} else found
+
+
+def listed(db: Database, where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
+    """A page by id, newest first; only the conditions that were asked for."""
+    terms: list[str] = []
+    args: list[object] = []
+
+    def also(term: str, *values: object) -> None:
+        terms.append(term)
+        args.extend(values)
+
+    if after is not None:
+        also("id < ?", str(after))
+    if not where.deleted:
+        also("deleted_at is null")
+    if where.statuses:
+        also(f"status in ({', '.join('?' * len(where.statuses))})", *(status.value for status in where.statuses))
+    if where.waiting_on is not None:
+        also(_SQL["has_open_wait"], where.waiting_on.value)
+    if where.type is not None:
+        # LIKE is blind to case here, and takes _ for a wildcard: compare ranges.
+        if where.type.endswith("%"):
+            also("type >= ? and type < ?", where.type[:-1], where.type[:-1] + _LAST_CHARACTER)
+        else:
+            also("type = ?", where.type)
+    if where.tenant is not None:
+        also("tenant = ?", where.tenant)
+    if where.key is not None:
+        also(_SQL["has_key"], where.key)
+    if where.parent is not None:
+        also("parent_id = ?", str(where.parent))
+    sql = f"select {RUN_COLUMNS} from workflow_run where {' and '.join(terms) or 'true'} order by id desc limit ?"
+    return [run_record(db, row) for row in db.all(sql, (*args, limit))]
+
+
+def steps(db: Database, run: UUID, tenant: str | None) -> list[Step]:
+    row = db.one(_SQL["tenant"], (str(run),))
+    if row is None or tenant not in {None, row[0]}:
+        raise UnknownRun(run)
+    return steps_of(db, str(run))
+
+
+def trail(
+    db: Database, run: UUID | None, tenant: str | None, types: Sequence[str], after: int, limit: int
+) -> list[TrailEntry]:
+    terms, args = ["event.id > ?"], [after]
+    values: list[object] = list(args)
+    if run is not None:
+        terms.append("event.workflow_id = ?")
+        values.append(str(run))
+    if tenant is not None:
+        terms.append(_SQL["is_of_tenant"])
+        values.append(tenant)
+    if types:
+        terms.append(f"event.event_type in ({', '.join('?' * len(types))})")
+        values.extend(types)
+    sql = f"{_SQL['trail']} where {' and '.join(terms)} order by event.id limit ?"
+    return [
+        TrailEntry(seq=row[0], run=UUID(row[1]), type=row[2], at=moment(row[4]), data_json=row[3])
+        for row in db.all(sql, (*values, limit))
+    ]
+
+
+def waiting_on(db: Database, topic: str, tenant: str) -> list[UUID]:
+    return [UUID(row[0]) for row in db.all(_SQL["waiting_on"], (tenant, topic))]
+
+
+def definitions(db: Database) -> list[Definition]:
+    return [
+        Definition(type=row[0], kind=row[1], max_attempts=row[2], timeout_seconds=row[3], description=row[4])
+        for row in db.all(_SQL["definitions"])
+    ]
+
+
+def due(db: Database, types: Sequence[str], tenants: Sequence[str] | None) -> Due:
+    times = (next_run_at(db, scope) for scope in scopes(types, tenants))
+    return Due(min((at for at in times if at is not None), default=None), next_chore(db))
+
+
+def stats(db: Database, now: Instant, extra: dict[str, int]) -> Stats:
+    live = [_presence(row) for row in db.all(_SQL["workers"], (now - micros(LIVE_SECONDS),))]
+    counted = {status.value: 0 for status in Status} | dict(db.all(_SQL["by_status"]))
+    waiting = db.all(_SQL["due_by_type"], (now,))
+    stuck: dict[str, int] = {}
+    for kind, tenant, count, _ in waiting:
+        if not any(_can_run(worker, kind, tenant) for worker in live):
+            stuck[kind] = stuck.get(kind, 0) + count
+    undelivered = db.one(_SQL["undelivered"])
+    return Stats(
+        now=now,
+        by_status=counted,
+        workers=tuple(live),
+        oldest_due_at=min((row[3] for row in waiting), default=None),
+        unclaimable=dict(sorted(stuck.items())),
+        undelivered=undelivered[0] if undelivered is not None else 0,
+        extra=extra,
+    )
+
+
+def _can_run(worker: Presence, kind: str, tenant: str) -> bool:
+    return kind in worker.types and (worker.tenants is None or tenant in worker.tenants)
+
+
+def _presence(row: tuple[object, ...]) -> Presence:
+    worker, types, patterns, tenants, slots, seen_at = row
+    return msgspec.convert(
+        {
+            "worker": worker,
+            "types": msgspec.json.decode(str(types)),
+            "patterns": msgspec.json.decode(str(patterns)),
+            "tenants": None if tenants is None else msgspec.json.decode(str(tenants)),
+            "slots": slots,
+            "seen_at": seen_at,
+        },
+        Presence,
+    )

@@ -1,0 +1,39 @@
+-- :tenant
+select tenant from workflow_run where id = :run and deleted_at is null
+
+-- :has_open_wait
+exists (
+    select 1 from workflow_step
+    where run_id = workflow_run.id and status = 'waiting' and finished_at is null and kind = ?
+)
+
+-- :has_key    Kept bare for the default tenant, scoped for others.
+idempotency_key = iif(tenant = 'default', '', tenant || char(31)) || ?
+
+-- :trail
+select event.id, event.workflow_id, event.event_type, event.data, event.created_at from workflow_event as event
+
+-- :is_of_tenant
+exists (select 1 from workflow_run where id = event.workflow_id and tenant = ?)
+
+-- :waiting_on
+select distinct run_id from workflow_step
+where status = 'waiting' and topic is not null and tenant = :tenant and topic = :topic
+order by run_id
+
+-- :definitions
+select type, kind, max_attempts, timeout_seconds, description from workflow_definition order by type
+
+-- :workers
+select worker, types, patterns, tenants, slots, seen_at from workflow_worker where seen_at >= :since order by worker
+
+-- :by_status
+select status, count(*) from workflow_run group by status
+
+-- :due_by_type
+select type, tenant, count(*), min(run_at) from workflow_run
+where status = 'pending' and deleted_at is null and run_at <= :now
+group by tenant, type
+
+-- :undelivered
+select count(*) from workflow_inbox where delivered = 0

@@ -1,0 +1,19 @@
+-- :key    The key is looked at before the id.
+select id, digest from workflow_run where idempotency_key = :key
+
+-- :definition    What a start by name alone needs to know.
+select max_attempts, timeout_seconds, kind from workflow_definition where type = :type
+
+-- :mark    Events up to here came before the run.
+select coalesce(max(seq), 0) from workflow_inbox
+
+-- :start
+insert into workflow_run (
+    id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id,
+    limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, created_at, updated_at
+)
+values (
+    :id, :tenant, :type, :kind, :payload, :priority, :run_at, :key, :digest, :max_attempts, :parent,
+    :limit_key, :labels, :budget, :timeout_seconds, :timeout_at, :ttl_seconds, :mark, :now, :now
+)
+on conflict (id) do nothing

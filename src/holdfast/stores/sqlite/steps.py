@@ -1,0 +1,89 @@
+"""The step rows of a commit: what was recorded stands, what is open may take its outcome."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.lifecycle import StepStatus
+from holdfast.records import Instant, Item, Json, StepWrite
+
+from .database import Database, Row, text
+from .sql import statements
+from .start import TRAIL, micros
+
+_SQL = statements("commit")
+_MARK = statements("start")["mark"]
+
+OUTCOMES = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
+_SETTLED = frozenset({"succeeded", "failed", "cancelled"})
+
+
+class Recorded:
+    """What the steps of one item came to."""
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq  # the run's highest
+        self.kept: list[tuple[str, Json | None]] = []
+        self.cost = 0
+        self.progress = False
+        self.silent = True  # nothing stands under this item yet that also wrote a trail row
+        self.ready: str | None = None  # the step that backs off
+        self.opened: tuple[int, StepWrite] | None = None  # the last wait opened, and its trail row
+
+
+def standing(db: Database, run: str, item: Item) -> dict[str, Row]:
+    """Those of the item's keys that have a row: status, output, cost, fence, number."""
+    found = {write.key: db.one(_SQL["step"], (run, write.key)) for write in item.steps}
+    return {key: row for key, row in found.items() if row is not None}
+
+
+def record_steps(db: Database, now: Instant, run: str, item: Item, stands: dict[str, Row], seq: int) -> Recorded:
+    recorded = Recorded(seq)
+    for write in item.steps:
+        there = stands.get(write.key)
+        if there is not None and there[0] in _SETTLED:
+            recorded.kept.append((write.key, there[1]))
+        elif there is None or there[0] != StepStatus.WAITING or write.status in OUTCOMES:
+            _put(db, now, run, item, write, recorded)
+            _tell(db, now, run, write, recorded)
+            # The same key once more in this item meets the row just written.
+            stands[write.key] = (write.status, write.output, 0, item.fence, item.number)
+    return recorded
+
+
+def _put(db: Database, now: Instant, run: str, item: Item, write: StepWrite, recorded: Recorded) -> None:
+    due_at = write.due_at
+    if due_at is None and write.delay_seconds is not None:
+        due_at = now + micros(write.delay_seconds)
+    mark = db.one(_MARK) if write.since_now else None
+    recorded.seq += 1
+    recorded.cost += write.cost
+    db.run(
+        _SQL["put_step"],
+        (
+            run, recorded.seq, write.key, write.kind.value, write.status.value, write.attempts, write.output,
+            write.error, write.cost, write.topic, due_at, mark[0] if mark is not None else 0, item.fence,
+            item.number, write.started_at, now if write.status in OUTCOMES else None,
+        ),
+    )  # fmt: skip
+
+
+def _tell(db: Database, now: Instant, run: str, write: StepWrite, recorded: Recorded) -> None:
+    match write.status:
+        case StepStatus.SUCCEEDED:
+            db.run(TRAIL, (run, "step_succeeded", text({"step": write.key}), now))
+        case StepStatus.FAILED:
+            db.run(TRAIL, (run, "step_failed", text({"step": write.key, "error": raw(write.error)}), now))
+        case StepStatus.WAITING:
+            db.run(TRAIL, (run, "waiting", text({"step": write.key, "kind": write.kind}), now))
+            recorded.opened = (db.connection.last_insert_rowid(), write)
+        case _:
+            recorded.ready = write.key
+            return
+    recorded.silent = False
+    recorded.progress = recorded.progress or write.status in OUTCOMES
+
+
+def raw(json: Json | None) -> msgspec.Raw | None:
+    """JSON text as a part of other JSON, not looked into."""
+    return None if json is None else msgspec.Raw(json.encode())

@@ -1,0 +1,216 @@
+"""The one writer: a thread that owns the only connection which writes, and group commit.
+
+Everything that was queued while the last commit ran shares the next one; nothing waits for a
+timer. A blocking caller (renewal) goes before the queue, in a commit of its own. A job is a plain
+function of the database and the instant; it may be run again, when its first transaction had to
+be rolled back because of a neighbour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+import apsw
+
+from holdfast.errors import HoldfastError, StoreError, Unavailable
+from holdfast.records import Instant
+
+from .database import Database
+from .errors import WEATHER, translated
+from .hints import Hints
+from .turnstile import Turnstile
+
+T = TypeVar("T")
+Work = Callable[[Database, Instant], T]
+
+
+class Job(Generic[T]):
+    """One piece of work, and where its answer goes."""
+
+    __slots__ = ("answer", "failed", "future", "loop", "news", "work")
+
+    def __init__(self, work: Work[T], *, news: bool = False) -> None:
+        self.work, self.news = work, news
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.future: asyncio.Future[T] | Future[T] | None = None
+        self.answer: Any = None
+        self.failed = False
+
+    def settle(self) -> None:
+        """Hand the answer to whoever waits; he may have gone."""
+        future = self.future
+        if future is None or future.done():
+            return
+        if self.failed:
+            future.set_exception(self.answer)
+        else:
+            future.set_result(self.answer)
+
+
+class Committer:
+    """Runs jobs in transactions on one connection; the caller's thread is the one that works."""
+
+    def __init__(
+        self, path: str, db: Database, clock: Callable[[], Instant], turnstile: Turnstile | None, hints: Hints
+    ) -> None:
+        self.db, self.commits = db, 0
+        self._path, self._clock, self._turnstile, self._hints = path, clock, turnstile, hints
+
+    def commit(self, batch: Sequence[Job[Any]]) -> None:
+        """All jobs in one transaction; one that raises makes each run in a transaction of its own."""
+        try:
+            if self._turnstile is not None:
+                self._turnstile.enter()
+        except (StoreError, OSError) as error:
+            _fail(batch, error if isinstance(error, StoreError) else Unavailable(f"{self._path}: {error}"))
+            return
+        try:
+            self._together(batch)
+        finally:
+            if self._turnstile is not None:
+                self._turnstile.leave()
+
+    def _together(self, batch: Sequence[Job[Any]]) -> None:
+        db = self.db
+        try:
+            db.run("begin immediate")
+            for job in batch:
+                self._try(job)
+            db.run("commit")
+            self.commits += 1
+        except WEATHER as error:
+            self._roll_back()
+            _fail(batch, translated(error, self._path))
+        except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to the job that raised it
+            self._roll_back()
+            if len(batch) == 1:
+                _fail(batch, translated(error, self._path) if isinstance(error, apsw.Error) else error)
+                return
+            for job in batch:
+                self._together((job,))
+
+    def _try(self, job: Job[Any]) -> None:
+        before = self.db.connection.total_changes()
+        try:
+            job.answer, job.failed = job.work(self.db, self._clock()), False
+        except HoldfastError as refusal:
+            # A refusal that has changed nothing is an answer; the neighbours need not start again.
+            if self.db.connection.total_changes() != before:
+                raise
+            job.answer, job.failed = refusal, True
+        job.news = job.news and self.db.connection.total_changes() != before
+
+    def _roll_back(self) -> None:
+        if self.db.connection.in_transaction:
+            with contextlib.suppress(apsw.Error):
+                self.db.run("rollback")
+
+    def tell(self, batch: Sequence[Job[Any]]) -> None:
+        """One call into each event loop: its answers, and its hints if there is news."""
+        calls: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = defaultdict(list)
+        for job in batch:
+            if job.loop is None:
+                job.settle()
+            else:
+                calls[job.loop].append(job.settle)
+        if any(job.news and not job.failed for job in batch):
+            for loop, hint in self._hints.listeners:
+                calls[loop].append(hint)
+        for loop, todo in calls.items():
+            # A loop that was closed meanwhile has nobody left who waits.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_call_all, todo)
+
+
+def _fail(batch: Sequence[Job[Any]], error: Exception) -> None:
+    for job in batch:
+        job.answer, job.failed = error, True
+
+
+def _call_all(todo: list[Callable[[], None]]) -> None:
+    for call in todo:
+        call()
+
+
+class Inline:
+    """No thread: each job at once, in its own transaction, on the caller's thread."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+
+    async def write(self, work: Work[T], *, news: bool = False) -> T:
+        return self.write_now(work, news=news)
+
+    def write_now(self, work: Work[T], *, news: bool = False) -> T:
+        job: Job[T] = Job(work, news=news)
+        self._committer.commit((job,))
+        self._committer.tell((job,))
+        if job.failed:
+            raise job.answer
+        return job.answer  # type: ignore[no-any-return]  # set by the work of this very job
+
+    def stop(self) -> None:
+        """Nothing is under way."""
+
+
+class Writer:
+    """The thread. `write` queues from an event loop, `write_now` blocks and goes first."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._urgent: deque[Job[Any]] = deque()
+        # Nobody may queue behind the last batch: he would wait for ever.
+        self._door, self._stopped = threading.Lock(), False
+        self._thread = threading.Thread(target=self._main, name="holdfast-sqlite", daemon=True)
+        self._thread.start()
+
+    async def write(self, work: Work[T], *, news: bool = False) -> T:
+        job: Job[T] = Job(work, news=news)
+        job.loop = asyncio.get_running_loop()
+        job.future = future = job.loop.create_future()
+        self._put(job)
+        return await future
+
+    def write_now(self, work: Work[T], *, news: bool = False) -> T:
+        job: Job[T] = Job(work, news=news)
+        job.future = future = Future[T]()
+        self._put(None, job)
+        return future.result()
+
+    def _put(self, job: Job[Any] | None, *urgent: Job[Any]) -> None:
+        with self._door:
+            if self._stopped:
+                raise Unavailable("the store is closed")
+            self._urgent.extend(urgent)
+            self._queue.put(job)
+
+    def stop(self) -> None:
+        """What is queued is done first."""
+        with self._door:
+            self._stopped = True
+            self._queue.put(None)
+        self._thread.join()
+
+    def _main(self) -> None:
+        while True:
+            batch = self._gathered()
+            urgent = [self._urgent.popleft() for _ in range(len(self._urgent))]
+            for jobs in (urgent, batch):
+                if jobs:
+                    self._committer.commit(jobs)
+                    self._committer.tell(jobs)
+            if self._stopped and self._queue.empty() and not self._urgent:
+                return
+
+    def _gathered(self) -> list[Job[Any]]:
+        batch = [self._queue.get()]
+        batch += [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+        return [job for job in batch if job is not None]
