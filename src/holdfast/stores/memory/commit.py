@@ -119,7 +119,8 @@ class _Writing:
         # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
         news = bool(waits.settled_since(row, self.known)) or not waits.open_waits(row)
         if row.pause_asked_by is not None:
-            self._leave(Status.PENDING if news else Status.WAITING, refund=1, woken=news)
+            row.run_at = self.now if news else row.run_at
+            self._leave(Status.PENDING if news else Status.WAITING, refund=1)
         elif news:
             self._count(stays=True)
         else:
@@ -179,7 +180,7 @@ class _Writing:
         if (row.lease_until - self.now) * 3 < lease * 2:
             row.lease_until = self.renewed = self.now + lease
 
-    def _leave(self, to: Status, refund: int, *, woken: bool = False) -> None:
+    def _leave(self, to: Status, refund: int) -> None:
         """Let go: to where the move leads, or into the pause that was asked for."""
         row, by = self.row, self.row.pause_asked_by
         self._count(stays=False, by=-refund)
@@ -187,7 +188,7 @@ class _Writing:
         if by is None:
             row.status = to
         else:
-            row.pause(to, woken=woken)
+            row.pause(to)
             self.state.note(row, "paused", self.now, by=by)
 
     def _count(self, *, stays: bool, by: int = 0) -> None:

@@ -57,7 +57,6 @@ def resume(state: State, run: UUID, tenant: str | None, by: str, now: Instant) -
     else:
         assert row.resume_to is not None
         row.status, row.resume_to = row.resume_to, None
-        row.run_at = now if row.woken else row.run_at
         state.note(row, "resumed", now, by=by, status=row.status)
     check(row)
     return row

@@ -69,7 +69,6 @@ class RunRow:
     mark: int  # the newest event when the run was started
     status: Status = Status.PENDING
     resume_to: Status | None = None
-    woken: bool = False  # something came while it was paused: resumed, it is due at once
     attempt: int = 0
     crashes: int = 0
     fence: int = 0
@@ -80,6 +79,7 @@ class RunRow:
     commit_fence: int = 0
     commit_no: int = 0
     commit_answer: Verdict | None = None
+    seq: int = 0  # the highest number given to a step so far; one that was forgotten is not given again
     cost: int = 0
     progress: Json | None = None
     result: Json | None = None
@@ -93,14 +93,13 @@ class RunRow:
     steps: dict[str, StepRow] = field(default_factory=dict)
     receipts: dict[int, str] = field(default_factory=dict)
 
-    @property
-    def seq(self) -> int:
-        """The highest there is; the next outcome gets the one after it."""
-        return max((step.seq for step in self.steps.values()), default=0)
+    def next_seq(self) -> int:
+        self.seq += 1
+        return self.seq
 
-    def pause(self, resume_to: Status, *, woken: bool = False) -> None:
+    def pause(self, resume_to: Status) -> None:
         self.let_go()
-        self.status, self.resume_to, self.woken, self.pause_asked_by = Status.PAUSED, resume_to, woken, None
+        self.status, self.resume_to, self.pause_asked_by = Status.PAUSED, resume_to, None
 
     def let_go(self) -> None:
         self.leased_by = self.lease_until = None

@@ -56,7 +56,7 @@ def _put(state: State, row: RunRow, write: StepWrite, now: Instant) -> None:
         due_at = now + micros(write.delay_seconds)
     row.cost += write.cost
     row.steps[write.key] = StepRow(
-        seq=row.seq + 1, key=write.key, kind=write.kind, status=write.status, attempts=write.attempts,
+        seq=row.next_seq(), key=write.key, kind=write.kind, status=write.status, attempts=write.attempts,
         output=write.output, error=write.error, cost=write.cost + (before.cost if before else 0),
         topic=write.topic, due_at=due_at, fence=row.fence, started_at=write.started_at,
         finished_at=now if write.status in OUTCOMES else None,

@@ -80,7 +80,7 @@ def _lapse(state: State, row: RunRow, wait: StepRow, now: Instant) -> None:
 
 def _wake(row: RunRow, wait: StepRow, now: Instant) -> dict[str, Status]:
     """Number the outcome by when it became known, and let the run learn of it."""
-    wait.seq, wait.finished_at = row.seq + 1, now
+    wait.seq, wait.finished_at = row.next_seq(), now
     match row.status:
         case Status.WAITING:
             row.status, row.run_at, row.attempt, row.crashes = Status.PENDING, now, 0, 0
@@ -88,7 +88,7 @@ def _wake(row: RunRow, wait: StepRow, now: Instant) -> dict[str, Status]:
         case Status.PENDING:
             row.run_at = min(row.run_at, now)
         case Status.PAUSED:
-            row.resume_to, row.woken = Status.PENDING, True
+            row.resume_to, row.run_at = Status.PENDING, now
         case _:
             pass
     return {}
