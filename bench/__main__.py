@@ -68,7 +68,9 @@ def lone(folder: Path, rounds: int) -> None:
 
 def latency(folder: Path, rounds: int) -> None:
     """From start to the first line of user code."""
-    found = [run("engine.py", "latency", "--file", folder / f"latency{n}.db", "--runs", 200) for n in range(rounds)]
+    found = [
+        run("engine.py", "latency", "--file", folder / f"latency{n}.db", "--runs", 200) for n in range(rounds)
+    ]
     _say("in one process", found, "p50 <= 5 ms")
     found = [_across(folder / f"across{n}.db", 100) for n in range(rounds)]
     _say("across processes", found, "p50 <= 25 ms")
@@ -76,7 +78,9 @@ def latency(folder: Path, rounds: int) -> None:
 
 def _across(file: Path, runs: int) -> Row:
     args = ["--file", str(file), "--runs", str(runs)]
-    with subprocess.Popen([sys.executable, str(HERE / "engine.py"), "listener", *args], stdout=subprocess.PIPE, text=True) as worker:
+    with subprocess.Popen(
+        [sys.executable, str(HERE / "engine.py"), "listener", *args], stdout=subprocess.PIPE, text=True
+    ) as worker:
         run("engine.py", "sender", *args)
         out, _ = worker.communicate(timeout=60)
     return json.loads(out)  # type: ignore[no-any-return]  # one JSON object
@@ -87,22 +91,49 @@ def _say(what: str, found: list[Row], goal: str) -> None:
     print(f"   {what}: p50 {p50} ms, p99 {p99} ms  (goal {goal})", flush=True)
 
 
-def sleeping(folder: Path, rounds: int) -> None:
+def sleeping(folder: Path, _rounds: int) -> None:
     """Memory that sleeping runs cost the worker."""
     row = run("engine.py", "sleeping", "--file", folder / "sleeping.db", "--runs", 10_000)
-    print(f"   10,000 sleeping runs add {row['rss_kib_added']} KiB to {row['rss_kib_before']} KiB", flush=True)
+    print(
+        f"   10,000 sleeping runs add {row['rss_kib_added']} KiB to {row['rss_kib_before']} KiB", flush=True
+    )
 
 
 def long(folder: Path, rounds: int) -> None:
     """What a step costs in a run of 5,000 against one of 50."""
     short, tall = [], []
     for n in range(rounds):
-        row = run("engine.py", "throughput", "--file", folder / f"short{n}.db", "--runs", 100, "--steps", 50, "--flight", 1)
+        row = run(
+            "engine.py",
+            "throughput",
+            "--file",
+            folder / f"short{n}.db",
+            "--runs",
+            100,
+            "--steps",
+            50,
+            "--flight",
+            1,
+        )
         short.append(1e6 / row["steps_per_s"])
-        row = run("engine.py", "throughput", "--file", folder / f"tall{n}.db", "--runs", 1, "--steps", 5000, "--flight", 1)
+        row = run(
+            "engine.py",
+            "throughput",
+            "--file",
+            folder / f"tall{n}.db",
+            "--runs",
+            1,
+            "--steps",
+            5000,
+            "--flight",
+            1,
+        )
         tall.append(1e6 / row["steps_per_s"])
     a, b = statistics.median(short), statistics.median(tall)
-    print(f"   a step costs {a:.0f} µs in a run of 50, {b:.0f} µs in one of 5,000, ratio {b / a:.2f}  (goal <= 1.5)", flush=True)
+    print(
+        f"   a step costs {a:.0f} µs in a run of 50, {b:.0f} µs in one of 5,000, ratio {b / a:.2f}  (goal <= 1.5)",
+        flush=True,
+    )
 
 
 ALL: dict[str, Callable[[Path, int], None]] = {

@@ -47,7 +47,8 @@ def define(app: hf.App, steps: int, done: asyncio.Event, runs: int, waits: list[
 
 async def throughput(args: argparse.Namespace) -> dict[str, object]:
     """Runs of so many steps, so many in flight."""
-    app, done, waits = fresh(args.file), asyncio.Event(), []
+    waits: list[float] = []
+    app, done = fresh(args.file), asyncio.Event()
     define(app, args.steps, done, args.runs, waits)
     begun = time.perf_counter()
     await app.start_many([(TYPE, {"x": 1})] * args.runs)
@@ -70,7 +71,9 @@ async def throughput(args: argparse.Namespace) -> dict[str, object]:
 
 async def latency(args: argparse.Namespace) -> dict[str, object]:
     """From the call of start to the first line of user code, one at a time, in one process."""
-    app, begun, seen = fresh(args.file), {}, []
+    begun: dict[str, float] = {}
+    seen: list[float] = []
+    app = fresh(args.file)
     reached = asyncio.Event()
 
     @app.workflow(TYPE)
@@ -91,7 +94,8 @@ async def latency(args: argparse.Namespace) -> dict[str, object]:
 
 async def listener(args: argparse.Namespace) -> dict[str, object]:
     """The worker's half of the latency across processes: params carry the sender's clock."""
-    app, seen, done = hf.App(f"sqlite:///{args.file}"), [], asyncio.Event()
+    seen: list[float] = []
+    app, done = hf.App(f"sqlite:///{args.file}"), asyncio.Event()
 
     @app.workflow(TYPE)
     async def first(ctx: hf.Context, params: dict[str, int]) -> None:
@@ -145,7 +149,11 @@ async def sleeping(args: argparse.Namespace) -> dict[str, object]:
 
 def _percentiles(seen: list[float]) -> dict[str, object]:
     seen.sort()
-    return {"n": len(seen), "ms_p50": round(seen[len(seen) // 2] * 1e3, 2), "ms_p99": round(seen[int(len(seen) * 0.99)] * 1e3, 2)}
+    return {
+        "n": len(seen),
+        "ms_p50": round(seen[len(seen) // 2] * 1e3, 2),
+        "ms_p99": round(seen[int(len(seen) * 0.99)] * 1e3, 2),
+    }
 
 
 if __name__ == "__main__":

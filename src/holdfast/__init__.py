@@ -1,37 +1,46 @@
-"""Holdfast: a durable workflow engine. What was recorded happens, once, through crashes and deploys."""
+"""Holdfast: a durable workflow engine. What was recorded happens, once, through crashes and deploys.
 
-from .backoff import Backoff
-from .durations import days, hours, minutes, weeks
-from .engine.app import App
-from .engine.client import Client, Handle
-from .engine.context import Context
-from .engine.definitions import Workflow
-from .engine.worker import Worker
-from .errors import (
-    BadType,
-    BadValue,
-    Conflict,
-    Drift,
-    EventTimeout,
-    Fatal,
-    HoldfastError,
-    IllegalMove,
-    KeyReused,
-    LeaseLost,
-    ResultTimeout,
-    RetryAfter,
-    RunCancelled,
-    RunFailed,
-    StepFailed,
-    StoreError,
-    TooLarge,
-    Unavailable,
-    UnknownRun,
-    UnknownWorkflow,
-    UsageError,
-)
-from .lifecycle import Status, StepKind, StepStatus
-from .records import Event, Run, RunFilter, Step, TrailEntry
+Names are fetched when they are first asked for: `holdfast --help` must not pay for the engine.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .backoff import Backoff
+    from .durations import days, hours, minutes, weeks
+    from .engine.app import App
+    from .engine.client import Client, Handle
+    from .engine.context import Context
+    from .engine.definitions import Workflow
+    from .engine.worker import Worker
+    from .errors import (
+        BadType,
+        BadValue,
+        Conflict,
+        Drift,
+        EventTimeout,
+        Fatal,
+        HoldfastError,
+        IllegalMove,
+        KeyReused,
+        LeaseLost,
+        ResultTimeout,
+        RetryAfter,
+        RunCancelled,
+        RunFailed,
+        StepFailed,
+        StoreError,
+        TooLarge,
+        Unavailable,
+        UnknownRun,
+        UnknownWorkflow,
+        UsageError,
+    )
+    from .lifecycle import Status, StepKind, StepStatus
+    from .records import Event, Run, RunFilter, Step, TrailEntry
 
 __version__ = "0.1.0"
 
@@ -81,3 +90,34 @@ __all__ = [
     "StoreError",
     "Unavailable",
 ]
+
+_HOMES = {
+    "backoff": "Backoff",
+    "durations": "days hours minutes weeks",
+    "engine.app": "App",
+    "engine.client": "Client Handle",
+    "engine.context": "Context",
+    "engine.definitions": "Workflow",
+    "engine.worker": "Worker",
+    "errors": (
+        "BadType BadValue Conflict Drift EventTimeout Fatal HoldfastError IllegalMove "
+        "KeyReused LeaseLost ResultTimeout RetryAfter RunCancelled RunFailed StepFailed "
+        "StoreError TooLarge Unavailable UnknownRun UnknownWorkflow UsageError"
+    ),
+    "lifecycle": "Status StepKind StepStatus",
+    "records": "Event Run RunFilter Step TrailEntry",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+if not TYPE_CHECKING:  # or the type checker would believe in every name
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -37,44 +37,100 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("a backoff's base, cap and jitter are not negative")
 
     @classmethod
-    def exponential(cls, base: Seconds = 1.0, attempts: int = 3, cap: Seconds = HOUR, jitter: float = 0.1,
-                    fatal: tuple[type[BaseException], ...] = ()) -> Backoff:
+    def exponential(
+        cls,
+        base: Seconds = 1.0,
+        attempts: int = 3,
+        cap: Seconds = HOUR,
+        jitter: float = 0.1,
+        fatal: tuple[type[BaseException], ...] = (),
+    ) -> Backoff:
         """2 base, 4 base, 8 base, … (base * 2**n) up to the cap."""
-        return cls(shape="exponential", base_seconds=seconds(base), attempts=attempts,
-                   cap_seconds=seconds(cap), jitter=jitter, fatal=fatal)
+        return cls(
+            shape="exponential",
+            base_seconds=seconds(base),
+            attempts=attempts,
+            cap_seconds=seconds(cap),
+            jitter=jitter,
+            fatal=fatal,
+        )
 
     @classmethod
-    def quadratic(cls, attempts: int = 3, cap: Seconds = DAY, jitter: float = 0.1,
-                  fatal: tuple[type[BaseException], ...] = ()) -> Backoff:
+    def quadratic(
+        cls,
+        attempts: int = 3,
+        cap: Seconds = DAY,
+        jitter: float = 0.1,
+        fatal: tuple[type[BaseException], ...] = (),
+    ) -> Backoff:
         """1 min, 4 min, 9 min, … up to the cap."""
-        return cls(shape="quadratic", base_seconds=60.0, attempts=attempts,
-                   cap_seconds=seconds(cap), jitter=jitter, fatal=fatal)
+        return cls(
+            shape="quadratic",
+            base_seconds=60.0,
+            attempts=attempts,
+            cap_seconds=seconds(cap),
+            jitter=jitter,
+            fatal=fatal,
+        )
 
     @classmethod
-    def linear(cls, base: Seconds = 1.0, attempts: int = 3, cap: Seconds = HOUR, jitter: float = 0.1,
-               fatal: tuple[type[BaseException], ...] = ()) -> Backoff:
+    def linear(
+        cls,
+        base: Seconds = 1.0,
+        attempts: int = 3,
+        cap: Seconds = HOUR,
+        jitter: float = 0.1,
+        fatal: tuple[type[BaseException], ...] = (),
+    ) -> Backoff:
         """base, 2 base, 3 base, … up to the cap."""
-        return cls(shape="linear", base_seconds=seconds(base), attempts=attempts,
-                   cap_seconds=seconds(cap), jitter=jitter, fatal=fatal)
+        return cls(
+            shape="linear",
+            base_seconds=seconds(base),
+            attempts=attempts,
+            cap_seconds=seconds(cap),
+            jitter=jitter,
+            fatal=fatal,
+        )
 
     @classmethod
-    def fixed(cls, delay: Seconds = 1.0, attempts: int = 3, jitter: float = 0.0,
-              fatal: tuple[type[BaseException], ...] = ()) -> Backoff:
+    def fixed(
+        cls,
+        delay: Seconds = 1.0,
+        attempts: int = 3,
+        jitter: float = 0.0,
+        fatal: tuple[type[BaseException], ...] = (),
+    ) -> Backoff:
         """The same delay each time."""
-        return cls(shape="fixed", base_seconds=seconds(delay), attempts=attempts,
-                   cap_seconds=max(HOUR, seconds(delay)), jitter=jitter, fatal=fatal)
+        return cls(
+            shape="fixed",
+            base_seconds=seconds(delay),
+            attempts=attempts,
+            cap_seconds=max(HOUR, seconds(delay)),
+            jitter=jitter,
+            fatal=fatal,
+        )
 
     @classmethod
-    def of(cls, delays: Sequence[Seconds] | Callable[[int], Seconds], attempts: int | None = None,
-           fatal: tuple[type[BaseException], ...] = ()) -> Backoff:
+    def of(
+        cls,
+        delays: Sequence[Seconds] | Callable[[int], Seconds],
+        attempts: int | None = None,
+        fatal: tuple[type[BaseException], ...] = (),
+    ) -> Backoff:
         """A list of delays (one attempt more than delays, the last repeats) or a function of n."""
         if callable(delays):
             return cls(shape="function", function=delays, attempts=attempts or 3, jitter=0.0, fatal=fatal)
         listed = tuple(seconds(delay) for delay in delays)
         if not listed:
             raise UsageError("a list of delays is not empty; for no retry at all say Backoff.none()")
-        return cls(shape="list", delays=listed, attempts=attempts or len(listed) + 1,
-                   cap_seconds=max(HOUR, *listed), jitter=0.0, fatal=fatal)
+        return cls(
+            shape="list",
+            delays=listed,
+            attempts=attempts or len(listed) + 1,
+            cap_seconds=max(HOUR, *listed),
+            jitter=0.0,
+            fatal=fatal,
+        )
 
     @classmethod
     def none(cls) -> Backoff:

@@ -69,15 +69,19 @@ class Codec:
         except RecursionError:
             raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels") from None
         except (TypeError, NotImplementedError, ValueError, UnicodeError) as error:
-            raise BadValue(_complaint(value, what, self.typed) or f"{what} cannot be recorded: {error}") from None
+            raise BadValue(
+                _complaint(value, what, typed=self.typed) or f"{what} cannot be recorded: {error}"
+            ) from None
         if len(text) > self._limit:
-            raise TooLarge(f"{what} is {len(text):,} bytes as JSON, the limit is {self._limit:,}: record a reference instead")
+            raise TooLarge(
+                f"{what} is {len(text):,} bytes as JSON, the limit is {self._limit:,}: record a reference instead"
+            )
         try:
             back = self._decoder.decode(text)
         except (msgspec.ValidationError, NotImplementedError) as error:
             raise BadValue(f"{what} is not what the annotation says: {error}") from None
         if back != value or "\\u0000" in text or text.count("[") + text.count("{") > DEPTH_MAX:
-            complaint = _complaint(value, what, self.typed)
+            complaint = _complaint(value, what, typed=self.typed)
             if complaint:
                 raise BadValue(complaint)
         return text, back
@@ -93,7 +97,7 @@ class Codec:
 plain = Codec()
 
 
-def _complaint(value: Any, what: str, typed: bool) -> str | None:
+def _complaint(value: Any, what: str, *, typed: bool) -> str | None:
     """What about `value` does not survive JSON, with its path; None if all of it does."""
     plain_value = value
     if typed:
@@ -116,7 +120,9 @@ def _offence(value: Any, path: str, depth: int) -> str | None:
     if isinstance(value, _SCALARS):
         return None
     if isinstance(value, list | tuple):
-        return next(filter(None, (_offence(one, f"{path}[{n}]", depth + 1) for n, one in enumerate(value))), None)
+        return next(
+            filter(None, (_offence(one, f"{path}[{n}]", depth + 1) for n, one in enumerate(value))), None
+        )
     if isinstance(value, dict):
         return next(filter(None, (_bad_entry(key, one, path, depth) for key, one in value.items())), None)
     name = type(value).__qualname__

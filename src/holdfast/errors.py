@@ -63,7 +63,8 @@ class KeyReused(Conflict):
 
     def __init__(self, key: str, run_id: UUID) -> None:
         super().__init__(
-            f"key {key!r} was used for run {run_id} with another type or other params; take another key, or the same call"
+            f"key {key!r} was used for run {run_id} with another type or other params: "
+            f"take another key, or make the same call"
         )
         self.key, self.run_id = key, run_id
 

@@ -120,17 +120,53 @@ def _rule(move: Move, sources: Iterable[Status], targets: Iterable[Status], who:
 MOVES: tuple[Rule, ...] = (
     _rule(Move.START, (), (_P, _W), Who.ANYONE, "the intent is durable; no user code has run"),
     _rule(Move.CLAIM, (_P,), (_L,), Who.WORKER, "due and not deleted; attempt + 1, fence + 1, lease set"),
-    _rule(Move.EXPIRE, (_L,), (_P, _Z, _F), Who.KEEPER, "lease past; crashes + 1, fence + 1; failed at the crash cap"),
-    _rule(Move.CHECKPOINT, (_L,), (_L, _Z), Who.HOLDER, "a code step's outcome; paused when a pause is asked for"),
-    _rule(Move.PARK, (_L,), (_W, _L, _Z), Who.HOLDER, "leased still when a wait is already settled; attempt - 1"),
+    _rule(
+        Move.EXPIRE,
+        (_L,),
+        (_P, _Z, _F),
+        Who.KEEPER,
+        "lease past; crashes + 1, fence + 1; failed at the crash cap",
+    ),
+    _rule(
+        Move.CHECKPOINT,
+        (_L,),
+        (_L, _Z),
+        Who.HOLDER,
+        "a code step's outcome; paused when a pause is asked for",
+    ),
+    _rule(
+        Move.PARK, (_L,), (_W, _L, _Z), Who.HOLDER, "leased still when a wait is already settled; attempt - 1"
+    ),
     _rule(Move.COMPLETE, (_L,), (_S,), Who.HOLDER, "the result; open waits are cancelled"),
-    _rule(Move.RETRY, (_L,), (_P, _L, _Z), Who.HOLDER, "error, run_at by backoff; leased still up to one second"),
+    _rule(
+        Move.RETRY, (_L,), (_P, _L, _Z), Who.HOLDER, "error, run_at by backoff; leased still up to one second"
+    ),
     _rule(Move.FAIL, (_L,), (_F,), Who.HOLDER, "error and its kind; open waits are cancelled"),
     _rule(Move.RELEASE, (_L,), (_P, _Z), Who.HOLDER, "given back now; attempt - 1"),
-    _rule(Move.PAUSE, (_P, _L, _W, _Z), (_Z, _L), Who.ANYONE, "leased: asked for, taken at the next boundary"),
-    _rule(Move.RESUME, (_Z, _L), (_P, _W, _L), Who.ANYONE, "waiting while nothing has come; leased: withdraws the pause"),
-    _rule(Move.CANCEL, (_P, _L, _W, _Z, _C), (_C,), Who.ANYONE, "open steps are cancelled, fence + 1; again: unchanged"),
-    _rule(Move.REWIND, Status, (_P, _Z), Who.OPERATOR, "that step and later ones forgotten, attempt 0, fence + 1"),
+    _rule(
+        Move.PAUSE, (_P, _L, _W, _Z), (_Z, _L), Who.ANYONE, "leased: asked for, taken at the next boundary"
+    ),
+    _rule(
+        Move.RESUME,
+        (_Z, _L),
+        (_P, _W, _L),
+        Who.ANYONE,
+        "waiting while nothing has come; leased: withdraws the pause",
+    ),
+    _rule(
+        Move.CANCEL,
+        (_P, _L, _W, _Z, _C),
+        (_C,),
+        Who.ANYONE,
+        "open steps are cancelled, fence + 1; again: unchanged",
+    ),
+    _rule(
+        Move.REWIND,
+        Status,
+        (_P, _Z),
+        Who.OPERATOR,
+        "that step and later ones forgotten, attempt 0, fence + 1",
+    ),
     _rule(Move.RETRY_RUN, (_F,), (_P,), Who.OPERATOR, "attempts anew, fence + 1"),
     _rule(Move.TIME_OUT, (_P, _L, _W, _Z), (_F,), Who.KEEPER, "the run's own timeout is past; fence + 1"),
 )

@@ -159,8 +159,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     lease_seconds: float = 30.0
     tenants: tuple[str, ...] | None = None  # None: all
+    # crashed[c - 1]: how many runs that crashed c times or more it would still take (above: the last).
     crashed: tuple[int, ...] | None = None
-    # crashed[c-1] = how many runs that crashed c times or more it would still take; above the last: that one's
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True):
@@ -371,7 +371,7 @@ class TrailEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def data(self) -> dict[str, Any]:
-        """Worker, attempt, error, step, …"""
+        """Worker, attempt, error, step and so on."""
         return msgspec.json.decode(self.data_json)  # type: ignore[no-any-return]  # always an object
 
 

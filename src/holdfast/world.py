@@ -143,4 +143,6 @@ def uuid7(nanoseconds: int, chance: int) -> UUID:
     """RFC 9562 version 7: milliseconds, then 12 bits of their fraction, then 62 bits of chance."""
     millis, rest = divmod(nanoseconds, 1_000_000)
     fraction = rest * 4096 // 1_000_000
-    return UUID(int=(millis & (1 << 48) - 1) << 80 | 7 << 76 | fraction << 64 | 2 << 62 | chance & (1 << 62) - 1)
+    return UUID(
+        int=(millis & (1 << 48) - 1) << 80 | 7 << 76 | fraction << 64 | 2 << 62 | chance & (1 << 62) - 1
+    )

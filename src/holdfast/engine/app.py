@@ -28,7 +28,9 @@ log = logging.getLogger("holdfast")
 class App(Client):
     """Workflows, and a store for their runs: `sqlite:///holdfast.db`, or what HOLDFAST_STORE says."""
 
-    def __init__(self, store: str | Store | None = None, *, name: str = "app", world: World | None = None) -> None:
+    def __init__(
+        self, store: str | Store | None = None, *, name: str = "app", world: World | None = None
+    ) -> None:
         from holdfast.stores import DEFAULT_URL, make_store
 
         if store is None:

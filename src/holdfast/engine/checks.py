@@ -18,8 +18,16 @@ def check_topic(topic: str) -> str:
 
 def check_name(what: str, name: str) -> str:
     """A key, tenant or event id: 1 to 255 characters, without NUL or U+001F."""
-    if not isinstance(name, str) or not name or len(name) > NAME_MAX or SEPARATOR in name or not _storable(name):
-        raise UsageError(f"{what} {str(name)[:40]!r}: 1 to {NAME_MAX} characters of text, without NUL or U+001F")
+    if (
+        not isinstance(name, str)
+        or not name
+        or len(name) > NAME_MAX
+        or SEPARATOR in name
+        or not _storable(name)
+    ):
+        raise UsageError(
+            f"{what} {str(name)[:40]!r}: 1 to {NAME_MAX} characters of text, without NUL or U+001F"
+        )
     return name
 
 

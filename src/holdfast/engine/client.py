@@ -49,7 +49,7 @@ T = TypeVar("T")
 class Handle(Generic[T]):
     """A run that was started: its id, and whether this call created it."""
 
-    def __init__(self, client: Client, run_id: UUID, created: bool, codec: Codec | None = None) -> None:
+    def __init__(self, client: Client, run_id: UUID, *, created: bool, codec: Codec | None = None) -> None:
         self._client, self._codec = client, codec
         self.id, self.created = run_id, created
 
@@ -103,8 +103,14 @@ class Client:
         handles: list[Handle[Any] | HoldfastError] = []
         for at in range(0, len(made), 500):
             slice_ = made[at : at + 500]
-            for answer, (_, codec) in zip(await self.store.start([new for new, _ in slice_]), slice_, strict=True):
-                handles.append(Handle(self, answer.id, answer.created, codec) if isinstance(answer, Started) else answer)
+            for answer, (_, codec) in zip(
+                await self.store.start([new for new, _ in slice_]), slice_, strict=True
+            ):
+                handles.append(
+                    Handle(self, answer.id, created=answer.created, codec=codec)
+                    if isinstance(answer, Started)
+                    else answer
+                )
         return handles
 
     async def _workflow(self, workflow: Workflow | str) -> Workflow | str:
@@ -230,7 +236,9 @@ class Client:
             raise UnknownRun(run)
         return found
 
-    async def list(self, where: RunFilter | None = None, limit: int = 100, after: UUID | None = None) -> Sequence[Run]:
+    async def list(
+        self, where: RunFilter | None = None, limit: int = 100, after: UUID | None = None
+    ) -> Sequence[Run]:
         """Runs, newest first; `after` is the last id of the page before."""
         await self._opened()
         return await self.store.list(where or RunFilter(), limit, after)
@@ -240,7 +248,9 @@ class Client:
         await self._opened()
         return await self.store.steps(_uuid(run))
 
-    async def trail(self, run: UUID | str | None = None, after: int = 0, limit: int = 1000) -> Sequence[TrailEntry]:
+    async def trail(
+        self, run: UUID | str | None = None, after: int = 0, limit: int = 1000
+    ) -> Sequence[TrailEntry]:
         """What happened to a run, or to all, oldest first, from a sequence number on."""
         await self._opened()
         return await self.store.trail(None if run is None else _uuid(run), after=after, limit=limit)
@@ -275,7 +285,9 @@ class Client:
                 while (found := await self.known(run)).status not in FINAL:
                     await bell.wait(None)
         except TimeoutError:
-            raise ResultTimeout(f"run {run} has not ended within {seconds(timeout or 0):g} s; it goes on") from None
+            raise ResultTimeout(
+                f"run {run} has not ended within {seconds(timeout or 0):g} s; it goes on"
+            ) from None
         finally:
             unlisten()
         return found
@@ -290,7 +302,9 @@ def _uuid(run: UUID | str) -> UUID:
     try:
         return UUID(run)
     except (ValueError, AttributeError, TypeError):
-        raise UsageError(f"{run!r} is no run id: ids look like 0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10") from None
+        raise UsageError(
+            f"{run!r} is no run id: ids look like 0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10"
+        ) from None
 
 
 def _is_full(name: str) -> bool:

@@ -17,11 +17,10 @@ from holdfast.errors import EventTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import COST_UNIT, Event, NewEvent, StepWrite, TrailWrite, instant, moment
 
-from . import steps
 from .checks import check_topic
 from .failures import text
 from .signals import Continued
-from .steps import SCOPE, Scope, check_callable
+from .steps import SCOPE, Call, Scope, check_callable
 
 if TYPE_CHECKING:
     from holdfast.world import Dice
@@ -67,19 +66,34 @@ class Context:
 
     @overload
     def step(
-        self, name: str, fn: Callable[..., Awaitable[T]], *args: Any, key: str | None = None,
-        retry: Backoff | None = None, timeout: Seconds | None = None,
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[T]],
+        *args: Any,
+        key: str | None = None,
+        retry: Backoff | None = None,
+        timeout: Seconds | None = None,
     ) -> Awaitable[T]: ...
 
     @overload
     def step(
-        self, name: str, fn: Callable[..., T], *args: Any, key: str | None = None,
-        retry: Backoff | None = None, timeout: Seconds | None = None,
+        self,
+        name: str,
+        fn: Callable[..., T],
+        *args: Any,
+        key: str | None = None,
+        retry: Backoff | None = None,
+        timeout: Seconds | None = None,
     ) -> Awaitable[T]: ...
 
     def step(
-        self, name: str, fn: Callable[..., Any], *args: Any, key: str | None = None,
-        retry: Backoff | None = None, timeout: Seconds | None = None,
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        retry: Backoff | None = None,
+        timeout: Seconds | None = None,
     ) -> Awaitable[Any]:
         """Run `fn` (async, or plain in a thread) and record what it returns before returning it.
 
@@ -87,11 +101,19 @@ class Context:
         """
         check_callable(name, fn)
         key = self._key(name, key)
-        return steps.step(self._run, key, fn, args, retry, None if timeout is None else seconds(timeout))
+        call = Call(self._run, key, fn, args)
+        if retry is not None or timeout is not None:
+            call.limited(retry, None if timeout is None else seconds(timeout))
+        return call.answer()
 
     async def map(
-        self, name: str, fn: Callable[[Any], Any], items: Iterable[Any], limit: int = 10,
-        retry: Backoff | None = None, timeout: Seconds | None = None,
+        self,
+        name: str,
+        fn: Callable[[Any], Any],
+        items: Iterable[Any],
+        limit: int = 10,
+        retry: Backoff | None = None,
+        timeout: Seconds | None = None,
     ) -> list[Any]:
         """Run a step for each item, at most `limit` at once, each recorded on its own; results in order."""
         if limit < 1:
@@ -105,7 +127,7 @@ class Context:
         return list(await asyncio.gather(*[one(n, item) for n, item in enumerate(items)]))
 
     def sleep(self, duration: Seconds = 0, *, key: str | None = None, **units: float) -> Awaitable[None]:
-        """Park for a while, holding nothing: `ctx.sleep(5)`, `ctx.sleep(hours=1)`, `ctx.sleep(timedelta(…))`."""
+        """Park for a while, holding nothing: `ctx.sleep(5)`, `ctx.sleep(hours=1)`, a timedelta."""
         delay = seconds(duration) + (timedelta(**units).total_seconds() if units else 0.0)
         if delay < 0:
             raise UsageError(f"sleep({delay}): a duration is not negative")
@@ -116,7 +138,11 @@ class Context:
         return self._slept(self._wait("sleep", key, StepKind.SLEEP, due_at=instant(at)))
 
     def await_event(
-        self, topic: str, timeout: Seconds | None = None, since: Literal["start", "now"] = "start", *,
+        self,
+        topic: str,
+        timeout: Seconds | None = None,
+        since: Literal["start", "now"] = "start",
+        *,
         key: str | None = None,
     ) -> Awaitable[Event]:
         """Park until an event comes on `topic`; EventTimeout when it has not come in time. Both are recorded.
@@ -126,8 +152,12 @@ class Context:
         if since not in ("start", "now"):
             raise UsageError(f"since={since!r}: 'start' or 'now'")
         write = self._wait(
-            f"event:{check_topic(topic)}", key, StepKind.EVENT,
-            topic=topic, since_now=since == "now", delay_seconds=None if timeout is None else seconds(timeout),
+            f"event:{check_topic(topic)}",
+            key,
+            StepKind.EVENT,
+            topic=topic,
+            since_now=since == "now",
+            delay_seconds=None if timeout is None else seconds(timeout),
         )
         return self._came(write, topic)
 
@@ -176,7 +206,7 @@ class Context:
         self._run.journal.progress(plain.encode(shown, "progress"))
 
     def emit(self, topic: str, payload: Any = None) -> None:
-        """Emit an event with the commit of this step, or the run's next one: once, however often this is executed."""
+        """Emit an event with this step's commit, or the run's next one: once, however often it is executed."""
         body = plain.encode(payload, f"payload of event {check_topic(topic)!r}")
         scope = SCOPE.get()
         if scope is not None:
@@ -210,12 +240,20 @@ class Context:
     def _key(self, name: str, key: str | None) -> str:
         scope = SCOPE.get()
         if scope is not None:
-            raise UsageError(f"{name!r} is asked for inside step {scope.key!r}: steps and waits belong into the workflow's body")
+            raise UsageError(
+                f"{name!r} is asked for inside step {scope.key!r}: steps and waits belong in the body"
+            )
         return self._run.record.key(name, key, asyncio.current_task())
 
     def _wait(self, name: str, key: str | None, kind: StepKind, **fields: Any) -> StepWrite:
-        return StepWrite(key=self._key(name, key), kind=kind, status=StepStatus.WAITING, attempts=0,
-                         started_at=self._run.now(), **fields)
+        return StepWrite(
+            key=self._key(name, key),
+            kind=kind,
+            status=StepStatus.WAITING,
+            attempts=0,
+            started_at=self._run.now(),
+            **fields,
+        )
 
     def _note_step(self, write: StepWrite) -> None:
         self._run.check_room()

@@ -32,7 +32,9 @@ def check_type(type_: str) -> str:
 
 
 def _suggestion(wrong: str) -> str:
-    words = [word for word in re.split(r"[^A-Za-z0-9_-]+", wrong) if word and not re.fullmatch(r"v[0-9]+", word)]
+    words = [
+        word for word in re.split(r"[^A-Za-z0-9_-]+", wrong) if word and not re.fullmatch(r"v[0-9]+", word)
+    ]
     if len(words) < 2:
         words = ["shop", *(words or ["order"])]
     return ".".join(words) + ".v1"
@@ -54,8 +56,14 @@ def newest(name: str, known: Iterable[str]) -> str:
     if versions:
         return max(versions, key=version)
     near = difflib.get_close_matches(name, {type_.rsplit(".v", 1)[0] for type_ in known}, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "; nothing like it has been published in this store"
-    raise UnknownWorkflow(f"no workflow {name!r} has been published{hint} (a full name.vN can be started before it is)")
+    hint = (
+        f"; did you mean {' or '.join(near)}?"
+        if near
+        else "; nothing like it has been published in this store"
+    )
+    raise UnknownWorkflow(
+        f"no workflow {name!r} has been published{hint} (a full name.vN can be started before it is)"
+    )
 
 
 def matches(type_: str, patterns: Sequence[str]) -> bool:
@@ -116,6 +124,7 @@ def _takes_params(type_: str, function: Callable[..., Any]) -> bool:
     names = list(inspect.signature(function).parameters.values())
     if not names or len(names) > 2 or any(one.kind is one.KEYWORD_ONLY for one in names):
         raise UsageError(
-            f"workflow {type_}: it takes the context and at most one value, as in `async def order(ctx, order: Order)`"
+            f"workflow {type_}: it takes the context and at most one value, "
+            f"as in `async def order(ctx, order: Order)`"
         )
     return len(names) == 2

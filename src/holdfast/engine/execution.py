@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.errors import BadValue, UsageError
 from holdfast.lifecycle import SETTLED, StepKind, StepStatus
-from holdfast.records import SECOND, Claim, Instant, Lease, Held, Step, StepWrite, Verdict
+from holdfast.records import SECOND, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
 
 from . import outcome as ends
 from .context import Context
@@ -31,8 +31,8 @@ UNWIND_SECONDS = 5.0  # what user code may take to clean up when its run parks o
 HEARTBEAT_SECONDS = 60.0
 
 SWALLOWED = (
-    "the workflow caught the signal that parks it (a bare `except:`, `except BaseException`, or a `finally` that "
-    "does not end, around a sleep or an awaited event): catch Exception instead"
+    "the workflow caught the signal that parks it (a bare `except:`, `except BaseException`, or a `finally` "
+    "that does not end, around a sleep or an awaited event): catch Exception instead"
 )
 
 
@@ -43,7 +43,9 @@ class Execution:
         self.claim, self.workflow, self.worker = claim, workflow, worker
         self.world = worker.world
         self.record = Record(claim, workflow.steps_max)
-        self.journal = Journal(claim, self.record, worker.committer, self.world, worker.lease_seconds, self._verdict)
+        self.journal = Journal(
+            claim, self.record, worker.committer, self.world, worker.lease_seconds, self._verdict
+        )
         self.attempt, self.crashes = claim.attempt, claim.crashes
         self.ended_as = ""
         self._claimed_at = claimed_at
@@ -128,7 +130,7 @@ class Execution:
             value = await self._drive
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is its outcome
             ended: ends.Outcome = ends.Raised(error)
         else:
             ended = ends.Completed("") if self._parking or self._stop else self._completed(value)
@@ -195,7 +197,9 @@ class Execution:
             self._unopened[write.key] = write
         return await stage.wait(write.key)  # type: ignore[no-any-return]  # settle() gives a Step
 
-    async def back_off(self, key: str, due_at: Instant, write: StepWrite | None = None, said: str = "") -> None:
+    async def back_off(
+        self, key: str, due_at: Instant, write: StepWrite | None = None, said: str = ""
+    ) -> None:
         """Hold a step until its next try. With nothing else to do, the run goes back to the queue."""
         self._backoffs[key] = ends.Backoff(due_at, write, said)
         future = self.stage.wait(key)
@@ -254,10 +258,11 @@ class Execution:
             if write.status in SETTLED:
                 self.attempt, self.crashes = 1, 0
             self.record.committed(write)
-            if kept and write.key in kept and write.kind is StepKind.TASK:
-                value = msgspec.json.decode(kept[write.key] or "null")
             if future is not None:
-                self.stage.publish(future, value)
+                stands = kept is not None and write.key in kept and write.kind is StepKind.TASK
+                self.stage.publish(
+                    future, msgspec.json.decode(kept[write.key] or "null") if stands and kept else value
+                )
         self.record.known = max(self.record.known, verdict.seq)
         if self.stage.waits:
             self.stage.arm()

@@ -34,25 +34,46 @@ def explain(run: Run, stats: Stats) -> Explanation:
         case Status.WAITING:
             return _waiting(run)
         case Status.PAUSED:
-            return Explanation("paused", "It is paused: `holdfast resume` lets it go on.", {"waiting_on": _waits(run)})
+            return Explanation(
+                "paused", "It is paused: `holdfast resume` lets it go on.", {"waiting_on": _waits(run)}
+            )
     return _pending(run, stats, now)
 
 
 def _ended(run: Run) -> Explanation:
     why = f": {run.last_error}" if run.last_error else ""
     mend = "; `holdfast retry` lets it go on where it failed" if run.status is Status.FAILED else ""
-    return Explanation(str(run.status), f"It has {run.status} at {_at(run.finished_at)}{why}{mend}.",
-                       {"finished_at": run.finished_at, "error": run.last_error})
+    return Explanation(
+        str(run.status),
+        f"It has {run.status} at {_at(run.finished_at)}{why}{mend}.",
+        {"finished_at": run.finished_at, "error": run.last_error},
+    )
 
 
 def _leased(run: Run, now: datetime) -> Explanation:
-    data: dict[str, Any] = {"leased_by": run.leased_by, "lease_until": run.lease_until, "attempt": run.attempt}
+    data: dict[str, Any] = {
+        "leased_by": run.leased_by,
+        "lease_until": run.lease_until,
+        "attempt": run.attempt,
+    }
     if run.lease_until is not None and run.lease_until < now:
-        return Explanation("lease_expired", f"Its worker {run.leased_by} has not renewed its lease, which ended at "
-                           f"{_at(run.lease_until)}: the next keeper's round gives it to another.", data)
-    pause = f"; a pause is asked for by {run.pause_asked_by!r} and comes at its next step" if run.pause_asked_by else ""
-    return Explanation("running", f"Worker {run.leased_by} executes it, attempt {run.attempt}, with a lease until "
-                       f"{_at(run.lease_until)}{pause}.", {**data, "pause_asked_by": run.pause_asked_by})
+        return Explanation(
+            "lease_expired",
+            f"Its worker {run.leased_by} has not renewed its lease, which ended at "
+            f"{_at(run.lease_until)}: the next keeper's round gives it to another.",
+            data,
+        )
+    pause = (
+        f"; a pause is asked for by {run.pause_asked_by!r} and comes at its next step"
+        if run.pause_asked_by
+        else ""
+    )
+    return Explanation(
+        "running",
+        f"Worker {run.leased_by} executes it, attempt {run.attempt}, with a lease until "
+        f"{_at(run.lease_until)}{pause}.",
+        {**data, "pause_asked_by": run.pause_asked_by},
+    )
 
 
 def _waiting(run: Run) -> Explanation:
@@ -72,9 +93,13 @@ def _wait(step: Step) -> str:
 
 def _waits(run: Run) -> list[dict[str, Any]]:
     return [
-        {"step": one.key, "kind": str(one.kind), "topic": one.topic,
-         "due_at": None if one.due_at is None else moment(one.due_at),
-         "since": None if one.started_at is None else moment(one.started_at)}
+        {
+            "step": one.key,
+            "kind": str(one.kind),
+            "topic": one.topic,
+            "due_at": None if one.due_at is None else moment(one.due_at),
+            "since": None if one.started_at is None else moment(one.started_at),
+        }
         for one in run.waiting_on
     ]
 
@@ -83,17 +108,30 @@ def _pending(run: Run, stats: Stats, now: datetime) -> Explanation:
     data: dict[str, Any] = {"run_at": run.run_at, "attempt": run.attempt, "type": run.type}
     if run.run_at > now:
         if run.last_error:
-            return Explanation("retry", f"It failed ({run.last_error}) and is tried again at {_at(run.run_at)}.",
-                               {**data, "error": run.last_error})
+            return Explanation(
+                "retry",
+                f"It failed ({run.last_error}) and is tried again at {_at(run.run_at)}.",
+                {**data, "error": run.last_error},
+            )
         return Explanation("scheduled", f"It is due at {_at(run.run_at)}.", data)
-    able = [one.worker for one in stats.workers
-            if run.type in one.types and (one.tenants is None or run.tenant in one.tenants)]
+    able = [
+        one.worker
+        for one in stats.workers
+        if run.type in one.types and (one.tenants is None or run.tenant in one.tenants)
+    ]
     if not able:
         there = ", ".join(sorted({type_ for one in stats.workers for type_ in one.types})) or "none"
-        return Explanation("no_worker", f"No live worker can run {run.type} (workers here run: {there}): "
-                           f"start one with `holdfast worker`.", data)
-    return Explanation("queued", f"It is due since {_at(run.run_at)} and waits for a free slot of {', '.join(able)}.",
-                       {**data, "workers": able})
+        return Explanation(
+            "no_worker",
+            f"No live worker can run {run.type} (workers here run: {there}): "
+            f"start one with `holdfast worker`.",
+            data,
+        )
+    return Explanation(
+        "queued",
+        f"It is due since {_at(run.run_at)} and waits for a free slot of {', '.join(able)}.",
+        {**data, "workers": able},
+    )
 
 
 def _at(at: datetime | None) -> str:

@@ -18,7 +18,7 @@ def text(value: object, limit: int = MESSAGE_MAX) -> str:
     """Any object as text that every store can keep."""
     try:
         said = str(value)
-    except Exception:
+    except Exception:  # noqa: BLE001 - a broken __str__ of user code must not hide its error
         said = f"<{type(value).__qualname__} that cannot be printed>"
     return said.encode("utf-8", "replace").decode().replace("\0", "\\0")[:limit]
 

@@ -91,7 +91,9 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     recorded = error_of(error, kind or "error", guilty_step(error))
     said = line(recorded)
     if kind is not None:
-        return _ended(run, await run.journal.outcome(Move.FAIL, error=encoded(recorded), last_error=said, kind=kind))
+        return _ended(
+            run, await run.journal.outcome(Move.FAIL, error=encoded(recorded), last_error=said, kind=kind)
+        )
     delay = error.delay if isinstance(error, RetryAfter) else policy.delay(failures, run.world.chance())
     in_place = delay <= IN_PLACE_MAX_SECONDS
     verdict = await run.journal.outcome(

@@ -109,7 +109,9 @@ class Journal:
         # Shielded: a worker that is told to stop first learns what became of this commit.
         return await asyncio.shield(done)
 
-    def _send(self, move: Move = Move.CHECKPOINT, done: asyncio.Future[Verdict] | None = None, fields: Any = None) -> None:
+    def _send(
+        self, move: Move = Move.CHECKPOINT, done: asyncio.Future[Verdict] | None = None, fields: Any = None
+    ) -> None:
         sent, self._buffer, self._due = self._buffer, [], False
         self._sent = sent
         self._number += 1
@@ -135,7 +137,7 @@ class Journal:
 
         def answered(verdict: Verdict) -> None:
             self._sent = None
-            if verdict.answer == "applied" or verdict.answer == "paused":
+            if verdict.answer in {"applied", "paused"}:
                 self.started_at = None
             self._on_verdict(verdict, sent)
             if done is not None:
@@ -171,5 +173,11 @@ def _in_place(sent: list[Written]) -> dict[str, Any]:
     for step, _, value in sent:
         if step.status is StepStatus.READY:
             delay, said = value
-            return {"in_place": True, "refund": True, "error": step.error, "last_error": said, "delay_seconds": delay}
+            return {
+                "in_place": True,
+                "refund": True,
+                "error": step.error,
+                "last_error": said,
+                "delay_seconds": delay,
+            }
     return _NONE

@@ -61,7 +61,10 @@ class Keeper:
         if ticked.total:
             log.info(
                 "chores: %d expired, %d lapsed, %d delivered, %d timed out",
-                ticked.expired, ticked.lapsed, ticked.delivered, ticked.timed_out,
+                ticked.expired,
+                ticked.lapsed,
+                ticked.delivered,
+                ticked.timed_out,
             )
         return ticked
 
@@ -78,7 +81,9 @@ class Keeper:
             await self.bell.wait(due)
 
 
-async def seconds_until(store: Store, types: Sequence[str], tenants: Sequence[str] | None = None, *, chores: bool = False) -> float | None:
+async def seconds_until(
+    store: Store, types: Sequence[str], tenants: Sequence[str] | None = None, *, chores: bool = False
+) -> float | None:
     """Seconds until there may be something to do; None when nothing is in sight."""
     due = await store.due(types, tenants)
     at = due.chore_at if chores else due.claim_at

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -24,12 +25,16 @@ log = logging.getLogger("holdfast.lease")
 class Leases:
     """The runs a worker holds, and the beat that keeps them."""
 
-    def __init__(self, worker: str, store: Store, world: World, committer: Committer, lease_seconds: float) -> None:
+    def __init__(
+        self, worker: str, store: Store, world: World, committer: Committer, lease_seconds: float
+    ) -> None:
         self._worker, self._store, self._world, self._committer = worker, store, world, committer
         self._lease_seconds = lease_seconds
         self._loop = asyncio.get_running_loop()
         self.held: dict[UUID, Execution] = {}
-        self._askers: deque[asyncio.Future[None]] = deque()  # filled by the loop, emptied by the beat's thread
+        self._askers: deque[asyncio.Future[None]] = (
+            deque()
+        )  # filled by the loop, emptied by the beat's thread
         self._strays: set[tuple[UUID, int]] = set()
         self._pulse: Pulse | None = None
         self.claiming = False  # a claim is on its way: what it brings is no stray
@@ -68,12 +73,16 @@ class Leases:
         askers = [self._askers.popleft() for _ in range(len(self._askers))]
         executions = list(self.held.values())
         try:
-            renewal = self._store.renew(self._worker, [one.lease() for one in executions], self._lease_seconds)
+            renewal = self._store.renew(
+                self._worker, [one.lease() for one in executions], self._lease_seconds
+            )
         except StoreError as error:
             log.warning("cannot renew %d leases, will try again: %s", len(executions), error)
             renewal = None
         try:
-            self._loop.call_soon_threadsafe(self._learn, executions, renewal, askers, claiming)
+            self._loop.call_soon_threadsafe(
+                partial(self._learn, executions, renewal, askers, claiming=claiming)
+            )
         except RuntimeError:
             # The loop has closed while this thread was at the store: nobody is left to tell.
             return
@@ -83,17 +92,18 @@ class Leases:
         executions: list[Execution],
         renewal: Renewal | None,
         askers: list[asyncio.Future[None]],
+        *,
         claiming: bool,
     ) -> None:
         if renewal is not None:
             for execution, held in zip(executions, renewal.held, strict=True):
                 execution.news(held)
-            self._give_back(renewal, claiming or self.claiming)
+            self._give_back(renewal, claiming=claiming or self.claiming)
         for asker in askers:
             if not asker.done():
                 asker.set_result(None)
 
-    def _give_back(self, renewal: Renewal, claiming: bool) -> None:
+    def _give_back(self, renewal: Renewal, *, claiming: bool) -> None:
         """Release strays: runs that a claim took for us and whose reply never came.
 
         Only when two beats in a row name it with no claim under way: or a claim whose reply is

@@ -28,7 +28,7 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """A step that is tried again at `due_at`; `write` records the try that failed, if that is not done yet."""
+    """A step that is tried again at `due_at`; `write` records the try that failed, if that is to be done."""
 
     due_at: Instant
     write: StepWrite | None

@@ -10,7 +10,18 @@ from holdfast.records import Claim, Step, StepWrite
 class Record:
     """The memory of one held run: what replay answers from."""
 
-    __slots__ = ("_count", "_names", "_owners", "_steps_max", "known", "logged", "logs", "open_waits", "rank", "steps")
+    __slots__ = (
+        "_count",
+        "_names",
+        "_owners",
+        "_steps_max",
+        "known",
+        "logged",
+        "logs",
+        "open_waits",
+        "rank",
+        "steps",
+    )
 
     def __init__(self, claim: Claim, steps_max: int) -> None:
         self.steps: dict[str, Step] = {}
@@ -39,8 +50,8 @@ class Record:
         owner = self._owners.setdefault(name, task)
         if owner is not task:
             raise UsageError(
-                f"the name {name!r} is used from more than one task of this run: its number would depend on timing; "
-                f"give each use a key of its own, as in key=f'{name}:{{n}}'"
+                f"the name {name!r} is used from more than one task of this run: its number would depend on "
+                f"timing; give each use a key of its own, as in key=f'{name}:{{n}}'"
             )
         count = self._names[name] = self._names.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
@@ -59,7 +70,7 @@ class Record:
         """Whether half of the history is used up just now; HistoryFull when all of it is."""
         if len(self.steps) >= self._steps_max:
             raise HistoryFull(
-                f"the run has recorded {self._steps_max} steps, which is the limit: end it with ctx.continue_as(…)"
+                f"the run has recorded {self._steps_max} steps, the limit: end it with ctx.continue_as(…)"
             )
         return len(self.steps) == self._steps_max // 2
 

@@ -14,13 +14,14 @@ from holdfast.backoff import IN_PLACE_MAX_SECONDS, Backoff
 from holdfast.codec import Codec, result_codec
 from holdfast.errors import RetryAfter, StepFailed, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import SECOND, Error, NewEvent, Step, StepWrite
+from holdfast.records import SECOND, Error, Instant, NewEvent, Step, StepWrite
 
 from .failures import encoded, error_of, final_kind, line
 from .signals import Continued, Parked
 
 if TYPE_CHECKING:
     from .execution import Execution
+
 
 class Scope:
     """What user code says while one step runs; it goes out with that step's commit."""
@@ -43,152 +44,151 @@ def _callee(fn: Callable[..., Any]) -> tuple[Codec, bool]:
     code = getattr(fn, "__code__", None)
     found = _callees.get(code) if code is not None else None
     if found is None:
-        found = result_codec(fn), inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
-            getattr(fn, "func", None) or getattr(fn, "__call__", None)
-        )
+        inner = getattr(fn, "func", None) or getattr(type(fn), "__call__", None)  # a partial, or an object
+        found = result_codec(fn), inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(inner)
         if code is not None:
             _callees[code] = found
     return found
 
 
-async def step(
-    run: Execution,
-    key: str,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    retry: Backoff | None,
-    timeout: float | None,
-) -> Any:
-    """The whole of `ctx.step`."""
-    stage = run.stage
-    stage.enter()
-    found = run.record.find(key, StepKind.TASK)
-    codec, is_async = _callee(fn)
-    tries = 0
-    if found is not None:
-        if found.status is StepStatus.SUCCEEDED:
-            value = codec.decode(found.output or "null", f"the recorded result of step {key!r}")
-            return await stage.replayed(key, value)
-        if found.status is StepStatus.FAILED:
-            await stage.replayed(key, None)
-            raise _failed(key, found)
-        tries = found.attempts
-        await _backed_off(run, key, found)
-    if not stage.alone:
-        await stage.live()
-    run.check_room()
-    stage.running += 1
-    try:
-        return await _tries(run, key, fn, args, retry, timeout, codec, is_async, tries)
-    finally:
-        stage.running -= 1
-        if not stage.alone or stage.waits:
-            stage.arm()
+class Call:
+    """One `ctx.step`: the key it was asked under, and what to run if nothing is recorded there."""
 
+    __slots__ = ("_args", "_fn", "_retry", "_run", "_timeout", "key")
 
-async def _tries(
-    run: Execution,
-    key: str,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    retry: Backoff | None,
-    timeout: float | None,
-    codec: Codec,
-    is_async: bool,
-    tries: int,
-) -> Any:
-    while True:
-        tries += 1
-        scope = Scope(key)
-        begun_at = run.now()
+    def __init__(self, run: Execution, key: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._run, self.key, self._fn, self._args = run, key, fn, args
+        self._retry: Backoff | None = None
+        self._timeout: float | None = None
+
+    def limited(self, retry: Backoff | None, timeout: float | None) -> Call:
+        """With a policy and a time limit of its own."""
+        self._retry, self._timeout = retry, timeout
+        return self
+
+    async def answer(self) -> Any:
+        """The recorded result, or the result of running it, recorded."""
+        run, key = self._run, self.key
+        stage = run.stage
+        stage.enter()
+        found = run.record.find(key, StepKind.TASK)
+        tries = 0
+        if found is not None:
+            if found.status is StepStatus.SUCCEEDED:
+                codec, _ = _callee(self._fn)
+                value = codec.decode(found.output or "null", f"the recorded result of step {key!r}")
+                return await stage.replayed(key, value)
+            if found.status is StepStatus.FAILED:
+                await stage.replayed(key, None)
+                raise _failed(found)
+            tries = found.attempts
+            await self._backed_off(found)
+        if not stage.alone:
+            await stage.live()
+        run.check_room()
+        stage.running += 1
         try:
-            value = await _call(run, scope, fn, args, timeout, is_async)
-            output, value = codec.record(value, f"the result of step {key!r}")
-        except (Parked, Continued, KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and run.interrupted():
+            return await self._tries(tries)
+        finally:
+            stage.running -= 1
+            if not stage.alone or stage.waits:
+                stage.arm()
+
+    async def _tries(self, tries: int) -> Any:
+        run, key = self._run, self.key
+        codec, is_async = _callee(self._fn)
+        while True:
+            tries += 1
+            scope = Scope(key)
+            begun_at = run.now()
+            token = SCOPE.set(scope)
+            try:
+                value = await (
+                    self._fn(*self._args) if is_async and self._timeout is None else self._limited(is_async)
+                )
+                output, value = codec.record(value, f"the result of step {key!r}")
+            except (Parked, Continued, KeyboardInterrupt, GeneratorExit):
                 raise
-            await _again_or_fail(run, key, error, retry, tries, scope, begun_at)
-        else:
-            write = StepWrite(key=key, output=output, attempts=tries, cost=scope.cost, started_at=begun_at)
-            return await _written(run, write, scope, value)
+            except BaseException as error:
+                if isinstance(error, asyncio.CancelledError) and run.interrupted():
+                    raise
+                SCOPE.reset(token)
+                token = SCOPE.set(None)
+                await self._again_or_fail(error, tries, scope, begun_at)
+            else:
+                write = StepWrite(
+                    key=key, output=output, attempts=tries, cost=scope.cost, started_at=begun_at
+                )
+                for event in scope.events:
+                    run.journal.emit(event)
+                return await self._written(write, value)
+            finally:
+                SCOPE.reset(token)
+
+    async def _limited(self, is_async: bool) -> Any:
+        async with asyncio.timeout(self._timeout):
+            if is_async:
+                return await self._fn(*self._args)
+            value = await self._run.world.thread(self._fn, *self._args)
+            # A lambda around an async call is plain, and what it returns is not.
+            return await value if inspect.isawaitable(value) else value
+
+    async def _written(self, write: StepWrite, value: Any) -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._run.journal.write(write, future, value)
+        return await future
+
+    async def _again_or_fail(self, error: BaseException, tries: int, scope: Scope, begun_at: Instant) -> None:
+        """Return when the step may be tried again; raise StepFailed, recorded, when it may not."""
+        run, key = self._run, self.key
+        policy = self._retry or run.workflow.retry
+        tries_max = self._retry.attempts if self._retry else run.claim.max_attempts
+        told = "timeout" if isinstance(error, TimeoutError) else None
+        kind = final_kind(error, policy)
+        if kind is None and tries >= tries_max:
+            kind = told or "exhausted"
+        recorded = error_of(error, kind or told or "error", key)
+        write = StepWrite(
+            key=key,
+            status=StepStatus.FAILED if kind else StepStatus.READY,
+            error=encoded(recorded),
+            attempts=tries,
+            cost=scope.cost,
+            started_at=begun_at,
+        )
+        if kind:
+            await self._written(write, None)
+            raise StepFailed(key, kind, recorded.message) from error
+        delay = error.delay if isinstance(error, RetryAfter) else policy.delay(tries, run.world.chance())
+        await self._later(
+            msgspec.structs.replace(write, due_at=run.now() + int(delay * SECOND)), delay, line(recorded)
+        )
+
+    async def _later(self, write: StepWrite, delay: float, said: str) -> None:
+        """Record the try that failed, and wait for the next: here when it is soon, else in the queue."""
+        if delay <= IN_PLACE_MAX_SECONDS:
+            await self._written(write, (delay, said))
+            await asyncio.sleep(delay)
+            return
+        stage = self._run.stage
+        stage.running -= 1
+        try:
+            await self._run.back_off(self.key, write.due_at or 0, write, said)
+        finally:
+            stage.running += 1
+
+    async def _backed_off(self, found: Step) -> None:
+        """A step that was to be tried again later: later may not have come yet."""
+        left = (found.due_at or 0) - self._run.now()
+        if left > IN_PLACE_MAX_SECONDS * SECOND:
+            await self._run.back_off(self.key, found.due_at or 0)
+        elif left > 0:
+            await asyncio.sleep(left / SECOND)
 
 
-async def _call(
-    run: Execution, scope: Scope, fn: Callable[..., Any], args: tuple[Any, ...], timeout: float | None, is_async: bool
-) -> Any:
-    token = SCOPE.set(scope)
-    try:
-        if timeout is None:
-            return await (fn(*args) if is_async else _plain(run, fn, args))
-        async with asyncio.timeout(timeout):
-            return await (fn(*args) if is_async else _plain(run, fn, args))
-    finally:
-        SCOPE.reset(token)
-
-
-async def _plain(run: Execution, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    value = await run.world.thread(fn, *args)
-    # A lambda around an async call is plain, and what it returns is not.
-    return await value if inspect.isawaitable(value) else value
-
-
-async def _written(run: Execution, write: StepWrite, scope: Scope, value: Any) -> Any:
-    for event in scope.events:
-        run.journal.emit(event)
-    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    run.journal.write(write, future, value)
-    return await future
-
-
-async def _again_or_fail(
-    run: Execution, key: str, error: BaseException, retry: Backoff | None, tries: int, scope: Scope, begun_at: int
-) -> None:
-    """Return when the step may be tried again; raise StepFailed, recorded, when it may not."""
-    policy = retry or run.workflow.retry
-    tries_max = retry.attempts if retry else run.claim.max_attempts
-    kind = final_kind(error, policy)
-    if kind is None and tries >= tries_max:
-        kind = "timeout" if isinstance(error, TimeoutError) else "exhausted"
-    recorded = error_of(error, kind or ("timeout" if isinstance(error, TimeoutError) else "error"), key)
-    write = StepWrite(
-        key=key,
-        status=StepStatus.FAILED if kind else StepStatus.READY,
-        error=encoded(recorded),
-        attempts=tries,
-        cost=scope.cost,
-        started_at=begun_at,
-    )
-    if kind:
-        await _written(run, write, Scope(key), None)
-        raise StepFailed(key, kind, recorded.message) from error
-    delay = error.delay if isinstance(error, RetryAfter) else policy.delay(tries, run.world.chance())
-    due_at = run.now() + int(delay * SECOND)
-    write = msgspec.structs.replace(write, due_at=due_at)
-    if delay <= IN_PLACE_MAX_SECONDS:
-        await _written(run, write, Scope(key), (delay, line(recorded)))
-        await asyncio.sleep(delay)
-        return
-    run.stage.running -= 1
-    try:
-        await run.back_off(key, due_at, write, line(recorded))
-    finally:
-        run.stage.running += 1
-
-
-async def _backed_off(run: Execution, key: str, found: Step) -> None:
-    """A step that was to be tried again later: later may not have come yet."""
-    left = (found.due_at or 0) - run.now()
-    if left > IN_PLACE_MAX_SECONDS * SECOND:
-        await run.back_off(key, found.due_at or 0)
-    elif left > 0:
-        await asyncio.sleep(left / SECOND)
-
-
-def _failed(key: str, found: Step) -> StepFailed:
-    error = msgspec.json.decode(found.error or b'{"kind": "exhausted"}', type=Error)
-    return StepFailed(key, error.kind, error.message)
+def _failed(found: Step) -> StepFailed:
+    error = msgspec.json.decode(found.error or '{"kind": "exhausted"}', type=Error)
+    return StepFailed(found.key, error.kind, error.message)
 
 
 def check_callable(name: str, fn: Any) -> None:
@@ -197,6 +197,7 @@ def check_callable(name: str, fn: Any) -> None:
         return
     if inspect.iscoroutine(fn):
         fn.close()
-        raise UsageError(f"step {name!r}: give the function and its arguments, not a call: ctx.step({name!r}, fn, arg)")
+        raise UsageError(
+            f"step {name!r}: give the function and its arguments, not a call: ctx.step({name!r}, fn, arg)"
+        )
     raise UsageError(f"step {name!r}: {fn!r} cannot be called")
-

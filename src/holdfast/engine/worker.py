@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
+from typing import Self
 
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import StoreError, UsageError
@@ -63,8 +64,9 @@ class Worker:
         self._executions: set[asyncio.Task[None]] = set()
         self.finished = 0
 
-    async def __aenter__(self) -> Worker:
+    async def __aenter__(self) -> Self:
         """Begin to work."""
+        await self.store.open()
         self.committer = Committer(self.store, self.world)
         self.leases = Leases(self.id, self.store, self.world, self.committer, self.lease_seconds)
         self._bell, self._keeper = Bell(), Keeper(self.store)
@@ -72,7 +74,10 @@ class Worker:
         await self._show()
         self._unlisten = self.store.listen(self._hint)
         self.leases.begin()
-        self._loops = [self.world.spawn(self._claims(), "holdfast-claim"), self.world.spawn(self._shows(), "holdfast-presence")]
+        self._loops = [
+            self.world.spawn(self._claims(), "holdfast-claim"),
+            self.world.spawn(self._shows(), "holdfast-presence"),
+        ]
         if self._with_keeper:
             self._loops.append(self.world.spawn(self._keeper.run(), "holdfast-keeper"))
         log.info("worker %s: %d workflows, %d slots", self.id, len(self._workflows), self.slots)
@@ -131,9 +136,9 @@ class Worker:
             except StoreError as error:
                 log.warning("cannot claim now, will try again: %s", error)
                 due, more = TROUBLE_SECONDS, False
-            await self._rest(more, due)
+            await self._rest(due, more=more)
 
-    async def _rest(self, more: bool, due: float | None) -> None:
+    async def _rest(self, due: float | None, *, more: bool) -> None:
         """Wait for a slot or for news, whichever is wanting."""
         if self.committer.full:
             await asyncio.sleep(GATHER_SECONDS)
@@ -153,8 +158,12 @@ class Worker:
         self.leases.claiming = True
         try:
             ask = Ask(
-                worker=self.id, types=types, limit=limit, lease_seconds=self.lease_seconds,
-                tenants=self._tenants, crashed=self._crashed_room(),
+                worker=self.id,
+                types=types,
+                limit=limit,
+                lease_seconds=self.lease_seconds,
+                tenants=self._tenants,
+                crashed=self._crashed_room(),
             )
             claims = await self.store.claim(ask)
             for claim in claims:
@@ -195,7 +204,9 @@ class Worker:
             self._bell.ring()
             if log.isEnabledFor(logging.INFO):
                 took = (execution.now() - claim.lease_until) / SECOND + self.lease_seconds
-                log.info("%s %s %s after %.2f s", claim.type, claim.id, execution.ended_as or "given up", took)
+                log.info(
+                    "%s %s %s after %.2f s", claim.type, claim.id, execution.ended_as or "given up", took
+                )
 
     # -- presence and hints --------------------------------------------------------------------
 
@@ -203,7 +214,9 @@ class Worker:
         self._bell.ring()
         self._keeper.bell.ring()
         now = self.world.monotonic()
-        if now - self._refreshed_at > REFRESH_SECONDS and any(one.record.open_waits for one in self.leases.held.values()):
+        if now - self._refreshed_at > REFRESH_SECONDS and any(
+            one.record.open_waits for one in self.leases.held.values()
+        ):
             # A run that works on one branch may have news for another.
             self._refreshed_at = now
             self.leases.ask()
@@ -217,7 +230,10 @@ class Worker:
     async def _show(self) -> None:
         await self.store.present(
             Presence(
-                worker=self.id, types=tuple(self._workflows), patterns=self.patterns,
-                tenants=self._tenants, slots=self.slots,
+                worker=self.id,
+                types=tuple(self._workflows),
+                patterns=self.patterns,
+                tenants=self._tenants,
+                slots=self.slots,
             )
         )
