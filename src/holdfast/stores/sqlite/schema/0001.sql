@@ -1,5 +1,7 @@
 -- The first schema. Instants are microseconds since the epoch, ids canonical lower-case UUID text,
 -- values JSON text. Columns that only a later room fills are here already: tables stay additive.
+-- The lists of statuses are written with `or`: for `in` SQLite builds a table at every insert, which costs as much
+-- as the insert itself.
 
 create table workflow_run (
     id              text primary key check (length(id) = 36),
@@ -8,7 +10,8 @@ create table workflow_run (
     kind            text not null default 'code',
     payload         text not null default 'null',
     status          text not null default 'pending'
-                    check (status in ('pending', 'leased', 'waiting', 'paused', 'succeeded', 'failed', 'cancelled')),
+                    check (status = 'pending' or status = 'leased' or status = 'succeeded' or status = 'waiting'
+                           or status = 'paused' or status = 'failed' or status = 'cancelled'),
     priority        integer not null default 100,
     run_at          integer not null,
     idempotency_key text,                        -- other tenants': tenant, U+001F, key
@@ -27,7 +30,7 @@ create table workflow_run (
     waiting_on      text,                        -- kind, topic and time of the first due open wait,
     wait_topic      text,                        -- for people; the steps are the truth
     deadline_at     integer,
-    resume_to       text check (resume_to in ('pending', 'waiting')),
+    resume_to       text check (resume_to = 'pending' or resume_to = 'waiting'),
     pause_asked_by  text,
     cursor          text,
     step_mark       integer not null default 0,  -- the highest step number that was ever forgotten
@@ -54,7 +57,7 @@ create table workflow_run (
     deleted_at      integer,
     check ((status = 'leased') = (leased_by is not null)),
     check ((status = 'leased') = (lease_until is not null)),
-    check ((status in ('succeeded', 'failed', 'cancelled')) = (finished_at is not null)),
+    check ((status = 'succeeded' or status = 'failed' or status = 'cancelled') = (finished_at is not null)),
     check ((status = 'paused') = (resume_to is not null))
 ) strict, without rowid;
 
@@ -66,7 +69,9 @@ create index idx_workflow_run_tenant_claim on workflow_run (tenant, type, priori
 create index idx_workflow_run_leases on workflow_run (leased_by, lease_until) where status = 'leased';
 create index idx_workflow_run_timeouts on workflow_run (timeout_at)
     where timeout_at is not null and finished_at is null;
-create index idx_workflow_run_status on workflow_run (status, id);
+-- What people look for. Pending and leased have indexes of their own, and succeeded is nearly everything.
+create index idx_workflow_run_status on workflow_run (status, id)
+    where status = 'waiting' or status = 'paused' or status = 'failed' or status = 'cancelled';
 create index idx_workflow_run_deleted_at on workflow_run (deleted_at) where deleted_at is not null;
 
 create table workflow_step (
@@ -74,10 +79,12 @@ create table workflow_step (
     seq          integer not null,
     key          text not null,
     kind         text not null
-                 check (kind in ('task', 'sleep', 'event', 'approval', 'child', 'now', 'emit')),
+                 check (kind = 'task' or kind = 'sleep' or kind = 'event' or kind = 'approval' or kind = 'child'
+                        or kind = 'now' or kind = 'emit'),
     name         text,
     status       text not null
-                 check (status in ('pending', 'ready', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')),
+                 check (status = 'succeeded' or status = 'waiting' or status = 'failed' or status = 'ready'
+                        or status = 'pending' or status = 'running' or status = 'cancelled'),
     attempts     integer not null default 0,
     max_attempts integer,
     output       text,
