@@ -54,7 +54,7 @@ def listed(db: Database, where: RunFilter, limit: int, after: UUID | None) -> li
         also("deleted_at is null")
     if where.statuses:
         # Written out, not bound: only then can the planner see that a partial index holds what is asked for.
-        also(" or ".join(f"status = '{status.value}'" for status in where.statuses))
+        also("(" + " or ".join(f"status = '{status.value}'" for status in where.statuses) + ")")
     if where.waiting_on is not None:
         also(_SQL["has_open_wait"], where.waiting_on.value)
     if where.type is not None:
