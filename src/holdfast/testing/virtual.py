@@ -1,0 +1,240 @@
+"""A world in virtual time: when nothing is ready, the clock jumps to the next timer at once.
+
+Everything is decided by the seed and by the order of calls, so the same test runs the same way
+every time. A world stands for one process: it can be frozen, as kill -9 and SIGSTOP do it, without
+a line of its code being told, and thawed again as a zombie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import selectors
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, TypeVar
+from uuid import UUID
+
+from holdfast.durations import Seconds, seconds
+from holdfast.records import SECOND, Instant
+from holdfast.world import Dice, Pulse, uuid7
+
+T = TypeVar("T")
+
+EPOCH: Instant = 1_767_225_600 * SECOND  # 2026-01-01T00:00:00Z
+GRACE_TURNS = 100  # what leftovers get to end when a play is over
+
+_OWNER: ContextVar[VirtualWorld | None] = ContextVar("holdfast_process", default=None)
+
+
+class Deadlock(Exception):
+    """Nothing is ready and nothing is scheduled: what is awaited can never come."""
+
+
+class _Selector(selectors.DefaultSelector):
+    """Instead of waiting it turns the clock."""
+
+    elapsed = 0  # microseconds
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready and timeout is None:
+            raise Deadlock("nothing is ready and nothing is scheduled, but the play is not over")
+        if not ready and timeout:
+            # Up to the next microsecond: a store that counts in them must find the timer due. Rounded
+            # first, or the noise of a float would make each jump one too long.
+            self.elapsed += math.ceil(round(timeout * SECOND, 3))
+        return ready
+
+
+class _Owned:
+    """A callback of a process: kept back while that is frozen."""
+
+    __slots__ = ("callback", "handle", "world")
+
+    def __init__(self, callback: Callable[..., Any], world: VirtualWorld) -> None:
+        self.callback, self.world = callback, world
+        self.handle: asyncio.Handle | None = None
+
+    def __call__(self, *args: Any) -> None:
+        if self.world.frozen:
+            self.world.missed.append((self, args))
+        else:
+            self.callback(*args)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop that never waits."""
+
+    def __init__(self) -> None:
+        self._virtual = _Selector()
+        super().__init__(self._virtual)
+        self.faults: list[dict[str, Any]] = []
+        self.frozen: set[VirtualWorld] = set()
+        self.set_exception_handler(lambda _, fault: self.faults.append(fault))
+
+    def time(self) -> float:
+        """Seconds since the loop was made."""
+        return self._virtual.elapsed / SECOND
+
+    def leap(self, delay: float) -> None:
+        """Turn the clock as if everything had stood still meanwhile: timers ring late, once."""
+        self._virtual.elapsed += round(delay * SECOND)
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
+        context = context or copy_context()
+        return _own(callback, context, lambda one: super(VirtualLoop, self).call_soon(one, *args, context=context))
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        context = context or copy_context()
+        return _own(
+            callback, context, lambda one: super(VirtualLoop, self).call_soon_threadsafe(one, *args, context=context)
+        )
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        context = context or copy_context()
+        return _own(callback, context, lambda one: super(VirtualLoop, self).call_at(when, one, *args, context=context))
+
+
+H = TypeVar("H", bound=asyncio.Handle)
+
+
+def _own(callback: Callable[..., Any], context: Context, schedule: Callable[[Callable[..., Any]], H]) -> H:
+    world = context.get(_OWNER)
+    if world is None:
+        return schedule(callback)
+    owned = _Owned(callback, world)
+    owned.handle = handle = schedule(owned)
+    return handle
+
+
+class _TaskPulse:
+    def __init__(self, beat: Callable[[], None], interval_seconds: float, world: VirtualWorld, name: str) -> None:
+        self._beat, self._interval = beat, interval_seconds
+        self._asked = asyncio.Event()
+        self._task = world.spawn(self._run(), name)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._interval):
+                    await self._asked.wait()
+            except TimeoutError:
+                pass
+            self._asked.clear()
+            self._beat()
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+
+class VirtualWorld:
+    """A process in virtual time, with seeded chance. Several may share one loop."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._random = random.Random(seed)  # noqa: S311 - a test is repeated by its seed
+        self._ids = 0
+        self.frozen = False
+        self.missed: list[tuple[_Owned, tuple[Any, ...]]] = []
+
+    def now(self) -> Instant:
+        return EPOCH + round(self.monotonic() * SECOND)
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def chance(self) -> float:
+        return self._random.random()
+
+    def dice(self, seed: str) -> Dice:
+        return random.Random(seed)  # noqa: S311 - the same for the same seed is what is asked for
+
+    def uuid7(self) -> UUID:
+        # A count stands before the chance, so that ids made in the same instant are in order too.
+        self._ids += 1
+        return uuid7(self.now() * 1000, self._ids << 32 | self._random.getrandbits(32))
+
+    def place(self) -> str:
+        return f"virtual:{self._seed}:{self._random.getrandbits(24):06x}"
+
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        context = copy_context()
+        context.run(_OWNER.set, self)
+        return asyncio.get_running_loop().create_task(work, name=name, context=context)
+
+    async def thread(self, work: Callable[..., T], *args: Any) -> T:
+        """Inline, after the others had a turn; what blocks here blocks the world."""
+        await asyncio.sleep(0)
+        return copy_context().run(work, *args)
+
+    def pulse(self, beat: Callable[[], None], interval_seconds: float, name: str) -> Pulse:
+        return _TaskPulse(beat, interval_seconds, self, name)
+
+    def freeze(self) -> None:
+        """Nothing that was spawned here runs any more: no cleanup, no `finally`, no goodbye."""
+        self.frozen = True
+        _loop().frozen.add(self)
+
+    def thaw(self) -> None:
+        """Go on as if nothing had been; what came meanwhile comes now."""
+        self.frozen = False
+        _loop().frozen.discard(self)
+        missed, self.missed = self.missed, []
+        for owned, args in missed:
+            if owned.handle is None or not owned.handle.cancelled():
+                owned.handle = _loop().call_soon(owned, *args)
+
+    def leap(self, duration: Seconds = 0) -> None:
+        """Turn the clock by hand, past all polls: a month of waiting in one step."""
+        _loop().leap(seconds(duration))
+
+
+def _loop() -> VirtualLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop
+
+
+def play(scene: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine in virtual time to its end; whatever it leaves behind is cancelled.
+
+    `Deadlock` when it can never end. What a callback or a forgotten task has raised is raised here.
+    """
+    loop = VirtualLoop()
+    asyncio.set_event_loop(loop)
+    try:
+        ended = loop.run_until_complete(_raising(scene, loop))
+    finally:
+        _sweep(loop)
+        asyncio.set_event_loop(None)
+        loop.close()
+    return ended
+
+
+async def _raising(scene: Callable[[], Coroutine[Any, Any, T]], loop: VirtualLoop) -> T:
+    ended = await scene()
+    for fault in loop.faults:
+        raise fault.get("exception") or RuntimeError(fault["message"])
+    return ended
+
+
+def _sweep(loop: VirtualLoop) -> None:
+    for _ in range(GRACE_TURNS):
+        left = asyncio.all_tasks(loop)
+        if not left:
+            return
+        for world in loop.frozen:
+            loop.call_soon(world.thaw)  # a frozen task could not even be cancelled
+        for task in left:
+            task.cancel()
+        loop.call_later(1.0, loop.stop)
+        loop.run_forever()
