@@ -61,6 +61,9 @@ def connect(path: str, *, reader: bool = False) -> Database:
     connection = apsw.Connection(path, flags=_NO_FLAGS, statementcachesize=_STATEMENT_CACHE)
     try:
         connection.set_busy_timeout(BUSY_MS)
+        # Or a statement that might use a partial index is planned anew at every call, three times the cost of
+        # running it: the planner would like to know what its parameters are this time.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         db = Database(connection)
         for name, value in (
             ("journal_mode", "wal"),

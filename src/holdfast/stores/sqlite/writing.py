@@ -14,6 +14,9 @@ from .waits import record, settle
 
 _SQL = statements("commit")
 
+_PLAIN = {status: Verdict(answer="applied", status=status) for status in Status}
+_ANSWERS = {status: text(verdict) for status, verdict in _PLAIN.items()}
+
 
 class Writing:
     """Held by the one whose item this is: the guard has been passed in this very transaction."""
@@ -22,8 +25,9 @@ class Writing:
         self.db, self.now, self.run, self.item = db, now, run, item
         self.attempt, self.crashes, self.lease_until, self.pause_by, self.started_fence = held[:5]
         self.same = held[:3]
-        seq = db.one(_SQL["seq"], (run,))
-        self.seq: int = max(held[8], seq[0] if seq is not None else 0)
+        self.step_mark: int = held[8]
+        # Only who writes steps or parks needs to know the highest number there is.
+        self.seq = self._highest() if item.steps or item.move is Move.PARK else 0
         self.known = self.seq if item.known is None else item.known
         self.recorded = Recorded(self.seq)
         self.renewed: Instant | None = None
@@ -175,22 +179,26 @@ class Writing:
         asked = self.item.known is not None
         # A park tells what it has just settled even to a holder who had no open wait before.
         settled = settled_since(self.db, self.run, self.known) if asked or self.item.move is Move.PARK else ()
-        seq = self.db.one(_SQL["seq"], (self.run,)) if asked else None
         return Verdict(
             answer="paused" if status is Status.PAUSED else "applied",
             status=status,
             kept=tuple(self.recorded.kept),
             settled=settled,
-            seq=max(self.seq, seq[0]) if seq is not None else 0,
+            seq=self._highest() if asked else 0,
             lease_until=self.renewed,
         )
+
+    def _highest(self) -> int:
+        row = self.db.one(_SQL["seq"], (self.run,))
+        return max(self.step_mark, row[0] if row is not None else 0)
 
     def _blame(self) -> tuple[bool, str | None, str | None]:
         item = self.item
         return (True, item.error, item.last_error) if item.move is Move.RETRY else (False, None, None)
 
     def _marks(self, verdict: Verdict) -> tuple[int, Instant | None, int, int, str]:
-        return self.started_fence, self.started_at, self.item.fence, self.item.number, text(verdict)
+        answer = _ANSWERS.get(verdict.status) if verdict == _PLAIN.get(verdict.status) else None
+        return self.started_fence, self.started_at, self.item.fence, self.item.number, answer or text(verdict)
 
     def _note(self, what: str, data: str = "{}") -> None:
         self.db.run(TRAIL, (self.run, what, data, self.now))
