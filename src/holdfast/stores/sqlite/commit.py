@@ -73,11 +73,10 @@ def _answer(db: Database, now: Instant, item: Item) -> Verdict:
 
 
 def _is_plain(item: Item, held: Row, now: Instant) -> bool:
-    attempt, crashes, lease_until, pause_asked_by, started_fence, commit_fence, commit_no = held[:7]
+    attempt, crashes, lease_until, pause_asked_by, _, commit_fence, commit_no = held[:7]
     return (
         item.move is Move.CHECKPOINT and len(item.steps) == 1 and item.known is None
         and attempt == 1 and crashes == 0 and pause_asked_by is None
-        and (item.started_at is None or started_fence == item.fence)
         and not (commit_fence == item.fence and item.number <= commit_no)
         and (lease_until - now) * 3 >= item.lease_seconds * (2 * SECOND)
         and item.steps[0].status is StepStatus.SUCCEEDED and not item.steps[0].cost
@@ -87,6 +86,10 @@ def _is_plain(item: Item, held: Row, now: Instant) -> bool:
 
 def _checkpoint(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdict:
     (write,) = item.steps
+    if item.started_at is not None and held[4] != item.fence:
+        db.run(TRAIL, (run, "started", f'{{"at":{item.started_at}}}', now))
+        db.run(_SQL["begin"], (item.fence, item.started_at, now, run))
+        held = (*held[:4], item.fence, *held[5:])
     db.run(
         _FIRST_STEP,
         (
