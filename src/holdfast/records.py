@@ -2,7 +2,7 @@
 
 Instants in the write path are integer microseconds since the epoch; in what a person reads they
 are aware datetimes. Values (params, results, payloads, errors) cross the seam as JSON text, which
-stores keep and never look into.
+stores keep and never look into. Records form no cycles, so the garbage collector leaves them alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def moment(at: Instant) -> datetime:
     return EPOCH + timedelta(microseconds=at)
 
 
-class Error(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Error(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """Why a run or step failed. `step` names the step that made the run fail, if one did."""
 
     kind: str
@@ -52,7 +52,7 @@ class Error(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # -- what is written ---------------------------------------------------------------------------
 
 
-class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """An intent, ready to be recorded: validated, encoded, with its id."""
 
     id: UUID
@@ -73,7 +73,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     labels: Json | None = None
 
 
-class StepWrite(msgspec.Struct, frozen=True, kw_only=True):
+class StepWrite(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A step row to be recorded, or a further try of one that is `ready`.
 
     status SUCCEEDED or FAILED: an outcome. READY: a try failed and another follows at `due_at`.
@@ -94,14 +94,14 @@ class StepWrite(msgspec.Struct, frozen=True, kw_only=True):
     started_at: Instant | None = None
 
 
-class TrailWrite(msgspec.Struct, frozen=True):
+class TrailWrite(msgspec.Struct, gc=False, frozen=True):
     """A row that the holder adds to the trail: only `log`; moves write their own rows."""
 
     type: str
     data: Json
 
 
-class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
+class NewEvent(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """An event on its way in. `id` makes it idempotent within its tenant."""
 
     topic: str
@@ -112,7 +112,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     keep_seconds: float | None = None  # None: 7 days
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
+class Item(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """One thing a holder writes: a move with everything that belongs into its commit.
 
     (fence, number) names it: numbers grow by one within a fence, from 1. The same pair again is
@@ -140,7 +140,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 30.0
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class Lease(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """One run that a worker says it holds, for renewal."""
 
     run: UUID
@@ -151,7 +151,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     progress: Json | None = None
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class Ask(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """What a worker is ready to take."""
 
     worker: str
@@ -163,7 +163,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     crashed: tuple[int, ...] | None = None
 
 
-class Presence(msgspec.Struct, frozen=True, kw_only=True):
+class Presence(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A worker that is there: who, what it can run, how much."""
 
     worker: str
@@ -174,7 +174,7 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: Instant = 0
 
 
-class Definition(msgspec.Struct, frozen=True, kw_only=True):
+class Definition(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A published workflow: what a start by name alone needs to know."""
 
     type: str
@@ -187,14 +187,14 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 # -- what is answered --------------------------------------------------------------------------
 
 
-class Started(msgspec.Struct, frozen=True):
+class Started(msgspec.Struct, gc=False, frozen=True):
     """The answer to one start."""
 
     id: UUID
     created: bool
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The answer to one item.
 
     applied    done; `status` is what the run is now (leased: go on)
@@ -213,7 +213,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     pause_asked: bool = False
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class Held(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """What renewal learnt of one run."""
 
     answer: str  # applied | cancelled | lost
@@ -221,7 +221,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     settled: tuple[Step, ...] = ()
 
 
-class Renewal(msgspec.Struct, frozen=True, kw_only=True):
+class Renewal(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The answer to a renewal: one Held per lease, in order, and strays.
 
     A stray is a run leased to this worker that it did not name: the reply to its claim was lost.
@@ -231,7 +231,7 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
     strays: tuple[tuple[UUID, int], ...] = ()
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A run that is now held, with all that is needed to execute it."""
 
     id: UUID
@@ -250,14 +250,14 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     timeout_at: Instant | None = None
 
 
-class Emitted(msgspec.Struct, frozen=True):
+class Emitted(msgspec.Struct, gc=False, frozen=True):
     """The answer to an emit: how many runs it woke, and whether it had been there before."""
 
     woken: int
     duplicate: bool
 
 
-class Ticked(msgspec.Struct, frozen=True, kw_only=True):
+class Ticked(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """What a keeper's round did."""
 
     expired: int = 0
@@ -274,7 +274,7 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
 # -- what is read ------------------------------------------------------------------------------
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class Step(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """One recorded unit inside a run."""
 
     seq: int
@@ -292,7 +292,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: Instant | None = None
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The durable record of one execution of a workflow, as `get` and `list` show it."""
 
     id: UUID
@@ -360,7 +360,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.cost_units / COST_UNIT
 
 
-class TrailEntry(msgspec.Struct, frozen=True, kw_only=True):
+class TrailEntry(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """One thing that happened to a run. `seq` grows over all runs of the store."""
 
     seq: int
@@ -375,7 +375,7 @@ class TrailEntry(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(self.data_json)  # type: ignore[no-any-return]  # always an object
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A message on a topic, as the run that awaited it gets it."""
 
     id: str
@@ -384,7 +384,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     payload: Any
 
 
-class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+class RunFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """Which runs a list shows. A type that ends in % is a prefix."""
 
     statuses: tuple[Status, ...] = ()
@@ -396,14 +396,14 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     deleted: bool = False
 
 
-class Due(msgspec.Struct, frozen=True):
+class Due(msgspec.Struct, gc=False, frozen=True):
     """When there may next be something to do; None: nothing is in sight."""
 
     claim_at: Instant | None
     chore_at: Instant | None
 
 
-class Stats(msgspec.Struct, frozen=True, kw_only=True):
+class Stats(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The store at a glance."""
 
     now: Instant

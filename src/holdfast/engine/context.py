@@ -206,7 +206,7 @@ class Context:
         self._run.journal.progress(plain.encode(shown, "progress"))
 
     def emit(self, topic: str, payload: Any = None) -> None:
-        """Emit an event with this step's commit, or the run's next one: once, however often it is executed."""
+        """Emit an event with this step's commit, or the run's next: once, however often it is executed."""
         body = plain.encode(payload, f"payload of event {check_topic(topic)!r}")
         scope = SCOPE.get()
         if scope is not None:

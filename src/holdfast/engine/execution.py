@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -252,7 +253,10 @@ class Execution:
         if verdict.answer != "applied":
             self.stop(verdict.answer)
             return
-        self._settled(verdict.settled)
+        # A wait that this very commit opened and settled comes after what the commit records, or its
+        # outcome would be overwritten by its opening; all others were settled before it.
+        opened = {write.key for write, _, _ in sent if write.status is StepStatus.WAITING}
+        self._settled(step for step in verdict.settled if step.key not in opened)
         kept = dict(verdict.kept) if verdict.kept else None
         for write, future, value in sent:
             if write.status in SETTLED:
@@ -263,11 +267,12 @@ class Execution:
                 self.stage.publish(
                     future, msgspec.json.decode(kept[write.key] or "null") if stands and kept else value
                 )
+        self._settled(step for step in verdict.settled if step.key in opened)
         self.record.known = max(self.record.known, verdict.seq)
         if self.stage.waits:
             self.stage.arm()
 
-    def _settled(self, steps: tuple[Step, ...]) -> None:
+    def _settled(self, steps: Iterable[Step]) -> None:
         for step in steps:
             before = self.record.steps.get(step.key)
             if before is None or before.status is StepStatus.WAITING:

@@ -18,6 +18,8 @@ from .record import Record
 
 PROGRESS_SECONDS = 1.0
 
+_NONE: dict[str, Any] = {}
+
 Written = tuple[StepWrite, asyncio.Future[Any] | None, Any]
 
 
@@ -102,53 +104,50 @@ class Journal:
     async def outcome(self, move: Move, **fields: Any) -> Verdict:
         """Send the move that ends this execution, with all that has gathered, after what is on its way."""
         while self._sent is not None:
-            self._idle = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._idle)
-        done: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._send(move, done, fields)
-        # Shielded: a worker that is told to stop first learns what became of this commit.
-        return await asyncio.shield(done)
+            await self._answer()
+        self._send(move, fields)
+        return await self._answer()
 
-    def _send(
-        self, move: Move = Move.CHECKPOINT, done: asyncio.Future[Verdict] | None = None, fields: Any = None
-    ) -> None:
+    def _answer(self) -> asyncio.Future[Verdict]:
+        """The next verdict. Shielded: who is told to stop first learns what became of its commit."""
+        self._idle = asyncio.get_running_loop().create_future()
+        return asyncio.shield(self._idle)
+
+    def _send(self, move: Move = Move.CHECKPOINT, fields: dict[str, Any] = _NONE) -> None:
         sent, self._buffer, self._due = self._buffer, [], False
         self._sent = sent
         self._number += 1
-        if fields is None:
-            fields = _in_place(sent) if len(sent) > 1 or sent[0][0].status is StepStatus.READY else _NONE
-            if fields:
-                move = Move.RETRY
+        opens = self._record.open_waits or move is Move.PARK
+        for step, _, value in sent:
+            if step.status is StepStatus.WAITING:
+                opens = 1
+            elif step.status is StepStatus.READY and move is Move.CHECKPOINT:
+                move, fields = Move.RETRY, _in_place(step, *value)
         if self._trail or self._events or self._progress is not None:
             fields = {**fields, **self._extras()}
-        record = self._record
-        opens = record.open_waits or any(step.status is StepStatus.WAITING for step, _, _ in sent)
         item = Item(
             run=self._run,
             fence=self._fence,
             number=self._number,
             move=move,
-            steps=tuple([step for step, _, _ in sent]),
+            steps=(sent[0][0],) if len(sent) == 1 else tuple([step for step, _, _ in sent]),
             started_at=self.started_at,
-            known=record.known if opens or move is Move.PARK else None,
+            known=self._record.known if opens else None,
             lease_seconds=self._lease_seconds,
             **fields,
         )
+        self._committer.put(item, self._answered)
 
-        def answered(verdict: Verdict) -> None:
-            self._sent = None
-            if verdict.answer in {"applied", "paused"}:
-                self.started_at = None
-            self._on_verdict(verdict, sent)
-            if done is not None:
-                done.set_result(verdict)
-            elif self._idle is not None:
-                idle, self._idle = self._idle, None
-                idle.set_result(verdict)
-            elif self._due and verdict.answer == "applied":
-                self._send()
-
-        self._committer.put(item, answered)
+    def _answered(self, verdict: Verdict) -> None:
+        sent, self._sent = self._sent, None
+        if verdict.answer in {"applied", "paused"}:
+            self.started_at = None
+        self._on_verdict(verdict, sent or [])
+        if self._idle is not None:
+            idle, self._idle = self._idle, None
+            idle.set_result(verdict)
+        elif self._due and verdict.answer == "applied":
+            self._send()
 
     def _extras(self) -> dict[str, Any]:
         extras: dict[str, Any] = {"trail": tuple(self._trail), "events": tuple(self._events)}
@@ -165,19 +164,6 @@ class Journal:
         return progress
 
 
-_NONE: dict[str, Any] = {}
-
-
-def _in_place(sent: list[Written]) -> dict[str, Any]:
+def _in_place(step: StepWrite, delay: float, said: str) -> dict[str, Any]:
     """A try that failed and is repeated at once: a retry that keeps the lease and uses up no attempt."""
-    for step, _, value in sent:
-        if step.status is StepStatus.READY:
-            delay, said = value
-            return {
-                "in_place": True,
-                "refund": True,
-                "error": step.error,
-                "last_error": said,
-                "delay_seconds": delay,
-            }
-    return _NONE
+    return {"in_place": True, "refund": True, "error": step.error, "last_error": said, "delay_seconds": delay}

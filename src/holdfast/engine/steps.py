@@ -44,7 +44,7 @@ def _callee(fn: Callable[..., Any]) -> tuple[Codec, bool]:
     code = getattr(fn, "__code__", None)
     found = _callees.get(code) if code is not None else None
     if found is None:
-        inner = getattr(fn, "func", None) or getattr(type(fn), "__call__", None)  # a partial, or an object
+        inner = getattr(fn, "func", None) or type(fn).__call__  # a partial, or an object
         found = result_codec(fn), inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(inner)
         if code is not None:
             _callees[code] = found
@@ -104,7 +104,9 @@ class Call:
             token = SCOPE.set(scope)
             try:
                 value = await (
-                    self._fn(*self._args) if is_async and self._timeout is None else self._limited(is_async)
+                    self._fn(*self._args)
+                    if is_async and self._timeout is None
+                    else self._limited(is_async=is_async)
                 )
                 output, value = codec.record(value, f"the result of step {key!r}")
             except (Parked, Continued, KeyboardInterrupt, GeneratorExit):
@@ -125,7 +127,7 @@ class Call:
             finally:
                 SCOPE.reset(token)
 
-    async def _limited(self, is_async: bool) -> Any:
+    async def _limited(self, *, is_async: bool) -> Any:
         async with asyncio.timeout(self._timeout):
             if is_async:
                 return await self._fn(*self._args)
