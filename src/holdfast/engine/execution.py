@@ -255,8 +255,9 @@ class Execution:
             return
         # A wait that this very commit opened and settled comes after what the commit records, or its
         # outcome would be overwritten by its opening; all others were settled before it.
-        opened = {write.key for write, _, _ in sent if write.status is StepStatus.WAITING}
-        self._settled(step for step in verdict.settled if step.key not in opened)
+        news = verdict.settled
+        opened = {write.key for write, _, _ in sent if write.status is StepStatus.WAITING} if news else ()
+        self._settled(step for step in news if step.key not in opened)
         kept = dict(verdict.kept) if verdict.kept else None
         for write, future, value in sent:
             if write.status in SETTLED:
@@ -267,7 +268,7 @@ class Execution:
                 self.stage.publish(
                     future, msgspec.json.decode(kept[write.key] or "null") if stands and kept else value
                 )
-        self._settled(step for step in verdict.settled if step.key in opened)
+        self._settled(step for step in news if step.key in opened)
         self.record.known = max(self.record.known, verdict.seq)
         if self.stage.waits:
             self.stage.arm()
