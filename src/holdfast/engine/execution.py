@@ -219,6 +219,7 @@ class Execution:
     def _at_rest(self) -> None:
         if self.journal.busy or self._parking is not None or self._stop is not None or self._drive is None:
             return
+        self._unopened = {key: write for key, write in self._unopened.items() if key in self.stage.waits}
         if self.stage.running:
             self._open_waits()
         else:

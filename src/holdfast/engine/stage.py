@@ -139,8 +139,11 @@ class Stage:
             for future in held:
                 _give(future, None)
             self.arm()
-        elif self.waits:
-            self._at_rest()
+        else:
+            # A wait whose branch was cancelled has nobody left to wake: it must not make the run park.
+            self.waits = {key: future for key, future in self.waits.items() if not future.done()}
+            if self.waits:
+                self._at_rest()
 
 
 def _give(future: asyncio.Future[Any], value: Any) -> None:

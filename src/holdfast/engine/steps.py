@@ -112,7 +112,7 @@ class Call:
             except (Parked, Continued, KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
-                if isinstance(error, asyncio.CancelledError) and run.interrupted():
+                if isinstance(error, asyncio.CancelledError) and (run.interrupted() or _cancelled()):
                     raise
                 SCOPE.reset(token)
                 token = SCOPE.set(None)
@@ -186,6 +186,12 @@ class Call:
             await self._run.back_off(self.key, found.due_at or 0)
         elif left > 0:
             await asyncio.sleep(left / SECOND)
+
+
+def _cancelled() -> bool:
+    """Whether the workflow's own code has cancelled this branch: a timeout around it, a lost race."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _failed(found: Step) -> StepFailed:
