@@ -33,6 +33,8 @@ T = TypeVar("T")
 class Context:
     """A run's context. Await `step`, `sleep`, `await_event` and `map`; the rest answers at once."""
 
+    __slots__ = ("_dice", "_run")
+
     def __init__(self, execution: Execution) -> None:
         self._run = execution
         self._dice: Dice | None = None

@@ -40,6 +40,28 @@ SWALLOWED = (
 class Execution:
     """A run while this worker holds it."""
 
+    __slots__ = (
+        "_backoffs",
+        "_claimed_at",
+        "_clock_at_claim",
+        "_drive",
+        "_heartbeat_at",
+        "_parking",
+        "_stop",
+        "_swallowed",
+        "_unopened",
+        "attempt",
+        "claim",
+        "crashes",
+        "ended_as",
+        "journal",
+        "record",
+        "stage",
+        "worker",
+        "workflow",
+        "world",
+    )
+
     def __init__(self, claim: Claim, workflow: Workflow, worker: Worker, claimed_at: float) -> None:
         self.claim, self.workflow, self.worker = claim, workflow, worker
         self.world = worker.world
@@ -144,7 +166,7 @@ class Execution:
     def _params(self) -> tuple[Any, ...]:
         if not self.workflow.takes_params:
             return ()
-        return (self.workflow.params.decode(self.claim.params, f"params of run {self.claim.id}"),)
+        return (self.workflow.params.decode(self.claim.params, f"params of {self.workflow.type}"),)
 
     def _completed(self, value: Any) -> ends.Outcome:
         try:

@@ -109,9 +109,9 @@ class Journal:
         return await self._answer()
 
     def _answer(self) -> asyncio.Future[Verdict]:
-        """The next verdict. Shielded: who is told to stop first learns what became of its commit."""
+        """The next verdict. Whoever is told to stop meanwhile, the item goes its way."""
         self._idle = asyncio.get_running_loop().create_future()
-        return asyncio.shield(self._idle)
+        return self._idle
 
     def _send(self, move: Move = Move.CHECKPOINT, fields: dict[str, Any] = _NONE) -> None:
         sent, self._buffer, self._due = self._buffer, [], False
@@ -145,7 +145,8 @@ class Journal:
         self._on_verdict(verdict, sent or [])
         if self._idle is not None:
             idle, self._idle = self._idle, None
-            idle.set_result(verdict)
+            if not idle.done():
+                idle.set_result(verdict)
         elif self._due and verdict.answer == "applied":
             self._send()
 

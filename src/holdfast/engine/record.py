@@ -33,10 +33,9 @@ class Record:
         self._steps_max = steps_max
         for step in claim.steps:
             self.add(step)
-        self.begin()
 
     def begin(self) -> None:
-        """Forget what the last execution has asked; keep what is recorded."""
+        """An execution begins: forget what the last execution has asked; keep what is recorded."""
         self._names: dict[str, int] = {}
         self._owners: dict[str, object] = {}
         self.logs = 0

@@ -186,7 +186,7 @@ class Worker:
     def _begin(self, claim: Claim, claimed_at: float) -> None:
         execution = Execution(claim, self._workflows[claim.type], self, claimed_at)
         self.leases.held[claim.id] = execution
-        task = self.world.spawn(self._execute(execution), f"run {claim.id}")
+        task = self.world.spawn(self._execute(execution), claim.type)
         self._executions.add(task)
         task.add_done_callback(self._executions.discard)
 
