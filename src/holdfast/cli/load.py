@@ -1,0 +1,70 @@
+"""From MODULE:APP to an App, with one clear line for everything that can be wrong with it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from holdfast.engine.app import App
+from holdfast.errors import UsageError
+
+
+def load_app(said: str) -> App:
+    """The App that MODULE:APP names; the folder one is in comes first."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    name, _, attribute = said.partition(":")
+    if name.endswith(".py") or "/" in name:
+        module = name.removesuffix(".py").replace("/", ".").strip(".")
+        raise UsageError(f"{said!r} is a file: name the module, as in {module}:{attribute or 'app'}")
+    return _app(_module(name), name, attribute)
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise UsageError(
+                f"no module {name!r} here ({Path.cwd()}): go to the folder it is in, or install it"
+            ) from None
+        raise _broken(name, error) from error
+    except (ImportError, ValueError) as error:
+        if not name or name.startswith("."):
+            raise UsageError(f"{name!r} is no module: write MODULE:APP, as in orders:app") from None
+        raise _broken(name, error) from error
+    except Exception as error:
+        raise _broken(name, error) from error
+    except SystemExit as error:
+        raise UsageError(
+            f"module {name!r} ends the program when it is imported (exit {error.code})"
+        ) from None
+
+
+def _broken(name: str, error: BaseException) -> UsageError:
+    """Where it broke, in the user's code and not in the machinery of imports."""
+    if isinstance(error, SyntaxError):
+        return UsageError(f"module {name!r} cannot be imported: {error.filename}:{error.lineno}: {error.msg}")
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
+    place = f"{frames[-1].filename}:{frames[-1].lineno}: " if len(frames) > 1 else ""
+    return UsageError(f"module {name!r} cannot be imported: {place}{type(error).__name__}: {error}")
+
+
+def _app(module: ModuleType, name: str, attribute: str) -> App:
+    apps = {key: value for key, value in vars(module).items() if isinstance(value, App)}
+    there = f"; it has the App {' and '.join(apps)}" if apps else "; there is no App in it: write app = App()"
+    if not attribute:
+        if len(apps) != 1:
+            raise UsageError(f"which App of {name!r}? Write {name}:{next(iter(apps), 'app')}{there}")
+        return next(iter(apps.values()))
+    found = getattr(module, attribute, None)
+    if found is None:
+        raise UsageError(f"module {name!r} has no {attribute!r}{there}")
+    if not isinstance(found, App):
+        raise UsageError(f"{name}:{attribute} is a {type(found).__name__}, no App{there}")
+    return found

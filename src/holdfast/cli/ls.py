@@ -1,0 +1,149 @@
+"""`holdfast ls`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from holdfast.engine.client import Client
+from holdfast.errors import UsageError
+from holdfast.lifecycle import ALIASES, Status, StepKind
+from holdfast.records import DEFAULT_TENANT, Run, RunFilter, moment
+
+from . import session
+from .find import find, short
+from .options import json_option, store_option
+from .program import spoken
+from .shape import print_json, run_data
+from .text import ago, clean, status_word, table
+from .words import waits
+
+
+@click.command()
+@click.option("--status", "statuses", multiple=True, metavar="STATUS", help="Only these; may be given again.")
+@click.option(
+    "--type",
+    "type_",
+    metavar="TYPE",
+    help="Only this type; shop.order for all its versions, shop.% for a prefix.",
+)
+@click.option("--tenant", metavar="NAME", help="Only this tenant's.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=20, metavar="N", help="How many; 20 by default."
+)
+@click.option("--after", metavar="RUN", help="Those listed after this run: the next page.")
+@json_option
+@store_option()
+def ls(
+    statuses: tuple[str, ...],
+    type_: str | None,
+    tenant: str | None,
+    limit: int,
+    after: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """List runs, newest first.
+
+    RUN is the end of a run's id; every command takes it. With --json one line a run.
+    """
+    where = RunFilter(
+        statuses=_statuses(statuses), waiting_on=_gate(statuses), type=_pattern(type_), tenant=tenant
+    )
+    session.run(lambda client: _ls(client, where, limit, after, as_json=as_json))
+
+
+async def _ls(client: Client, where: RunFilter, limit: int, after: str | None, *, as_json: bool) -> None:
+    last = (await find(client, after)).id if after else None
+    runs = await client.list(where, limit + 1, last)
+    shown, more = runs[:limit], len(runs) > limit
+    if as_json:
+        for run in shown:
+            print_json(run_data(run))
+        return
+    if not shown:
+        _nothing(filtered=where != RunFilter(tenant=None) or last is not None)
+        return
+    now = moment(await client.store.now())
+    tenants = any(run.tenant != DEFAULT_TENANT for run in shown)
+    head = ["RUN", "STATUS", "TYPE", *(["TENANT"] if tenants else []), "STARTED", "NEWS"]
+    rows = [_row(run, now, tenants=tenants) for run in shown]
+    click.echo("\n".join(table(head, rows)))
+    if more:
+        click.echo(
+            click.style(f"more: {spoken()} ls --after {short(shown[-1].id)} with the same options", dim=True),
+            err=True,
+        )
+
+
+def _row(run: Run, now: datetime, *, tenants: bool) -> list[str]:
+    tenant = [clean(run.tenant)] if tenants else []
+    return [
+        short(run.id),
+        status_word(run.status),
+        run.type,
+        *tenant,
+        ago(run.created_at, now),
+        _news(run, now),
+    ]
+
+
+def _news(run: Run, now: datetime) -> str:
+    """The one thing that matters about a run in this status."""
+    match run.status:
+        case Status.WAITING:
+            return "for " + waits(run, now)
+        case Status.PENDING if run.run_at > now:
+            return f"due {ago(run.run_at, now)}" + (f": {clean(run.last_error)}" if run.last_error else "")
+        case Status.FAILED:
+            return clean(run.last_error or "")
+        case Status.LEASED if run.progress:
+            return progress_words(run)
+    return f"after {clean(run.cursor)}" if run.cursor and run.status is not Status.SUCCEEDED else ""
+
+
+def progress_words(run: Run) -> str:
+    """`3 of 10: packing`."""
+    said = run.progress or {}
+    done, total, note = said.get("done"), said.get("total"), said.get("note")
+    share = f" ({done / total:.0%})" if total else ""
+    return clean(
+        f"{done:g}" + (f" of {total:g}{share}" if total is not None else "") + (f": {note}" if note else "")
+    )
+
+
+def _nothing(*, filtered: bool) -> None:
+    if filtered:
+        click.echo("no run fits; without filters `holdfast ls` lists all", err=True)
+    else:
+        click.echo(f"no runs yet. Start one: {spoken()} start shop.order.v1 '{{\"order\": 7}}'", err=True)
+
+
+def _statuses(said: tuple[str, ...]) -> tuple[Status, ...]:
+    return tuple(_status(one) for one in said)
+
+
+def _status(said: str) -> Status:
+    word = said.lower().replace("-", "_")
+    if word in ALIASES:
+        return ALIASES[word]
+    try:
+        return Status(word)
+    except ValueError:
+        raise UsageError(
+            f"{said!r} is no status: {', '.join(Status)} (also understood: {', '.join(ALIASES)})"
+        ) from None
+
+
+def _gate(said: tuple[str, ...]) -> StepKind | None:
+    return (
+        StepKind.APPROVAL if "waiting_approval" in (one.lower().replace("-", "_") for one in said) else None
+    )
+
+
+def _pattern(type_: str | None) -> str | None:
+    """A bare name stands for all its versions."""
+    if type_ is None or type_.endswith("%") or type_.rpartition(".v")[2].isdigit():
+        return type_
+    return f"{type_}.v%"

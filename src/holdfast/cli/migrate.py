@@ -1,0 +1,30 @@
+"""`holdfast migrate`."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.engine.client import Client
+
+from . import session
+from .options import json_option, store_option
+from .shape import print_json
+
+
+@click.command()
+@json_option
+@store_option()
+def migrate(*, as_json: bool) -> None:
+    """Create the store or bring it up to date.
+
+    Every command does this by itself; here it can be done ahead, before workers start.
+    """
+    url = session.store_url()
+
+    async def opened(_client: Client) -> None:
+        if as_json:
+            print_json({"store": url, "current": True})
+        else:
+            click.echo(f"{url} is up to date")
+
+    session.run(opened, create=True)

@@ -1,0 +1,101 @@
+"""What an operator does to one run: cancel, pause, resume, rewind, retry."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+import click
+
+from holdfast.engine.client import Client
+from holdfast.lifecycle import Status
+from holdfast.records import Run
+
+from . import session
+from .find import find, short
+from .options import by_option, json_option, run_argument, store_option
+from .shape import print_json, run_data
+from .text import clean, status_word
+
+Verb = Callable[[Client, UUID, str], Awaitable[Run]]
+
+
+@click.command()
+@run_argument
+@by_option
+@json_option
+@store_option()
+def cancel(run: str, by: str | None, *, as_json: bool) -> None:
+    """Cancel an open run.
+
+    Its worker stops; finished steps keep their results. Again: nothing changes.
+    """
+    _operate(run, by, lambda client, run_id, who: client.cancel(run_id, by=who), as_json=as_json)
+
+
+@click.command()
+@run_argument
+@by_option
+@json_option
+@store_option()
+def pause(run: str, by: str | None, *, as_json: bool) -> None:
+    """Pause a run, a running one at its next step.
+
+    Timers go on and events are kept while it is paused.
+    """
+    _operate(run, by, lambda client, run_id, who: client.pause(run_id, by=who), as_json=as_json)
+
+
+@click.command()
+@run_argument
+@by_option
+@json_option
+@store_option()
+def resume(run: str, by: str | None, *, as_json: bool) -> None:
+    """Let a paused run go on."""
+    _operate(run, by, lambda client, run_id, who: client.resume(run_id, by=who), as_json=as_json)
+
+
+@click.command()
+@run_argument
+@click.argument("step")
+@by_option
+@json_option
+@store_option()
+def rewind(run: str, step: str, by: str | None, *, as_json: bool) -> None:
+    """Forget a step and all later ones, and go on from there.
+
+    STEP is a name as `holdfast show` lists it.
+    """
+    _operate(run, by, lambda client, run_id, who: client.rewind(run_id, step, by=who), as_json=as_json)
+
+
+@click.command()
+@run_argument
+@by_option
+@json_option
+@store_option()
+def retry(run: str, by: str | None, *, as_json: bool) -> None:
+    """Let a failed run go on at the step that failed.
+
+    Recorded steps stay; attempts are counted anew.
+    """
+    _operate(run, by, lambda client, run_id, who: client.retry(run_id, by=who), as_json=as_json)
+
+
+def _operate(said: str, by: str | None, verb: Verb, *, as_json: bool) -> None:
+    async def work(client: Client) -> None:
+        run = await verb(client, (await find(client, said)).id, session.operator(by))
+        if as_json:
+            print_json(run_data(run))
+        else:
+            click.echo(f"{short(run.id)} ({run.type}) is now {_now(run)}")
+
+    session.run(work)
+
+
+def _now(run: Run) -> str:
+    word = status_word(run.status)
+    if run.status is Status.LEASED and run.pause_asked_by:
+        return f"{word} still and pauses at its next step, asked by {clean(run.pause_asked_by)}"
+    return word

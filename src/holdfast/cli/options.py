@@ -1,0 +1,63 @@
+"""Options that many commands share. Imports nothing but click."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+DEFAULT_STORE = "sqlite:///holdfast.db"
+STORE = "holdfast.store"
+STORE_TYPED = "holdfast.store.typed"  # given on the command line, not by the environment
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d|w)?")
+
+
+def store_option(envvar: str | None = None) -> Callable[[F], F]:
+    """`--store`, kept in the context: given after the command it wins over the one before it."""
+
+    def keep(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+        if value:
+            ctx.meta[STORE] = value
+            source = ctx.get_parameter_source("store")
+            ctx.meta[STORE_TYPED] = source is click.core.ParameterSource.COMMANDLINE
+
+    return click.option(
+        "--store",
+        metavar="URL",
+        envvar=envvar,
+        expose_value=False,
+        callback=keep,
+        help=f"Where the runs are: {DEFAULT_STORE} unless this or HOLDFAST_STORE says otherwise.",
+    )
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(command)
+
+
+def by_option(command: F) -> F:
+    return click.option(
+        "--by", metavar="NAME", help="Who does it, for the trail; by default the system's user name."
+    )(command)
+
+
+def run_argument(command: F) -> F:
+    return click.argument("run", metavar="RUN")(command)
+
+
+def duration(text: str) -> float:
+    """Seconds: `90`, `1.5s`, `10m`, `2h`, `1d`."""
+    found = _DURATION.fullmatch(text.strip())
+    if not found:
+        raise click.BadParameter(f"{text!r} is no duration: write seconds (90), or 500ms, 1.5s, 10m, 2h, 1d")
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def duration_option(name: str, help_: str) -> Callable[[F], F]:
+    return click.option(name, type=duration, metavar="DURATION", help=help_)

@@ -1,0 +1,71 @@
+"""From a command to a store and back: open, do one thing, let go.
+
+A command that only looks must not leave a new, empty database behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from holdfast.engine.client import Client
+from holdfast.errors import StoreError, UsageError
+from holdfast.stores import make_store
+from holdfast.world import RealWorld
+
+from .options import DEFAULT_STORE, STORE
+
+T = TypeVar("T")
+
+
+def store_url() -> str:
+    """What --store, HOLDFAST_STORE or the default says, in this order."""
+    url: str = click.get_current_context().meta.get(STORE, DEFAULT_STORE)
+    return url
+
+
+def run(work: Callable[[Client], Awaitable[T]], *, create: bool = False) -> T:
+    """Do `work` with a client on the chosen store."""
+    url = store_url()
+    if url.startswith("memory:"):
+        raise UsageError(
+            f"{url} lives and ends with one process, so nothing could be found in it: use {DEFAULT_STORE}"
+        )
+    store = make_store(url)
+    if not create:
+        check_exists(url)
+    return asyncio.run(_with_client(Client(store, RealWorld()), work))
+
+
+async def _with_client(client: Client, work: Callable[[Client], Awaitable[T]]) -> T:
+    try:
+        await client.store.open()
+        return await work(client)
+    finally:
+        await client.store.close()
+
+
+def check_exists(url: str) -> None:
+    path = sqlite_path(url)
+    if path is not None and not path.exists():
+        raise StoreError(f"no store at {path}: start a run first, or check --store (or HOLDFAST_STORE)")
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file that a SQLite URL names."""
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+
+def operator(by: str | None) -> str:
+    """Who types this."""
+    if by:
+        return by
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "command line"

@@ -1,0 +1,106 @@
+"""Records as JSON for machines. Keys are stable, instants are ISO 8601 in UTC, values are as stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.records import COST_UNIT, Instant, Json, Run, Step, TrailEntry, moment
+
+
+def print_json(value: Any) -> None:
+    """One document on one line, in UTF-8 whatever the terminal speaks."""
+    click.echo(msgspec.json.encode(value))
+
+
+def run_data(run: Run) -> dict[str, Any]:
+    """A run as lists show it."""
+    return {
+        "id": run.id,
+        "type": run.type,
+        "status": run.status,
+        "tenant": run.tenant,
+        "key": run.key,
+        "priority": run.priority,
+        "run_at": run.run_at,
+        "attempt": run.attempt,
+        "max_attempts": run.max_attempts,
+        "crashes": run.crashes,
+        "cursor": run.cursor,
+        "waiting_on": [wait_data(step) for step in run.waiting_on],
+        "leased_by": run.leased_by,
+        "lease_until": run.lease_until,
+        "pause_asked_by": run.pause_asked_by,
+        "last_error": run.last_error,
+        "progress": _raw(run.progress_json),
+        "cost": run.cost,
+        "labels": _raw(run.labels_json) or {},
+        "parent": run.parent,
+        "timeout_at": run.timeout_at,
+        "created_at": run.created_at,
+        "updated_at": run.updated_at,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+    }
+
+
+def whole_run_data(run: Run, steps: list[Step]) -> dict[str, Any]:
+    """A run with its values and all its steps."""
+    return {
+        **run_data(run),
+        "params": _raw(run.params_json),
+        **ending_data(run),
+        "steps": [step_data(step) for step in steps],
+    }
+
+
+def ending_data(run: Run) -> dict[str, Any]:
+    """What came of it."""
+    return {"result": _raw(run.result_json), "error": _raw(run.error_json)}
+
+
+def step_data(step: Step) -> dict[str, Any]:
+    return {
+        "seq": step.seq,
+        "step": step.key,
+        "kind": step.kind,
+        "status": step.status,
+        "attempts": step.attempts,
+        "output": _raw(step.output),
+        "error": _raw(step.error),
+        "cost": step.cost / COST_UNIT,
+        "topic": step.topic,
+        "due_at": _at(step.due_at),
+        "started_at": _at(step.started_at),
+        "finished_at": _at(step.finished_at),
+    }
+
+
+def wait_data(step: Step) -> dict[str, Any]:
+    return {
+        "step": step.key,
+        "kind": step.kind,
+        "topic": step.topic,
+        "since": _at(step.started_at),
+        "due_at": _at(step.due_at),
+    }
+
+
+def trail_data(entry: TrailEntry) -> dict[str, Any]:
+    return {
+        "seq": entry.seq,
+        "run": entry.run,
+        "type": entry.type,
+        "at": entry.at,
+        "data": _raw(entry.data_json),
+    }
+
+
+def _raw(text: Json | None) -> msgspec.Raw | None:
+    return None if text is None else msgspec.Raw(text.encode())
+
+
+def _at(at: Instant | None) -> Any:
+    return None if at is None else moment(at)

@@ -1,0 +1,169 @@
+"""`holdfast show`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import click
+import msgspec
+
+from holdfast.engine.client import Client
+from holdfast.lifecycle import SETTLED, Status, StepKind, StepStatus
+from holdfast.records import DEFAULT_TENANT, PRIORITY, SECOND, Error, Json, Run, Step, moment
+
+from . import session
+from .find import find
+from .ls import progress_words
+from .options import json_option, run_argument, store_option
+from .shape import print_json, whole_run_data
+from .text import ago, clean, span, stamp, status_word, table
+from .words import waits
+
+VALUE_MAX = 400  # characters of params and result; --json prints all
+TRACE_LINES = 8
+
+
+@click.command()
+@run_argument
+@json_option
+@store_option()
+def show(run: str, *, as_json: bool) -> None:
+    """Show one run: status, waits, error, steps."""
+    session.run(lambda client: _show(client, run, as_json=as_json))
+
+
+async def _show(client: Client, said: str, *, as_json: bool) -> None:
+    run = await find(client, said)
+    steps = list(await client.steps(run.id))
+    if as_json:
+        print_json(whole_run_data(run, steps))
+        return
+    now = moment(await client.store.now())
+    click.echo(f"{click.style(str(run.id), bold=True)}  {run.type}")
+    facts = list(_facts(run, steps, now))
+    width = max(len(name) for name, _ in facts)
+    for name, text in facts:
+        click.echo(f"  {name:<{width}}  {text}")
+    if run.status is Status.FAILED and run.error is not None:
+        _print_trace(run.error)
+    click.echo("")
+    click.echo("\n".join(_step_table(steps, now)) if steps else "  no steps recorded yet")
+
+
+def _facts(run: Run, steps: Sequence[Step], now: datetime) -> Iterator[tuple[str, str]]:
+    yield "status", _status(run, now)
+    if run.waiting_on:
+        yield "waits on", waits(run, now)
+    settled = sum(step.status in SETTLED for step in steps)
+    yield "cursor", f"{clean(run.cursor)} ({settled} recorded)" if run.cursor else "no step recorded yet"
+    crashed = f", {run.crashes} crashed" if run.crashes else ""
+    yield "attempts", f"{run.attempt} of {run.max_attempts}{crashed}"
+    if run.last_error:
+        yield "error", clean(run.last_error)
+    if run.progress is not None:
+        yield "progress", progress_words(run)
+    if run.cost_units:
+        yield "cost", f"{run.cost:g}"
+    yield from _when(run, now)
+    yield from _who(run)
+    yield "params", _value(run.params_json)
+    if run.status is Status.SUCCEEDED:
+        yield "result", _value(run.result_json)
+
+
+def _status(run: Run, now: datetime) -> str:
+    word = status_word(run.status)
+    match run.status:
+        case Status.LEASED:
+            asked = f"; a pause is asked for by {clean(run.pause_asked_by)}" if run.pause_asked_by else ""
+            return f"{word} by {run.leased_by}, lease ends {ago(run.lease_until, now)}{asked}"
+        case Status.PENDING:
+            return f"{word}, due {ago(run.run_at, now)}"
+        case Status.SUCCEEDED | Status.FAILED | Status.CANCELLED if run.finished_at is not None:
+            return f"{word} after {span((run.finished_at - run.created_at).total_seconds())}"
+    return word
+
+
+def _when(run: Run, now: datetime) -> Iterator[tuple[str, str]]:
+    yield "started", f"{ago(run.created_at, now)} ({stamp(run.created_at)})"
+    if run.finished_at is not None:
+        yield "finished", f"{ago(run.finished_at, now)} ({stamp(run.finished_at)})"
+    if run.timeout_at is not None and run.finished_at is None:
+        yield "times out", f"{ago(run.timeout_at, now)} ({stamp(run.timeout_at)})"
+
+
+def _who(run: Run) -> Iterator[tuple[str, str]]:
+    """What differs from the usual, and nothing else."""
+    if run.tenant != DEFAULT_TENANT:
+        yield "tenant", clean(run.tenant)
+    if run.key is not None:
+        yield "key", clean(run.key)
+    if run.priority != PRIORITY:
+        yield "priority", str(run.priority)
+    if run.labels:
+        yield "labels", clean(" ".join(f"{key}={value}" for key, value in run.labels.items()))
+
+
+def _value(text: Json | None) -> str:
+    said = clean(text if text is not None else "null")
+    return (
+        said
+        if len(said) <= VALUE_MAX
+        else f"{said[:VALUE_MAX]}… ({len(said):,} characters; --json prints all)"
+    )
+
+
+def _print_trace(error: Error) -> None:
+    lines = error.traceback.rstrip().splitlines()[-TRACE_LINES:]
+    for text in lines:
+        click.echo(click.style(f"    {clean(text)}", dim=True))
+
+
+def _step_table(steps: Sequence[Step], now: datetime) -> list[str]:
+    head = ["STEP", "KIND", "STATUS", "TRIES", "TOOK", "WHEN", "OUTCOME"]
+    return table(head, [_step_row(step, now) for step in steps], indent="  ")
+
+
+def _step_row(step: Step, now: datetime) -> list[str]:
+    took = (
+        span((step.finished_at - step.started_at) / SECOND) if step.finished_at and step.started_at else "-"
+    )
+    at = step.finished_at or step.started_at
+    when = ago(moment(at), now) if at else "-"
+    tries = str(step.attempts) if step.attempts else "-"
+    return [clean(step.key), step.kind, status_word(step.status), tries, took, when, _outcome(step, now)]
+
+
+def _outcome(step: Step, now: datetime) -> str:
+    if step.status is StepStatus.WAITING:
+        return f"until {ago(moment(step.due_at), now)}" if step.due_at else "until it comes"
+    if step.error is not None:
+        again = (
+            f"; again {ago(moment(step.due_at), now)}"
+            if step.status is StepStatus.READY and step.due_at
+            else ""
+        )
+        return clean(_error_words(step.error)) + again
+    return clean(_output(step))
+
+
+def _output(step: Step) -> str:
+    """What is worth a line: of an event its payload, of a sleep nothing."""
+    match step.kind:
+        case StepKind.SLEEP | StepKind.EMIT:
+            return ""
+        case StepKind.NOW:
+            return stamp(moment(int(step.output or 0)))
+        case StepKind.EVENT if step.output is not None:
+            return msgspec.json.decode(step.output, type=_Came).payload.decode()
+    return step.output or ""
+
+
+class _Came(msgspec.Struct):
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def _error_words(text: Json) -> str:
+    error = msgspec.json.decode(text, type=Error)
+    return f"{error.kind}: {error.message}" if error.message else error.kind

@@ -1,0 +1,65 @@
+"""JSON and instants that a person typed, and what to say when they are not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime
+from typing import Any
+
+import click
+
+from holdfast.codec import parse
+from holdfast.errors import BadValue
+
+EXAMPLE = """'{"order": 7}'"""
+
+
+def typed_json(text: str | None, what: str) -> Any:
+    """The value; `-` reads it from stdin. BadValue says where it breaks and shows a right one."""
+    if text is None:
+        return None
+    if text == "-":
+        text = sys.stdin.read()
+    try:
+        return parse(text, what)
+    except BadValue as error:
+        raise BadValue(
+            f"{_where(text, what) or error}; a right one, in quotes for the shell: {EXAMPLE}"
+        ) from None
+
+
+def _where(text: str, what: str) -> str | None:
+    """The place where it breaks, as the standard library's reader sees it."""
+    if not text.strip():
+        return f"{what} is empty, which is no JSON (leave it out, or write null)"
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        shown = text[max(0, error.pos - 15) : error.pos + 15].replace("\n", " ")
+        place = (
+            f"character {error.pos + 1}"
+            if error.lineno == 1
+            else f"line {error.lineno}, column {error.colno}"
+        )
+        return f"{what} is not JSON: {error.msg[:1].lower()}{error.msg[1:]} at {place}, near {shown!r}"
+    except (ValueError, RecursionError):
+        return None
+    return None
+
+
+def typed_moment(text: str) -> datetime:
+    """An instant in ISO 8601; without a zone it is local time."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        right = "write 2030-12-24T18:00, or with a zone 2030-12-24T18:00+01:00"
+        raise click.BadParameter(f"{text!r} is no time: {right}") from None
+
+
+def typed_label(text: str) -> tuple[str, str]:
+    """A key=value pair, split at the first equals sign."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise click.BadParameter(f"{text!r} is no label: write it as key=value")
+    return key, value

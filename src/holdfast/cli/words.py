@@ -1,0 +1,120 @@
+"""The trail in words: one short sentence for each thing that happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from holdfast.lifecycle import StepKind
+from holdfast.records import Run, Step, TrailEntry, moment
+
+from .find import short
+from .text import ago, clean, clock, span
+
+Data = dict[str, Any]
+
+
+def sentence(entry: TrailEntry) -> str:
+    """What happened, for people."""
+    say = _SENTENCES.get(entry.type)
+    if say is None:
+        return f"{entry.type} {clean(entry.data_json)}"
+    text, colour = say
+    said = clean(text(entry.data))
+    return click.style(said, fg=colour) if colour else said
+
+
+def line(entry: TrailEntry, *, with_run: bool = False) -> str:
+    """A sentence with its time, and its run where several are told of."""
+    run = f"{short(entry.run)}  " if with_run else ""
+    return f"{click.style(clock(entry.at), dim=True)}  {run}{sentence(entry)}"
+
+
+def _leased(data: Data) -> str:
+    again = f", attempt {data['attempt']}" if data.get("attempt", 1) > 1 else ""
+    return f"taken by {data.get('worker')}{again}"
+
+
+def _waiting(data: Data) -> str:
+    kind, step = data.get("kind"), str(data.get("step"))
+    if kind == StepKind.SLEEP:
+        return f"sleeps ({step})"
+    return f"waits for {kind} {step.removeprefix('event:')!r}"
+
+
+def _woken(data: Data) -> str:
+    return f"{data.get('step')} came" if data.get("event") else f"{data.get('step')} is over"
+
+
+def _timed_out(data: Data) -> str:
+    step = data.get("step")
+    return f"{step} did not come in time" if step else "the run's own time is over"
+
+
+def _retried(data: Data) -> str:
+    if data.get("by"):
+        return f"retried by {data['by']}"
+    what = f"step {data['step']}" if data.get("step") else "the execution"
+    later = f", again in {span(float(data['delay']))}" if data.get("delay") is not None else ""
+    return f"{what} failed{_because(data.get('error'))}{later}"
+
+
+def _because(error: Any) -> str:
+    if isinstance(error, dict):
+        error = ": ".join(str(error[part]) for part in ("type", "message") if error.get(part))
+    return f" ({error})" if error else ""
+
+
+def _failed(data: Data) -> str:
+    kind, message = str(data.get("kind")), str(data.get("message") or "")
+    return f"failed, {kind}: {message.removeprefix(kind + ': ')}"
+
+
+def _log(data: Data) -> str:
+    rest = {key: value for key, value in data.items() if key not in ("message", "level", "n", "step")}
+    more = " ".join(f"{key}={value}" for key, value in rest.items())
+    return f"log {data.get('level', 'info')}: {data.get('message')} {more}".rstrip()
+
+
+def _by(verb: str) -> Callable[[Data], str]:
+    return lambda data: f"{verb} by {data['by']}" if data.get("by") else verb
+
+
+_SENTENCES: dict[str, tuple[Callable[[Data], str], str | None]] = {
+    "created": (lambda data: f"started as {data.get('type')}", None),
+    "leased": (_leased, "cyan"),
+    "started": (lambda _: "execution begins", None),
+    "heartbeat": (lambda data: f"still at it: {data.get('worker')}", None),
+    "step_succeeded": (lambda data: f"step {data.get('step')} recorded", "green"),
+    "step_failed": (lambda data: f"step {data.get('step')} failed{_because(data.get('error'))}", "red"),
+    "waiting": (_waiting, "yellow"),
+    "woken": (_woken, None),
+    "timed_out": (_timed_out, "red"),
+    "retried": (_retried, "yellow"),
+    "released": (lambda _: "given back by its worker", None),
+    "lease_expired": (lambda data: f"lease expired: {data.get('worker')} is gone", "red"),
+    "paused": (_by("paused"), "magenta"),
+    "resumed": (_by("resumed"), None),
+    "cancelled": (_by("cancelled"), "red"),
+    "rewound": (lambda data: _by(f"rewound to {data.get('step')}")(data), "magenta"),
+    "succeeded": (lambda _: "succeeded", "green"),
+    "failed": (_failed, "red"),
+    "log": (_log, None),
+}
+
+
+def waits(run: Run, now: Any) -> str:
+    """What a run waits on, since when, until when."""
+    return "; ".join(_wait(step, now) for step in run.waiting_on)
+
+
+def _wait(step: Step, now: Any) -> str:
+    what = {
+        StepKind.SLEEP: "a timer",
+        StepKind.EVENT: f"an event on {clean(step.topic)!r}",
+    }.get(step.kind, f"{step.kind} {clean(step.key)}")
+    since = f" since {ago(moment(step.started_at), now)}" if step.started_at else ""
+    until = f", until {clock(moment(step.due_at))} ({ago(moment(step.due_at), now)})" if step.due_at else ""
+    return f"{what}{since}{until}"
