@@ -8,11 +8,11 @@ readable file of the same name.
 from __future__ import annotations
 
 import builtins
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -89,7 +89,7 @@ class SqliteStore:
         try:
             return Turnstile(self.path, migrate.BUSY_MS / 1000)
         except OSError as error:
-            raise Unavailable(f"{self.path}: its lock files cannot be opened ({error}); check the folder's permissions") from None
+            raise Unavailable(f"{self.path}: its lock files cannot be opened ({error})") from None
 
     async def close(self) -> None:
         if self._writer is None or self._committer is None:
@@ -153,7 +153,7 @@ class SqliteStore:
         after: int = 0,
         limit: int = 1000,
     ) -> builtins.list[TrailEntry]:
-        return self._read(reads.trail, run, tenant, types, after, limit)
+        return self._read(reads.trail, run, tenant, types, (after, limit))
 
     async def waiting_on(self, topic: str, tenant: str = "default") -> builtins.list[UUID]:
         return self._read(reads.waiting_on, topic, tenant)
@@ -169,8 +169,8 @@ class SqliteStore:
         return self._read(reads.stats, self._clock(), {"commits": commits, "wal_bytes": self._wal_bytes()})
 
     def _wal_bytes(self) -> int:
-        wal = self.path + "-wal"
-        return os.path.getsize(wal) if self.path != MEMORY and os.path.exists(wal) else 0
+        wal = Path(self.path + "-wal")
+        return wal.stat().st_size if self.path != MEMORY and wal.exists() else 0
 
     # Writes.
 
@@ -185,7 +185,8 @@ class SqliteStore:
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         commit.refuse_bad(batch)
-        return await self._write(lambda db, now: commit.commit(db, now, batch), news=commit.brings_news(batch))
+        news = commit.brings_news(batch)
+        return await self._write(lambda db, now: commit.commit(db, now, batch), news=news)
 
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
         if self._writer is None:
@@ -216,8 +217,7 @@ class SqliteStore:
     async def emit(self, event: NewEvent) -> Emitted:
         seq, duplicate, left = await self._write(lambda db, now: waits.emit(db, now, event, SLICE), news=True)
         while left is not None:
-            at = left
-            _, left = await self._write(lambda db, now, at=at: waits.deliver(db, now, SLICE, at, only=True), news=True)
+            _, left = await self._write(partial(_deliver, SLICE, left, only=True), news=True)
         return Emitted(self._read(waits.woken, seq), duplicate)
 
     async def deliver(self, limit: int = SLICE) -> int:
@@ -237,7 +237,7 @@ class SqliteStore:
         return await self._write(lambda db, now: moves.resume(db, now, run, tenant, by), news=True)
 
     async def rewind(self, run: UUID, step: str, tenant: str | None = None, by: str = "") -> Run:
-        return await self._write(lambda db, now: moves.rewind(db, now, run, step, tenant, by), news=True)
+        return await self._write(lambda db, now: moves.rewind(db, now, run, step, (tenant, by)), news=True)
 
     async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         return await self._write(lambda db, now: moves.retry_run(db, now, run, tenant, by), news=True)
@@ -249,7 +249,7 @@ class SqliteStore:
         await self._write(lambda db, now: publish.present(db, now, presence))
 
     async def absent(self, worker: str) -> None:
-        await self._write(lambda db, now: publish.absent(db, now, worker))
+        await self._write(lambda db, _: publish.absent(db, worker))
 
     # Hints.
 
@@ -257,5 +257,7 @@ class SqliteStore:
         return self._hints.listen(hint)
 
 
-def _deliver(limit: int, at: waits.Cursor, db: Database, now: Instant) -> tuple[int, waits.Cursor | None]:
-    return waits.deliver(db, now, limit, at)
+def _deliver(
+    limit: int, at: waits.Cursor, db: Database, now: Instant, *, only: bool = False
+) -> tuple[int, waits.Cursor | None]:
+    return waits.deliver(db, now, limit, at, only=only)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from holdfast.backoff import crash_delay
-from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import Error, Instant, Step
+from holdfast.lifecycle import Status
+from holdfast.records import Error, Instant
 
 from .database import Database, Row, text
 from .sql import statements
 from .start import TRAIL, micros
-from .waits import settle
+from .waits import open_wait, settle
 
 _EXPIRE, _TIME_OUT, _LAPSE = statements("expire"), statements("time_out"), statements("lapse")
 _CANCEL_STEPS = statements("commit")["cancel_steps"]
@@ -62,10 +62,8 @@ def _end(db: Database, now: Instant, run: str, kind: str, message: str) -> None:
 def lapse(db: Database, now: Instant, limit: int) -> int:
     """Waits whose time has come, first due first."""
     due = db.all(_LAPSE["due"], (now, limit))
-    for run, seq, key, kind, topic, due_at in due:
-        settle(db, now, run, Step(
-            seq=seq, key=key, kind=StepKind(kind), status=StepStatus.WAITING, topic=topic, due_at=due_at
-        ))  # fmt: skip
+    for run, *wait in due:
+        settle(db, now, run, open_wait(*wait))
     return len(due)
 
 

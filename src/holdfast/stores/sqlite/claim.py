@@ -15,6 +15,7 @@ from .sql import statements
 from .start import TRAIL, micros
 
 _SQL = statements("claim")
+_BOTH = 2  # a scope of tenant and type
 
 
 def candidates(db: Database, now: Instant, ask: Ask) -> Iterator[Row]:
@@ -27,33 +28,32 @@ def candidates(db: Database, now: Instant, ask: Ask) -> Iterator[Row]:
 def scopes(types: Sequence[str], tenants: Sequence[str] | None) -> list[tuple[str, ...]]:
     """What is walked on its own: each type, or each type of each tenant; a name given twice counts once."""
     once = dict.fromkeys(types)
-    return [(t,) for t in once] if tenants is None else [(who, t) for who in dict.fromkeys(tenants) for t in once]
+    if tenants is None:
+        return [(each,) for each in once]
+    return [(tenant, each) for tenant in dict.fromkeys(tenants) for each in once]
 
 
 def _due(db: Database, now: Instant, scope: tuple[str, ...]) -> Iterator[Row]:
     # Cursors of their own: several types are read side by side, and none further than needed.
-    prefix = "tenant_" if len(scope) == 2 else ""
-    priority: int | None = -1
-    while (priority := next_priority(db, scope, priority)) is not None:
-        yield from db.connection.execute(_SQL[prefix + "due"], (*scope, priority, now))
+    sql = _SQL["tenant_due" if len(scope) == _BOTH else "due"]
+    for priority in _priorities(db, scope):
+        yield from db.connection.execute(sql, (*scope, priority, now))
 
 
-def next_priority(db: Database, scope: tuple[str, ...], above: int) -> int | None:
-    """The next priority at which anything of that scope is pending, due or not."""
-    row = db.one(_SQL["tenant_next_priority" if len(scope) == 2 else "next_priority"], (*scope, above))
-    return None if row is None else row[0]
+def _priorities(db: Database, scope: tuple[str, ...]) -> Iterator[int]:
+    """Those at which anything of that scope is pending, due or not; a loose walk over the index."""
+    sql = _SQL["tenant_next_priority" if len(scope) == _BOTH else "next_priority"]
+    row = db.one(sql, (*scope, -1))
+    while row is not None:
+        yield row[0]
+        row = db.one(sql, (*scope, row[0]))
 
 
 def next_run_at(db: Database, scope: tuple[str, ...]) -> Instant | None:
     """When the first pending run of that scope is due."""
-    sql = _SQL["tenant_next_run_at" if len(scope) == 2 else "next_run_at"]
-    earliest: Instant | None = None
-    priority: int | None = -1
-    while (priority := next_priority(db, scope, priority)) is not None:
-        row = db.one(sql, (*scope, priority))
-        if row is not None and row[0] is not None and (earliest is None or row[0] < earliest):
-            earliest = row[0]
-    return earliest
+    sql = _SQL["tenant_next_run_at" if len(scope) == _BOTH else "next_run_at"]
+    rows = (db.one(sql, (*scope, priority)) for priority in _priorities(db, scope))
+    return min((row[0] for row in rows if row is not None and row[0] is not None), default=None)
 
 
 def _spared(rows: Iterator[Row], crashed: tuple[int, ...]) -> Iterator[Row]:

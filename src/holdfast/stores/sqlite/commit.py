@@ -135,5 +135,5 @@ def _repeated(db: Database, run: str, item: Item, answer: str | None) -> Verdict
 
 
 def _highest(db: Database, run: str) -> int:
-    row = db.one("select max(step_mark, (" + _SQL["seq"] + ")) from workflow_run where id = :run", (run,))
+    row = db.one(_SQL["highest"], (run,))
     return row[0] if row is not None else 0

@@ -28,6 +28,10 @@ select status, output, cost, fence, number from workflow_step where run_id = :ru
 -- :seq    The highest step number there is.
 select coalesce(max(seq), 0) from workflow_step where run_id = :run
 
+-- :highest    The highest that was ever given, to a step that is forgotten by now too.
+select max(step_mark, (select coalesce(max(seq), 0) from workflow_step where run_id = workflow_run.id))
+from workflow_run where id = :run
+
 -- :put_step    A new row, or a new outcome for one that is open: it takes the next number, and its cost adds up.
 insert into workflow_step (
     run_id, seq, key, kind, status, attempts, output, error, cost, tenant, topic, due_at, since_mark, fence, number,

@@ -41,14 +41,16 @@ def translated(error: Exception, path: str) -> StoreError:
             )
         case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             return Unavailable(
-                f"{path}: the file cannot be opened; check that its folder exists and that this user may write there"
+                f"{path}: the file cannot be opened; check that its folder exists and this user may write there"
             )
         case apsw.NotADBError():
-            return NotADatabase(f"{path}: this file is no SQLite database; name another file, or move this one away")
+            return NotADatabase(
+                f"{path}: this is no SQLite database; name another file, or move this one away"
+            )
         case apsw.CorruptError():
-            return NotADatabase(f"{path}: the database is damaged ({error}); restore a backup, or recover it with `.recover`")
+            return NotADatabase(f"{path}: the database is damaged ({error}); restore it from a backup")
         case apsw.IOError():
-            return Unavailable(f"{path}: the disk refused to read or write ({error}); look at the system's log")
+            return Unavailable(f"{path}: the disk refused a read or a write ({error}); see the system's log")
         case apsw.NoMemError():
             return Unavailable(f"{path}: out of memory; nothing recorded is lost")
         case _:

@@ -28,7 +28,10 @@ _STATEMENT_CACHE = 256
 _WAL_LIMIT = 64 << 20
 _NO_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 
-_META = "create table if not exists workflow_meta (key text primary key, value text not null) strict, without rowid"
+_META = """
+create table if not exists workflow_meta (key text primary key, value text not null) strict, without rowid
+"""
+_STAMP = "insert or replace into workflow_meta values ('major', ?), ('minor', ?)"
 
 
 def minors() -> list[Path]:
@@ -40,18 +43,19 @@ def check_place(path: str) -> None:
     """Refuse what SQLite would refuse in worse words; make the file, for its owner only."""
     if sys.platform == "win32":
         raise Unavailable("the SQLite store runs on Linux and macOS only")
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
+    file = Path(path)
+    folder = file.absolute().parent
+    if not folder.is_dir():
         raise Unavailable(f"{path}: there is no folder {folder}; create it, or name another file")
-    if os.path.isdir(path):
+    if file.is_dir():
         raise Unavailable(f"{path}: this is a folder; name a file in it")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise Unavailable(
-            f"{path}: the folder {folder} is read-only for this user, and SQLite keeps files beside the database; "
+            f"{path}: the folder {folder} is read-only for this user, and files are kept beside the database; "
             "give write permission on it, or name another place"
         )
-    if os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK):
-        raise Unavailable(f"{path}: the file is read-only for this user; give write permission, or name another file")
+    if file.exists() and not os.access(file, os.R_OK | os.W_OK):
+        raise Unavailable(f"{path}: the file is read-only for this user; give write permission on it")
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
@@ -91,7 +95,7 @@ def migrate(db: Database, path: str) -> None:
         db.run(_META)
         for minor, file in enumerate(minors()[version(db, path) :], version(db, path) + 1):
             db.connection.execute(file.read_text(encoding="utf-8"))
-            db.run("insert or replace into workflow_meta values ('major', ?), ('minor', ?)", (str(MAJOR), str(minor)))
+            db.run(_STAMP, (str(MAJOR), str(minor)))
         if db.one("pragma application_id") == (0,):
             db.run(f"pragma application_id = {APPLICATION_ID}")
         db.run("commit")
@@ -105,12 +109,12 @@ def version(db: Database, path: str) -> int:
     """The minor version of the file, 0 when it is new; another major version is refused."""
     if not db.connection.table_exists("main", "workflow_meta"):
         return 0
-    meta = dict(db.all("select key, value from workflow_meta where key in ('major', 'minor')"))
+    meta: dict[str, str] = dict(db.all("select key, value from workflow_meta"))
     major = int(meta.get("major", MAJOR))
     if major != MAJOR:
+        way_out = "upgrade holdfast" if major > MAJOR else "export its runs with the older holdfast"
         raise SchemaMismatch(
-            f"{path}: its schema is of major version {major}, this library knows {MAJOR}; "
-            f"{'upgrade holdfast' if major > MAJOR else 'export its runs with the older holdfast and import them'}"
+            f"{path}: its schema is of major version {major}, this is for {MAJOR}; {way_out}"
         )
     return int(meta.get("minor", 0))
 
@@ -124,7 +128,7 @@ def opened(path: str, *, reader: bool = False) -> Database:
 
 
 def open_up_to_date(path: str, turnstile: Turnstile | None) -> Database:
-    """A connection for the writer. One process at a time: turning a new file to WAL cannot wait for another."""
+    """The writer's connection. One process at a time: turning a new file to WAL cannot wait for another."""
     if turnstile is not None:
         turnstile.enter()
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from uuid import UUID
 
 import msgspec
@@ -75,16 +74,18 @@ def resume(db: Database, now: Instant, run: UUID, tenant: str | None, by: str) -
     return _shown(db, run)
 
 
-def rewind(db: Database, now: Instant, run: UUID, step: str, tenant: str | None, by: str) -> Run:
+def rewind(db: Database, now: Instant, run: UUID, step: str, who: tuple[str | None, str]) -> Run:
+    tenant, by = who
     _guarded(db, Move.REWIND, run, tenant)
     steps = db.all(_REWIND["steps"], (str(run),))
     seq = next((seq for key, seq, _ in steps if key == step), None)
     if seq is None:
         keys = ", ".join(key for key, *_ in steps)
         raise UnknownStep(f"run {run} has no step {step!r}; it has: {keys or 'none'}")
-    forgotten = _forget(db, str(run), (key for key, at, status in steps if at >= seq or status == "cancelled"))
+    gone = [key for key, at, status in steps if at >= seq or status == "cancelled"]
+    _forget(db, str(run), gone)
     status = _begin_anew(db, now, run)
-    data = {"step": step, "forgotten": forgotten, "status": status, "by": by}
+    data = {"step": step, "forgotten": gone, "status": status, "by": by}
     db.run(TRAIL, (str(run), "rewound", text(data), now))
     return _shown(db, run)
 
@@ -93,9 +94,10 @@ def retry_run(db: Database, now: Instant, run: UUID, tenant: str | None, by: str
     _, error = _guarded(db, Move.RETRY_RUN, run, tenant)
     blamed = _blamed(error)
     steps = db.all(_REWIND["steps"], (str(run),))
-    forgotten = _forget(db, str(run), (key for key, _, status in steps if key == blamed or status == "cancelled"))
+    gone = [key for key, _, status in steps if key == blamed or status == "cancelled"]
+    _forget(db, str(run), gone)
     status = _begin_anew(db, now, run)
-    db.run(TRAIL, (str(run), "retried", text({"by": by, "status": status, "forgotten": forgotten}), now))
+    db.run(TRAIL, (str(run), "retried", text({"by": by, "status": status, "forgotten": gone}), now))
     return _shown(db, run)
 
 
@@ -105,17 +107,15 @@ def _begin_anew(db: Database, now: Instant, run: UUID) -> str:
     return str(row[0])
 
 
-def _forget(db: Database, run: str, keys: Iterable[str]) -> list[str]:
+def _forget(db: Database, run: str, keys: list[str]) -> None:
     """Drop steps, and make the events that only they consumed available again."""
-    forgotten = list(keys)
-    if forgotten:
+    if keys:
         db.run(_REWIND["mark"], (run,))
         fence, number = db.one(_REWIND["last_item"], (run,)) or (0, 0)
         db.run(_REWIND["remember"], (fence, number, run))
-    for key in forgotten:
+    for key in keys:
         db.run(_REWIND["forget_step"], (run, key))
         db.run(_REWIND["forget_receipt"], (run, key))
-    return forgotten
 
 
 def _blamed(error: Json | None) -> str | None:

@@ -25,5 +25,5 @@ def present(db: Database, now: Instant, presence: Presence) -> None:
     db.run(_SQL["present"], (presence.worker, types, patterns, tenants, presence.slots, now))
 
 
-def absent(db: Database, now: Instant, worker: str) -> None:
+def absent(db: Database, worker: str) -> None:
     db.run(_SQL["absent"], (worker,))

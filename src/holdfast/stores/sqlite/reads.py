@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -26,12 +27,14 @@ from holdfast.store import LIVE_SECONDS
 from .chores import next_chore
 from .claim import next_run_at, scopes
 from .database import Database
-from .rows import RUN_COLUMNS, run_of, run_record, steps_of
+from .rows import LIST, run_of, run_record, steps_of
 from .sql import statements
-from .start import micros, stored_key
+from .start import micros
 
 _SQL = statements("reads")
 _LAST_CHARACTER = "\U0010ffff"
+
+Term = tuple[Any, ...]  # a condition, and the values it is bound to
 
 
 def get(db: Database, run: UUID, tenant: str | None) -> Run | None:
@@ -41,36 +44,36 @@ def get(db: Database, run: UUID, tenant: str | None) -> Run | None:
 
 def listed(db: Database, where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
     """A page by id, newest first; only the conditions that were asked for."""
-    terms: list[str] = []
-    args: list[object] = []
+    terms = [*_by_place(where, after), *_by_kind(where)]
+    sql = LIST.replace("$terms", " and ".join(term for term, *_ in terms) or "true")
+    values = [value for _, *values in terms for value in values]
+    return [run_record(db, row) for row in db.all(sql, (*values, limit))]
 
-    def also(term: str, *values: object) -> None:
-        terms.append(term)
-        args.extend(values)
 
+def _by_place(where: RunFilter, after: UUID | None) -> Iterator[Term]:
     if after is not None:
-        also("id < ?", str(after))
+        yield "id < ?", str(after)
     if not where.deleted:
-        also("deleted_at is null")
+        yield ("deleted_at is null",)
+    if where.tenant is not None:
+        yield "tenant = ?", where.tenant
+    if where.key is not None:
+        yield _SQL["has_key"], where.key
+    if where.parent is not None:
+        yield "parent_id = ?", str(where.parent)
+
+
+def _by_kind(where: RunFilter) -> Iterator[Term]:
     if where.statuses:
         # Written out, not bound: only then can the planner see that a partial index holds what is asked for.
-        also("(" + " or ".join(f"status = '{status.value}'" for status in where.statuses) + ")")
+        yield ("(" + " or ".join(f"status = '{status.value}'" for status in where.statuses) + ")",)
     if where.waiting_on is not None:
-        also(_SQL["has_open_wait"], where.waiting_on.value)
-    if where.type is not None:
+        yield _SQL["has_open_wait"], where.waiting_on.value
+    if where.type is not None and where.type.endswith("%"):
         # LIKE is blind to case here, and takes _ for a wildcard: compare ranges.
-        if where.type.endswith("%"):
-            also("type >= ? and type < ?", where.type[:-1], where.type[:-1] + _LAST_CHARACTER)
-        else:
-            also("type = ?", where.type)
-    if where.tenant is not None:
-        also("tenant = ?", where.tenant)
-    if where.key is not None:
-        also(_SQL["has_key"], where.key)
-    if where.parent is not None:
-        also("parent_id = ?", str(where.parent))
-    sql = f"select {RUN_COLUMNS} from workflow_run where {' and '.join(terms) or 'true'} order by id desc limit ?"
-    return [run_record(db, row) for row in db.all(sql, (*args, limit))]
+        yield "type >= ? and type < ?", where.type[:-1], where.type[:-1] + _LAST_CHARACTER
+    elif where.type is not None:
+        yield "type = ?", where.type
 
 
 def steps(db: Database, run: UUID, tenant: str | None) -> list[Step]:
@@ -81,20 +84,19 @@ def steps(db: Database, run: UUID, tenant: str | None) -> list[Step]:
 
 
 def trail(
-    db: Database, run: UUID | None, tenant: str | None, types: Sequence[str], after: int, limit: int
+    db: Database, run: UUID | None, tenant: str | None, types: Sequence[str], page: tuple[int, int]
 ) -> list[TrailEntry]:
-    terms, args = ["event.id > ?"], [after]
-    values: list[object] = list(args)
+    """`page`: the seq after which it begins, and how many at most."""
+    after, limit = page
+    terms: list[Term] = [("event.id > ?", after)]
     if run is not None:
-        terms.append("event.workflow_id = ?")
-        values.append(str(run))
+        terms.append(("event.workflow_id = ?", str(run)))
     if tenant is not None:
-        terms.append(_SQL["is_of_tenant"])
-        values.append(tenant)
+        terms.append((_SQL["is_of_tenant"], tenant))
     if types:
-        terms.append(f"event.event_type in ({', '.join('?' * len(types))})")
-        values.extend(types)
-    sql = f"{_SQL['trail']} where {' and '.join(terms)} order by event.id limit ?"
+        terms.append((f"event.event_type in ({', '.join('?' * len(types))})", *types))
+    sql = _SQL["trail"].replace("$terms", " and ".join(term for term, *_ in terms))
+    values = [value for _, *values in terms for value in values]
     return [
         TrailEntry(seq=row[0], run=UUID(row[1]), type=row[2], at=moment(row[4]), data_json=row[3])
         for row in db.all(sql, (*values, limit))

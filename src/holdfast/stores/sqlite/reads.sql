@@ -11,7 +11,8 @@ exists (
 idempotency_key = iif(tenant = 'default', '', tenant || char(31)) || ?
 
 -- :trail
-select event.id, event.workflow_id, event.event_type, event.data, event.created_at from workflow_event as event
+select event.id, event.workflow_id, event.event_type, event.data, event.created_at
+from workflow_event as event where $terms order by event.id limit ?
 
 -- :is_of_tenant
 exists (select 1 from workflow_run where id = event.workflow_id and tenant = ?)

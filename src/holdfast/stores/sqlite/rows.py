@@ -13,25 +13,17 @@ from .sql import statements
 from .start import shown_key
 
 _SQL = statements("rows")
-STEP_COLUMNS, RUN_COLUMNS = _SQL["step_columns"], _SQL["run_columns"]
-
-_STEPS = f"select {STEP_COLUMNS} from workflow_step where run_id = :run order by seq"
-_OPEN = (
-    f"select {STEP_COLUMNS} from workflow_step where run_id = :run and status = 'waiting' and finished_at is null"
-    " order by due_at is null, due_at, seq"
+_STEPS, _OPEN_WAITS, _SETTLED_SINCE, _RUN, LIST = (
+    _SQL[name].replace("$step_columns", _SQL["step_columns"]).replace("$run_columns", _SQL["run_columns"])
+    for name in ("steps", "open_waits", "settled_since", "run", "list")
 )
-_SETTLED = (
-    f"select {STEP_COLUMNS} from workflow_step where run_id = :run and seq > :known"
-    " and kind in ('sleep', 'event', 'approval', 'child') and status in ('succeeded', 'failed') order by seq"
-)
-_RUN = f"select {RUN_COLUMNS} from workflow_run where id = :run and deleted_at is null"
 
 
 def step(row: Row) -> Step:
     return Step(
-        seq=row[0], key=row[1], kind=StepKind(row[2]), status=StepStatus(row[3]), attempts=row[4], output=row[5],
-        error=row[6], cost=row[7], topic=row[8], due_at=row[9], fence=row[10], started_at=row[11],
-        finished_at=row[12],
+        seq=row[0], key=row[1], kind=StepKind(row[2]), status=StepStatus(row[3]), attempts=row[4],
+        output=row[5], error=row[6], cost=row[7], topic=row[8], due_at=row[9], fence=row[10],
+        started_at=row[11], finished_at=row[12],
     )  # fmt: skip
 
 
@@ -42,12 +34,12 @@ def steps_of(db: Database, run: str) -> list[Step]:
 
 def open_waits(db: Database, run: str) -> list[Step]:
     """What the run waits for, first due first."""
-    return [step(row) for row in db.all(_OPEN, (run,))]
+    return [step(row) for row in db.all(_OPEN_WAITS, (run,))]
 
 
 def settled_since(db: Database, run: str, known: int | None) -> tuple[Step, ...]:
     """The waits that were settled behind the holder's back, oldest first."""
-    return () if known is None else tuple(step(row) for row in db.all(_SETTLED, (run, known)))
+    return () if known is None else tuple(step(row) for row in db.all(_SETTLED_SINCE, (run, known)))
 
 
 def run_of(db: Database, run: str) -> Run | None:
@@ -58,14 +50,15 @@ def run_of(db: Database, run: str) -> Run | None:
 
 def run_record(db: Database, row: Row) -> Run:
     return Run(
-        id=UUID(row[0]), tenant=row[1], type=row[2], status=Status(row[3]), params_json=row[4], result_json=row[5],
-        error_json=row[6], last_error=row[7], priority=row[8], run_at=moment(row[9]), key=shown_key(row[1], row[10]),
-        attempt=row[11], max_attempts=row[12], crashes=row[13], fence=row[14], leased_by=row[15],
-        lease_until=_moment(row[16]), pause_asked_by=row[17], parent=None if row[18] is None else UUID(row[18]),
-        limit_key=row[19], labels_json=row[20], cost_units=row[21], budget_units=row[22], progress_json=row[23],
-        timeout_at=_moment(row[24]), expires_at=_moment(row[25]), created_at=moment(row[26]),
-        updated_at=moment(row[27]), started_at=_moment(row[28]), finished_at=_moment(row[29]),
-        deleted_at=_moment(row[30]), cursor=row[31], waiting_on=tuple(open_waits(db, row[0])),
+        id=UUID(row[0]), tenant=row[1], type=row[2], status=Status(row[3]), params_json=row[4],
+        result_json=row[5], error_json=row[6], last_error=row[7], priority=row[8], run_at=moment(row[9]),
+        key=shown_key(row[1], row[10]), attempt=row[11], max_attempts=row[12], crashes=row[13], fence=row[14],
+        leased_by=row[15], lease_until=_moment(row[16]), pause_asked_by=row[17],
+        parent=None if row[18] is None else UUID(row[18]), limit_key=row[19], labels_json=row[20],
+        cost_units=row[21], budget_units=row[22], progress_json=row[23], timeout_at=_moment(row[24]),
+        expires_at=_moment(row[25]), created_at=moment(row[26]), updated_at=moment(row[27]),
+        started_at=_moment(row[28]), finished_at=_moment(row[29]), deleted_at=_moment(row[30]),
+        cursor=row[31], waiting_on=tuple(open_waits(db, row[0])),
     )  # fmt: skip
 
 

@@ -14,3 +14,23 @@ started_at, finished_at, deleted_at,
     where run_id = workflow_run.id and status in ('succeeded', 'failed')
     order by seq desc limit 1
 )
+
+-- :steps
+select $step_columns from workflow_step where run_id = :run order by seq
+
+-- :open_waits    First due first.
+select $step_columns from workflow_step
+where run_id = :run and status = 'waiting' and finished_at is null
+order by due_at is null, due_at, seq
+
+-- :settled_since    Waits that were settled behind the holder's back.
+select $step_columns from workflow_step
+where run_id = :run and seq > :known and kind in ('sleep', 'event', 'approval', 'child')
+    and status in ('succeeded', 'failed')
+order by seq
+
+-- :run
+select $run_columns from workflow_run where id = :run and deleted_at is null
+
+-- :list
+select $run_columns from workflow_run where $terms order by id desc limit ?

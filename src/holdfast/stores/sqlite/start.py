@@ -56,12 +56,12 @@ def _start(db: Database, now: Instant, run: NewRun, defaults: Defaults, mark: in
     key = stored_key(run.tenant, run.key)
     if key is not None and (there := db.one(_SQL["key"], (key,))) is not None:
         same = there[1] == run.digest
-        return Started(UUID(there[0]), False) if same else KeyReused(run.key or "", UUID(there[0]))
+        return Started(UUID(there[0]), created=False) if same else KeyReused(run.key or "", UUID(there[0]))
     db.run(_SQL["start"], _row(run, key, defaults, mark, now))
     if not db.changes():
         return DuplicateRun(run.id)
     db.run(TRAIL, (str(run.id), "created", text({"type": run.type}), now))
-    return Started(run.id, True)
+    return Started(run.id, created=True)
 
 
 def _row(run: NewRun, key: str | None, defaults: Defaults, mark: int, now: Instant) -> tuple[object, ...]:

@@ -37,34 +37,31 @@ def standing(db: Database, run: str, item: Item) -> dict[str, Row]:
     return {key: row for key, row in found.items() if row is not None}
 
 
-def record_steps(db: Database, now: Instant, run: str, item: Item, stands: dict[str, Row], seq: int) -> Recorded:
-    recorded = Recorded(seq)
+def record_steps(db: Database, now: Instant, item: Item, stands: dict[str, Row], seq: int) -> Recorded:
+    recorded, run = Recorded(seq), str(item.run)
     for write in item.steps:
         there = stands.get(write.key)
         if there is not None and there[0] in _SETTLED:
             recorded.kept.append((write.key, there[1]))
         elif there is None or there[0] != StepStatus.WAITING or write.status in OUTCOMES:
-            _put(db, now, run, item, write, recorded)
+            recorded.seq += 1
+            recorded.cost += write.cost
+            db.run(_SQL["put_step"], (run, recorded.seq, *_row(db, now, item, write)))
             _tell(db, now, run, write, recorded)
             # The same key once more in this item meets the row just written.
             stands[write.key] = (write.status, write.output, 0, item.fence, item.number)
     return recorded
 
 
-def _put(db: Database, now: Instant, run: str, item: Item, write: StepWrite, recorded: Recorded) -> None:
+def _row(db: Database, now: Instant, item: Item, write: StepWrite) -> tuple[object, ...]:
     due_at = write.due_at
     if due_at is None and write.delay_seconds is not None:
         due_at = now + micros(write.delay_seconds)
     mark = db.one(_MARK) if write.since_now else None
-    recorded.seq += 1
-    recorded.cost += write.cost
-    db.run(
-        _SQL["put_step"],
-        (
-            run, recorded.seq, write.key, write.kind.value, write.status.value, write.attempts, write.output,
-            write.error, write.cost, write.topic, due_at, mark[0] if mark is not None else 0, item.fence,
-            item.number, write.started_at, now if write.status in OUTCOMES else None,
-        ),
+    return (
+        write.key, write.kind.value, write.status.value, write.attempts, write.output, write.error,
+        write.cost, write.topic, due_at, mark[0] if mark is not None else 0, item.fence, item.number, write.started_at,
+        now if write.status in OUTCOMES else None,
     )  # fmt: skip
 
 

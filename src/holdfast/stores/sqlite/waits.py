@@ -36,6 +36,11 @@ def settle(db: Database, now: Instant, run: str, wait: Step) -> bool | None:
     return None
 
 
+def open_wait(seq: int, key: str, kind: str, topic: str | None, due_at: Instant | None) -> Step:
+    """As much of a wait as settling needs."""
+    return Step(seq=seq, key=key, kind=StepKind(kind), status=StepStatus.WAITING, topic=topic, due_at=due_at)
+
+
 def _available(db: Database, run: str, key: str) -> Row | None:
     found = (db.one(_SQL["available"], (run, key)), db.one(_SQL["available_addressed"], (run, key)))
     return min((event for event in found if event is not None), default=None)
@@ -90,7 +95,7 @@ def record(db: Database, now: Instant, event: NewEvent) -> bool:
 
 
 def emit(db: Database, now: Instant, event: NewEvent, limit: int) -> tuple[int, bool, Cursor | None]:
-    """Record it and hand it to the first `limit` waiters: its seq, whether it is a duplicate, and what is left."""
+    """Record it, hand it to the first `limit` waiters: its seq, whether it was there, and what is left."""
     known = db.one(_SQL["there"], (event.tenant, event.id))
     if known is None:
         if event.run is not None:
@@ -125,7 +130,7 @@ def undelivered(db: Database) -> bool:
 def deliver(
     db: Database, now: Instant, limit: int, cursor: Cursor, *, only: bool = False
 ) -> tuple[int, Cursor | None]:
-    """Hand over from `cursor` on, to at most `limit` waits: the runs woken, and where to go on if not done."""
+    """Hand over from `cursor` on, to at most `limit` waits: the runs woken, and where to go on."""
     woken_runs, left = 0, limit
     while (event := db.one(_SQL["undelivered"], (cursor[0],))) is not None:
         if only and event[0] != cursor[0]:
@@ -133,9 +138,8 @@ def deliver(
         if left <= 0:
             return woken_runs, cursor if event[0] == cursor[0] else (event[0], "", 0)
         page = _waiters(db, event, cursor if event[0] == cursor[0] else (event[0], "", 0), left)
-        for run, seq, key, kind, topic, due_at in page:
-            wait = Step(seq=seq, key=key, kind=StepKind(kind), status=StepStatus.WAITING, topic=topic, due_at=due_at)
-            woken_runs += settle(db, now, run, wait) is True
+        for run, *wait in page:
+            woken_runs += settle(db, now, run, open_wait(*wait)) is True
         if len(page) == left:
             return woken_runs, (event[0], page[-1][0], page[-1][1])
         db.run(_SQL["delivered"], (event[0],))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.lifecycle import Move, Status
-from holdfast.records import Instant, Item, Step, Verdict
+from holdfast.records import Instant, Item, Step, StepWrite, Verdict
 
 from .database import Database, Row, text
 from .rows import open_waits, settled_since
@@ -37,7 +37,7 @@ class Writing:
         self._begin()
         for entry in self.item.trail:
             self._note(entry.type, entry.data)
-        self.recorded = record_steps(self.db, self.now, self.run, self.item, stands, self.seq)
+        self.recorded = record_steps(self.db, self.now, self.item, stands, self.seq)
         for event in self.item.events:
             record(self.db, self.now, event)
         if self.item.starts:
@@ -72,8 +72,9 @@ class Writing:
         # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
         news = bool(settled_since(self.db, self.run, self.known)) or not waits
         if self.pause_by is not None:
-            to = Status.PENDING if news else Status.WAITING
-            return self._leave(to, refund=1, run_at=self.now if news else None, wait=None if news else waits[0])
+            if news:
+                return self._leave(Status.PENDING, refund=1, run_at=self.now)
+            return self._leave(Status.WAITING, refund=1, wait=waits[0])
         if news:
             self._count(stays=True)
             return self._held()
@@ -83,10 +84,10 @@ class Writing:
     def _note_parked(self, first: Step) -> None:
         """The last `waiting` row of this commit says that the run waits; without one, one more does."""
         if self.recorded.opened is None:
-            self._note("waiting", text({"step": first.key, "kind": first.kind, "status": "waiting"}))
+            self._note("waiting", _parked(first))
             return
         entry, write = self.recorded.opened
-        self.db.run(_SQL["parked"], (text({"step": write.key, "kind": write.kind, "status": "waiting"}), entry))
+        self.db.run(_SQL["parked"], (_parked(write), entry))
 
     def _retry(self) -> Verdict:
         item, stays = self.item, self.item.in_place and self.pause_by is None
@@ -202,3 +203,7 @@ class Writing:
 
     def _note(self, what: str, data: str = "{}") -> None:
         self.db.run(TRAIL, (self.run, what, data, self.now))
+
+
+def _parked(wait: Step | StepWrite) -> str:
+    return text({"step": wait.key, "kind": wait.kind, "status": "waiting"})
