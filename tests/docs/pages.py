@@ -1,0 +1,84 @@
+"""The pages that people read, and what can be run of them.
+
+Every ```python block runs. One that follows a line "`name.py`:" is a file of that name; the others of
+a page are one session in which `await` may stand alone, as in `python -m asyncio`. What a session
+prints is compared with its comments that begin with an arrow.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SESSION = Path(__file__).with_name("session.py")
+PAGES = sorted(
+    page
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
+    if ROOT / "docs" / "reference" not in page.parents
+)
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"^`([\w/]+\.py)`:$")
+_ARROW = re.compile(r"# → (.*)$", re.MULTILINE)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: its language, its text, and the file it is to be, if one."""
+
+    language: str
+    text: str
+    file: str | None
+    line: int
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text("utf-8")
+    found = []
+    for fence in _FENCE.finditer(text):
+        before = text[: fence.start()].rstrip().rpartition("\n")[2]
+        file = _FILE.match(before)
+        line = text.count("\n", 0, fence.start()) + 1
+        found.append(Block(fence[1], fence[2], file[1] if file else None, line))
+    return found
+
+
+def python(page: Path) -> list[Block]:
+    return [block for block in blocks(page) if block.language == "python"]
+
+
+def commands(page: Path) -> list[str]:
+    """The lines of fences without a language: what a reader types."""
+    fenced = [block.text.splitlines() for block in blocks(page) if not block.language]
+    return [line.partition("  #")[0].removeprefix("$ ").strip() for lines in fenced for line in lines if line]
+
+
+def expected(page: Path) -> list[str]:
+    return [arrow for block in python(page) if not block.file for arrow in _ARROW.findall(block.text)]
+
+
+def links(page: Path) -> list[str]:
+    return [link for link in _LINK.findall(page.read_text("utf-8")) if "://" not in link]
+
+
+def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The whole page, in one process, in `folder`."""
+    for block in python(page):
+        if block.file:
+            (folder / block.file).write_text(block.text, "utf-8")
+    sessions = [
+        folder / f"{name(page).replace('/', '.')}:{block.line}" for block in python(page) if not block.file
+    ]
+    for path, block in zip(sessions, (b for b in python(page) if not b.file), strict=True):
+        path.write_text(block.text, "utf-8")
+    argv = [sys.executable, "-W", "error", str(SESSION), *map(str, sessions)]
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=50, check=False)
