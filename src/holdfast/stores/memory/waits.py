@@ -138,9 +138,9 @@ def deliver(state: State, now: Instant) -> int:
 
 
 def hand_over(state: State, event: EventRow, now: Instant) -> int:
-    """Let everyone who waits on the event's topic look; answers how many runs an event woke."""
+    """Let those whom the event may be for look; answers how many runs an event woke."""
     woken = 0
-    for row, wait in [] if event.delivered else waits_on(state, event.tenant, event.topic):
+    for row, wait in [] if event.delivered else _waiters(state, event):
         # The wait takes its oldest event, which may be another one that is not delivered yet.
         reached = row.status is not Status.PAUSED
         woken += isinstance(settle(state, row, wait, now), EventRow) and reached
@@ -148,13 +148,13 @@ def hand_over(state: State, event: EventRow, now: Instant) -> int:
     return woken
 
 
-def waits_on(state: State, tenant: str, topic: str) -> list[tuple[RunRow, StepRow]]:
-    """The open waits on a topic, by run and seq."""
+def _waiters(state: State, event: EventRow) -> list[tuple[RunRow, StepRow]]:
+    """The open waits on the event's topic, by run and seq; those of its run, if it is addressed."""
     pairs = [
         (row, wait)
         for row in state.runs.values()
-        if row.tenant == tenant
+        if row.tenant == event.tenant and event.run in {None, row.id}
         for wait in open_waits(row)
-        if wait.topic == topic
+        if wait.topic == event.topic
     ]
     return sorted(pairs, key=lambda pair: (pair[0].id, pair[1].seq))

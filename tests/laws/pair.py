@@ -1,0 +1,118 @@
+"""Two stores side by side, under one clock: the same calls, and the same answers or the law is broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle import FINAL, Status, StepStatus
+from holdfast.records import Run, Step, TrailEntry
+from tests.contract.hand import Clock, Hand
+from tests.laws.replay import replayed
+
+# When a row was last touched is the store's own business: a checkpoint may leave the run row alone.
+OWN_BUSINESS = {"updated_at": None}
+
+
+class Pair:
+    """The reference and the one that is compared with it."""
+
+    def __init__(self, reference: Callable[[Clock], Any], other: Callable[[Clock], Any]) -> None:
+        self.clock = Clock()
+        self.hands = (Hand(reference(self.clock), self.clock), Hand(other(self.clock), self.clock))
+
+    def close(self) -> None:
+        for hand in self.hands:
+            hand.close()
+
+    def do(self, call: Callable[[Hand], Any]) -> Any:
+        """Make the call on both; the answer, or the error that both raised."""
+        expected, answer = (_outcome(call, hand) for hand in self.hands)
+        assert _plain(answer) == _plain(expected)
+        return expected
+
+    def compare(self, runs: list[Any], types: tuple[str, ...]) -> None:
+        """All that can be seen is the same on both."""
+        expected, seen = (_observed(hand, runs, types) for hand in self.hands)
+        for name, value in expected.items():
+            assert seen[name] == value, f"{name}: {_difference(value, seen[name])}"
+        for run in runs:
+            assert_lawful(seen[f"run {run}"], seen[f"steps {run}"], seen[f"trail {run}"])
+
+
+def _outcome(call: Callable[[Hand], Any], hand: Hand) -> Any:
+    try:
+        return call(hand)
+    except HoldfastError as error:
+        return error
+
+
+def _plain(answer: Any) -> Any:
+    """Errors are equal when they are of one type and say the same."""
+    if isinstance(answer, HoldfastError):
+        return type(answer), str(answer)
+    if isinstance(answer, list | tuple):
+        return [_plain(part) for part in answer]
+    if isinstance(answer, Run):
+        return _run(answer)
+    return answer
+
+
+def _run(run: Run | None) -> Run | None:
+    return None if run is None else msgspec.structs.replace(run, **{**OWN_BUSINESS})
+
+
+def _difference(expected: Any, seen: Any) -> Any:
+    if not isinstance(expected, Run):
+        return expected, seen
+    pairs = {name: (getattr(expected, name), getattr(seen, name)) for name in Run.__struct_fields__}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _trails(hand: Hand) -> dict[Any, list[TrailEntry]]:
+    """What happened to each run. The numbers over all runs may differ: sweeps go in an order of their own."""
+    trails: dict[Any, list[TrailEntry]] = {}
+    for entry in hand.trail(limit=100_000):
+        data_json = json.dumps(entry.data, sort_keys=True)
+        plain = msgspec.structs.replace(entry, seq=0, data_json=data_json)
+        trails.setdefault(entry.run, []).append(plain)
+    return trails
+
+
+def _observed(hand: Hand, runs: list[Any], types: tuple[str, ...]) -> dict[str, Any]:
+    stats, trails = hand.stats(), _trails(hand)
+    seen: dict[str, Any] = {
+        "due": hand.due(types),
+        "counts": {status: count for status, count in stats.by_status.items() if count},
+        "oldest": stats.oldest_due_at,
+        "undelivered": stats.undelivered,
+        "unclaimable": stats.unclaimable,
+    }
+    for run in runs:
+        seen[f"run {run}"] = _run(hand.get(run))
+        seen[f"steps {run}"] = hand.steps(run)
+        seen[f"trail {run}"] = trails[run]
+    return seen
+
+
+def assert_lawful(seen: Run, steps: list[Step], trail: list[TrailEntry]) -> None:
+    """The laws that hold for every run at every moment."""
+    status, by_key = replayed(trail)
+    assert (status, by_key) == (seen.status, {step.key: step.status for step in steps}), "the trail replayed"
+    assert [step.seq for step in steps] == sorted({step.seq for step in steps}), "one row a seq"
+    leased = seen.status is Status.LEASED
+    assert leased == (seen.leased_by is not None) == (seen.lease_until is not None), "a lease exactly while leased"
+    assert (seen.status in FINAL) == (seen.finished_at is not None), "an end exactly when final"
+    waits = [step for step in steps if step.status is StepStatus.WAITING]
+    assert seen.status is not Status.WAITING or waits, "a way on"
+    assert all(wait.due_at is not None or wait.topic is not None for wait in waits), "a way on"
+    assert [wait.seq for wait in seen.waiting_on] == [wait.seq for wait in sorted(waits, key=_first_due)]
+    assert min(seen.attempt, seen.crashes, seen.cost_units) >= 0
+
+
+def _first_due(wait: Any) -> tuple[float, int]:
+    return (float("inf") if wait.due_at is None else wait.due_at), wait.seq

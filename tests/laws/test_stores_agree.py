@@ -1,0 +1,251 @@
+"""The same sequence of operations under the same clock ends in the same observable state on every store."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from holdfast.lifecycle import HOLDER_MOVES, Move
+from holdfast.records import Item, Lease, NewEvent, NewRun, StepWrite, TrailWrite
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+from tests.contract.hand import backing_off, broken, done, error, listen, sleep
+from tests.laws.pair import Pair
+
+LONG = os.environ.get("HOLDFAST_LAWS") == "long"
+TYPES = ("shop.order.v1", "shop.order.v2")
+TENANTS = ("default", "default", "default", "acme")
+TOPICS = ("t", "u")
+MICRO = 0.000001
+
+# Turns that end exactly at, just before or just after leases, delays and deadlines.
+TURNS = (MICRO, 1.0, 2.0, 5.0, 5.0 - MICRO, 10.0, 10.0 + MICRO, 30.0, 30.0 + MICRO, 40.0)
+NOW_OR_THEN = st.sampled_from([0.0, 5.0, 10.0])
+
+WRITES: dict[str, st.SearchStrategy[StepWrite]] = {
+    "a": st.builds(done, st.just("a"), st.sampled_from(["1", '"x"']), cost=st.sampled_from([0, 0, 3])),
+    "b": st.sampled_from([done("b"), broken("b"), broken("b", cost=2)]),
+    "c": st.just(done("c", attempts=2, started_at=1)),
+    "nap": st.builds(sleep, st.just("nap"), NOW_OR_THEN),
+    "nap2": st.builds(sleep, st.just("nap2"), NOW_OR_THEN),
+    "hear": st.sampled_from([listen("hear", "t"), listen("hear", "t", delay_seconds=5.0)]),
+    "hear2": st.sampled_from([
+        listen("hear2", "t", since_now=True), listen("hear2", "u"), listen("hear2", "u", delay_seconds=10.0),
+    ]),
+}  # fmt: skip
+STEPS = st.lists(st.sampled_from(sorted(WRITES)), max_size=3, unique=True).flatmap(
+    lambda keys: st.tuples(*(WRITES[key] for key in keys))
+)
+MOVES = st.sampled_from(sorted(HOLDER_MOVES) + 3 * [Move.CHECKPOINT, Move.PARK] + [Move.RETRY])
+RARELY = st.integers(0, 5).map(lambda n: n == 0)
+
+# How often what is tried. One rule with weights, not a rule each: Hypothesis would leave whole rules
+# out of an example, and a life without claims or without time is a short one.
+OPERATIONS = {
+    "start": 3, "claim": 2, "claim_all": 6, "commit": 14, "commit_two": 3, "send_again": 4, "renew": 2,
+    "emit": 5, "tick": 4, "deliver": 1, "ask": 3, "rewind": 2, "turn": 3, "turn_to_the_next_chore": 4,
+}  # fmt: skip
+WEIGHTED = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
+
+
+class StoresAgree(RuleBasedStateMachine):
+    """Random lives of a few runs, lived twice."""
+
+    @initialize()
+    def begin(self):
+        self.pair = Pair(
+            lambda clock: MemoryStore(clock=clock),
+            lambda clock: SqliteStore(":memory:", clock=clock, inline=True),
+        )
+        self.runs, self.claims, self.sent = [], [], []
+        self.numbers = Counter()
+        self.event_ids = 0
+        for _ in range(2):
+            new = NewRun(id=[hand.id() for hand in self.pair.hands][0], type=TYPES[0])
+            self.runs += [answer.id for answer in self.pair.do(lambda hand, new=new: hand.start_many([new]))]
+
+    def teardown(self):
+        if hasattr(self, "pair"):
+            self.pair.close()
+
+    @rule(data=st.data(), names=st.lists(st.sampled_from(WEIGHTED), min_size=2, max_size=4))
+    def live(self, data, names):
+        for name in names:
+            getattr(self, name)(lambda *choices: data.draw(st.sampled_from(choices)), data)
+            self.pair.compare(self.runs, TYPES)
+
+    # Producers.
+
+    def start(self, pick, data):
+        if len(self.runs) >= 6:
+            return
+        fresh = [hand.id() for hand in self.pair.hands][0]
+        new = NewRun(
+            id=self.runs[0] if self.runs and data.draw(RARELY) else fresh,
+            type=pick(*TYPES), tenant=pick(*TENANTS), digest=pick("d", "d", "e"),
+            key=pick(None, None, "k", "l"), priority=pick(100, 100, 5), delay_seconds=pick(None, None, 5.0),
+            timeout_seconds=pick(None, None, None, None, 40.0), ttl_seconds=pick(None, 60.0),
+        )  # fmt: skip
+        (answer,) = self.pair.do(lambda hand: hand.start_many([new]))
+        if getattr(answer, "created", False):
+            self.runs.append(answer.id)
+
+    def emit(self, pick, data):
+        event = self._event(pick, tenant=pick(*TENANTS), run=self._addressee(pick))
+        self.pair.do(lambda hand: hand.run(hand.store.emit(event)))
+
+    def _addressee(self, pick):
+        if pick(True, True, True, False):
+            return None
+        return pick(*self.runs, None, self.pair.hands[0].id())
+
+    def _event(self, pick, **fields):
+        self.event_ids += pick(1, 1, 1, 1, 0)
+        return NewEvent(topic=pick(*TOPICS), id=f"e{self.event_ids}", payload=f"{self.event_ids}", **fields)
+
+    # Workers.
+
+    def claim(self, pick, data):
+        limit, worker, types = pick(1, 2, 3), pick("w1", "w2"), pick(TYPES, TYPES[:1])
+        tenants, crashed = pick(None, ("acme",)), pick(None, None, (1,), (2, 1))
+        self.claims += self.pair.do(
+            lambda hand: hand.claim(limit, worker, types, tenants=tenants, crashed=crashed)
+        )
+
+    def claim_all(self, pick, data):
+        self.claims += self.pair.do(lambda hand: hand.claim(types=TYPES))
+
+    def _item(self, pick, data):
+        """The next item of a holder, now and then of one long gone."""
+        claim = pick(*(not data.draw(RARELY) and self._holders()) or self.claims)
+        move, steps = data.draw(MOVES), data.draw(STEPS)
+        known = pick(None, "all", "all", 0, 1, 2)
+        if known == "all":
+            known = max((step.seq for step in self.pair.hands[0].steps(claim.id)), default=0)
+        if move is Move.CHECKPOINT and not steps:
+            steps = (done("d"),)
+        if move is Move.RETRY and pick(True, False):
+            steps = (*steps, backing_off("r", cost=1, attempts=2, delay_seconds=5.0))
+        if move is not Move.RETRY and data.draw(RARELY):
+            steps = (*steps, done("r"))
+        self.numbers[claim.id, claim.fence] += 1
+        return Item(
+            run=claim.id, fence=claim.fence, number=self.numbers[claim.id, claim.fence], move=move,
+            steps=steps, known=known, **self._extras(pick, data, move),
+        )  # fmt: skip
+
+    def _holders(self):
+        now_held = {(run.id, run.fence) for run in map(self.pair.hands[0].get, self.runs) if run.leased_by}
+        return [claim for claim in self.claims if (claim.id, claim.fence) in now_held]
+
+    def _extras(self, pick, data, move):
+        extras = {}
+        if data.draw(RARELY):
+            extras["started_at"] = self.pair.clock.now
+        if data.draw(RARELY):
+            extras["trail"] = (TrailWrite("log", '{"message":"m","level":"info"}'),)
+        if data.draw(RARELY):
+            extras["events"] = (self._event(pick),)
+        if data.draw(RARELY):
+            extras["progress"] = '{"done":1}'
+        if move in {Move.RETRY, Move.FAIL}:
+            blamed = pick(None, "a", "hear", "b")
+            extras |= {"error": error("boom", blamed), "last_error": "it broke", "kind": "boom"}
+        if move is Move.RETRY:
+            extras["delay_seconds"] = pick(0.0, 5.0, 10.0)
+            extras["in_place"], extras["refund"] = pick(True, False), pick(True, False)
+        if move is Move.COMPLETE:
+            extras["result"] = '{"ok":true}'
+        return extras
+
+    def commit(self, pick, data):
+        if self.claims:
+            self._send([self._item(pick, data)])
+
+    def commit_two(self, pick, data):
+        if self.claims:
+            first, second = self._item(pick, data), self._item(pick, data)
+            self._send([first, second] if first.run != second.run else [first])
+
+    def _send(self, items):
+        self.pair.do(lambda hand: hand.send(*items))
+        self.sent += items
+
+    def send_again(self, pick, data):
+        """A lost reply, or a late duplicate of an older number: nothing changes."""
+        if self.sent:
+            item = pick(*(self.sent[-2:] if pick(True, False) else self.sent))
+            applied = (item.run, item.fence, item.number)
+            before = [self._everything(hand) for hand in self.pair.hands]
+            self.pair.do(lambda hand: hand.send(item))
+            assert [self._everything(hand) for hand in self.pair.hands] == before, applied
+
+    def _everything(self, hand):
+        return hand.everything(), [hand.snapshot(run) for run in self.runs]
+
+    def renew(self, pick, data):
+        holders = self._holders() or self.claims
+        claims = [pick(*holders, *self.claims[-1:]) for _ in range(pick(0, 1, 2, 3))] if holders else []
+        leases = [
+            Lease(
+                run=claim.id, fence=claim.fence, known=pick(None, 0, 2), heartbeat=pick(True, False),
+                started_at=pick(None, self.pair.clock.now), progress=pick(None, '{"done":2}'),
+            )
+            for claim in {claim.id: claim for claim in claims}.values()
+        ]  # fmt: skip
+        worker = pick("w1", "w2")
+        self.pair.do(lambda hand: hand.renew(*leases, worker=worker))
+
+    # Keepers, people, time.
+
+    def tick(self, pick, data):
+        limit = pick(1, 500)
+        self.pair.do(lambda hand: hand.tick(limit=limit))
+
+    def deliver(self, pick, data):
+        limit = pick(1, 500)
+        self.pair.do(lambda hand: hand.deliver(limit=limit))
+
+    def ask(self, pick, data):
+        if self.runs:
+            verb = pick("pause", "pause", "pause", "resume", "resume", "resume", "cancel", "retry_run")
+            run, tenant = pick(*self.runs), pick(None, None, None, "default")
+            self.pair.do(lambda hand: getattr(hand, verb)(run, tenant=tenant, by="ann"))
+
+    def rewind(self, pick, data):
+        if self.runs:
+            run = pick(*self.runs)
+            keys = [step.key for step in self.pair.hands[0].steps(run)]
+            step = pick(*keys, *keys, "none")
+            self.pair.do(lambda hand: hand.rewind(run, step, by="ann"))
+
+    def turn(self, pick, data):
+        self.pair.clock.turn(pick(*TURNS))
+
+    def turn_to_the_next_chore(self, pick, data):
+        """To the very instant at which something is due, or one before it."""
+        chore_at = self.pair.hands[0].due(TYPES).chore_at
+        if chore_at is not None and chore_at > self.pair.clock.now:
+            self.pair.clock.now = chore_at - pick(0, 0, 1)
+
+
+StoresAgree.TestCase.settings = settings(
+    max_examples=3000 if LONG else 150,
+    stateful_step_count=30,
+    derandomize=not LONG,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.spec("MOVE-4", "MOVE-5", "MOVE-7", "STORE-4")
+@pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 300)
+class TestStoresAgree(StoresAgree.TestCase):
+    """Any life of any runs is the same life on memory and on SQLite."""
