@@ -101,7 +101,7 @@ def test_looking_for_work_and_finding_none_writes_nothing(hand):
 
 @pytest.mark.spec("LEASE-6")
 def test_a_worker_takes_few_runs_that_have_crashed(hand):
-    """Once the claim holds as many with >= k crashes as it may, a run that crashed so often is passed over."""
+    """Once the claim holds as many with >= k crashes as it may, one that crashed so often is passed over."""
     twice = [_crashed(hand, 2) for _ in range(2)]
     once = [_crashed(hand, 1) for _ in range(3)]
     fresh = [hand.start() for _ in range(2)]

@@ -232,7 +232,7 @@ def test_what_no_step_may_be_is_refused_and_changes_nothing(hand):
 
 @pytest.mark.spec("MOVE-6")
 def test_a_move_that_is_no_holders_is_refused(hand):
-    """commit is the door of holders: cancel or rewind do not come through it."""
+    """Commit is the door of holders: cancel or rewind do not come through it."""
     claim = hand.held()
     before = hand.snapshot(claim.id)
     with pytest.raises(UsageError):

@@ -89,7 +89,7 @@ def test_a_duplicate_emit_helps_the_delivery_to_its_end(hand):
 
 @pytest.mark.spec("EVENT-3")
 def test_delivery_in_slices_may_be_repeated(hand):
-    """deliver answers the number of runs woken; again, there is nothing left."""
+    """Deliver answers the number of runs woken; again, there is nothing left."""
     for _ in range(5):
         _waiter(hand)
     hand.complete(hand.held(), events=(NewEvent(topic="parcel", id="x"), NewEvent(topic="none", id="y")))

@@ -38,7 +38,7 @@ def test_lists_show_the_newest_first_in_pages(hand):
 
 @pytest.mark.spec("READ-1")
 def test_lists_filter_by_each_field(hand):
-    """Status, what it waits on, type and prefix (% at the end; _ and case are literal), tenant, key, parent."""
+    """Status, wait, type and prefix (% at the end; _ and case are literal), tenant, key, parent."""
     parent = hand.start("shop.a_b.v1", key="k")
     child = hand.start("shop.axb.v1", parent=parent)
     other = hand.start("Shop.a_b.v1", tenant="acme", key="k")
@@ -130,7 +130,7 @@ def _new(hand):
 
 @pytest.mark.spec("LEASE-8")
 def test_renewal_works_from_another_thread_while_the_loop_is_blocked(hand):
-    """renew is blocking and is called from a thread of its own."""
+    """Renew is blocking and is called from a thread of its own."""
     claim = hand.held()
     hand.clock.turn(20)
     answers = []
@@ -142,6 +142,6 @@ def test_renewal_works_from_another_thread_while_the_loop_is_blocked(hand):
 
 
 def test_opening_and_closing_twice_is_fine(hand):
-    """close lets go of everything; twice is fine."""
+    """Close lets go of everything; twice is fine."""
     hand.run(hand.store.close())
     hand.run(hand.store.close())

@@ -171,7 +171,7 @@ def test_a_park_with_nothing_left_to_wait_for_stays_leased(hand):
 
 @pytest.mark.spec("MOVE-7")
 def test_an_open_run_always_has_a_way_on(hand):
-    """due knows of an instant, or an event can come, for every open run."""
+    """Due knows of an instant, or an event can come, for every open run."""
     claim = hand.held()
     hand.park(claim, sleep(seconds=60.0), known=0)
     assert hand.due().chore_at == hand.clock.now + 60_000_000

@@ -66,7 +66,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.numbers = Counter()
         self.event_ids = 0
         for _ in range(2):
-            new = NewRun(id=[hand.id() for hand in self.pair.hands][0], type=TYPES[0])
+            new = NewRun(id=self.pair.hands[0].id(), type=TYPES[0])
             self.runs += [answer.id for answer in self.pair.do(lambda hand, new=new: hand.start_many([new]))]
 
     def teardown(self):
@@ -84,7 +84,7 @@ class StoresAgree(RuleBasedStateMachine):
     def start(self, pick, data):
         if len(self.runs) >= 6:
             return
-        fresh = [hand.id() for hand in self.pair.hands][0]
+        fresh = self.pair.hands[0].id()
         new = NewRun(
             id=self.runs[0] if self.runs and data.draw(RARELY) else fresh,
             type=pick(*TYPES), tenant=pick(*TENANTS), digest=pick("d", "d", "e"),
