@@ -1,0 +1,116 @@
+"""The experiments themselves: faults fire, switched-in bugs are caught, the ledger keeps its word."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.testing.virtual import play
+from verify import sabotage
+from verify.__main__ import COMMANDS, main
+from verify.crashpoints import Stage, crashpoints, stores
+from verify.faulty import Fault, Mode
+from verify.invariants import INVARIANTS
+from verify.ledger import Entry, Ledger, ledger, read
+from verify.report import Check, Report, conclude
+from verify.scene import pid_of
+
+
+def played(store, fault):
+    return play(lambda: Stage(stores()[store], fault, None, 0).play())
+
+
+@pytest.mark.slow
+@pytest.mark.spec("LEASE-14", "LEASE-17", "MOVE-2")
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("mode", Mode)
+def test_the_first_commit_may_fail_in_any_way(store, mode):
+    """Dead before or after, or without an answer: what comes out is what comes out undisturbed."""
+    calm = played(store, Fault())
+    first = calm.fault.verbs.index("commit") + 1
+    disturbed = played(store, Fault(first, mode))
+    assert disturbed.fault.fired == "commit"
+    assert disturbed.outcome == calm.outcome
+    assert {name: list(invariant(disturbed.evidence)) for name, invariant in INVARIANTS.items()} == {
+        name: [] for name in INVARIANTS
+    }
+
+
+@pytest.mark.parametrize(
+    "verb", ["start", "claim", "commit", "renew", "tick", "emit", "deliver", "due", "publish"]
+)
+def test_the_journey_comes_by_every_verb(verb):
+    assert verb in played("memory", Fault()).fault.verbs
+
+
+@pytest.mark.slow
+def test_a_commit_sent_again_blindly_is_caught():
+    for report in crashpoints(sabotage=sabotage.BLIND_RESEND):
+        assert {check.name.partition(" ")[0] for check in report.red} == {"I7", "TRAIL-1"}
+
+
+def test_the_sabotage_of_the_fence_takes_the_fence_away(monkeypatch):
+    from holdfast.stores.sqlite import commit
+
+    monkeypatch.setattr(commit, "HOLD", commit.HOLD)
+    sabotage.drop_fence()
+    assert "(fence = :fence or true)" in commit.HOLD
+
+
+def test_a_sabotage_that_no_longer_bites_says_so(monkeypatch):
+    from holdfast.stores.sqlite import commit
+
+    monkeypatch.setattr(commit, "HOLD", "select 1")
+    with pytest.raises(RuntimeError, match="mend this sabotage"):
+        sabotage.drop_fence()
+
+
+@pytest.mark.slow
+def test_what_the_ledger_has_acknowledged_is_in_its_file(tmp_path):
+    """Answered means written: from an event loop and from a thread, alone and many at once."""
+    entries = [Entry(kind="effect", run="r", step=f"s{n}", amount=n) for n in range(20)]
+
+    async def tell(socket):
+        await asyncio.gather(*[Ledger(socket).tell(entry) for entry in entries])
+
+    with ledger(tmp_path) as (socket, file):
+        asyncio.run(tell(socket))
+        assert sorted(entry.amount for entry in read(file)) == list(range(20))
+        Ledger(socket).tell_now(Entry(kind="seen", run="r"))
+        assert read(file)[-1].kind == "seen"
+        assert read(file)[-1].at >= read(file)[0].at > 0
+
+
+def test_a_torn_last_line_was_never_acknowledged(tmp_path):
+    file = tmp_path / "ledger.jsonl"
+    file.write_bytes(b'{"kind":"effect","run":"r"}\n{"kind":"eff')
+    assert [entry.kind for entry in read(file)] == ["effect"]
+
+
+def test_the_last_line_counts_and_a_breach_is_exit_1(capsys, tmp_path):
+    good = Report("one", [Check("I1", 0, invariant=True), Check("progress", 0)])
+    bad = Report("two", [Check("I5", 3, ("run 7",), invariant=True)])
+    assert conclude([good], None) == 0
+    assert conclude([good, bad], tmp_path / "out.json") == 1
+    assert capsys.readouterr().out.splitlines() == ["2 passed, 0 failed", "2 passed, 1 failed"]
+    assert '"breaches": 3' in (tmp_path / "out.json").read_text()
+
+
+def test_too_little_progress_fails_but_is_no_breach_of_an_invariant():
+    """A twin must be caught by what it breaks, not by an experiment that did not take place."""
+    report = Report("one")
+    report.expect("takeovers were seen", holds=False)
+    assert not report.checks[0].ok
+    assert report.red == []
+
+
+def test_alone_it_lists_its_commands(capsys):
+    assert main([]) == 0
+    told = capsys.readouterr().out
+    assert all(name in told for name in COMMANDS)
+
+
+def test_a_worker_id_tells_its_process():
+    assert pid_of("verify:host:4711:abc") == 4711
+    assert pid_of("") == 0

@@ -1,0 +1,83 @@
+"""What there is to judge by: the store as it stands when all is quiet, and the ledger."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
+from holdfast.records import Run, RunFilter, Step, TrailEntry
+from holdfast.store import Catalog
+
+from .ledger import Entry
+from .work import AMOUNTS
+
+PAGE = 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class Evidence:
+    """Runs with their steps and trails, ledger entries in order, and the starts that were acknowledged."""
+
+    runs: dict[UUID, Run] = field(default_factory=dict)
+    steps: dict[UUID, list[Step]] = field(default_factory=dict)
+    trail: dict[UUID, list[TrailEntry]] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    acked: list[UUID] = field(default_factory=list)
+    amounts: dict[str, Callable[[dict[str, Any]], dict[str, int]]] = field(default_factory=lambda: AMOUNTS)
+
+    def of(self, kind: str) -> dict[tuple[str, str], list[Entry]]:
+        """Entries of a kind by run and step."""
+        found: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+        for entry in self.entries:
+            if entry.kind == kind:
+                found[entry.run, entry.step].append(entry)
+        return found
+
+    def wanted(self, run: Run) -> dict[str, int]:
+        """The steps that a run of this kind takes, and what each of them moves."""
+        return self.amounts[run.type](run.params)
+
+    def succeeded(self) -> Iterable[Run]:
+        return (run for run in self.runs.values() if run.status is Status.SUCCEEDED)
+
+    def recorded(self) -> Iterable[tuple[Run, Step]]:
+        """Every step whose outcome stands."""
+        for run in self.runs.values():
+            for step in self.steps[run.id]:
+                if step.kind is StepKind.TASK and step.status in {StepStatus.SUCCEEDED, StepStatus.FAILED}:
+                    yield run, step
+
+    def rows(self, *types: str) -> list[TrailEntry]:
+        """Trail rows of these types."""
+        return [row for rows in self.trail.values() for row in rows if row.type in types]
+
+    @property
+    def finished(self) -> int:
+        return sum(run.status in FINAL for run in self.runs.values())
+
+    @property
+    def duplicates(self) -> int:
+        """Effects beyond the first of a step: honest, when their maker died before they were recorded."""
+        return sum(len(entries) - 1 for entries in self.of("effect").values())
+
+
+async def gathered(store: Catalog, entries: list[Entry], acked: list[UUID], **more: Any) -> Evidence:
+    """Read everything."""
+    evidence = Evidence(entries=entries, acked=acked, **more)
+    after: UUID | None = None
+    while page := await store.list(RunFilter(tenant=None), PAGE, after):
+        for run in page:
+            evidence.runs[run.id] = run
+            evidence.steps[run.id] = list(await store.steps(run.id))
+            evidence.trail[run.id] = []
+        after = page[-1].id
+    seq = 0
+    while rows := await store.trail(after=seq, limit=PAGE):
+        for row in rows:
+            evidence.trail.setdefault(row.run, []).append(row)
+        seq = rows[-1].seq
+    return evidence

@@ -1,0 +1,110 @@
+"""A store that fails at the n-th call: its caller dies, or is left without an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from holdfast.errors import Unavailable
+from holdfast.lifecycle import StepKind, StepStatus
+from holdfast.records import Item, Verdict
+from holdfast.testing.virtual import VirtualWorld
+
+from .journey import Pages
+from .ledger import Entry
+
+
+class Mode(StrEnum):
+    """What happens at the call."""
+
+    DIE_BEFORE = "die before"
+    DIE_AFTER = "die after"
+    REPLY_LOST = "reply lost"
+    NEVER_SENT = "never sent"
+
+
+# Reading changes nothing: whether the caller dies before or after it is the same.
+READS = frozenset({"now", "get", "list", "steps", "trail", "waiting_on", "definitions", "due", "stats"})
+
+
+def modes_of(verb: str) -> tuple[Mode, ...]:
+    """The ways to fail that differ for this verb."""
+    return (Mode.DIE_BEFORE, Mode.NEVER_SENT) if verb in READS else tuple(Mode)
+
+
+class Fault:
+    """One fault at one call, counted over all who use the store."""
+
+    def __init__(self, at: int = 0, mode: Mode = Mode.DIE_BEFORE) -> None:
+        self.at, self.mode, self.calls = at, mode, 0
+        self.fired: str | None = None  # the verb
+        self.verbs: list[str] = []
+        self.graves: list[asyncio.Future[None]] = []
+
+    def strikes(self, verb: str) -> Mode | None:
+        self.calls += 1
+        self.verbs.append(verb)
+        if self.calls != self.at:
+            return None
+        self.fired = verb
+        return self.mode
+
+
+class Faulty:
+    """The store as one process sees it."""
+
+    def __init__(self, store: Any, fault: Fault, world: VirtualWorld, pages: Pages) -> None:
+        self._store, self._fault, self._world, self._pages = store, fault, world, pages
+        # What is no call to a server cannot be lost on the way.
+        self.open, self.close, self.listen = store.open, store.close, store.listen
+
+    def __getattr__(self, verb: str) -> Any:
+        """Every other verb."""
+        return partial(self._call, verb, getattr(self._store, verb))
+
+    async def _call(self, verb: str, real: Any, *args: Any, **options: Any) -> Any:
+        mode = self._fault.strikes(verb)
+        if mode is Mode.DIE_BEFORE:
+            await self._die()
+        if mode is Mode.NEVER_SENT:
+            raise Unavailable(f"{verb} was not sent")
+        answer = await real(*args, **options)
+        if verb == "commit":
+            self._note(args[0], answer)
+        if mode is Mode.DIE_AFTER:
+            await self._die()
+        if mode is Mode.REPLY_LOST:
+            raise Unavailable(f"the reply to {verb} was lost")
+        return answer
+
+    def renew(self, *args: Any) -> Any:
+        mode = self._fault.strikes("renew")
+        if mode is Mode.DIE_BEFORE:
+            self._world.freeze()
+        if mode in {Mode.DIE_BEFORE, Mode.NEVER_SENT}:
+            raise Unavailable("renew was not sent")
+        renewal = self._store.renew(*args)
+        if mode is Mode.DIE_AFTER:
+            self._world.freeze()
+        if mode in {Mode.DIE_AFTER, Mode.REPLY_LOST}:
+            raise Unavailable("the reply to renew was lost")
+        return renewal
+
+    async def _die(self) -> None:
+        self._world.freeze()
+        grave: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Kept, or nobody would hold on to the task that waits here, and it would be collected as garbage.
+        self._fault.graves.append(grave)
+        await grave
+
+    def _note(self, batch: Sequence[Item], verdicts: Sequence[Verdict]) -> None:
+        """From here on these steps must not be done again."""
+        for item, verdict in zip(batch, verdicts, strict=True):
+            for step in item.steps if verdict.answer in {"applied", "paused"} else ():
+                if step.kind is StepKind.TASK and step.status in {StepStatus.SUCCEEDED, StepStatus.FAILED}:
+                    self._pages.note(
+                        Entry(kind="recorded", run=str(item.run), step=step.key, fence=item.fence)
+                    )

@@ -1,0 +1,199 @@
+"""What must never happen, each as a function that lists the cases in which it did.
+
+They read the store and the ledger after all is quiet. An effect may come twice: whoever dies
+between an effect and its commit has left it unrecorded. Everything else is a breach.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
+from holdfast.records import COST_UNIT, Run, Step, TrailEntry
+
+from .evidence import Evidence
+from .ledger import Entry
+
+Invariant = Callable[[Evidence], Iterator[str]]
+
+# Rows that only the holder of a run can have written.
+HOLDERS = frozenset(
+    {"started", "heartbeat", "step_succeeded", "step_failed", "waiting", "log", "released", "succeeded"}
+)
+ENDS = frozenset({"lease_expired", "released", "paused", "cancelled", "rewound", "succeeded", "failed"})
+FAR_SECONDS = 3600.0
+
+
+def acked_start_missing(ev: Evidence) -> Iterator[str]:
+    """I1: a start was acknowledged, and there is no such run."""
+    return (f"run {run}" for run in ev.acked if run not in ev.runs)
+
+
+def no_way_on(ev: Evidence) -> Iterator[str]:
+    """I2: a run is neither finished, nor has it an owner's lease or a time or topic that wakes it."""
+    for run in ev.runs.values():
+        if run.status not in FINAL and not _has_a_way_on(run):
+            yield f"run {run.id} is {run.status} and nothing will move it"
+
+
+def _has_a_way_on(run: Run) -> bool:
+    match run.status:
+        case Status.LEASED:
+            return run.leased_by is not None and run.lease_until is not None
+        case Status.WAITING:
+            return any(step.due_at is not None or step.topic is not None for step in run.waiting_on)
+        case Status.PENDING:
+            return (run.run_at - run.updated_at).total_seconds() < FAR_SECONDS
+        case _:
+            return True
+
+
+def not_one_checkpoint(ev: Evidence) -> Iterator[str]:
+    """I3: a finished run's step has no row, or two, or not just one row in the trail."""
+    for run in ev.succeeded():
+        rows = Counter(step.key for step in ev.steps[run.id] if step.status is StepStatus.SUCCEEDED)
+        told = Counter(row.data["step"] for row in ev.trail[run.id] if row.type == "step_succeeded")
+        for key in ev.wanted(run):
+            if (rows[key], told[key]) != (1, 1):
+                yield f"run {run.id} {key}: {rows[key]} checkpoints, {told[key]} rows in the trail"
+
+
+def recorded_without_effect(ev: Evidence) -> Iterator[str]:
+    """I4: a step is recorded, and the ledger knows of no effect."""
+    effects = ev.of("effect")
+    return (f"run {run.id} {step.key}" for run, step in ev.recorded() if not effects[str(run.id), step.key])
+
+
+def older_fence(ev: Evidence) -> Iterator[str]:
+    """I5: something was written by one who did not hold the run then: replayed from the trail."""
+    for run in ev.runs.values():
+        steps = {step.key: step for step in ev.steps[run.id]}
+        holder: int | None = None
+        for row in ev.trail[run.id]:
+            if row.type == "leased":
+                holder = row.data["fence"]
+                continue
+            wrong = _wrong_writer(row, holder, run, steps)
+            if wrong:
+                yield f"run {run.id} {row.type} {row.data.get('step', '')}: {wrong}"
+            if row.type in ENDS or row.data.get("status", Status.LEASED) != Status.LEASED:
+                holder = None
+
+
+def _wrong_writer(row: TrailEntry, holder: int | None, run: Run, steps: dict[str, Step]) -> str:
+    if row.type in HOLDERS and holder is None and not _is_wait(row, steps):
+        return "nobody held it"
+    if row.type in {"step_succeeded", "step_failed"}:
+        step = steps.get(row.data["step"])
+        if (
+            step is not None
+            and step.kind is StepKind.TASK
+            and {step.fence, _made_under(step.output, step.fence)} != {holder}
+        ):
+            return f"written under fence {_made_under(step.output, step.fence)}, held under {holder}"
+    if row.type == "succeeded" and _made_under(run.result_json, holder) != holder:
+        return f"ended under fence {_made_under(run.result_json, holder)}, held under {holder}"
+    return ""
+
+
+def _is_wait(row: TrailEntry, steps: dict[str, Step]) -> bool:
+    """The end of a wait may be told by a keeper."""
+    step = steps.get(row.data.get("step", ""))
+    return step is not None and step.kind in {StepKind.SLEEP, StepKind.EVENT}
+
+
+def _made_under(value: str | None, otherwise: int | None) -> int | None:
+    """The fence that a value itself says it was made under."""
+    made = msgspec.json.decode(value) if value is not None else None
+    return made.get("fence", otherwise) if isinstance(made, dict) else otherwise
+
+
+def done_again(ev: Evidence) -> Iterator[str]:
+    """I6: an effect came after its checkpoint was committed. A zombie's late effect is not that."""
+    effects, commits = ev.of("effect"), ev.of("recorded")
+    place = {id(entry): n for n, entry in enumerate(ev.entries)}
+    for run, step in ev.recorded():
+        name = (str(run.id), step.key)
+        first = min((place[id(entry)] for entry in commits[name]), default=None)
+        for entry in effects[name]:
+            if _is_after(entry, step) or (first is not None and place[id(entry)] > first):
+                yield f"run {run.id} {step.key}: stands under fence {step.fence}, done under {entry.fence}"
+
+
+def _is_after(effect: Entry, step: Step) -> bool:
+    """A later holder was told what is recorded; the same one knew. An older one may not know yet."""
+    late = step.finished_at is not None and effect.at > step.finished_at
+    return effect.fence > step.fence or (effect.fence == step.fence and late)
+
+
+def sums_differ(ev: Evidence) -> Iterator[str]:
+    """I7: a finished run's amounts are not what its steps move: in its cost, its result or the ledger.
+
+    Honest duplicates count once; every try that was recorded has cost what its step costs.
+    """
+    effects = ev.of("effect")
+    for run in ev.succeeded():
+        wanted = ev.wanted(run)
+        tries = {step.key: step.attempts for step in ev.steps[run.id] if step.kind is StepKind.TASK}
+        cost = sum(wanted.get(key, 0) * attempts for key, attempts in tries.items()) * COST_UNIT
+        ledger = {key: {entry.amount for entry in effects[str(run.id), key]} for key in wanted}
+        if run.cost_units != cost:
+            yield f"run {run.id}: cost {run.cost_units / COST_UNIT:g}, its tries come to {cost / COST_UNIT:g}"
+        if run.result is None or run.result["total"] != sum(wanted.values()):
+            yield f"run {run.id}: result {run.result_json}, its steps come to {sum(wanted.values())}"
+        if ledger != {key: {amount} for key, amount in wanted.items()}:
+            yield f"run {run.id}: the ledger has {ledger}, wanted {wanted}"
+
+
+def two_values(ev: Evidence) -> Iterator[str]:
+    """I8: two executions were given different values of one step, or another than the one recorded."""
+    stands = {(str(run.id), step.key): _nonce(step.output) for run, step in ev.recorded() if step.output}
+    for name, entries in ev.of("seen").items():
+        values = {entry.nonce for entry in entries} | {stands.get(name, "nothing")}
+        if len(values) > 1:
+            yield f"run {name[0]} {name[1]}: {sorted(values)}"
+
+
+def _nonce(output: str | None) -> str:
+    value = msgspec.json.decode(output or "null")
+    return str(value.get("nonce", "")) if isinstance(value, dict) else ""
+
+
+def told_twice(ev: Evidence) -> Iterator[str]:
+    """TRAIL-1: a log row of the body is there twice, or one before it is missing."""
+    for run in ev.succeeded():
+        numbers = [row.data["n"] for row in ev.trail[run.id] if row.type == "log" and "n" in row.data]
+        if sorted(numbers) != list(range(1, len(set(numbers)) + 1)):
+            yield f"run {run.id}: log rows {numbers}"
+
+
+def early_timer(ev: Evidence) -> Iterator[str]:
+    """I9: a sleep ended before its time."""
+    for run in ev.runs.values():
+        for step in ev.steps[run.id]:
+            ended = step.kind is StepKind.SLEEP and step.status is StepStatus.SUCCEEDED
+            if ended and (step.finished_at or 0) < (step.due_at or 0):
+                yield f"run {run.id} {step.key}: due at {step.due_at}, ended at {step.finished_at}"
+
+
+def living_overtaken(ev: Evidence) -> Iterator[str]:
+    """E19: a lease ran out although its worker lived all the time. Only where nobody is killed or stopped."""
+    return (f"run {row.run}: the lease of {row.data['worker']} ran out" for row in ev.rows("lease_expired"))
+
+
+INVARIANTS: dict[str, Invariant] = {
+    "I1 acked start missing": acked_start_missing,
+    "I2 run without a way on": no_way_on,
+    "I3 step with other than one checkpoint": not_one_checkpoint,
+    "I4 recorded step without effect": recorded_without_effect,
+    "I5 written under an older fence": older_fence,
+    "I6 recorded step done again": done_again,
+    "I7 sums differ": sums_differ,
+    "I8 two values of one step": two_values,
+    "I9 timer early": early_timer,
+    "TRAIL-1 log row doubled or missing": told_twice,
+}
+OVERTAKEN = {"E19 living worker overtaken": living_overtaken}

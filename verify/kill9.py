@@ -1,0 +1,125 @@
+"""kill9: workers are killed at random while they work. poison: a run that kills its worker each time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from uuid import UUID
+
+from holdfast.lifecycle import Status
+from holdfast.records import MAX_CRASHES
+
+from .evidence import Evidence
+from .report import Report, progress
+from .scene import Scene, scene
+from .work import POISON, TRANSFER
+
+LEASE_SECONDS = 1.5
+SLOTS = 4
+STEP_SECONDS = 0.04
+SHARE_FINISHED = 0.95
+
+
+async def kill9(
+    runs: int = 200, steps: int = 5, workers: int = 3, every: float = 0.3, kills: int = 50, seed: int = 0
+) -> Report:
+    """SIGKILL to a random worker again and again, until all runs have ended and enough kills have fired."""
+    report, dice, killed = Report("kill9"), random.Random(seed), 0
+    began = time.monotonic()
+    async with scene(workers, lease=LEASE_SECONDS, slots=SLOTS) as at:
+        # Spread over the time of the planned kills, or most of the work would be done before they fire.
+        starts = asyncio.create_task(_spread(at, runs, steps, every * kills))
+        next_at = time.monotonic() + every
+        with progress() as tell:
+
+            def each(finished: int) -> None:
+                nonlocal killed, next_at
+                if time.monotonic() >= next_at:
+                    next_at += every
+                    at.fleet.kill(dice.choice(at.fleet.members))
+                    killed += 1
+                tell(f"{finished} of {runs} runs finished, {killed} kills")
+
+            await at.until(lambda: killed >= kills, runs, each)
+        await starts
+        evidence = await at.evidence()
+    report.judge(evidence)
+    _progress(report, evidence, at, runs)
+    report.expect(f"planned kills fired: {kills}", killed >= kills, f"{killed} fired")
+    report.expect("all succeeded", _succeeded(evidence) == runs, f"{_succeeded(evidence)} of {runs}")
+    bound = killed * SLOTS
+    report.expect(
+        f"duplicate effects at most {bound}", evidence.duplicates <= bound, str(evidence.duplicates)
+    )
+    report.figures |= {"runs": runs, "kills": killed, **_figures(evidence, began)}
+    return report
+
+
+async def _spread(at: Scene, runs: int, steps: int, seconds: float) -> None:
+    batch = max(1, runs // 50)
+    for started in range(0, runs, batch):
+        params = {"steps": steps, "seconds": STEP_SECONDS}
+        await at.start(TRANSFER, params, min(batch, runs - started))
+        await asyncio.sleep(seconds * batch / runs)
+
+
+def _succeeded(evidence: Evidence) -> int:
+    return sum(1 for _ in evidence.succeeded())
+
+
+def _progress(report: Report, evidence: Evidence, at: Scene, runs: int) -> None:
+    takeovers = len(evidence.rows("lease_expired"))
+    share = evidence.finished / runs
+    report.expect("nothing stalled", not at.stalled, "\n          ".join(at.stalled))
+    report.expect("at least 95 % finished", share >= SHARE_FINISHED, f"{evidence.finished} of {runs}")
+    report.expect("takeovers were seen", takeovers > 0)
+
+
+def _figures(evidence: Evidence, began: float) -> dict[str, object]:
+    return {
+        "takeovers": len(evidence.rows("lease_expired")),
+        "effects": sum(entry.kind == "effect" for entry in evidence.entries),
+        "duplicates": evidence.duplicates,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+async def poison(good: int = 100, workers: int = 3, seed: int = 0) -> Report:
+    """A run whose step ends the process, among good ones: it alone fails, at the cap."""
+    report, began = Report("poison"), time.monotonic()
+    async with scene(workers, lease=1.0, slots=8) as at:
+        # Some neighbours are there before it, some come later.
+        before = random.Random(seed).randrange(8)
+        await at.start(TRANSFER, {"steps": 5, "seconds": STEP_SECONDS}, before)
+        (bad,) = await at.start(POISON, {})
+        # As long as the poison lives there must be someone beside it whom it could harm.
+        starts = asyncio.create_task(_spread(at, good - before, 5, 10.0))
+        with progress() as tell:
+            await at.until(
+                starts.done, good + 1,
+                lambda done: tell(f"{done} of {good + 1} runs finished, {at.fleet.replaced} workers lost"),
+            )  # fmt: skip
+        await starts
+        evidence = await at.evidence()
+    report.judge(evidence)
+    _progress(report, evidence, at, good + 1)
+    report.expect(
+        "every good run succeeded", _succeeded(evidence) == good, f"{_succeeded(evidence)} of {good}"
+    )
+    _at_the_cap(report, evidence, bad)
+    report.figures |= {"good": good, "workers_lost": at.fleet.replaced, **_figures(evidence, began)}
+    return report
+
+
+def _at_the_cap(report: Report, evidence: Evidence, bad: UUID) -> None:
+    run = evidence.runs[bad]
+    kind = run.error.kind if run.error else None
+    deaths = len(evidence.of("effect")[str(bad), "die"])
+    failed = run.status is Status.FAILED and kind == "lease_expired"
+    report.expect("the poison failed, of kind lease_expired", failed, f"{run.status}, {kind}")
+    report.expect(
+        f"at exactly {MAX_CRASHES} crashes",
+        deaths == MAX_CRASHES == run.crashes,
+        f"{deaths} deaths, {run.crashes} crashes",
+    )

@@ -1,0 +1,159 @@
+"""The ledger: what really happened, written down outside the store under test.
+
+A process of its own appends one line per entry to a file and answers only once the line is synced.
+Lines that gather while one sync runs share the next. Whoever dies after the answer has left a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from .processes import CONTEXT, die_with_parent
+
+OPEN_SECONDS = 30.0
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line.
+
+    effect    a step's function did its work, before it returned
+    seen      the workflow's body was given a step's value
+    refused   a worker was told that a write of its own changed nothing
+    recorded  a commit that holds this step was applied (only where the store can be watched)
+    """
+
+    kind: str
+    run: str
+    step: str = ""
+    fence: int = 0
+    attempt: int = 0
+    pid: int = 0
+    nonce: str = ""
+    amount: int = 0
+    at: int = 0  # microseconds, by the ledger's clock
+
+
+class Book(Protocol):
+    """Where entries go."""
+
+    async def tell(self, entry: Entry) -> None:
+        """Return when the entry cannot be lost any more."""
+
+
+class Ledger:
+    """A client of the ledger's process: a connection an entry, so that nothing is shared over forks."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def tell(self, entry: Entry) -> None:
+        reader, writer = await asyncio.open_unix_connection(self._path)
+        try:
+            writer.write(msgspec.json.encode(entry) + b"\n")
+            if await reader.readline() != b"ok\n":
+                raise ConnectionError("the ledger did not answer")
+        finally:
+            writer.close()
+
+    def tell_now(self, entry: Entry) -> None:
+        """Blocking: for a process that is about to die, and for threads."""
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(self._path)
+            link.sendall(msgspec.json.encode(entry) + b"\n")
+            if link.recv(8) != b"ok\n":
+                raise ConnectionError("the ledger did not answer")
+
+
+class _Server:
+    def __init__(self, file: Path) -> None:
+        self._fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._lines: list[bytes] = []
+        self._synced: asyncio.Future[None] | None = None
+        self._news = asyncio.Event()
+
+    async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                if not line.endswith(b"\n"):
+                    return  # whoever wrote this was killed in the middle of it
+                await self._kept(line)
+                writer.write(b"ok\n")
+        writer.close()
+
+    async def _kept(self, line: bytes) -> None:
+        entry = msgspec.json.decode(line, type=Entry)
+        stamped = msgspec.structs.replace(entry, at=time.time_ns() // 1000)
+        self._lines.append(msgspec.json.encode(stamped) + b"\n")
+        if self._synced is None:
+            self._synced = asyncio.get_running_loop().create_future()
+        self._news.set()
+        await self._synced
+
+    async def sync(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            lines, synced = self._lines, self._synced
+            self._lines, self._synced = [], None
+            await asyncio.to_thread(self._write, b"".join(lines))
+            if synced is not None:
+                synced.set_result(None)
+
+    def _write(self, block: bytes) -> None:
+        os.write(self._fd, block)
+        os.fsync(self._fd)
+
+
+def _serve(path: str, file: str) -> None:
+    async def main() -> None:
+        server = _Server(Path(file))
+        async with await asyncio.start_unix_server(server.greet, path, backlog=1000):
+            await server.sync()
+
+    die_with_parent()
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main())
+
+
+@contextlib.contextmanager
+def ledger(folder: Path) -> Iterator[tuple[str, Path]]:
+    """A ledger's process for as long as the block runs: its socket, and its file."""
+    path, file = str(folder / "ledger.sock"), folder / "ledger.jsonl"
+    process = CONTEXT.Process(target=_serve, args=(path, str(file)), daemon=True)
+    process.start()
+    try:
+        _wait_for(path)
+        yield path, file
+    finally:
+        process.kill()
+        process.join()
+
+
+def _wait_for(path: str) -> None:
+    deadline = time.monotonic() + OPEN_SECONDS
+    while True:
+        with socket.socket(socket.AF_UNIX) as link:
+            try:
+                link.connect(path)
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+        time.sleep(0.01)
+
+
+def read(file: Path) -> list[Entry]:
+    """All lines that were acknowledged; a last one that is torn was not."""
+    if not file.exists():
+        return []
+    lines = file.read_bytes().split(b"\n")[:-1]
+    return [msgspec.json.decode(line, type=Entry) for line in lines]

@@ -1,0 +1,97 @@
+"""Worker processes: forked from a server that has everything imported, killed, stopped, started again.
+
+Whatever happens to the command itself, no process of it is left behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import wait
+from types import TracebackType
+from typing import Any, Self
+
+CONTEXT = multiprocessing.get_context("forkserver")
+# A worker that is replaced every 300 ms must not spend that time on imports.
+CONTEXT.set_forkserver_preload(["verify.work", "verify.ledger"])
+
+Process = Any  # multiprocessing's own classes differ by context
+
+
+def die_with_parent() -> None:
+    """End this process when the one that asked for it has gone, killed or not."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, name="verify-parent", daemon=True).start()
+
+
+def quiet(file: str) -> None:
+    """Worker logs go to a file, which is shown when something stalls."""
+    form = "%(asctime)s %(process)d %(levelname)s %(message)s"
+    logging.basicConfig(filename=file, level=logging.WARNING, format=form)
+
+
+class Fleet:
+    """So many workers at any time."""
+
+    def __init__(self, target: Callable[..., None], args: tuple[Any, ...], size: int) -> None:
+        self._target, self._args, self._size = target, args, size
+        self.members: list[Process] = []
+        self.replaced = 0
+
+    def __enter__(self) -> Self:
+        self.members = [self._new() for _ in range(self._size)]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.members:
+            process.kill()  # SIGKILL: a stopped process ends too
+        for process in self.members:
+            process.join()
+
+    def _new(self) -> Process:
+        process = CONTEXT.Process(target=self._target, args=self._args, daemon=True)
+        process.start()
+        return process
+
+    def kill(self, process: Process) -> None:
+        """SIGKILL, and a new one at once."""
+        process.kill()
+        process.join()
+        self.supervise()
+
+    def supervise(self) -> int:
+        """Replace whoever has ended; how many that were."""
+        ended = [process for process in self.members if not process.is_alive()]
+        for process in ended:
+            process.join()
+            self.members[self.members.index(process)] = self._new()
+        self.replaced += len(ended)
+        return len(ended)
+
+    def stop(self, process: Process) -> None:
+        """SIGSTOP: it stands still and does not know it."""
+        os.kill(process.pid, signal.SIGSTOP)
+
+    def cont(self, process: Process) -> None:
+        """SIGCONT."""
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGCONT)
+
+    @property
+    def pids(self) -> set[int]:
+        """Of those that are there now."""
+        return {process.pid for process in self.members}

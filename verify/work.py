@@ -1,0 +1,140 @@
+"""What the workers under test do: small workflows whose every effect goes to the ledger first."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.app import App
+from holdfast.engine.context import Context
+from holdfast.world import RealWorld
+
+from . import sabotage as sabotages
+from .ledger import Book, Entry, Ledger
+from .processes import die_with_parent, quiet
+from .watched import Watched
+
+TRANSFER, POISON, STUBBORN = "verify.transfer.v1", "verify.poison.v1", "verify.stubborn.v1"
+
+_count = itertools.count(1)
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a run has to do."""
+
+    steps: int = 5
+    seconds: float = 0.0  # how long a step takes
+    lead: float = 0.5  # which share of that comes before its effect
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step returns: which execution made it, so that two values of one step can be told apart."""
+
+    amount: int
+    fence: int
+    nonce: str
+
+
+class Total(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run returns, and under which fence it says so."""
+
+    total: int
+    fence: int
+
+
+class Hand:
+    """The effects of one execution."""
+
+    def __init__(self, book: Book, ctx: Context) -> None:
+        self.book, self.ctx = book, ctx
+        # The fence is nobody's business but the ledger's; the context does not offer it.
+        self.fence = ctx._run.claim.fence  # noqa: SLF001
+
+    async def effect(self, step: str, amount: int, seconds: float = 0.0, lead: float = 0.5) -> Done:
+        """Time passes before the effect and after it: a kill may fall on either side."""
+        if seconds:
+            await asyncio.sleep(seconds * lead)
+        done = Done(amount=amount, fence=self.fence, nonce=f"{os.getpid()}.{self.fence}.{next(_count)}")
+        await self.book.tell(self.entry("effect", step, done))
+        self.ctx.cost(amount)
+        if seconds:
+            await asyncio.sleep(seconds * (1 - lead))
+        return done
+
+    async def seen(self, step: str, done: Done) -> Done:
+        """The body holds a value; whatever execution asks again must be given the same."""
+        await self.book.tell(self.entry("seen", step, done))
+        return done
+
+    def entry(self, kind: str, step: str, done: Done) -> Entry:
+        return Entry(
+            kind=kind, run=str(self.ctx.run_id), step=step, fence=self.fence, attempt=self.ctx.attempt,
+            pid=os.getpid(), nonce=done.nonce, amount=done.amount,
+        )  # fmt: skip
+
+
+def transfer_amounts(params: dict[str, Any]) -> dict[str, int]:
+    """Step by step, what a transfer moves."""
+    return {f"step{n}": n for n in range(1, params["steps"] + 1)}
+
+
+AMOUNTS: dict[str, Callable[[dict[str, Any]], dict[str, int]]] = {
+    TRANSFER: transfer_amounts,
+    STUBBORN: lambda _: {"block": 1},
+    POISON: lambda _: {"die": 1},
+}
+
+
+def make_app(app: App, book: Book) -> App:
+    """Name the workflows in an app."""
+
+    @app.workflow(TRANSFER)
+    async def transfer(ctx: Context, order: Order) -> Total:
+        hand, total = Hand(book, ctx), 0
+        for n in range(1, order.steps + 1):
+            done = await ctx.step(f"step{n}", hand.effect, f"step{n}", n, order.seconds, order.lead)
+            total += (await hand.seen(f"step{n}", done)).amount
+        return Total(total=total, fence=hand.fence)
+
+    @app.workflow(POISON)
+    async def poison(ctx: Context) -> None:
+        async def die() -> None:
+            hand = Hand(book, ctx)
+            await hand.effect("die", 1)
+            os._exit(1)
+
+        await ctx.step("die", die)
+
+    @app.workflow(STUBBORN)
+    async def stubborn(ctx: Context, order: Order) -> Total:
+        hand = Hand(book, ctx)
+
+        async def block() -> Done:
+            done = await hand.effect("block", 1)
+            time.sleep(order.seconds)  # noqa: ASYNC251  # the very mistake that is to be survived
+            return done
+
+        done = await hand.seen("block", await ctx.step("block", block))
+        return Total(total=done.amount, fence=hand.fence)
+
+    return app
+
+
+def work(url: str, socket: str, log: str, sabotage: str | None, options: dict[str, Any]) -> None:
+    """Be a worker process, until killed."""
+    from holdfast.stores import make_store
+
+    die_with_parent()
+    quiet(log)
+    book = Ledger(socket)
+    world = RealWorld()
+    if sabotage is not None:
+        world = sabotages.apply(sabotage, world)
+    app = App(Watched(make_store(url), book), name="verify", world=world)
+    make_app(app, book).run(**options)
