@@ -9,10 +9,16 @@ def memory(clock, folder):
     return MemoryStore(clock=clock)
 
 
+def sqlite_inline(clock, folder):
+    from holdfast.stores.sqlite import SqliteStore
+
+    return SqliteStore(":memory:", clock=clock, inline=True)
+
+
 def sqlite(clock, folder):
     from holdfast.stores.sqlite import SqliteStore
 
-    return SqliteStore(str(folder / "holdfast.db"), clock=clock, inline=True)
+    return SqliteStore(str(folder / "holdfast.db"), clock=clock)
 
 
-MAKERS = {"memory": memory, "sqlite": sqlite}
+MAKERS = {"memory": memory, "sqlite inline": sqlite_inline, "sqlite": sqlite}
