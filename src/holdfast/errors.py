@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from .lifecycle import Move, Status
+    from .records import Error
 
 
 class HoldfastError(Exception):
@@ -89,6 +90,14 @@ class Drift(HoldfastError):
     """The code asks for something else than what the run has recorded under that key."""
 
 
+class RunOverdue(HoldfastError):
+    """The run's own timeout has passed: no further step begins."""
+
+
+class StepTimeout(HoldfastError):
+    """The step's function took longer than its `timeout`."""
+
+
 class HistoryFull(HoldfastError):
     """The run has recorded as many steps as it may; `ctx.continue_as` is made for endless loops."""
 
@@ -99,6 +108,12 @@ class Outcome(HoldfastError):
 
 class RunFailed(Outcome):
     """The run failed; `error` holds kind, type, message and traceback."""
+
+    def __init__(self, run_id: UUID | str, error: Error | None) -> None:
+        super().__init__(
+            f"run {run_id} failed, {error.kind}: {error.message}" if error else f"run {run_id} failed"
+        )
+        self.run_id, self.error = run_id, error
 
 
 class RunCancelled(Outcome):

@@ -45,6 +45,8 @@ from .keeper import Bell
 
 T = TypeVar("T")
 
+CONTINUED = '{"continued_as":'
+
 
 class Handle(Generic[T]):
     """A run that was started: its id, and whether this call created it."""
@@ -60,7 +62,10 @@ class Handle(Generic[T]):
     async def result(self, timeout: Seconds | None = None) -> Any:
         """What the run returns, as its annotation says; RunFailed, RunCancelled, ResultTimeout."""
         run = await self._client.ended(self.id, timeout)
-        return (self._codec or plain).decode(run.result_json or "null", f"the result of run {self.id}")
+        result = run.result_json or "null"
+        # A run that went on as another returned nothing of its own type.
+        codec = plain if self._codec is None or result.startswith(CONTINUED) else self._codec
+        return codec.decode(result, f"the result of run {self.id}")
 
     async def get(self) -> Run:
         """The run as it is now."""
@@ -258,7 +263,8 @@ class Client:
     async def explain(self, run: UUID | str) -> Explanation:
         """Why a run is not moving, in words and in data."""
         found = await self.known(run)
-        return explain(found, await self.store.stats())
+        pauses = await self.store.trail(found.id, types=("paused",))
+        return explain(found, await self.store.stats(), pauses[-1].data.get("by", "") if pauses else "")
 
     async def result(self, run: UUID | str, timeout: Seconds | None = None) -> Any:
         """What the run returned, waiting for its end; RunFailed, RunCancelled, ResultTimeout."""
@@ -268,9 +274,7 @@ class Client:
         """The run once it has succeeded; raises how else it ended."""
         found = await self.final(run, timeout)
         if found.status is Status.FAILED:
-            error = found.error
-            said = f"{error.kind}: {error.message}" if error else "failed"
-            raise RunFailed(f"run {run} failed, {said}")
+            raise RunFailed(run, found.error)
         if found.status is Status.CANCELLED:
             raise RunCancelled(f"run {run} was cancelled")
         return found

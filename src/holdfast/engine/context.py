@@ -108,7 +108,7 @@ class Context:
             call.limited(retry, None if timeout is None else seconds(timeout))
         return call.answer()
 
-    async def map(
+    def map(
         self,
         name: str,
         fn: Callable[[Any], Any],
@@ -116,17 +116,21 @@ class Context:
         limit: int = 10,
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
-    ) -> list[Any]:
+    ) -> Awaitable[list[Any]]:
         """Run a step for each item, at most `limit` at once, each recorded on its own; results in order."""
         if limit < 1:
             raise UsageError(f"map {name!r}: limit is {limit}, at least 1")
         gate = asyncio.Semaphore(limit)
+        base = self._key(name, None)
 
         async def one(n: int, item: Any) -> Any:
             async with gate:
-                return await self.step(name, fn, item, key=f"{name}[{n}]", retry=retry, timeout=timeout)
+                return await self.step(name, fn, item, key=f"{base}[{n}]", retry=retry, timeout=timeout)
 
-        return list(await asyncio.gather(*[one(n, item) for n, item in enumerate(items)]))
+        async def every() -> list[Any]:
+            return list(await asyncio.gather(*[one(n, item) for n, item in enumerate(items)]))
+
+        return every()
 
     def sleep(self, duration: Seconds = 0, *, key: str | None = None, **units: float) -> Awaitable[None]:
         """Park for a while, holding nothing: `ctx.sleep(5)`, `ctx.sleep(hours=1)`, a timedelta."""

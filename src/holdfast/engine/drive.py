@@ -52,6 +52,10 @@ class Drive:
                     error, self._signal = self._signal or cancelled, None
                     if error is not cancelled and self._task is not None:
                         self._task.uncancel()
+                except GeneratorExit:
+                    raise
+                except BaseException as failed:  # noqa: BLE001 - what the awaited future failed with is its own
+                    error = failed
         except StopIteration as stop:
             return stop.value
         finally:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.errors import BadValue, UsageError
+from holdfast.errors import BadValue, RunOverdue, UsageError
 from holdfast.lifecycle import SETTLED, StepKind, StepStatus
 from holdfast.records import SECOND, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
 
@@ -304,6 +304,9 @@ class Execution:
                 self.stage.settle(step.key, step)
 
     def check_room(self) -> None:
-        """Refuse a step too many; warn once at half."""
+        """At every boundary: refuse a step too many, or too late; warn once at half."""
+        timeout_at = self.claim.timeout_at
+        if timeout_at is not None and self.now() >= timeout_at:
+            raise RunOverdue(f"run {self.claim.id} has not ended before its timeout")
         if self.record.check_room():
             log.warning("run %s has used half of its %d steps", self.claim.id, self.workflow.steps_max)

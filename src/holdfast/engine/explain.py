@@ -23,7 +23,7 @@ class Explanation(msgspec.Struct, frozen=True):
         return self.text
 
 
-def explain(run: Run, stats: Stats) -> Explanation:
+def explain(run: Run, stats: Stats, paused_by: str = "") -> Explanation:
     """Say what this run is waiting for."""
     now = moment(stats.now)
     if run.status in FINAL:
@@ -34,9 +34,9 @@ def explain(run: Run, stats: Stats) -> Explanation:
         case Status.WAITING:
             return _waiting(run)
         case Status.PAUSED:
-            return Explanation(
-                "paused", "It is paused: `holdfast resume` lets it go on.", {"waiting_on": _waits(run)}
-            )
+            by = f" by {paused_by}" if paused_by else ""
+            said = f"It was paused{by}: `holdfast resume` lets it go on."
+            return Explanation("paused", said, {"paused_by": paused_by, "waiting_on": _waits(run)})
     return _pending(run, stats, now)
 
 

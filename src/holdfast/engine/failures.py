@@ -7,7 +7,16 @@ import traceback
 import msgspec
 
 from holdfast.backoff import Backoff
-from holdfast.errors import BadValue, Drift, EventTimeout, Fatal, HistoryFull, StepFailed, UsageError
+from holdfast.errors import (
+    BadValue,
+    Drift,
+    EventTimeout,
+    Fatal,
+    HistoryFull,
+    RunOverdue,
+    StepFailed,
+    UsageError,
+)
 from holdfast.records import Error, Json
 
 MESSAGE_MAX = 4_000
@@ -44,7 +53,7 @@ def final_kind(error: BaseException, policy: Backoff) -> str | None:
     match error:
         case StepFailed():
             return error.kind
-        case EventTimeout():
+        case EventTimeout() | RunOverdue():
             return "timeout"
         case Drift():
             return "drift"

@@ -47,17 +47,21 @@ async def _continue(run: Execution, params: Any) -> bool:
         return await _retry_or_fail(run, error)
     claim = run.claim
     record = await run.worker.store.get(claim.id)
-    labels = {**(record.labels if record else {}), "continued_from": str(claim.id)}
+    assert record is not None  # it is held here, and nobody deletes what is held
+    timeout = None if record.timeout_at is None else (record.timeout_at - record.created_at).total_seconds()
     following = NewRun(
         id=run.world.uuid7(),
         type=claim.type,
         params=text,
         digest=digest(claim.type, text),
         tenant=claim.tenant,
-        priority=record.priority if record else 100,
+        priority=record.priority,
         max_attempts=claim.max_attempts,
-        timeout_seconds=run.workflow.timeout_seconds,
-        labels=msgspec.json.encode(labels).decode(),
+        timeout_seconds=timeout,
+        budget=record.budget_units,
+        limit_key=record.limit_key,
+        parent=record.parent,
+        labels=msgspec.json.encode({**record.labels, "continued_from": str(claim.id)}).decode(),
     )
     result = msgspec.json.encode({"continued_as": str(following.id)}).decode()
     return _ended(run, await run.journal.outcome(Move.COMPLETE, result=result, starts=(following,)))

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.backoff import IN_PLACE_MAX_SECONDS, Backoff
 from holdfast.codec import Codec, result_codec
-from holdfast.errors import RetryAfter, StepFailed, UsageError
+from holdfast.errors import RetryAfter, StepFailed, StepTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import SECOND, Error, Instant, NewEvent, Step, StepWrite
 
@@ -128,12 +128,18 @@ class Call:
                 SCOPE.reset(token)
 
     async def _limited(self, *, is_async: bool) -> Any:
-        async with asyncio.timeout(self._timeout):
-            if is_async:
-                return await self._fn(*self._args)
-            value = await self._run.world.thread(self._fn, *self._args)
-            # A lambda around an async call is plain, and what it returns is not.
-            return await value if inspect.isawaitable(value) else value
+        limit = asyncio.timeout(self._timeout)
+        try:
+            async with limit:
+                if is_async:
+                    return await self._fn(*self._args)
+                value = await self._run.world.thread(self._fn, *self._args)
+                # A lambda around an async call is plain, and what it returns is not.
+                return await value if inspect.isawaitable(value) else value
+        except TimeoutError:
+            if not limit.expired():
+                raise  # the function's own
+            raise StepTimeout(f"step {self.key!r} took longer than {self._timeout:g} s") from None
 
     async def _written(self, write: StepWrite, value: Any) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -145,7 +151,7 @@ class Call:
         run, key = self._run, self.key
         policy = self._retry or run.workflow.retry
         tries_max = self._retry.attempts if self._retry else run.claim.max_attempts
-        told = "timeout" if isinstance(error, TimeoutError) else None
+        told = "timeout" if isinstance(error, StepTimeout) else None
         kind = final_kind(error, policy)
         if kind is None and tries >= tries_max:
             kind = told or "exhausted"
