@@ -41,7 +41,7 @@ def translated(error: Exception, path: str) -> StoreError:
             )
         case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             return Unavailable(
-                f"{path}: the file cannot be opened; check that its folder exists and this user may write there"
+                f"{path}: the file cannot be opened; check its folder, and that this user may write there"
             )
         case apsw.NotADBError():
             return NotADatabase(

@@ -51,7 +51,7 @@ def check_place(path: str) -> None:
         raise Unavailable(f"{path}: this is a folder; name a file in it")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise Unavailable(
-            f"{path}: the folder {folder} is read-only for this user, and files are kept beside the database; "
+            f"{path}: the folder {folder} is read-only for this user, and more files live beside this one; "
             "give write permission on it, or name another place"
         )
     if file.exists() and not os.access(file, os.R_OK | os.W_OK):

@@ -60,8 +60,8 @@ def _row(db: Database, now: Instant, item: Item, write: StepWrite) -> tuple[obje
     mark = db.one(_MARK) if write.since_now else None
     return (
         write.key, write.kind.value, write.status.value, write.attempts, write.output, write.error,
-        write.cost, write.topic, due_at, mark[0] if mark is not None else 0, item.fence, item.number, write.started_at,
-        now if write.status in OUTCOMES else None,
+        write.cost, write.topic, due_at, mark[0] if mark is not None else 0, item.fence, item.number,
+        write.started_at, now if write.status in OUTCOMES else None,
     )  # fmt: skip
 
 

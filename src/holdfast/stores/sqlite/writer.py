@@ -175,7 +175,8 @@ class Writer:
     async def write(self, work: Work[T], *, news: bool = False) -> T:
         job: Job[T] = Job(work, news=news)
         job.loop = asyncio.get_running_loop()
-        job.future = future = job.loop.create_future()
+        future: asyncio.Future[T] = job.loop.create_future()
+        job.future = future
         self._put(job)
         return await future
 

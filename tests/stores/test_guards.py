@@ -1,0 +1,122 @@
+"""The guards in the .sql files are the machine's own, and the tables refuse what no move may leave."""
+
+from __future__ import annotations
+
+import re
+
+import apsw
+import pytest
+
+from holdfast.lifecycle import HOLDER_MOVES, RULES, Move, Status, StepStatus
+from holdfast.stores.sqlite.sql import FOLDER, statements
+from tests.stores.files import live, new_run, plain
+
+GUARDS = {
+    Move.CLAIM: ("claim", "claim"),
+    Move.EXPIRE: ("expire", "guard"),
+    Move.TIME_OUT: ("time_out", "guard"),
+    Move.PAUSE: ("pause", "guard"),
+    Move.RESUME: ("resume", "guard"),
+    Move.CANCEL: ("cancel", "guard"),
+    Move.REWIND: ("rewind", "guard"),
+    Move.RETRY_RUN: ("retry_run", "guard"),
+} | dict.fromkeys(HOLDER_MOVES, ("hold", "hold"))
+
+# What a keeper or a park does to a run when its wait is settled: by the run's status, one statement each.
+WAKES = {"wake": Status.WAITING, "hasten": Status.PENDING, "owe": Status.PAUSED}
+
+
+def guarded(sql):
+    """The statuses that the last condition of a statement lets through."""
+    condition = sql.rpartition(" where ")[2]
+    listed = re.search(r"\bstatus in \(([^)]*)\)", condition)
+    if listed is not None:
+        return set(re.findall(r"'(\w+)'", listed[1]))
+    return set(re.findall(r"\bstatus = '(\w+)'", condition))
+
+
+@pytest.mark.spec("MOVE-1")
+@pytest.mark.parametrize("move", sorted(set(Move) - {Move.START}))
+def test_the_guard_of_each_verb_is_its_row_in_the_table_of_moves(move):
+    """A move is legal from exactly the statuses that the machine names."""
+    file, name = GUARDS[move]
+    assert guarded(statements(file)[name]) == {status.value for status in RULES[move].sources}
+
+
+@pytest.mark.spec("LEASE-4", "LEASE-5")
+@pytest.mark.parametrize("statement", ["hold", "renew", "held"])
+def test_what_a_holder_writes_asks_for_lease_fence_and_time(statement):
+    """Status leased, the same fence, and a lease that has not run out: commit and renewal alike."""
+    sql = statements("hold")["hold"] if statement == "hold" else statements("renew")[statement]
+    condition = sql.rpartition(" where ")[2]
+    assert guarded(sql) == {"leased"}
+    assert "fence = :fence" in condition
+    assert "lease_until >= :now" in condition
+
+
+@pytest.mark.parametrize("name", sorted(WAKES))
+def test_a_settled_wait_wakes_its_run_by_what_the_run_is(name):
+    """Each way of waking lets one status through, and a leased run is left alone."""
+    assert guarded(statements("waits")[name]) == {WAKES[name].value}
+
+
+@pytest.mark.spec("MOVE-6")
+def test_the_tables_know_exactly_the_statuses_of_the_machine():
+    """Statuses in the checks are those in lifecycle.py, no more and no fewer."""
+    schema = " ".join((FOLDER / "schema" / "0001.sql").read_text().split())
+    checks = re.findall(r"status text not null(?: default '\w+')? check \(([^)]*)\)", schema)
+    found = [set(re.findall(r"status = '(\w+)'", check)) for check in checks[:2]]
+    assert found == [{status.value for status in Status}, {status.value for status in StepStatus}]
+
+
+@pytest.mark.spec("MOVE-6")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "status = 'running'",
+        "status = 'leased'",
+        "leased_by = 'someone', lease_until = 5",
+        "status = 'leased', leased_by = 'someone'",
+        "status = 'succeeded'",
+        "finished_at = 5",
+        "status = 'paused'",
+    ],
+)
+def test_a_row_that_no_move_leaves_behind_is_refused_by_the_table(tmp_path, change):
+    """Unknown status, lease without holder, holder without lease, end without its time: all refused."""
+    path = tmp_path / "holdfast.db"
+    live(path, lambda store: store.start([new_run()]))
+    with plain(path) as db, pytest.raises(apsw.ConstraintError):
+        db.execute(f"update workflow_run set {change}")
+
+
+@pytest.mark.spec("MOVE-6")
+def test_one_seq_and_one_key_of_a_run_have_one_row(tmp_path):
+    """A second row of one (run, seq) or (run, key) is refused, and a step status nobody knows too."""
+    path = tmp_path / "holdfast.db"
+    live(path, lambda store: store.start([new_run()]))
+    insert = "insert into workflow_step (run_id, seq, key, kind, status) values ('r', ?, ?, 'task', ?)"
+    with plain(path) as db:
+        db.execute(insert, (1, "a", "succeeded"))
+        for row in [(1, "b", "succeeded"), (2, "a", "succeeded"), (2, "b", "done")]:
+            with pytest.raises(apsw.ConstraintError):
+                db.execute(insert, row)
+
+
+@pytest.mark.spec("SQL-3", "STORE-2")
+def test_plain_sql_reads_what_the_interface_shows(tmp_path):
+    """Ids, statuses and JSON are text that a person can read; instants are integer microseconds."""
+    path = tmp_path / "holdfast.db"
+    run = new_run(params='{"n":1}', key="order:42", tenant="acme")
+
+    async def story(store):
+        await store.start([run])
+        return await store.get(run.id)
+
+    shown = live(path, story)
+    with plain(path) as db:
+        row = db.execute(
+            "select id, status, payload, idempotency_key, attempt, typeof(created_at) from workflow_run"
+        ).fetchone()
+    assert row == (str(run.id), shown.status, '{"n":1}', "acme\x1forder:42", 0, "integer")
+    assert shown.key == "order:42"

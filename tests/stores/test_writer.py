@@ -1,0 +1,210 @@
+"""The writer thread: what is queued together is committed together, and nobody pays for a neighbour."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from holdfast.errors import Unavailable, UnknownRun
+from holdfast.lifecycle import Move
+from holdfast.records import Item, Lease, StepWrite
+from tests.stores.files import TYPE, ask, live, new_run, opened, plain, until
+
+PATIENCE = 10.0
+
+
+class Gate:
+    """A job that keeps the writer busy until it is told to go on."""
+
+    def __init__(self):
+        self.entered, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, db, now):
+        self.entered.set()
+        assert self.go.wait(PATIENCE)
+
+    async def close_behind(self, store):
+        """The writer is inside; what is queued from now on goes together."""
+        task = asyncio.ensure_future(store._write(self))
+        await until(self.entered.is_set)
+        return task
+
+
+async def queued(*works):
+    tasks = [asyncio.ensure_future(work) for work in works]
+    await asyncio.sleep(0)
+    return tasks
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "holdfast.db"
+
+
+@pytest.mark.spec("STORE-2")
+def test_what_queued_while_a_commit_ran_shares_the_next_one(path):
+    """Twenty callers, one commit; and one call into their event loop."""
+
+    async def story(store):
+        gate, calls = Gate(), []
+        first = await gate.close_behind(store)
+        tasks = await queued(*(store.start([new_run()]) for _ in range(20)))
+        loop, before = asyncio.get_running_loop(), store._committer.commits
+        into_loop = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *args: (calls.append(args), into_loop(*args))
+        gate.go.set()
+        await asyncio.gather(first, *tasks)
+        return store._committer.commits - before, len(calls)
+
+    assert live(path, story) == (2, 2)
+
+
+@pytest.mark.spec("STORE-2")
+def test_a_job_that_raises_fails_alone(path):
+    """Its own writes are gone; those of its neighbours, before and behind it, are there."""
+
+    def bad(db, now):
+        db.run("delete from workflow_run")
+        raise ZeroDivisionError
+
+    async def story(store):
+        gate = Gate()
+        first = await gate.close_behind(store)
+        tasks = await queued(store.start([new_run()]), store._write(bad), store.start([new_run()]))
+        gate.go.set()
+        return await asyncio.gather(first, *tasks, return_exceptions=True)
+
+    _, before, failed, behind = live(path, story)
+    assert (before[0].created, behind[0].created) == (True, True)
+    assert isinstance(failed, ZeroDivisionError)
+    with plain(path) as db:
+        assert db.execute("select count(*) from workflow_run").fetchone() == (2,)
+
+
+def test_a_refusal_is_an_answer_and_nobody_starts_again(path):
+    """A verb refused before it has written costs its neighbours nothing."""
+    runs = []
+
+    def counting(db, now):
+        runs.append(1)
+
+    async def story(store):
+        gate = Gate()
+        first = await gate.close_behind(store)
+        tasks = await queued(store._write(counting), store.cancel(new_run().id))
+        gate.go.set()
+        return await asyncio.gather(first, *tasks, return_exceptions=True)
+
+    answers = live(path, story)
+    assert isinstance(answers[2], UnknownRun)
+    assert runs == [1]
+
+
+@pytest.mark.spec("STORE-2", "LEASE-8")
+def test_a_renewal_goes_before_what_is_queued(path):
+    """It came last and is served first, in a commit of its own."""
+    order = []
+
+    def note(what):
+        return lambda *_: order.append(what)
+
+    async def story(store):
+        gate = Gate()
+        first = await gate.close_behind(store)
+        tasks = await queued(*(store._write(note("queued")) for _ in range(3)))
+        renewal = threading.Thread(target=store._writer.write_now, args=(note("renewal"),))
+        renewal.start()
+        await until(lambda: store._writer._urgent)
+        gate.go.set()
+        await asyncio.gather(first, *tasks)
+        renewal.join(PATIENCE)
+
+    live(path, story)
+    assert order == ["renewal", "queued", "queued", "queued"]
+
+
+@pytest.mark.spec("LEASE-8")
+def test_a_blocked_event_loop_does_not_starve_the_renewal(path):
+    """The loop hangs in user code; the lease is renewed all the same."""
+
+    async def story(store):
+        await store.start([new_run()])
+        (claim,) = await store.claim(ask())
+        answers = []
+
+        def renew():
+            answers.append(store.renew("w", [Lease(run=claim.id, fence=claim.fence)], 60.0))
+
+        thread = threading.Thread(target=renew)
+        thread.start()
+        thread.join(PATIENCE)
+        after = await store.get(claim.id)
+        return claim, answers[0], after
+
+    claim, renewal, run = live(path, story)
+    assert renewal.held[0].answer == "applied"
+    assert run.lease_until.timestamp() * 1e6 > claim.lease_until
+
+
+def test_a_waiter_who_has_gone_takes_nothing_with_him(path):
+    """A cancelled caller's job is done, and the others get their answers."""
+    run = new_run()
+
+    async def story(store):
+        gate = Gate()
+        first = await gate.close_behind(store)
+        gone, stays = await queued(store.start([run]), store.start([new_run()]))
+        gone.cancel()
+        gate.go.set()
+        await asyncio.gather(first, stays)
+        return await store.get(run.id)
+
+    assert live(path, story).type == TYPE
+
+
+def test_closing_finishes_what_is_queued_and_refuses_what_comes_after(path):
+    """Everything accepted is durable; a closed store says so. Opening and closing twice is fine."""
+    runs = [new_run() for _ in range(5)]
+
+    async def story():
+        async with opened(path) as store:
+            await store.open()
+            tasks = await queued(*(store.start([run]) for run in runs))
+        await store.close()
+        await asyncio.gather(*tasks)
+        with pytest.raises(Unavailable, match="not open"):
+            await store.start([new_run()])
+        with pytest.raises(Unavailable, match="not open"):
+            await store.get(runs[0].id)
+        await store.open()
+        found = [await store.get(run.id) for run in runs]
+        await store.close()
+        return found
+
+    assert [run.id for run in asyncio.run(story())] == [run.id for run in runs]
+
+
+def test_local_news_is_hinted_and_plain_checkpoints_are_not(path):
+    """A start and an end are news for whoever listens; an ended listener hears nothing more."""
+    run = new_run()
+    checkpoint = Item(
+        run=run.id, fence=1, number=1, move=Move.CHECKPOINT, steps=(StepWrite(key="a", output="1"),)
+    )
+
+    async def story(store):
+        heard = []
+        end = store.listen(lambda: heard.append(1))
+        store._hints._watches[0].stop()  # only local hints: the timer sees every commit of the file
+        counts = []
+        for act in (store.start([run]), store.claim(ask()), store.commit([checkpoint]), store.cancel(run.id)):
+            await act
+            await asyncio.sleep(0)
+            counts.append(len(heard))
+        end()
+        await store.start([new_run()])
+        await asyncio.sleep(0)
+        return [*counts, len(heard)]
+
+    assert live(path, story) == [1, 1, 1, 2, 2]
