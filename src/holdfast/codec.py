@@ -65,19 +65,19 @@ class Codec:
     def record(self, value: Any, what: str) -> tuple[Json, Any]:
         """The JSON text of `value`, and the value as it will be read back."""
         try:
-            text = _encoder.encode(value).decode()
+            encoded = _encoder.encode(value)
         except RecursionError:
             raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels") from None
         except (TypeError, NotImplementedError, ValueError, UnicodeError) as error:
             raise BadValue(
                 _complaint(value, what, typed=self.typed) or f"{what} cannot be recorded: {error}"
             ) from None
-        if len(text) > self._limit:
-            raise TooLarge(
-                f"{what} is {len(text):,} bytes as JSON, the limit is {self._limit:,}: record a reference instead"
-            )
+        if len(encoded) > self._limit:
+            said = f"{what} is {len(encoded):,} bytes as JSON, the limit is {self._limit:,}"
+            raise TooLarge(f"{said}: keep it elsewhere, and record where")
+        text = encoded.decode()
         try:
-            back = self._decoder.decode(text)
+            back = self._decoder.decode(encoded)
         except (msgspec.ValidationError, NotImplementedError) as error:
             raise BadValue(f"{what} is not what the annotation says: {error}") from None
         if back != value or "\\u0000" in text or text.count("[") + text.count("{") > DEPTH_MAX:

@@ -109,10 +109,9 @@ class Outcome(HoldfastError):
 class RunFailed(Outcome):
     """The run failed; `error` holds kind, type, message and traceback."""
 
-    def __init__(self, run_id: UUID | str, error: Error | None) -> None:
-        super().__init__(
-            f"run {run_id} failed, {error.kind}: {error.message}" if error else f"run {run_id} failed"
-        )
+    def __init__(self, run_id: UUID | str, error: Error | None, hint: str = "") -> None:
+        why = f", {error.kind}: {error.message}" if error else ""
+        super().__init__(f"run {run_id} failed{why}{hint and '; ' + hint}")
         self.run_id, self.error = run_id, error
 
 

@@ -9,7 +9,6 @@ from holdfast.lifecycle import Status
 from holdfast.records import Run
 
 from .find import short
-from .text import clean
 
 
 def print_ending(run: Run) -> None:
@@ -23,9 +22,6 @@ def raise_unless_succeeded(run: Run) -> None:
     if run.status is Status.CANCELLED:
         raise RunCancelled(f"run {run.id} was cancelled")
     if run.status is Status.FAILED:
-        error = run.error
-        why = clean(f"{error.kind}: {error.message}") if error else "for no recorded reason"
         name = short(run.id)
-        raise RunFailed(
-            f"run {run.id} failed, {why}; `holdfast show {name}` tells more, `holdfast retry {name}` goes on"
-        )
+        hint = f"`holdfast show {name}` tells more, `holdfast retry {name}` goes on"
+        raise RunFailed(run.id, run.error, hint)
