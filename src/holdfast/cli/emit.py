@@ -10,12 +10,12 @@ from holdfast.engine.client import Client
 
 from . import session
 from .find import find
-from .options import json_option, store_option
+from .options import TakesJson, json_option, store_option
 from .shape import print_json
 from .values import typed_json
 
 
-@click.command()
+@click.command(cls=TakesJson)
 @click.argument("topic")
 @click.argument("payload", metavar="[JSON]", required=False)
 @click.option("--id", "event_id", metavar="TEXT", help="Its own id: the same id again has no further effect.")

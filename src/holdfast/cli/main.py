@@ -87,6 +87,14 @@ class LazyGroup(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(name, entry.help) for name, entry in entries.items()], col_max=12)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader has seen enough (`| head`). What is still buffered must not be tried again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """As click's own, but every expected error is one line on stderr, and never a traceback."""
         extra["standalone_mode"] = False
@@ -101,10 +109,6 @@ class LazyGroup(click.Group):
         except errors.HoldfastError as error:
             _complain(str(error))
             sys.exit(exit_code(error))
-        except BrokenPipeError:
-            # The reader has seen enough (`| head`). What is still buffered must not be tried again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -125,7 +129,9 @@ def _words(error: click.ClickException) -> str:
 
 
 def _complain(message: str) -> None:
-    _say(click.style("holdfast: ", fg="red") + " ".join(message.split("\n")))
+    from .text import clean
+
+    _say(click.style("holdfast: ", fg="red") + clean(message))
 
 
 def _say(message: str) -> None:

@@ -15,6 +15,7 @@ STORE_TYPED = "holdfast.store.typed"  # given on the command line, not by the en
 F = TypeVar("F", bound=Callable[..., Any])
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_NEGATIVE = re.compile(r"-[0-9]")
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d|w)?")
 
 
@@ -49,6 +50,14 @@ def by_option(command: F) -> F:
 
 def run_argument(command: F) -> F:
     return click.argument("run", metavar="RUN")(command)
+
+
+class TakesJson(click.Command):
+    """A command whose value may be a negative number, which must not be taken for an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # A leading space is nothing to JSON, and everything to the parser of options.
+        return super().parse_args(ctx, [f" {arg}" if _NEGATIVE.match(arg) else arg for arg in args])
 
 
 def duration(text: str) -> float:

@@ -46,7 +46,7 @@ async def _show(client: Client, said: str, *, as_json: bool) -> None:
     for name, text in facts:
         click.echo(f"  {name:<{width}}  {text}")
     if run.status is Status.FAILED and run.error is not None:
-        _print_trace(run.error)
+        _print_trace(_cause(run.error, steps))
     click.echo("")
     click.echo("\n".join(_step_table(steps, now)) if steps else "  no steps recorded yet")
 
@@ -112,6 +112,12 @@ def _value(text: Json | None) -> str:
         if len(said) <= VALUE_MAX
         else f"{said[:VALUE_MAX]}… ({len(said):,} characters; --json prints all)"
     )
+
+
+def _cause(error: Error, steps: Sequence[Step]) -> Error:
+    """The error of the step that made the run fail, which knows the place in the user's code."""
+    guilty = [step.error for step in steps if step.key == error.step and step.error is not None]
+    return msgspec.json.decode(guilty[0], type=Error) if guilty else error
 
 
 def _print_trace(error: Error) -> None:

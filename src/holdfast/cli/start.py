@@ -16,12 +16,12 @@ from . import session
 from .ending import print_ending, raise_unless_succeeded
 from .find import short
 from .follow import say, to_its_end
-from .options import duration_option, json_option, store_option
+from .options import TakesJson, duration_option, json_option, store_option
 from .shape import ending_data, print_json
 from .values import typed_json, typed_label, typed_moment
 
 
-@click.command()
+@click.command(cls=TakesJson)
 @click.argument("name")
 @click.argument("params", metavar="[JSON]", required=False)
 @click.option("--wait", is_flag=True, help="Follow the run to its end and print its result.")
@@ -73,9 +73,12 @@ async def _start(
 ) -> None:
     published = [one.type for one in await client.store.definitions()]
     type_ = newest(name, published)
-    if type_ not in published:
-        _unpublished(type_, published, strict=strict)
+    doubt = "" if type_ in published else _unpublished(type_, published)
+    if doubt and strict:
+        raise UnknownWorkflow(f"{doubt}; start its worker first, or leave out --strict")
     handle = await client.start(type_, value, **options)
+    if doubt:
+        say(click.style("warning: ", fg="yellow") + f"{doubt}; the run waits until one that has it appears")
     told = {"id": handle.id, "type": type_, "created": handle.created}
     if not wait:
         print_json(told) if as_json else click.echo(str(handle.id))
@@ -93,13 +96,10 @@ async def _start(
     raise_unless_succeeded(run)
 
 
-def _unpublished(type_: str, published: list[str], *, strict: bool) -> None:
+def _unpublished(type_: str, published: list[str]) -> str:
     near = difflib.get_close_matches(type_, published, n=3, cutoff=0.6)
     hint = f" (did you mean {' or '.join(near)}?)" if near else ""
-    said = f"no worker has published {type_} in this store{hint}"
-    if strict:
-        raise UnknownWorkflow(f"{said}; start its worker first, or leave out --strict")
-    say(click.style("warning: ", fg="yellow") + f"{said}; the run waits until one that has it appears")
+    return f"no worker has published {type_} in this store{hint}"
 
 
 def _hint(handle: Handle[Any], type_: str) -> None:

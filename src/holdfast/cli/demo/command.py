@@ -38,7 +38,7 @@ def demo(keep: Path | None) -> None:
     folder = _folder(keep)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
-    click.echo("An order goes through a shop, and the process that works on it is killed on the way.\n")
+    click.echo("An order goes through a shop; the process that works on it is killed on the way.\n")
     play = Play(folder)
     try:
         asyncio.run(play.perform())
@@ -94,7 +94,7 @@ def _told(play: Play) -> bool:
 
 def _print_next(play: Play) -> None:
     run, program = short(play.run_id or ""), spoken()
-    click.echo(f"\nThe workflow's code is {nearest(Path(order_app_source.__file__))}. What to type next:")
+    click.echo(f"\nThe code: {nearest(Path(order_app_source.__file__))}\nWhat to type next:")
     rows = [
         (f"export HOLDFAST_STORE={shlex.quote(play.url)}", ""),
         (f"{program} show {run}", "what is recorded of it"),

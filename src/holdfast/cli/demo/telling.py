@@ -32,7 +32,7 @@ class Teller:
 
     def start(self, run: UUID, workflow: str, params: object) -> None:
         self._say("you", f"start {workflow} '{json.dumps(params)}'")
-        self._say("store", f"run {short(run)} is recorded; it will run, though no worker exists yet")
+        self._say("store", f"run {short(run)} is recorded; no worker exists yet")
 
     def enter(self, actor: Actor) -> None:
         self._by_pid[actor.pid] = actor.name

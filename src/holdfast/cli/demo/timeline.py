@@ -12,10 +12,8 @@ from holdfast.records import SECOND, Step
 from .ledger import Executed
 from .play import Play
 
-WIDTH = 48
-_LEGEND = (
-    "= runs, its result is recorded   ! a try failed   - runs in vain   X kill -9   ~ only a row in the store"
-)
+WIDTH = 40
+_LEGEND = "= runs, recorded   ! failed try   - in vain   X kill -9   ~ only a row"
 
 
 def timeline(play: Play) -> Iterator[str]:
@@ -30,7 +28,7 @@ def timeline(play: Play) -> Iterator[str]:
     for step in sorted(play.steps, key=lambda one: one.started_at or 0):
         executed = [one for one in play.executed() if one.step == step.key]
         bar, who = _bar(step, executed, play, scale), _who(executed, names)
-        yield f"{step.key:<{width}}  {_coloured(bar)}  {who}"
+        yield f"{step.key:<{width}}  {_coloured(bar)}  {who}".rstrip()
     yield click.style(_LEGEND, dim=True)
 
 
@@ -71,4 +69,4 @@ def _coloured(bar: str) -> str:
 
 def _who(executed: list[Executed], names: dict[int, str]) -> str:
     seen = dict.fromkeys(names.get(one.pid, str(one.pid)) for one in executed)
-    return ", then ".join(seen)
+    return ", ".join(seen).replace(", worker", ",")

@@ -1,0 +1,102 @@
+"""What an operator does to a run, and how an illegal move is refused."""
+
+from __future__ import annotations
+
+import getpass
+
+import pytest
+
+from holdfast import Backoff
+
+SHOP = "shop.order.v1"
+
+
+async def order(ctx):
+    await ctx.step("reserve", lambda: 1)
+    await ctx.step("charge", lambda: 2)
+    await ctx.await_event("paid")
+
+
+@pytest.fixture
+def waiting(cli_, work):
+    run = cli_.start(SHOP)
+    work(order=order)
+    return run
+
+
+@pytest.mark.spec("CLI-1")
+def test_pause_resume_and_cancel_say_what_the_run_is_now(cli_, waiting):
+    short = waiting[-8:]
+    assert cli_("pause", short).stdout == f"{short} ({SHOP}) is now paused\n"
+    assert cli_("resume", short).stdout == f"{short} ({SHOP}) is now waiting\n"
+    assert cli_("cancel", short).stdout == f"{short} ({SHOP}) is now cancelled\n"
+    assert cli_.json("cancel", short)["status"] == "cancelled"
+
+
+@pytest.mark.spec("CLI-1")
+def test_rewind_forgets_a_step_and_what_came_after(cli_, waiting):
+    assert cli_.json("rewind", waiting, "charge")["status"] == "pending"
+    assert [step["step"] for step in cli_.json("show", waiting)["steps"]] == ["reserve"]
+
+
+@pytest.mark.spec("CLI-3")
+def test_rewind_to_an_unknown_step_names_those_there_are(cli_, waiting):
+    line = cli_.refused("rewind", waiting, "chrge", code=1)
+    assert "reserve" in line
+    assert "charge" in line
+
+
+@pytest.mark.spec("CLI-1")
+def test_retry_lets_a_failed_run_go_on_where_it_failed(cli_, work):
+    tries = []
+
+    async def flaky(ctx):
+        async def boom():
+            tries.append(1)
+            if len(tries) == 1:
+                raise ValueError("not yet")
+            return "now"
+
+        return await ctx.step("boom", boom, retry=Backoff.none())
+
+    run = cli_.start("shop.flaky.v1")
+    work(flaky=flaky)
+    assert cli_.json("show", run)["status"] == "failed"
+    assert cli_.json("retry", run, "--by", "Ann")["status"] == "pending"
+    work(flaky=flaky)
+    assert cli_("result", run).stdout == '"now"\n'
+    assert "retried by Ann" in cli_("trail", run).stdout
+
+
+@pytest.mark.spec("CLI-3", "MOVE-1")
+@pytest.mark.parametrize("verb", ["pause", "resume", "retry"])
+def test_an_illegal_move_is_refused_with_the_true_status(cli_, waiting, verb):
+    cli_("cancel", waiting)
+    line = cli_.refused(verb, waiting, code=1)
+    assert waiting in line
+    assert "it is cancelled" in line
+
+
+def test_who_did_it_is_the_systems_user_unless_said(cli_, waiting):
+    cli_("pause", waiting)
+    cli_("resume", waiting, "--by", "Ann")
+    trail = cli_("trail", waiting).stdout
+    assert f"paused by {getpass.getuser()}" in trail
+    assert "resumed by Ann" in trail
+
+
+@pytest.mark.spec("OPS-1")
+def test_a_tick_says_what_was_done(cli_):
+    cli_.start(SHOP)
+    assert cli_("tick").stdout == "nothing was due\n"
+    assert cli_.json("tick") == {"expired": 0, "lapsed": 0, "delivered": 0, "timed_out": 0}
+
+
+@pytest.mark.spec("OPS-1")
+def test_a_tick_wakes_what_is_due_without_any_worker(cli_, work):
+    async def short_sleep(ctx):
+        await ctx.sleep(0.001)
+
+    run = cli_.start("shop.short_sleep.v1", "--timeout", "1ms")
+    assert cli_.json("tick")["timed_out"] == 1
+    assert cli_.json("show", run)["status"] == "failed"

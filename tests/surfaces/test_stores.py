@@ -1,0 +1,91 @@
+"""Which store is meant, and what is said when it cannot be had: exit 3, one line, nothing made."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import apsw
+import pytest
+
+SHOP = "shop.order.v1"
+READERS = [
+    ["ls"], ["show", "abcdef"], ["trail"], ["explain", "abcdef"], ["result", "abcdef"], ["emit", "paid"],
+    ["cancel", "abcdef"], ["pause", "abcdef"], ["resume", "abcdef"], ["rewind", "abcdef", "a"],
+    ["retry", "abcdef"], ["tick"],
+]  # fmt: skip
+
+
+@pytest.mark.spec("CLI-2")
+def test_the_store_is_chosen_by_option_then_environment_then_default(cli_, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one, two, three = (f"sqlite:///{name}.db" for name in ("one", "two", "three"))
+    cli_("migrate", store=False)
+    cli_("migrate", store=False, env={"HOLDFAST_STORE": one})
+    cli_("--store", two, "migrate", store=False, env={"HOLDFAST_STORE": one})
+    cli_("--store", two, "migrate", "--store", three, store=False)
+    made = {path.name for path in tmp_path.glob("*.db")}
+    assert made == {"holdfast.db", "one.db", "two.db", "three.db"}
+
+
+@pytest.mark.spec("CLI-2")
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+def test_looking_at_a_store_that_is_not_there_does_not_make_one(cli_, tmp_path, command):
+    line = cli_.refused(*command, code=3)
+    assert line.startswith(f"holdfast: no store at {tmp_path / 'runs.db'}: start a run first")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spec("CLI-2")
+def test_a_file_that_is_no_database_is_exit_3_and_left_alone(cli_, tmp_path):
+    file = tmp_path / "runs.db"
+    file.write_text("dear diary, " * 100)
+    for command in (["ls"], ["start", SHOP], ["migrate"]):
+        assert "no SQLite database" in cli_.refused(*command, code=3)
+    assert file.read_text() == "dear diary, " * 100
+
+
+@pytest.mark.spec("CLI-2", "STORE-5")
+def test_a_database_of_a_newer_major_version_is_exit_3_and_left_alone(cli_, tmp_path):
+    run = cli_.start(SHOP)
+    file = apsw.Connection(str(tmp_path / "runs.db"))
+    file.execute("update workflow_meta set value = '2' where key = 'major'")
+    line = cli_.refused("show", run, code=3)
+    assert "major version 2" in line
+    assert "upgrade holdfast" in line
+    file.execute("update workflow_meta set value = '1' where key = 'major'")
+    file.close()
+    assert cli_("show", run).exit_code == 0
+
+
+@pytest.mark.spec("CLI-2")
+def test_a_read_only_folder_is_exit_3_and_works_when_it_is_mended(cli_, as_nobody):
+    cli_.start(SHOP)
+    with tempfile.TemporaryDirectory() as folder:
+        cli_.url = f"sqlite:///{folder}/runs.db"
+        Path(folder).chmod(0o555)
+        with as_nobody():
+            line = cli_.refused("start", SHOP, code=3)
+        Path(folder).chmod(0o777)
+        with as_nobody():
+            cli_.start(SHOP)
+    assert f"the folder {folder} is read-only for this user" in line
+
+
+def test_a_folder_that_is_not_there_is_exit_3(cli_, tmp_path):
+    cli_.url = f"sqlite:///{tmp_path}/no/such/runs.db"
+    assert "there is no folder" in cli_.refused("start", SHOP, code=3)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("sqlite://runs.db", "three slashes"),
+        ("postgre://x", "is not known: write sqlite:///holdfast.db"),
+        ("runs.db", "is not known"),
+        ("memory://", "lives and ends with one process"),
+    ],
+)
+def test_a_wrong_url_says_what_a_right_one_looks_like(cli_, url, says):
+    cli_.url = url
+    assert says in cli_.refused("ls", code=2)

@@ -1,0 +1,69 @@
+"""How things look: columns, times, and text that must not steer the terminal."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.cli.logs import Readable
+from holdfast.cli.text import ago, clean, cut, span, table, width_of
+
+NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"),
+    [(0, "0 ms"), (0.0004, "<1 ms"), (0.31, "310 ms"), (9.94, "9.9 s"), (59, "59 s"), (119, "119 s"),
+     (120, "2 min"), (7199, "119 min"), (7200, "2 h"), (172_800, "2 d"), (31_536_000, "365 d")],
+)  # fmt: skip
+def test_a_span_is_told_in_one_unit(seconds, says):
+    assert span(seconds) == says
+
+
+@pytest.mark.parametrize(("seconds", "says"), [(0.4, "now"), (150, "2 min ago"), (-150, "in 2 min")])
+def test_an_instant_is_told_as_seen_from_now(seconds, says):
+    assert ago(NOW - timedelta(seconds=seconds), NOW) == says
+
+
+def test_text_of_users_cannot_steer_the_terminal():
+    assert clean("a\x1b[31mb\nc\x00d\u202ee") == "a?[31mb c?d?e"
+
+
+def test_columns_are_aligned_also_under_wide_letters():
+    lines = table(["A", "B"], [["日本", "x"], ["abcd", "y"]])
+    assert [width_of(line) for line in lines] == [7, 7, 7]
+
+
+def test_a_table_on_a_terminal_never_wraps(monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = table(["RUN", "NEWS"], [["1234", "a long story " * 9]])
+    assert all(width_of(line) <= 40 for line in lines)
+    assert lines[1].endswith("…")
+
+
+def test_what_is_cut_fits():
+    assert cut("日本語", 4) == "日…"
+    assert cut("abc", 3) == "abc"
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        ("shop.order.v1 {} succeeded after 0.31 s", "shop.order.v1 succeeded after 0.31 s"),
+        ("run {}: the engine failed", "the engine failed"),
+    ],
+)
+def test_a_log_line_has_time_level_run_and_what_happened(message, says):
+    text = message.format("0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10")
+    record = logging.LogRecord("holdfast", logging.WARNING, "", 0, text, None, None)
+    said = Readable().format(record)
+    parts = [
+        part.strip()
+        for part in said.replace("\x1b[2m", "").replace("\x1b[33m", "").replace("\x1b[0m", "").split("  ")
+        if part.strip()
+    ]
+    assert parts[1:] == ["warning", "5d0c8f10", says]
