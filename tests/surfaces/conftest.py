@@ -82,8 +82,8 @@ def work(url):
 async def _worked(app):
     await app.publish()
     async with asyncio.timeout(20), app.worker(slots=5):
-        while await _moves(app):
-            await asyncio.sleep(0.005)  # noqa: ASYNC110 - the worker tells nobody that it has nothing to do
+        while await _moves(app):  # noqa: ASYNC110 - a worker tells nobody that it has nothing to do
+            await asyncio.sleep(0.005)
     await app.close()
 
 

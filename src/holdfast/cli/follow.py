@@ -17,6 +17,7 @@ from holdfast.engine.keeper import Bell
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import Run, TrailEntry, moment
 
+from .find import short
 from .text import ago, cut, span
 from .words import line, waits
 
@@ -60,6 +61,9 @@ async def to_its_end(client: Client, run: UUID, timeout: float | None, *, told: 
     )
     try:
         return await alive(client.final(run, timeout), lambda: _where(client, run))
+    except asyncio.CancelledError:
+        say(f"no longer waiting; the run goes on, and `holdfast result {short(run)}` waits for it")
+        raise
     finally:
         await _let_finish(watchers)
 

@@ -162,7 +162,7 @@ def _output(step: Step) -> str:
         case StepKind.NOW:
             return stamp(moment(int(step.output or 0)))
         case StepKind.EVENT if step.output is not None:
-            return msgspec.json.decode(step.output, type=_Came).payload.decode()
+            return bytes(msgspec.json.decode(step.output, type=_Came).payload).decode()
     return step.output or ""
 
 

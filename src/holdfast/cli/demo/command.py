@@ -95,14 +95,14 @@ def _told(play: Play) -> bool:
 def _print_next(play: Play) -> None:
     run, program = short(play.run_id or ""), spoken()
     click.echo(f"\nThe code: {nearest(Path(order_app_source.__file__))}\nWhat to type next:")
+    click.echo(f"  export HOLDFAST_STORE={shlex.quote(play.url)}")
     rows = [
-        (f"export HOLDFAST_STORE={shlex.quote(play.url)}", ""),
         (f"{program} show {run}", "what is recorded of it"),
         (f"{program} trail {run}", "everything that happened to it"),
         (f"{program} rewind {run} pack", "forget that step and what came after"),
         (f"{program} dev holdfast.cli.demo.app:app", "a worker: see how it is packed again"),
     ]
-    width = max(len(command) for command, _ in rows[1:])
+    width = max(len(command) for command, _ in rows)
     for command, meaning in rows:
-        click.echo(f"  {command:<{width}}  {click.style(meaning, dim=True)}".rstrip())
+        click.echo(f"  {command:<{width}}  {click.style(meaning, dim=True)}")
     click.echo(f"All of it is in {play.folder}; remove it when you like.")
