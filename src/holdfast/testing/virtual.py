@@ -51,13 +51,15 @@ class _Selector(selectors.DefaultSelector):
 class _Owned:
     """A callback of a process: kept back while that is frozen."""
 
-    __slots__ = ("callback", "handle", "world")
+    __slots__ = ("callback", "context", "handle", "world")
 
-    def __init__(self, callback: Callable[..., Any], world: VirtualWorld) -> None:
-        self.callback, self.world = callback, world
+    def __init__(self, callback: Callable[..., Any], context: Context, world: VirtualWorld) -> None:
+        self.callback, self.context, self.world = callback, context, world
         self.handle: asyncio.Handle | None = None
 
     def __call__(self, *args: Any) -> None:
+        if self.handle is not None and self.handle.cancelled():
+            return  # it came while the process was frozen, and was cancelled after the thaw, before its turn
         if self.world.frozen:
             self.world.missed.append((self, args))
         else:
@@ -108,7 +110,7 @@ def _own(callback: Callable[..., Any], context: Context, schedule: Callable[[Cal
     world = context.get(_OWNER)
     if world is None:
         return schedule(callback)
-    owned = _Owned(callback, world)
+    owned = _Owned(callback, context, world)
     owned.handle = handle = schedule(owned)
     return handle
 
@@ -143,6 +145,7 @@ class VirtualWorld:
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - a test is repeated by its seed
         self._ids = 0
+        self._loop: asyncio.AbstractEventLoop | None = None  # the first one it is used on
         self.frozen = False
         self.missed: list[tuple[_Owned, tuple[Any, ...]]] = []
 
@@ -150,7 +153,9 @@ class VirtualWorld:
         return EPOCH + round(self.monotonic() * SECOND)
 
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop.time()
 
     def chance(self) -> float:
         return self._random.random()
@@ -190,8 +195,8 @@ class VirtualWorld:
         _loop().frozen.discard(self)
         missed, self.missed = self.missed, []
         for owned, args in missed:
-            if owned.handle is None or not owned.handle.cancelled():
-                owned.handle = _loop().call_soon(owned, *args)
+            # In its own context, or what is spawned from here on would belong to no process.
+            asyncio.SelectorEventLoop.call_soon(_loop(), owned, *args, context=owned.context)
 
     def leap(self, duration: Seconds = 0) -> None:
         """Turn the clock by hand, past all polls: a month of waiting in one step."""
