@@ -171,6 +171,7 @@ class Context:
 
     def now(self) -> datetime:
         """The time, recorded: a later execution gets the same."""
+        self._run.stage.check()
         key = self._key("now", None)
         found = self._run.record.find(key, StepKind.NOW)
         if found is not None:
@@ -195,6 +196,7 @@ class Context:
         if scope is not None:
             row["step"] = scope.key
         else:
+            self._run.stage.check()
             record = self._run.record
             record.logs += 1
             if record.logs <= record.logged:
@@ -219,6 +221,7 @@ class Context:
             name = f"{scope.key}:emit{len(scope.events) + 1}"
             scope.events.append(self._event(name, topic, body))
             return
+        self._run.stage.check()
         key = self._key(f"emit:{topic}", None)
         if self._run.record.find(key, StepKind.EMIT) is None:
             self._run.journal.emit(self._event(key, topic, body))
@@ -244,6 +247,10 @@ class Context:
         return Event(id=found["id"], topic=found["topic"], at=moment(found["at"]), payload=found["payload"])
 
     def _key(self, name: str, key: str | None) -> str:
+        if self._run.stage.closed:
+            # Never answered. Refused where it is awaited, not here: code that catches everything and
+            # asks again could otherwise spin without giving way, even while it is garbage collected.
+            return key or name
         scope = SCOPE.get()
         if scope is not None:
             raise UsageError(

@@ -100,6 +100,7 @@ class Execution:
         if self._stop is None:
             self._stop = reason
             if self._drive is not None:
+                self.stage.closed = True
                 self._drive.interrupt(None)
         if reason == "released" and self._drive is not None:
             self._limit_unwinding()
@@ -208,6 +209,8 @@ class Execution:
     async def wait(self, write: StepWrite) -> Step:
         """The settled step of a wait: from the record, or by parking until it is."""
         stage = self.stage
+        if stage.closed:
+            await stage.refuse()
         stage.enter()
         found = self.record.find(write.key, write.kind)
         if found is not None and found.status in SETTLED:
@@ -257,6 +260,8 @@ class Execution:
 
     def _park(self, drive: Drive) -> None:
         self._parking = ends.Waits(tuple(self._unopened.values()), tuple(self._backoffs.values()))
+        # Or a step in a `finally` around the wait would run now, although the wait has not ended.
+        self.stage.closed = True
         drive.interrupt(Parked())
         self._limit_unwinding()
 
@@ -276,11 +281,13 @@ class Execution:
         if verdict.answer != "applied":
             self.stop(verdict.answer)
             return
-        # A wait that this very commit opened and settled comes after what the commit records, or its
-        # outcome would be overwritten by its opening; all others were settled before it.
+        # Waits that the commit itself settled come after what it records, as they do in the store: their
+        # numbers are its last ones. All others were settled before it.
         news = verdict.settled
-        opened = {write.key for write, _, _ in sent if write.status is StepStatus.WAITING} if news else ()
-        self._settled(step for step in news if step.key not in opened)
+        before = verdict.seq
+        while news and any(step.seq == before for step in news):
+            before -= 1
+        self._settled(step for step in news if step.seq <= before)
         kept = dict(verdict.kept) if verdict.kept else None
         for write, future, value in sent:
             if write.status in SETTLED:
@@ -291,7 +298,7 @@ class Execution:
                 self.stage.publish(
                     future, msgspec.json.decode(kept[write.key] or "null") if stands and kept else value
                 )
-        self._settled(step for step in news if step.key in opened)
+        self._settled(step for step in news if step.seq > before)
         self.record.known = max(self.record.known, verdict.seq)
         if self.stage.waits:
             self.stage.arm()

@@ -19,6 +19,7 @@ from .signals import Parked
 # the awaiting code in three turns a level; nested groups take more.
 REST_ALONE = 3
 REST_BRANCHED = 32
+REFUSED_MAX = 100
 
 
 class Stage:
@@ -32,6 +33,7 @@ class Stage:
         "_loop",
         "_rank",
         "_ready",
+        "_refused",
         "_turns",
         "_unreleased",
         "alone",
@@ -48,7 +50,7 @@ class Stage:
         self._asked: dict[str, asyncio.Future[Any]] = {}
         self._ready: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._held: list[asyncio.Future[None]] = []
-        self._turns, self._armed = 0, False
+        self._turns, self._armed, self._refused = 0, False, 0
         self.main = asyncio.current_task()
         self.alone, self.closed = True, False
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -61,11 +63,21 @@ class Stage:
         if task is not self.main and task is not None:
             self.alone = False
             self.tasks.add(task)
-        if self.closed:
-            # A branch that outlives its run ends quietly; the body itself is told what happened.
-            raise Parked if task is self.main else asyncio.CancelledError
         if not self.alone or self.waits:
             self.arm()
+
+    def check(self) -> None:
+        """Once the run parks or stops, nothing that is asked for may happen in this execution."""
+        if self.closed:
+            raise Parked if asyncio.current_task() is self.main else asyncio.CancelledError
+
+    async def refuse(self) -> None:
+        """As `check`; but code that catches even this and asks again and again is held here until it is
+        abandoned: raising for ever would never let the event loop have its turn."""
+        self._refused += 1
+        if self._refused > REFUSED_MAX:
+            await self._loop.create_future()
+        self.check()
 
     async def replayed(self, key: str, value: Any) -> Any:
         """Hand on a recorded value when its turn has come."""

@@ -70,6 +70,8 @@ class Call:
         """The recorded result, or the result of running it, recorded."""
         run, key = self._run, self.key
         stage = run.stage
+        if stage.closed:
+            await stage.refuse()
         stage.enter()
         found = run.record.find(key, StepKind.TASK)
         tries = 0
