@@ -52,6 +52,6 @@ def plain(path):
 async def until(condition, seconds=30.0):
     """Wait for another thread or process, whose news comes by no event of ours."""
     begun = time.perf_counter()
-    while not condition():  # noqa: ASYNC110
+    while not condition():
         assert time.perf_counter() - begun < seconds
         await asyncio.sleep(0.001)

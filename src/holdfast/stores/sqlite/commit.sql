@@ -82,5 +82,5 @@ set status = :status, result = :result, error = :error, last_error = :last_error
 where id = :run
 
 -- :cancel_steps    What is open ends with its run.
-update workflow_step set status = 'cancelled', finished_at = :now
+update workflow_step indexed by idx_workflow_step_open set status = 'cancelled', finished_at = :now
 where run_id = :run and finished_at is null and status in ('ready', 'waiting')

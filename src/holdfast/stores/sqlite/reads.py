@@ -29,7 +29,7 @@ from .claim import next_run_at, scopes
 from .database import Database
 from .rows import LIST, run_of, run_record, steps_of
 from .sql import statements
-from .start import micros
+from .start import micros, stored_key
 
 _SQL = statements("reads")
 _LAST_CHARACTER = "\U0010ffff"
@@ -57,7 +57,9 @@ def _by_place(where: RunFilter, after: UUID | None) -> Iterator[Term]:
         yield ("deleted_at is null",)
     if where.tenant is not None:
         yield "tenant = ?", where.tenant
-    if where.key is not None:
+    if where.key is not None and where.tenant is not None:
+        yield "idempotency_key = ?", stored_key(where.tenant, where.key)
+    elif where.key is not None:
         yield _SQL["has_key"], where.key
     if where.parent is not None:
         yield "parent_id = ?", str(where.parent)

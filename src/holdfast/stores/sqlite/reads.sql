@@ -7,7 +7,7 @@ exists (
     where run_id = workflow_run.id and status = 'waiting' and finished_at is null and kind = ?
 )
 
--- :has_key    Kept bare for the default tenant, scoped for others.
+-- :has_key    Whoever's it is: kept bare for the default tenant, scoped for others.
 idempotency_key = iif(tenant = 'default', '', tenant || char(31)) || ?
 
 -- :trail
