@@ -40,7 +40,7 @@ def _starve(args: argparse.Namespace) -> list[Report]:
 
 def _crashpoints(args: argparse.Namespace) -> list[Report]:
     names = ("memory", "sqlite") if args.store is None else (args.store,)
-    return crashpoints(names, args.sabotage, args.seed)
+    return crashpoints(names, args.sabotage, args.seed, short=args.brief)
 
 
 def _sabotages(args: argparse.Namespace) -> list[Report]:
@@ -56,7 +56,7 @@ COMMANDS: dict[str, tuple[str, Command]] = {
     "zombie": ("a worker stands still past its lease and goes on: its late writes are refused", _zombie),
     "starve": ("a step blocks the event loop for three leases: nobody takes the run over", _starve),
     "crashpoints": (
-        "die before, die after, reply lost, never sent, at every store call in turn",
+        "die before, die after, reply lost, never sent, stand still, at every store call in turn",
         _crashpoints,
     ),
     "sabotages": ("the same experiments with a bug switched in: each must be caught", _sabotages),
@@ -82,6 +82,9 @@ def parser() -> argparse.ArgumentParser:
         # Memory is gone with its process: there is nothing that another one could take over.
         made[name].add_argument("--store", choices=["sqlite"], default="sqlite")
     made["crashpoints"].add_argument("--store", choices=["memory", "sqlite"], help="default: both")
+    made["crashpoints"].add_argument(
+        "--brief", action="store_true", help="spare calls that find nothing to do"
+    )
     _sizes(made)
     return top
 
@@ -104,8 +107,9 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["zombie"].add_argument("--rounds", type=int, default=8)
     made["zombie"].add_argument("--runs", type=int, default=8, help="in each round")
     made["starve"].add_argument("--runs", type=int, default=4)
-    for name, bug in (("zombie", NO_FENCE), ("starve", RENEW_ON_LOOP), ("crashpoints", BLIND_RESEND)):
-        made[name].add_argument("--sabotage", choices=[bug], help="switch a bug in: this must fail then")
+    bugs = {"zombie": [NO_FENCE], "starve": [RENEW_ON_LOOP], "crashpoints": [NO_FENCE, BLIND_RESEND]}
+    for name, choices in bugs.items():
+        made[name].add_argument("--sabotage", choices=choices, help="switch a bug in: this must fail then")
 
 
 def main(argv: list[str]) -> int:

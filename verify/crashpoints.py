@@ -1,6 +1,7 @@
 """crashpoints: at every store call in turn the caller dies, before or after, or its reply is lost.
 
-Then another takes over, or the same one goes on. What comes out must be what comes out undisturbed.
+Or it stands still until another has taken over, and then sends what it was about to send. Each time
+another goes on, or the same one. What comes out must be what comes out undisturbed.
 The whole engine runs in virtual time, in one process; dying is standing still for ever.
 """
 
@@ -13,10 +14,11 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from holdfast.engine.app import App
 from holdfast.errors import Unavailable
-from holdfast.lifecycle import FINAL
+from holdfast.lifecycle import FINAL, Status
 from holdfast.records import RunFilter
 from holdfast.testing.virtual import VirtualWorld, play
 
@@ -25,11 +27,14 @@ from .faulty import Fault, Faulty, Mode, modes_of
 from .invariants import INVARIANTS
 from .journey import AMOUNTS, JOURNEY, PORTER, Pages, name_journey
 from .report import SHOWN, Check, Report, progress
-from .sabotage import BLIND_RESEND, Blind
+from .sabotage import BLIND_RESEND, NO_FENCE, Blind, unfenced
 
 LEASE_SECONDS = 3.0
 LIMIT_SECONDS = 600.0  # virtual ones
 QUIET_SECONDS = 2 * LEASE_SECONDS
+LOOK_SECONDS = 0.1
+
+REVEALED_BY = {BLIND_RESEND: Mode.REPLY_LOST, NO_FENCE: Mode.STAND_STILL}
 
 Outcome = tuple[object, ...]
 
@@ -55,24 +60,41 @@ class Stage:
         self._acked: list[Any] = []
         self._actors: list[tuple[VirtualWorld, Callable[[App], Coroutine[Any, Any, None]]]] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._fences: dict[UUID, int] | None = None  # what was held when someone fell
+        self._fell_at = 0.0
 
     async def play(self) -> Played:
         await self._store.open()
         self._enter(self._be_client)
         self._enter(self._be_worker)
-        # One who has died stays on the list, or he would be replaced again and again.
-        replaced: set[VirtualWorld] = set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LIMIT_SECONDS):
                 while not await self._is_over():
-                    for world, role in tuple(self._actors):
-                        if world.frozen and world not in replaced:
-                            replaced.add(world)
-                            self._enter(role)
-                    await asyncio.sleep(0.5)
+                    await self._go_on()
+                    await asyncio.sleep(LOOK_SECONDS)
                 await asyncio.sleep(QUIET_SECONDS)
         evidence = await gathered(self._store, self._pages.entries, self._acked, amounts=AMOUNTS)
         return Played(self._fault, evidence, outcome(evidence))
+
+    async def _go_on(self) -> None:
+        """Replace the one who fell; if he only stands still, let him go on once another holds his runs."""
+        fallen = next(((world, role) for world, role in self._actors if world.frozen), None)
+        if fallen is None:
+            return
+        world, role = fallen
+        if self._fences is None:
+            self._fences = await self._held_under()
+            self._fell_at = world.monotonic()
+            self._enter(role)
+        elif self._fault.mode is Mode.STAND_STILL:
+            now = await self._held_under()
+            overtaken = any(fence > self._fences.get(run, 0) for run, fence in now.items())
+            if overtaken or world.monotonic() - self._fell_at > 3 * LEASE_SECONDS:
+                self._fault.thaw(world)
+
+    async def _held_under(self) -> dict[UUID, int]:
+        runs = await self._store.list(RunFilter(statuses=(Status.LEASED,)))
+        return {run.id: run.fence for run in runs}
 
     def _enter(self, role: Callable[[App], Coroutine[Any, Any, None]]) -> None:
         world = VirtualWorld(self._seed * 100 + len(self._actors))
@@ -85,7 +107,8 @@ class Stage:
 
     async def _is_over(self) -> bool:
         runs = await self._store.list(RunFilter())
-        return len(runs) == len(self._acked) == 2 and all(run.status in FINAL for run in runs)
+        still = self._fault.mode is Mode.STAND_STILL and any(world.frozen for world, _ in self._actors)
+        return len(runs) == len(self._acked) == 2 and all(run.status in FINAL for run in runs) and not still
 
     async def _be_worker(self, app: App) -> None:
         # Entered and never left: the play ends under it, and it must not begin to say goodbye then.
@@ -132,13 +155,17 @@ def stores() -> dict[str, Callable[[Callable[[], int]], Any]]:
 
 
 def crashpoints(
-    names: Sequence[str] = ("memory", "sqlite"), sabotage: str | None = None, seed: int = 0
+    names: Sequence[str] = ("memory", "sqlite"),
+    sabotage: str | None = None,
+    seed: int = 0,
+    *,
+    short: bool = False,
 ) -> list[Report]:
-    """Every call, every mode, on every store."""
-    return [_on(name, sabotage, seed) for name in names]
+    """Every call, every mode, on every store. Short: calls that find nothing to do only see a death."""
+    return [_on(name, sabotage, seed, short=short) for name in names]
 
 
-def _on(name: str, sabotage: str | None, seed: int) -> Report:
+def _on(name: str, sabotage: str | None, seed: int, *, short: bool) -> Report:
     report, began, make = Report(f"crashpoints {name}"), time.monotonic(), stores()[name]
 
     def once(fault: Fault) -> Played:
@@ -146,12 +173,13 @@ def _on(name: str, sabotage: str | None, seed: int) -> Report:
 
     calm = once(Fault())
     played: list[Played] = []
-    with progress() as tell, _complaints() as complaints:
+    broken = unfenced() if sabotage == NO_FENCE else contextlib.nullcontext()
+    with progress() as tell, _complaints() as complaints, broken:
         for n, verb in enumerate(calm.fault.verbs, 1):
             tell(f"{name}: call {n} of {calm.fault.calls} ({verb})")
-            modes = modes_of(verb)
-            if sabotage == BLIND_RESEND:
-                modes = (Mode.REPLY_LOST,) if verb == "commit" else ()
+            modes = modes_of(verb, briefly=short and n in calm.fault.idle)
+            if sabotage is not None:
+                modes = (REVEALED_BY[sabotage],) if verb == "commit" else ()
             played += [once(Fault(n, mode)) for mode in modes]
     _judge(report, calm, played)
     report.expect("the engine itself never failed", not complaints, "; ".join(complaints[:SHOWN]))

@@ -1,4 +1,4 @@
-"""A store that fails at the n-th call: its caller dies, or is left without an answer."""
+"""A store that fails at the n-th call: its caller dies, stands still, or is left without an answer."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ class Mode(StrEnum):
     DIE_AFTER = "die after"
     REPLY_LOST = "reply lost"
     NEVER_SENT = "never sent"
+    STAND_STILL = "stand still before"
 
 
 # Reading changes nothing: whether the caller dies before or after it is the same.
 READS = frozenset({"now", "get", "list", "steps", "trail", "waiting_on", "definitions", "due", "stats"})
+LOOKS = frozenset({"claim", "tick", "deliver"})
 
 
-def modes_of(verb: str) -> tuple[Mode, ...]:
-    """The ways to fail that differ for this verb."""
-    return (Mode.DIE_BEFORE, Mode.NEVER_SENT) if verb in READS else tuple(Mode)
+def modes_of(verb: str, *, briefly: bool) -> tuple[Mode, ...]:
+    """The ways to fail that differ for this verb; briefly: when it is only a look that finds nothing."""
+    if briefly:
+        return (Mode.DIE_BEFORE,)
+    return (Mode.DIE_BEFORE, Mode.NEVER_SENT, Mode.STAND_STILL) if verb in READS else tuple(Mode)
 
 
 class Fault:
@@ -42,7 +46,14 @@ class Fault:
         self.at, self.mode, self.calls = at, mode, 0
         self.fired: str | None = None  # the verb
         self.verbs: list[str] = []
+        self.idle: set[int] = set()  # calls that found nothing to do
         self.graves: list[asyncio.Future[None]] = []
+
+    def thaw(self, world: VirtualWorld) -> None:
+        """Whoever stood still goes on with what he was about to send."""
+        world.thaw()
+        for grave in self.graves:
+            grave.set_result(None)
 
     def strikes(self, verb: str) -> Mode | None:
         self.calls += 1
@@ -67,25 +78,30 @@ class Faulty:
 
     async def _call(self, verb: str, real: Any, *args: Any, **options: Any) -> Any:
         mode = self._fault.strikes(verb)
-        if mode is Mode.DIE_BEFORE:
-            await self._die()
+        if mode in {Mode.DIE_BEFORE, Mode.STAND_STILL}:
+            await self._freeze()
         if mode is Mode.NEVER_SENT:
             raise Unavailable(f"{verb} was not sent")
+        number = self._fault.calls
         answer = await real(*args, **options)
+        if verb in READS or (verb in LOOKS and not getattr(answer, "total", answer)):
+            self._fault.idle.add(number)
         if verb == "commit":
             self._note(args[0], answer)
         if mode is Mode.DIE_AFTER:
-            await self._die()
+            await self._freeze()
         if mode is Mode.REPLY_LOST:
             raise Unavailable(f"the reply to {verb} was lost")
         return answer
 
     def renew(self, *args: Any) -> Any:
         mode = self._fault.strikes("renew")
-        if mode is Mode.DIE_BEFORE:
+        if mode in {Mode.DIE_BEFORE, Mode.STAND_STILL}:
             self._world.freeze()
-        if mode in {Mode.DIE_BEFORE, Mode.NEVER_SENT}:
+        if mode in {Mode.DIE_BEFORE, Mode.STAND_STILL, Mode.NEVER_SENT}:
             raise Unavailable("renew was not sent")
+        if not args[1]:
+            self._fault.idle.add(self._fault.calls)
         renewal = self._store.renew(*args)
         if mode is Mode.DIE_AFTER:
             self._world.freeze()
@@ -93,7 +109,8 @@ class Faulty:
             raise Unavailable("the reply to renew was lost")
         return renewal
 
-    async def _die(self) -> None:
+    async def _freeze(self) -> None:
+        """Nothing of this process runs any more; for ever, unless somebody thaws it."""
         self._world.freeze()
         grave: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Kept, or nobody would hold on to the task that waits here, and it would be collected as garbage.

@@ -119,7 +119,8 @@ def done_again(ev: Evidence) -> Iterator[str]:
         name = (str(run.id), step.key)
         first = min((place[id(entry)] for entry in commits[name]), default=None)
         for entry in effects[name]:
-            if _is_after(entry, step) or (first is not None and place[id(entry)] > first):
+            after = first is not None and place[id(entry)] > first and entry.fence >= step.fence
+            if after or _is_after(entry, step):
                 yield f"run {run.id} {step.key}: stands under fence {step.fence}, done under {entry.fence}"
 
 

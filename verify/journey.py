@@ -20,6 +20,7 @@ from .work import Done, Hand
 
 JOURNEY, PORTER = "verify.journey.v1", "verify.porter.v1"
 FLAKY_FAILS = 2
+STEP_SECONDS = 0.3  # virtual ones: time for a zombie to write while another holds its run
 
 STEPS = {"pack": 1, "flaky": 2, "left": 3, "right": 4, "ship": 5}
 AMOUNTS: dict[str, Callable[[Any], dict[str, int]]] = {
@@ -95,7 +96,7 @@ class Traveller(Hand):
         self._pages = pages
 
     async def step(self, name: str) -> Done:
-        return await self.seen(name, await self.ctx.step(name, self.effect, name, STEPS[name]))
+        return await self.seen(name, await self.ctx.step(name, self.effect, name, STEPS[name], STEP_SECONDS))
 
     async def flaky(self) -> Done:
         """Fails until the ledger has seen it twice: the same for every worker, whoever counts."""

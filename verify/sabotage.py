@@ -6,8 +6,10 @@ They are made from outside, in the memory of the process under test: the product
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
@@ -39,6 +41,22 @@ def drop_fence() -> None:
     if broken == commit.HOLD:
         raise RuntimeError("hold.sql has no `fence = :fence` to take away: mend this sabotage")
     commit.HOLD = broken
+
+
+@contextmanager
+def unfenced() -> Iterator[None]:
+    """Both stores without their fence, within this process, for a while."""
+    from holdfast.stores.memory import claim
+    from holdfast.stores.memory import commit as memory
+    from holdfast.stores.sqlite import commit as sqlite
+
+    held, guard = claim.held, sqlite.HOLD
+    with patch.object(memory, "held", lambda row, _, now: held(row, row.fence, now)):
+        try:
+            drop_fence()
+            yield
+        finally:
+            sqlite.HOLD = guard
 
 
 class LoopWorld(RealWorld):

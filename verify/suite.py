@@ -20,7 +20,7 @@ def everything(seed: int, *, short: bool) -> list[Report]:
         _shown(asyncio.run(poison(good=40 if short else 100, seed=seed))),
         _shown(asyncio.run(zombie(rounds=1 if short else 8, seed=seed))),
         _shown(asyncio.run(starve(runs=2 if short else 6))),
-        *(_shown(report) for report in crashpoints(seed=seed)),
+        *(_shown(report) for report in crashpoints(seed=seed, short=short)),
         *twins(seed),
     ]
     print(f"all of it took {time.monotonic() - began:.0f} s")
@@ -31,7 +31,10 @@ def twins(seed: int) -> list[Report]:
     """Each experiment once more, with a bug that it is there to find. Green is when all go red."""
     report = Report("sabotages")
     played = {
-        NO_FENCE: lambda: [asyncio.run(zombie(rounds=1, sabotage=NO_FENCE, seed=seed))],
+        NO_FENCE: lambda: [
+            asyncio.run(zombie(rounds=1, sabotage=NO_FENCE, seed=seed)),
+            *crashpoints(sabotage=NO_FENCE, seed=seed),
+        ],
         RENEW_ON_LOOP: lambda: [asyncio.run(starve(runs=2, sabotage=RENEW_ON_LOOP))],
         BLIND_RESEND: lambda: crashpoints(sabotage=BLIND_RESEND, seed=seed),
     }
