@@ -73,8 +73,10 @@ class Catalog(Protocol):
         types: Sequence[str] = (),
         after: int = 0,
         limit: int = 1000,
+        between: tuple[Instant | None, Instant | None] = (None, None),
     ) -> Sequence[TrailEntry]:
-        """What happened, oldest first, with seq > `after`; of one run or of all."""
+        """What happened, oldest first, with seq > `after`; of one run or of all, of some types, at or
+        after one instant and before another."""
 
     async def waiting_on(self, topic: str, tenant: str = "default") -> Sequence[UUID]:
         """The open runs that have an open wait on this topic, by id."""
@@ -146,7 +148,8 @@ class Store(Catalog, Protocol):
         value, which is returned in `kept`. A row that is `ready` takes the new outcome, and the
         next seq; cost adds up. A `waiting` row written as waiting again stays as it is (first
         due_at kept). SUCCEEDED writes step_succeeded, FAILED step_failed, a new WAITING `waiting`.
-        An opened wait's due_at is as given, else now + delay_seconds, else none.
+        An opened wait's due_at is as given, else now + delay_seconds, else none. An item that opens a
+        wait looks at once, as park does: every open wait of the run is settled if it can be.
         The run's cost grows by the cost of every step that was not kept.
         Progress = a step settled by this item (SUCCEEDED or FAILED, not kept): crashes 0, and
         attempt 1 if the run stays leased, else 0. Touch the run row only where something differs.

@@ -53,7 +53,8 @@ def test_a_later_claim_brings_every_step_by_seq_and_the_number_of_logs(hand):
     from holdfast.records import TrailWrite
 
     claim = hand.held()
-    hand.checkpoint(claim, done("b", cost=3), trail=(TrailWrite("log", '{"message":"hi","level":"info"}'),))
+    rows = ('{"message":"of the code","n":1}', '{"message":"of the code","n":2}', '{"message":"hi","step":"b"}')
+    hand.checkpoint(claim, done("b", cost=3), trail=tuple(TrailWrite("log", row) for row in rows))
     hand.checkpoint(claim, done("a", output='{"x":[]}'))
     hand.release(claim)
     again = hand.take(claim.id)
@@ -62,8 +63,8 @@ def test_a_later_claim_brings_every_step_by_seq_and_the_number_of_logs(hand):
         (2, "a", '{"x":[]}', 0),
     ]
     assert again.steps == tuple(hand.steps(claim.id))
-    assert again.logs == 1
-    assert hand.last(claim.id, "log") == {"message": "hi", "level": "info"}
+    assert again.logs == 2
+    assert hand.last(claim.id, "log") == {"message": "hi", "step": "b"}
 
 
 @pytest.mark.spec("LEASE-2")

@@ -93,6 +93,9 @@ def test_the_trail_can_be_followed_from_a_number_and_listed_over_all_runs(hand):
     assert hand.trail(types=("cancelled", "paused")) == [whole[3]]
     assert hand.trail(first, after=whole[0].seq) == [whole[3]]
     assert hand.trail(first, tenant="acme") == []
+    at = hand.clock.now
+    assert hand.trail(between=(at, None)) == [entry for entry in whole if entry.at >= moment(at)]
+    assert hand.trail(between=(None, at)) == [entry for entry in whole if entry.at < moment(at)]
 
 
 @pytest.mark.spec("READ-1")

@@ -187,3 +187,15 @@ def test_lapses_are_swept_in_slices(hand):
     hand.clock.turn(1)
     assert hand.tick(limit=2).lapsed == 5
     assert hand.stats().by_status[Status.PENDING] == 5
+
+
+@pytest.mark.spec("MOVE-8")
+def test_a_wait_opened_while_another_branch_works_is_answered_at_once_if_it_can_be(hand):
+    """Opening looks first, whatever the move: an event that is there, a time that has come."""
+    claim = hand.held()
+    hand.emit("parcel", '"here"')
+    verdict = hand.checkpoint(claim, listen("w", "parcel"), sleep("nap", seconds=0.0), known=0)
+    assert (verdict.status, [step.key for step in verdict.settled]) == (Status.LEASED, ["nap", "w"])
+    assert verdict.seq == max(step.seq for step in hand.steps(claim.id))
+    assert hand.get(claim.id).waiting_on == ()
+    hand.assert_replayed(claim.id)

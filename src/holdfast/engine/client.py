@@ -254,11 +254,21 @@ class Client:
         return await self.store.steps(_uuid(run))
 
     async def trail(
-        self, run: UUID | str | None = None, after: int = 0, limit: int = 1000
+        self,
+        run: UUID | str | None = None,
+        after: int = 0,
+        limit: int = 1000,
+        *,
+        types: Sequence[str] = (),
+        tenant: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> Sequence[TrailEntry]:
-        """What happened to a run, or to all, oldest first, from a sequence number on."""
+        """What happened, oldest first, from a sequence number on: to a run or to all, by type, tenant, time."""
         await self._opened()
-        return await self.store.trail(None if run is None else _uuid(run), after=after, limit=limit)
+        between = (None if since is None else instant(since), None if until is None else instant(until))
+        chosen = None if run is None else _uuid(run)
+        return await self.store.trail(chosen, tenant, types, after, limit, between)
 
     async def explain(self, run: UUID | str) -> Explanation:
         """Why a run is not moving, in words and in data."""

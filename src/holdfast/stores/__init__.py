@@ -25,6 +25,9 @@ def make_store(url: str, clock: Callable[[], Instant] | None = None) -> Store:
         from .sqlite import SqliteStore
 
         if not rest.startswith("/") or rest == "/":
-            raise UsageError(f"store URL {url!r} names no file: write sqlite:///holdfast.db (three slashes), or four for an absolute path")
+            raise UsageError(
+                f"store URL {url!r} names no file: write sqlite:///holdfast.db (three slashes), "
+                f"or four for an absolute path"
+            )
         return SqliteStore(rest[1:], clock=clock)
     raise UsageError(f"store URL {url!r} is not known: write sqlite:///holdfast.db or memory://")

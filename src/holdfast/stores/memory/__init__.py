@@ -74,9 +74,7 @@ class MemoryStore:
             hidden = row is None or row.deleted_at is not None or tenant not in {None, row.tenant}
             return None if row is None or hidden else reads.shown(row)
 
-    async def list(
-        self, where: RunFilter, limit: int = 100, after: UUID | None = None
-    ) -> builtins.list[Run]:
+    async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         with self._lock:
             return reads.runs(self._state, where, limit, after)
 
@@ -92,9 +90,12 @@ class MemoryStore:
         types: Sequence[str] = (),
         after: int = 0,
         limit: int = 1000,
+        between: tuple[Instant | None, Instant | None] = (None, None),
     ) -> builtins.list[TrailEntry]:
         with self._lock:
-            return reads.trail(self._state, run, tenant, types=types, after=after, limit=limit)
+            return reads.trail(
+                self._state, run, tenant, types=types, after=after, limit=limit, between=between
+            )
 
     async def waiting_on(self, topic: str, tenant: str = "default") -> builtins.list[UUID]:
         with self._lock:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.lifecycle import Status
 from holdfast.records import Ask, Claim, Held, Instant, Lease, Renewal
 
-from .rows import RunRow, State, check, micros
+from .rows import RunRow, State, TrailRow, check, micros
 from .waits import settled_since
 
 
@@ -50,7 +52,7 @@ def _take(state: State, ask: Ask, row: RunRow, now: Instant) -> Claim:
         attempt=row.attempt, crashes=row.crashes, max_attempts=row.max_attempts,
         created_at=row.created_at, lease_until=row.lease_until, timeout_at=row.timeout_at,
         steps=tuple(step.shown() for step in sorted(row.steps.values(), key=lambda step: step.seq)),
-        logs=sum(entry.run == row.id and entry.type == "log" for entry in state.trail),
+        logs=max((_log_number(entry) for entry in state.trail if entry.run == row.id), default=0),
     )  # fmt: skip
 
 
@@ -95,3 +97,11 @@ def _renew_one(state: State, worker: str, lease: Lease, lease_seconds: float, no
     return Held(
         answer="applied", pause_asked=row.pause_asked_by is not None, settled=settled_since(row, lease.known)
     )
+
+
+def _log_number(entry: TrailRow) -> int:
+    """What the code itself logged is numbered; what its steps logged is not."""
+    if entry.type != "log":
+        return 0
+    data = msgspec.json.decode(entry.data) if isinstance(entry.data, str) else entry.data
+    return int(data.get("n", 0))

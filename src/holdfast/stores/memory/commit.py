@@ -74,6 +74,8 @@ class _Writing:
         for entry in item.trail:
             state.note(row, entry.type, now).data = entry.data
         self.recorded = record_steps(state, row, item, now)
+        if self.recorded.last_opened is not None and item.move is not Move.PARK:
+            self._look()
         for event in item.events:
             waits.record(state, event, now)
         for new in item.starts:
@@ -114,8 +116,7 @@ class _Writing:
 
     def _park(self) -> None:
         row = self.row
-        for wait in waits.open_waits(row):
-            waits.settle(self.state, row, wait, self.now)
+        self._look()
         # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
         news = bool(waits.settled_since(row, self.known)) or not waits.open_waits(row)
         if row.pause_asked_by is not None:
@@ -126,6 +127,11 @@ class _Writing:
         else:
             self._leave(Status.WAITING, refund=1)
             self._note_parked()
+
+    def _look(self) -> None:
+        """Nothing falls between asking and waiting: what is already there is the answer."""
+        for wait in waits.open_waits(self.row):
+            waits.settle(self.state, self.row, wait, self.now)
 
     def _note_parked(self) -> None:
         """The last `waiting` row of this commit says that the run waits; without one, one more does."""

@@ -65,12 +65,21 @@ def _is_type(name: str, wanted: str) -> bool:
 
 
 def trail(
-    state: State, run: UUID | None, tenant: str | None, *, types: Sequence[str], after: int, limit: int
+    state: State,
+    run: UUID | None,
+    tenant: str | None,
+    *,
+    types: Sequence[str],
+    after: int,
+    limit: int,
+    between: tuple[Instant | None, Instant | None],
 ) -> list[TrailEntry]:
+    since, until = between
     rows = (
         entry for entry in state.trail
         if entry.seq > after and run in {None, entry.run} and tenant in {None, entry.tenant}
         and (not types or entry.type in types)
+        and (since is None or entry.at >= since) and (until is None or entry.at < until)
     )  # fmt: skip
     return [
         TrailEntry(

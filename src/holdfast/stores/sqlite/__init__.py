@@ -83,7 +83,7 @@ class SqliteStore:
         self._reader = db if self._inline else migrate.opened(self.path, reader=True)
         self._turnstile = turnstile
         self._committer = Committer(self.path, db, self._clock, turnstile, self._hints)
-        self._writer = Inline(self._committer) if self._inline else Writer(self._committer)
+        self._writer = Inline(self._committer, self._reading) if self._inline else Writer(self._committer)
 
     def _new_turnstile(self) -> Turnstile:
         try:
@@ -152,8 +152,9 @@ class SqliteStore:
         types: Sequence[str] = (),
         after: int = 0,
         limit: int = 1000,
+        between: tuple[Instant | None, Instant | None] = (None, None),
     ) -> builtins.list[TrailEntry]:
-        return self._read(reads.trail, run, tenant, types, (after, limit))
+        return self._read(reads.trail, run, tenant, types, between, (after, limit))
 
     async def waiting_on(self, topic: str, tenant: str = "default") -> builtins.list[UUID]:
         return self._read(reads.waiting_on, topic, tenant)

@@ -86,7 +86,12 @@ def steps(db: Database, run: UUID, tenant: str | None) -> list[Step]:
 
 
 def trail(
-    db: Database, run: UUID | None, tenant: str | None, types: Sequence[str], page: tuple[int, int]
+    db: Database,
+    run: UUID | None,
+    tenant: str | None,
+    types: Sequence[str],
+    between: tuple[Instant | None, Instant | None],
+    page: tuple[int, int],
 ) -> list[TrailEntry]:
     """`page`: the seq after which it begins, and how many at most."""
     after, limit = page
@@ -97,6 +102,11 @@ def trail(
         terms.append((_SQL["is_of_tenant"], tenant))
     if types:
         terms.append((f"event.event_type in ({', '.join('?' * len(types))})", *types))
+    since, until = between
+    if since is not None:
+        terms.append(("event.created_at >= ?", since))
+    if until is not None:
+        terms.append(("event.created_at < ?", until))
     sql = _SQL["trail"].replace("$terms", " and ".join(term for term, *_ in terms))
     values = [value for _, *values in terms for value in values]
     return [

@@ -142,15 +142,17 @@ def _call_all(todo: list[Callable[[], None]]) -> None:
 class Inline:
     """No thread: each job at once, in its own transaction, on the caller's thread."""
 
-    def __init__(self, committer: Committer) -> None:
-        self._committer = committer
+    def __init__(self, committer: Committer, alone: threading.Lock) -> None:
+        # Renewals come from another thread even here, and readers share the connection.
+        self._committer, self._alone = committer, alone
 
     async def write(self, work: Work[T], *, news: bool = False) -> T:
         return self.write_now(work, news=news)
 
     def write_now(self, work: Work[T], *, news: bool = False) -> T:
         job: Job[T] = Job(work, news=news)
-        self._committer.commit((job,))
+        with self._alone:
+            self._committer.commit((job,))
         self._committer.tell((job,))
         if job.failed:
             raise job.answer

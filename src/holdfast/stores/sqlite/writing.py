@@ -34,14 +34,7 @@ class Writing:
         self.started_at: Instant | None = None
 
     def apply(self, stands: dict[str, Row]) -> Verdict:
-        self._begin()
-        for entry in self.item.trail:
-            self._note(entry.type, entry.data)
-        self.recorded = record_steps(self.db, self.now, self.item, stands, self.seq)
-        for event in self.item.events:
-            record(self.db, self.now, event)
-        if self.item.starts:
-            start(self.db, self.now, self.item.starts)
+        self._record(stands)
         match self.item.move:
             case Move.CHECKPOINT:
                 return self._stay() if self.pause_by is None else self._leave(Status.PENDING, refund=1)
@@ -59,6 +52,18 @@ class Writing:
             case other:
                 raise AssertionError(other)
 
+    def _record(self, stands: dict[str, Row]) -> None:
+        self._begin()
+        for entry in self.item.trail:
+            self._note(entry.type, entry.data)
+        self.recorded = record_steps(self.db, self.now, self.item, stands, self.seq)
+        if self.recorded.opened is not None and self.item.move is not Move.PARK:
+            self._look()
+        for event in self.item.events:
+            record(self.db, self.now, event)
+        if self.item.starts:
+            start(self.db, self.now, self.item.starts)
+
     def _begin(self) -> None:
         """Write `started`, once a fence."""
         if self.item.started_at is not None and self.started_fence != self.item.fence:
@@ -66,8 +71,7 @@ class Writing:
             self._note("started", text({"at": self.started_at}))
 
     def _park(self) -> Verdict:
-        for wait in open_waits(self.db, self.run):
-            settle(self.db, self.now, self.run, wait)
+        self._look()
         waits = open_waits(self.db, self.run)
         # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
         news = bool(settled_since(self.db, self.run, self.known)) or not waits
@@ -80,6 +84,11 @@ class Writing:
             return self._held()
         self._note_parked(waits[0])
         return self._leave(Status.WAITING, refund=1, wait=waits[0])
+
+    def _look(self) -> None:
+        """Nothing falls between asking and waiting: what is already there is the answer."""
+        for wait in open_waits(self.db, self.run):
+            settle(self.db, self.now, self.run, wait)
 
     def _note_parked(self, first: Step) -> None:
         """The last `waiting` row of this commit says that the run waits; without one, one more does."""
