@@ -42,6 +42,24 @@ def test_an_event_reaches_only_its_tenant(hand):
     assert (hand.status(mine), hand.status(theirs)) == (Status.WAITING, Status.PENDING)
 
 
+@pytest.mark.spec("EVENT-1", "MOVE-8")
+def test_a_park_that_looks_sees_only_its_own_tenants_events(hand):
+    """What another tenant said on the same topic is not there."""
+    claim = hand.held()
+    hand.emit("parcel", '"theirs"', tenant="acme")
+    assert hand.park(claim, listen(), known=0).status is Status.WAITING
+
+
+@pytest.mark.spec("MOVE-8")
+def test_a_park_that_names_nothing_known_is_not_held_up_by_what_was_settled_before(hand):
+    """A holder without open waits has seen all that was settled: it parks, or would never."""
+    claim = hand.held()
+    hand.emit("parcel")
+    assert hand.park(claim, listen("first"), known=0).status is Status.LEASED
+    verdict = hand.park(claim, listen("second"))
+    assert (verdict.status, verdict.settled, verdict.seq) == (Status.WAITING, (), 0)
+
+
 @pytest.mark.spec("EVENT-2")
 def test_the_same_id_twice_is_one_event_with_the_first_answer(hand):
     """One effect, the first number, duplicate=True; another tenant's id is another event."""

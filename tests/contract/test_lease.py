@@ -163,6 +163,17 @@ def test_a_stray_is_named_and_not_changed(hand):
     assert (hand.get(stray.id).attempt, hand.renew(known).strays) == (0, ())
 
 
+@pytest.mark.spec("LEASE-17")
+def test_a_run_named_under_an_old_fence_is_a_stray_under_its_new_one(hand):
+    """The worker lost it, claimed it again, and that reply was lost: it knows only the old lease."""
+    old = hand.held()
+    hand.clock.turn(TOO_LATE)
+    hand.tick()
+    new = hand.take(old.id)
+    renewal = hand.renew(old)
+    assert (renewal.held[0].answer, renewal.strays) == ("lost", ((new.id, new.fence),))
+
+
 @pytest.mark.spec("TRAIL-1", "LEASE-8")
 def test_started_is_written_once_an_execution_by_whoever_comes_first(hand):
     """`started` carries the time execution began and is written with its first renewal or commit."""

@@ -51,7 +51,8 @@ def test_a_pending_and_a_waiting_run_are_paused_at_once(hand):
 def test_a_leased_run_is_paused_at_its_next_boundary_with_the_steps_result_kept(hand):
     """The finished step's result is kept and committed with the pause."""
     claim = hand.held()
-    asked = hand.pause(claim.id, by="ann")
+    hand.pause(claim.id, by="ann")
+    asked = hand.pause(claim.id, by="bob")
     assert (asked.status, asked.pause_asked_by) == (Status.LEASED, "ann")
     assert hand.told(claim.id) == ["created", "leased"]
     assert hand.renew(claim).held[0].pause_asked is True
@@ -161,10 +162,12 @@ def test_a_park_into_a_pause_that_finds_something_resumes_to_pending(hand):
     """Waiting, or pending when something was settled."""
     claim = hand.held()
     hand.emit("parcel")
+    hand.clock.turn(3)
     hand.pause(claim.id)
     assert hand.park(claim, known=0).answer == "paused"
     assert hand.step(claim.id, "wait").status is StepStatus.SUCCEEDED
-    assert hand.resume(claim.id).status is Status.PENDING
+    resumed = hand.resume(claim.id)
+    assert (resumed.status, resumed.run_at) == (Status.PENDING, moment(hand.clock.now))
 
 
 @pytest.mark.spec("CANC-1")
@@ -227,7 +230,7 @@ def test_cancel_again_is_success_and_changes_nothing(hand):
 @pytest.mark.spec("REW-1")
 def test_rewind_forgets_that_step_and_all_later_ones(hand):
     """Earlier ones stay; pending now, counts anew, result cleared, timeout counted anew, cost kept."""
-    claim = hand.held(timeout_seconds=100.0)
+    claim = hand.held(timeout_seconds=100.0, ttl_seconds=9.0)
     hand.checkpoint(claim, done("a", cost=1))
     hand.checkpoint(claim, done("b", cost=2))
     hand.checkpoint(claim, done("c"))
