@@ -123,7 +123,7 @@ class StepFailed(Outcome):
     """A step's tries are used up; it is recorded and raised again in every later execution."""
 
     def __init__(self, step: str, kind: str, message: str) -> None:
-        super().__init__(f"step {step!r} failed ({kind}): {message}")
+        super().__init__(f"step {step!r} failed: {message}")
         self.step, self.kind, self.message = step, kind, message
 
 

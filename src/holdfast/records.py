@@ -245,7 +245,7 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     created_at: Instant
     lease_until: Instant
     steps: tuple[Step, ...] = ()
-    logs: int = 0  # the highest `n` of its `log` rows: how many of its own the code has logged
+    logs: int = 0  # the highest `log_no` of its `log` rows: how many of its own the code has logged
     pause_asked: bool = False
     timeout_at: Instant | None = None
 

@@ -73,7 +73,7 @@ def _failed(data: Data) -> str:
 
 
 def _log(data: Data) -> str:
-    rest = {key: value for key, value in data.items() if key not in ("message", "level", "n", "step")}
+    rest = {key: value for key, value in data.items() if key not in ("message", "level", "log_no", "step")}
     more = " ".join(f"{key}={value}" for key, value in rest.items())
     return f"log {data.get('level', 'info')}: {data.get('message')} {more}".rstrip()
 

@@ -201,7 +201,7 @@ class Context:
             record.logs += 1
             if record.logs <= record.logged:
                 return
-            record.logged = row["n"] = record.logs
+            record.logged = row["log_no"] = record.logs
         self._run.journal.note(TrailWrite("log", plain.encode(row, f"log {text(message, 40)!r}")))
 
     def cost(self, amount: float) -> None:

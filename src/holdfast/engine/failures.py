@@ -45,7 +45,8 @@ def encoded(error: Error) -> Json:
 
 def line(error: Error) -> str:
     """An error in one line, for people."""
-    return f"{error.kind}: {error.type}: {error.message}".replace("\n", " ")[:500]
+    what = error.message if error.type == "StepFailed" else f"{error.type}: {error.message}"
+    return f"{error.kind}: {what}".replace("\n", " ")[:500]
 
 
 def final_kind(error: BaseException, policy: Backoff) -> str | None:

@@ -26,6 +26,7 @@ log = logging.getLogger("holdfast.worker")
 PRESENCE_SECONDS = 30.0
 GATHER_SECONDS = 0.003  # how long a nearly full worker lets slots gather before it claims again
 REFRESH_SECONDS = 0.25
+CLAIM_SECONDS = 5.0  # how long a worker that stops waits for the answer to its last claim
 
 
 class Worker:
@@ -52,7 +53,9 @@ class Worker:
         if seconds(lease) < 0.5:
             raise UsageError(f"lease is {seconds(lease)} s: at least 0.5, or it cannot be renewed in time")
         self.store, self.world = store, world
-        self.id = f"{name}:{world.place()}"
+        # The process's place alone would not do: two workers of one process would take each other's runs
+        # for strays, and give them back.
+        self.id = f"{name}:{world.place()}{world.uuid7().int & 0xFFFF:04x}"
         self.patterns = check_patterns(patterns)
         self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
         self._tenants = None if tenants is None else tuple(tenants)
@@ -93,8 +96,13 @@ class Worker:
         """As at the end of the block; `grace=0` gives everything back at once."""
         self._draining = True
         self._unlisten()
-        for loop in self._loops:
+        self._bell.ring()
+        claims, *others = self._loops
+        for loop in others:
             loop.cancel()
+        # A claim that is on its way is waited for: cancelled, it might be made and nobody know of it.
+        await asyncio.wait([claims], timeout=CLAIM_SECONDS)
+        claims.cancel()
         await asyncio.wait(self._loops)
         if self._executions:
             await asyncio.wait(self._executions, timeout=self._grace if grace is None else seconds(grace))
@@ -123,7 +131,7 @@ class Worker:
     async def _claims(self) -> None:
         types = tuple(self._workflows)
         more = True
-        while types:
+        while types and not self._draining:
             due: float | None = None
             try:
                 free = self.slots - self.busy

@@ -104,4 +104,4 @@ def _log_number(entry: TrailRow) -> int:
     if entry.type != "log":
         return 0
     data = msgspec.json.decode(entry.data) if isinstance(entry.data, str) else entry.data
-    return int(data.get("n", 0))
+    return int(data.get("log_no", 0))

@@ -39,4 +39,4 @@ returning type, tenant, payload, fence, attempt, crashes, max_attempts, created_
     pause_asked_by, timeout_at
 
 -- :logs
-select coalesce(max(data ->> '$.n'), 0) from workflow_event where workflow_id = :run and event_type = 'log'
+select coalesce(max(data ->> '$.log_no'), 0) from workflow_event where workflow_id = :run and event_type = 'log'
