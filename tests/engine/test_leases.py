@@ -1,0 +1,451 @@
+"""Leases: renewed while code runs, lost when it cannot be, and never two at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import App, Status, UsageError
+from holdfast.engine.worker import Worker
+from holdfast.records import Claim
+from tests.engine.faulty import Faulty, delay_reply, fail_before, lose_reply
+from tests.engine.kit import keys, outcome, process, trail, until
+
+
+@pytest.mark.spec("LEASE-3")
+async def test_user_code_never_runs_for_a_claim_that_is_not_committed(app, world):
+    store, executed = Faulty(app.store), []
+    app.store = store
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        executed.append((await app.get(ctx.run_id)).status)
+
+    store.always("claim", fail_before)
+    run = await app.start(order)
+    async with app.worker():
+        await asyncio.sleep(10)
+        assert executed == []
+        store.always("claim", None)
+        await run.result(10)
+    assert executed == [Status.LEASED]
+
+
+@pytest.mark.spec("LEASE-8")
+async def test_the_lease_is_renewed_while_a_step_runs(app):
+    called = []
+
+    async def long():
+        called.append(1)
+        await asyncio.sleep(200)
+        return "done"
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        return await ctx.step("long", long)
+
+    other = await process(app, 2)
+    async with app.worker():
+        assert await (await app.start(order)).result(300) == "done"
+    assert called == [1]
+    other.kill()
+
+
+@pytest.mark.spec("LEASE-8")
+async def test_all_runs_of_a_worker_are_renewed_in_one_write_three_times_a_lease(app):
+    store = app.store = Faulty(app.store)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("long", asyncio.sleep, 95)
+
+    async with app.worker(lease=30):
+        runs = [await app.start(order) for _ in range(20)]
+        await asyncio.sleep(91)
+        assert store.calls["renew"] == 9
+        for run in runs:
+            await run.result(60)
+
+
+@pytest.mark.spec("LEASE-8")
+async def test_a_renewal_can_be_asked_for_at_once_and_callers_at_the_same_time_share_one(app):
+    store = app.store = Faulty(app.store)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("long", asyncio.sleep, 30)
+
+    async with app.worker() as worker:
+        run = await app.start(order)
+        await asyncio.sleep(1)
+        before = store.calls["renew"]
+        await asyncio.gather(*[worker.leases.refresh() for _ in range(10)])
+        assert store.calls["renew"] == before + 1
+        assert (await app.get(run.id)).lease_until > (await app.get(run.id)).created_at
+
+
+@pytest.mark.spec("LEASE-8", "CANC-2")
+async def test_a_run_learns_by_renewal_that_it_was_cancelled(app, world):
+    ended = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            ended.append(world.monotonic())
+
+    async with app.worker(lease=30) as worker:
+        run = await app.start(order)
+        await asyncio.sleep(1)
+        await app.cancel(run.id)
+        await worker.leases.refresh()
+        await asyncio.sleep(0.1)
+        assert len(ended) == 1
+
+
+@pytest.mark.spec("LEASE-8")
+async def test_a_renewal_that_fails_once_or_with_an_unknown_error_is_tried_again(app):
+    store = app.store = Faulty(app.store)
+    called = []
+
+    async def long():
+        called.append(1)
+        await asyncio.sleep(100)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("long", long)
+
+    for number in (1, 3, 4):
+        store.plan("renew", number, fail_before)
+    other = await process(app, 2, store.inner)
+    async with app.worker(lease=30):
+        run = await app.start(order)
+        await run.result(200)
+    assert called == [1]
+    other.kill()
+
+
+@pytest.mark.spec("LEASE-9")
+async def test_a_run_claimed_but_not_begun_before_its_lease_ran_out_is_not_executed(app):
+    store, executed = Faulty(app.store), []
+    app.store = store
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        executed.append((await trail(app, run)).count("leased"))
+
+    store.plan("claim", 1, delay_reply(40))
+    run = await app.start(order)
+    async with app.worker(lease=30):
+        await run.result(100)
+    assert executed == [2]
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_a_graceful_stop_lets_running_steps_end_within_the_grace_period(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("nap", asyncio.sleep, 50)
+        return "done"
+
+    run = await app.start(order)
+    async with app.worker(grace=60, lease=30):
+        await asyncio.sleep(1)
+        late = await app.start(order)
+    assert (await app.get(run.id)).status is Status.SUCCEEDED
+    assert (await app.get(late.id)).attempt in (0, 1)
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_a_stopping_worker_claims_nothing_more(app):
+    store = app.store = Faulty(app.store)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("nap", asyncio.sleep, 50)
+
+    await app.start(order)
+    worker = app.worker(grace=60)
+    await worker.__aenter__()
+    await asyncio.sleep(1)
+    stopping = asyncio.create_task(worker.stop())
+    await asyncio.sleep(0.5)
+    claims = store.calls["claim"]
+    late = await app.start(order)
+    await stopping
+    assert store.calls["claim"] == claims
+    assert (await app.get(late.id)).status is Status.PENDING
+    assert (await app.store.stats()).workers == ()
+
+
+@pytest.mark.spec("LEASE-10", "RETRY-1")
+async def test_what_outlasts_the_grace_period_is_cancelled_and_given_back_with_its_attempt(app):
+    told = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("first", lambda: 1)
+        try:
+            await ctx.step("long", asyncio.sleep, 10**6)
+        except asyncio.CancelledError:
+            told.append(ctx.cancelled)
+            raise
+
+    run = await app.start(order)
+    async with app.worker(grace=5):
+        await asyncio.sleep(1)
+    found = await app.get(run.id)
+    assert (found.status, found.attempt, found.leased_by, told) == (Status.PENDING, 0, None, [True])
+    assert found.run_at <= found.updated_at
+    assert await keys(app, run) == ["first"]
+    assert (await trail(app, run))[-1] == "released"
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_a_second_signal_does_not_wait_for_the_grace_period(app, world):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("long", asyncio.sleep, 10**6)
+
+    run = await app.start(order)
+    worker = app.worker(grace=1000)
+    await worker.__aenter__()
+    await asyncio.sleep(1)
+    stopping = asyncio.create_task(worker.stop())
+    await asyncio.sleep(1)
+    worker.hurry()
+    await stopping
+    assert world.monotonic() < 10
+    assert (await app.get(run.id)).status is Status.PENDING
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_code_that_does_not_let_go_at_the_end_of_grace_is_left_behind(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        try:
+            await asyncio.sleep(10**6)
+        except asyncio.CancelledError:
+            await asyncio.sleep(10**6)
+
+    run = await app.start(order)
+    async with asyncio.timeout(60), app.worker(grace=1):
+        await asyncio.sleep(1)
+    found = await app.get(run.id)
+    assert (found.status, found.attempt) == (Status.PENDING, 0)
+
+
+@pytest.mark.spec("LEASE-10", "LEASE-17")
+async def test_a_claim_on_its_way_when_the_worker_stops_strands_no_run(app):
+    store = app.store = Faulty(app.store)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        return "done"
+
+    run = await app.start(order)
+    store.plan("claim", 1, delay_reply(2))
+    async with app.worker(grace=5):
+        await asyncio.sleep(1)
+    found = await app.get(run.id)
+    assert found.status is not Status.LEASED
+    assert found.crashes == 0
+
+
+@pytest.mark.spec("LEASE-11")
+async def test_worker_ids_are_readable_and_new_at_each_start(app):
+    ids = [app.worker().id for _ in range(20)]
+    assert len(set(ids)) == 20
+    assert all(one.startswith("test:virtual:0:") for one in ids)
+
+
+@pytest.mark.spec("LEASE-11")
+def test_two_workers_of_one_process_have_different_ids():
+    app = App("memory://", name="shop")
+    first, second = app.worker().id, app.worker().id
+    assert first != second
+    assert first.split(":")[0] == "shop"
+    assert len(first.split(":")) == 4
+
+
+@pytest.mark.spec("LEASE-17")
+async def test_a_lost_claim_reply_strands_nothing(app):
+    store = app.store = Faulty(app.store)
+    attempts = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        attempts.append(ctx.attempt)
+
+    runs = [await app.start(order) for _ in range(3)]
+    store.plan("claim", 1, lose_reply)
+    async with app.worker(lease=30):
+        for run in runs:
+            assert await outcome(app, run, 29) == ("succeeded", None)
+    assert attempts == [1, 1, 1]
+    for run in runs:
+        assert "released" in await trail(app, run)
+        assert "lease_expired" not in await trail(app, run)
+
+
+@pytest.mark.spec("LEASE-17")
+async def test_a_slow_claim_reply_is_no_stray(app):
+    store = app.store = Faulty(app.store)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("nap", asyncio.sleep, 30)
+
+    store.plan("claim", 1, delay_reply(25))
+    run = await app.start(order)
+    async with app.worker(lease=30):
+        await run.result(60)
+    assert "released" not in await trail(app, run)
+
+
+@pytest.mark.spec("LEASE-17")
+async def test_two_workers_of_one_app_do_not_take_each_other_for_strays(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("nap", asyncio.sleep, 100)
+
+    async with app.worker(slots=1), app.worker(slots=1):
+        runs = [await app.start(order) for _ in range(2)]
+        for run in runs:
+            await run.result(200)
+            assert "released" not in await trail(app, run)
+
+
+@pytest.mark.spec("LEASE-15")
+async def test_an_idle_worker_writes_nothing_but_its_presence(app):
+    store = app.store = Faulty(app.store)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.sleep(10**6)
+
+    run = await app.start(order)
+    async with app.worker():
+        await until(app, run, Status.WAITING)
+        store.calls.clear()
+        before = await snapshot(store)
+        await asyncio.sleep(300)
+        assert await snapshot(store) == before
+        assert 9 <= store.calls["present"] <= 10
+        writes = set(store.calls) - {"claim", "tick", "renew", "due", "now", "present", "trail", "list", "*", "definitions"}
+        assert writes == set()
+
+
+async def snapshot(store):
+    """All that can be seen of a store, but for who is present."""
+    from holdfast.records import RunFilter
+
+    return await store.inner.list(RunFilter(tenant=None)), await store.inner.trail(), await store.inner.definitions()
+
+
+@pytest.mark.spec("LEASE-16")
+@pytest.mark.parametrize("bad", [{"slots": 0}, {"lease": 0.1}, {"patterns": ["%.x"]}, {"patterns": [""]}])
+async def test_worker_options_that_cannot_work_are_refused(app, bad):
+    with pytest.raises(UsageError):
+        app.worker(**bad)
+
+
+@pytest.mark.spec("LEASE-16")
+async def test_a_worker_never_holds_more_runs_than_slots(app):
+    at_once, most = 0, 0
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        nonlocal at_once, most
+        at_once, most = at_once + 1, max(most, at_once + 1)
+        await asyncio.sleep(1)
+        at_once -= 1
+
+    runs = [await app.start(order) for _ in range(20)]
+    async with app.worker(slots=7, batch=3):
+        for run in runs:
+            await run.result(60)
+    assert most == 7
+
+
+@pytest.mark.spec("LEASE-16", "LEASE-12")
+async def test_a_worker_bound_to_tenants_takes_theirs_only(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        return ctx.tenant
+
+    mine, other = await app.start(order, tenant="acme"), await app.start(order)
+    async with app.worker(tenants=["acme"]):
+        assert await mine.result(10) == "acme"
+        await asyncio.sleep(5)
+    assert (await app.get(other.id)).status is Status.PENDING
+
+
+@pytest.mark.spec("LEASE-6")
+async def test_a_worker_holds_ever_fewer_of_the_runs_that_have_crashed_ever_more(app):
+    """slots / 8^crashes, at least one: what kills its worker is soon alone."""
+    store = app.store = Faulty(app.store)
+    asked = []
+    inner = store.inner.claim
+
+    async def claim(ask):
+        asked.append(ask.crashed)
+        return await inner(ask)
+
+    store.inner.claim = claim
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await asyncio.sleep(1000)
+
+    async with Worker(store, app.world, app.workflows, slots=64) as worker:
+        assert worker._crashed_room() == (8, 1)
+        await asyncio.sleep(1)
+        worker.leases.held = {n: Held(crashes) for n, crashes in enumerate([0, 1, 1, 2])}
+        assert worker._crashed_room() == (5, 0)
+        worker.leases.held = {}
+    assert asked[0] == (8, 1)
+
+
+class Held:
+    def __init__(self, crashes):
+        self.crashes = crashes
+
+
+@pytest.mark.spec("LEASE-6")
+async def test_a_run_that_kills_its_worker_fails_alone(app):
+    """Each process that begins the poison dies at once; its neighbours come through."""
+    victims = []
+
+    @app.workflow("shop.poison.v1")
+    async def poison(ctx):
+        victims[-1].kill()
+        await asyncio.sleep(0)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await asyncio.sleep(2)
+        return "fine"
+
+    bad = await app.start(poison)
+    good = [await app.start(order) for _ in range(30)]
+    for seed in range(1, 40):
+        victims.append(await process(app, seed, slots=16, lease=3))
+        for _ in range(60):
+            await asyncio.sleep(0.5)
+            if victims[-1].world.frozen:
+                break
+        if (await app.get(bad.id)).status is Status.FAILED:
+            break
+    async with app.worker(slots=16):
+        for run in good:
+            assert await outcome(app, run, 100) == ("succeeded", "fine")
+    assert await outcome(app, bad) == ("failed", "lease_expired")
+
+
+def test_a_claim_carries_what_an_execution_needs():
+    """The worker reads these; a store from outside fills them."""
+    assert {"fence", "attempt", "crashes", "steps", "lease_until", "timeout_at", "logs"} <= set(Claim.__struct_fields__)
