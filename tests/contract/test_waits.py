@@ -199,3 +199,17 @@ def test_a_wait_opened_while_another_branch_works_is_answered_at_once_if_it_can_
     assert verdict.seq == max(step.seq for step in hand.steps(claim.id))
     assert hand.get(claim.id).waiting_on == ()
     hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("RETRY-1", "LEASE-6")
+def test_a_run_that_was_woken_has_fresh_attempts_and_crashes(hand):
+    """A wait that came to its end is progress."""
+    run = hand.start()
+    hand.take(run)
+    hand.clock.turn(31)
+    hand.tick()
+    claim = hand.take(run)
+    hand.park(claim, listen("w", "t"), known=0)
+    assert (hand.get(run).attempt, hand.get(run).crashes) == (1, 1)
+    hand.emit("t")
+    assert (hand.get(run).attempt, hand.get(run).crashes) == (0, 0)

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -238,6 +238,8 @@ StoresAgree.TestCase.settings = settings(
     max_examples=3000 if LONG else 150,
     stateful_step_count=30,
     derandomize=not LONG,
+    # A failing life is long; to have it shrunk takes minutes, and HOLDFAST_LAWS=long has them.
+    phases=[Phase.generate, *([Phase.shrink] if LONG else [])],
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
