@@ -15,6 +15,7 @@ from .sql import statements
 from .start import TRAIL, micros
 
 _SQL = statements("claim")
+_CLAIM = _SQL["claim"]
 _BOTH = 2  # a scope of tenant and type
 
 
@@ -76,14 +77,15 @@ def found(db: Database, now: Instant, ask: Ask) -> bool:
 def claim(db: Database, now: Instant, ask: Ask) -> list[Claim]:
     """Take them. The candidates are read to the end first: no cursor walks an index that changes."""
     chosen = list(islice(candidates(db, now, ask), ask.limit))
-    return [_claim(db, now, ask, row[2]) for row in chosen]
+    until, by = now + micros(ask.lease_seconds), text(ask.worker)
+    return [_claim(db, now, ask.worker, row[2], until, by) for row in chosen]
 
 
-def _claim(db: Database, now: Instant, ask: Ask, run: str) -> Claim:
-    row = db.one(_SQL["claim"], (ask.worker, now + micros(ask.lease_seconds), now, run))
+def _claim(db: Database, now: Instant, worker: str, run: str, until: Instant, by: str) -> Claim:
+    row = db.one(_CLAIM, (worker, until, now, run))
     assert row is not None
     fence, attempt = row[3], row[4]
-    db.run(TRAIL, (run, "leased", text({"worker": ask.worker, "attempt": attempt, "fence": fence}), now))
+    db.run(TRAIL, (run, "leased", f'{{"worker":{by},"attempt":{attempt},"fence":{fence}}}', now))
     again = fence > 1  # a run that nobody has held has neither steps nor logs
     return Claim(
         id=UUID(run), type=row[0], tenant=row[1], params=row[2], fence=fence, attempt=attempt, crashes=row[5],

@@ -1,7 +1,8 @@
 """commit: the one door for everything that a holder writes.
 
 The plain checkpoint is the hot path: the guard, a step row, a trail row, and the run row is left
-alone. Everything else goes the long way, through `Writing`, in the order that the contract gives.
+alone. A bare complete has a short way too. Everything else goes the long way, through `Writing`, in
+the order that the contract gives.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ _SQL = statements("commit")
 HOLD = statements("hold")["hold"]
 
 _FIRST_STEP = _SQL["first_step"]
+_CANCEL_STEPS, _FINISH = _SQL["cancel_steps"], _SQL["finish"]
+_SUCCEEDED = Verdict(answer="applied", status=Status.SUCCEEDED)
+_SUCCEEDED_TEXT = text(_SUCCEEDED)
 _APPLIED = Verdict(answer="applied", status=Status.LEASED)
 _WRITABLE = OUTCOMES | {StepStatus.READY, StepStatus.WAITING}
 _KINDS = frozenset(StepKind)
@@ -69,18 +73,28 @@ def _answer(db: Database, now: Instant, item: Item) -> Verdict:
         return _not_held(db, run, item)
     if _is_plain(item, held, now):
         return _checkpoint(db, now, run, item, held)
+    if item.move is Move.COMPLETE and not item.steps and _is_bare(item, held):
+        return _complete(db, now, run, item, held)
     return _write(db, now, run, item, held)
 
 
 def _is_plain(item: Item, held: Row, now: Instant) -> bool:
-    attempt, crashes, lease_until, pause_asked_by, _, commit_fence, commit_no = held[:7]
+    attempt, crashes, lease_until, pause_asked_by = held[:4]
     return (
-        item.move is Move.CHECKPOINT and len(item.steps) == 1 and item.known is None
+        item.move is Move.CHECKPOINT and len(item.steps) == 1
         and attempt == 1 and crashes == 0 and pause_asked_by is None
-        and not (commit_fence == item.fence and item.number <= commit_no)
         and (lease_until - now) * 3 >= item.lease_seconds * (2 * SECOND)
         and item.steps[0].status is StepStatus.SUCCEEDED and not item.steps[0].cost
-        and item.progress is None and not item.trail and not item.events and not item.starts
+        and _is_bare(item, held)
+    )  # fmt: skip
+
+
+def _is_bare(item: Item, held: Row) -> bool:
+    """Nothing rides along, and it is no repeat as far as the run row knows."""
+    return (
+        not (held[5] == item.fence and item.number <= held[6])
+        and item.known is None and item.progress is None
+        and not item.trail and not item.events and not item.starts
     )  # fmt: skip
 
 
@@ -101,6 +115,22 @@ def _checkpoint(db: Database, now: Instant, run: str, item: Item, held: Row) -> 
         return _write(db, now, run, item, held)
     db.run(TRAIL, (run, "step_succeeded", f'{{"step":{text(write.key)}}}', now))
     return _APPLIED
+
+
+def _complete(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdict:
+    begun = item.started_at if held[4] != item.fence else None
+    if begun is not None:
+        db.run(TRAIL, (run, "started", f'{{"at":{begun}}}', now))
+    db.run(_CANCEL_STEPS, (now, run))
+    db.run(
+        _FINISH,
+        (
+            "succeeded", item.result, None, None, now, held[0], held[1], 0, None,
+            held[4] if begun is None else item.fence, begun, item.fence, item.number, _SUCCEEDED_TEXT, run,
+        ),
+    )  # fmt: skip
+    db.run(TRAIL, (run, "succeeded", "{}", now))
+    return _SUCCEEDED
 
 
 def _write(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdict:
