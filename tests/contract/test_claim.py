@@ -53,7 +53,7 @@ def test_a_later_claim_brings_every_step_by_seq_and_the_number_of_logs(hand):
     from holdfast.records import TrailWrite
 
     claim = hand.held()
-    rows = ('{"message":"of the code","log_no":1}', '{"message":"of the code","log_no":2}', '{"message":"hi","step":"b"}')
+    rows = ('{"message":"code","log_no":1}', '{"message":"code","log_no":2}', '{"message":"hi","step":"b"}')
     hand.checkpoint(claim, done("b", cost=3), trail=tuple(TrailWrite("log", row) for row in rows))
     hand.checkpoint(claim, done("a", output='{"x":[]}'))
     hand.release(claim)
