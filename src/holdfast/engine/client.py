@@ -264,7 +264,7 @@ class Client:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Sequence[TrailEntry]:
-        """What happened, oldest first, from a sequence number on: to a run or to all, by type, tenant, time."""
+        """What happened to a run or to all, oldest first, from a seq on; by type, tenant and time."""
         await self._opened()
         between = (None if since is None else instant(since), None if until is None else instant(until))
         chosen = None if run is None else _uuid(run)

@@ -90,10 +90,12 @@ class Execution:
             self.ended_as = "not begun: its lease ran out first"
             return
         self.journal.started_at = self.now()
-        while True:
-            outcome = await self._perform()
-            if not await finish(self, outcome):
-                return
+        try:
+            while await finish(self, await self._perform()):
+                pass
+        finally:
+            # Or every run is a knot that only the garbage collector can untie.
+            self.journal.leave()
 
     def stop(self, reason: str) -> None:
         """Unwind user code: the run was cancelled, lost or paused, or is to be released."""
@@ -162,6 +164,7 @@ class Execution:
             self._drive = None
             self.stage.closed = True
         await self._end_branches()
+        self.stage.leave()
         return self._judged(ended)
 
     def _params(self) -> tuple[Any, ...]:

@@ -69,6 +69,10 @@ class Journal:
         self._idle: asyncio.Future[Verdict] | None = None
         self.started_at: Instant | None = None  # until it is known to be in the trail
 
+    def leave(self) -> None:
+        """The run is no longer held: what is still answered is for nobody."""
+        self._on_verdict = _for_nobody
+
     @property
     def busy(self) -> bool:
         """An item is on its way."""
@@ -163,6 +167,10 @@ class Journal:
             return None
         progress, self._progress, self._progress_at = self._progress, None, now
         return progress
+
+
+def _for_nobody(_verdict: Verdict, _sent: list[Written]) -> None:
+    return
 
 
 def _in_place(step: StepWrite, delay: float, said: str) -> dict[str, Any]:

@@ -57,6 +57,11 @@ class Stage:
         self.running = 0  # steps whose function runs or whose commit is on its way
         self.waits: dict[str, asyncio.Future[Any]] = {}
 
+    def leave(self) -> None:
+        """This execution is over."""
+        self.closed = True
+        self._at_rest = _nothing
+
     def enter(self) -> None:
         """Every awaited call of the context passes here."""
         task = asyncio.current_task()
@@ -156,6 +161,10 @@ class Stage:
             self.waits = {key: future for key, future in self.waits.items() if not future.done()}
             if self.waits:
                 self._at_rest()
+
+
+def _nothing() -> None:
+    return
 
 
 def _give(future: asyncio.Future[Any], value: Any) -> None:
