@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -24,6 +24,7 @@ LIMIT_BYTES = 4 * 1024 * 1024
 DEPTH_MAX = 64
 
 _SCALARS = (str, int, float, bool, type(None))
+_PLAIN = (*_SCALARS, list, tuple, dict)
 
 
 def _enc_hook(value: Any) -> Any:
@@ -81,7 +82,7 @@ class Codec:
         except (msgspec.ValidationError, NotImplementedError) as error:
             raise BadValue(f"{what} is not what the annotation says: {error}") from None
         if back != value or "\\u0000" in text or text.count("[") + text.count("{") > DEPTH_MAX:
-            complaint = _complaint(value, what, typed=self.typed)
+            complaint = _complaint(value, what, typed=self.typed) or _changed(value, back, what)
             if complaint:
                 raise BadValue(complaint)
         return text, back
@@ -127,6 +128,29 @@ def _offence(value: Any, path: str, depth: int) -> str | None:
         return next(filter(None, (_bad_entry(key, one, path, depth) for key, one in value.items())), None)
     name = type(value).__qualname__
     return f"{at} is a {name}, which would come back as something else: annotate the type, or convert it"
+
+
+def _changed(value: Any, back: Any, path: str) -> str | None:
+    """A field whose annotation does not say enough, and which would come back as mere JSON."""
+    if isinstance(back, _PLAIN) and not isinstance(value, _PLAIN):
+        name, becomes = type(value).__qualname__, type(back).__qualname__
+        return f"{path} is a {name}, which would come back as a {becomes}: annotate the type, or convert it"
+    if isinstance(value, dict) and isinstance(back, dict):
+        lost = next((key for key, other in zip(value, back, strict=False) if key != other), None)
+        if lost is not None:
+            return f"{path} has the key {lost!r}: annotate the type, keys are strings in JSON"
+    return next(filter(None, (_changed(*part) for part in _parts(value, back, path))), None)
+
+
+def _parts(value: Any, back: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
+    if isinstance(value, dict) and isinstance(back, dict):
+        yield from ((value[key], back[key], f"{path}.{key}") for key in value if key in back)
+    elif isinstance(value, list | tuple) and isinstance(back, list | tuple):
+        pairs = enumerate(zip(value, back, strict=False))
+        yield from ((one, other, f"{path}[{n}]") for n, (one, other) in pairs)
+    elif type(value) is type(back):
+        names: Iterable[str] = getattr(value, "__struct_fields__", getattr(value, "__dataclass_fields__", ()))
+        yield from ((getattr(value, name), getattr(back, name), f"{path}.{name}") for name in names)
 
 
 def _bad_entry(key: Any, value: Any, path: str, depth: int) -> str | None:
