@@ -106,7 +106,9 @@ async def test_a_worker_that_dies_at_any_commit_is_replaced(app, fault, number):
 
 
 @pytest.mark.spec("LEASE-14", "LEASE-17")
-@pytest.mark.parametrize("fault", [fail_before, lose_reply, delay(1), delay_reply(1)], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "fault", [fail_before, lose_reply, delay(1), delay_reply(1)], ids=lambda one: one.__name__
+)
 @pytest.mark.parametrize("verb", ["commit", "claim", "renew", "tick", "due", "deliver", "present"])
 async def test_a_fault_at_any_call_of_a_verb_changes_nothing_but_the_time_it_takes(app, verb, fault):
     ledger, store = Ledger(app), Faulty(app.store)
@@ -231,13 +233,18 @@ async def test_a_run_whose_workers_always_die_fails_at_the_crash_cap(app):
     run = await app.start(order)
     for seed in range(1, 5):
         doomed = await process(app, seed, lease=LEASE)
-        while len(begun) < seed:
+        while len(begun) < seed:  # noqa: ASYNC110
             await asyncio.sleep(0.5)
         doomed.kill()
     async with app.worker():
         assert await outcome(app, run, 60) == ("failed", "lease_expired")
     assert len(begun) == 4
-    assert [entry.data["crashes"] for entry in await app.trail(run.id) if entry.type == "lease_expired"] == [1, 2, 3, 4]
+    assert [entry.data["crashes"] for entry in await app.trail(run.id) if entry.type == "lease_expired"] == [
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 @pytest.mark.spec("LEASE-6")
@@ -258,7 +265,9 @@ async def test_after_a_crash_with_progress_the_crashes_count_anew(app):
         await app.store.tick()
     async with app.worker():
         assert await run.result(100) == "done"
-    assert [entry.data["crashes"] for entry in await app.trail(run.id) if entry.type == "lease_expired"] == [1] * 5
+    assert [entry.data["crashes"] for entry in await app.trail(run.id) if entry.type == "lease_expired"] == [
+        1
+    ] * 5
 
 
 @pytest.mark.spec("STORE-7")

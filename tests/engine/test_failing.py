@@ -25,7 +25,11 @@ async def test_type_message_and_traceback_of_an_exception_are_stored(app):
         with pytest.raises(RunFailed, match="no such card"):
             await run.result(60)
     found = await app.get(run.id)
-    assert (found.error.kind, found.error.type, found.error.message) == ("exhausted", "ValueError", "no such card")
+    assert (found.error.kind, found.error.type, found.error.message) == (
+        "exhausted",
+        "ValueError",
+        "no such card",
+    )
     assert "in broken" in found.error.traceback
     assert "no such card" in found.last_error
 
@@ -115,7 +119,9 @@ async def test_a_failed_step_that_nobody_catches_fails_the_run_at_once_with_its_
 
 
 @pytest.mark.spec("FLOW-17", "RETRY-7")
-@pytest.mark.parametrize("value", [float("nan"), object(), {1: 2}, "nul\0", b"raw", {"deep": [1, {"x": {1, 2}}]}])
+@pytest.mark.parametrize(
+    "value", [float("nan"), object(), {1: 2}, "nul\0", b"raw", {"deep": [1, {"x": {1, 2}}]}]
+)
 async def test_a_result_that_cannot_be_encoded_fails_the_step_naming_it_and_is_not_retried(app, value):
     tries = []
 
@@ -146,7 +152,9 @@ async def test_a_result_of_the_wrong_shape_fails_the_step_naming_it(app):
     async with app.worker():
         run = await app.start(order)
         assert await outcome(app, run) == ("failed", "encoding")
-    assert "the result of step 'count' is not what the annotation says" in (await app.get(run.id)).error.message
+    assert (
+        "the result of step 'count' is not what the annotation says" in (await app.get(run.id)).error.message
+    )
 
 
 @pytest.mark.spec("FLOW-17")
@@ -241,7 +249,10 @@ async def test_retry_of_a_failed_run_goes_on_at_the_failed_step_with_fresh_attem
 
     @app.workflow("shop.order.v1")
     async def order(ctx):
-        return [await ctx.step("charge", charge), await ctx.step("ship", ship, retry=Backoff.fixed(0, attempts=2))]
+        return [
+            await ctx.step("charge", charge),
+            await ctx.step("ship", ship, retry=Backoff.fixed(0, attempts=2)),
+        ]
 
     async with app.worker():
         run = await app.start(order)

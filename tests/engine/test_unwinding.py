@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from contextlib import suppress
 
 import pytest
 
@@ -17,7 +18,7 @@ async def test_except_exception_does_not_swallow_parking(app):
     async def order(ctx):
         try:
             await ctx.sleep(60)
-        except Exception:
+        except Exception:  # noqa: BLE001
             return "swallowed"
         return "slept"
 
@@ -53,7 +54,7 @@ async def test_a_swallowed_signal_comes_again_at_the_next_call(app):
     async def order(ctx):
         try:
             await ctx.sleep(60)
-        except BaseException:
+        except BaseException:  # noqa: BLE001
             await ctx.step("work", lambda: called.append(1))
         return "slept"
 
@@ -70,10 +71,8 @@ async def test_code_that_swallows_every_signal_in_a_loop_does_not_stop_the_worke
     @app.workflow("shop.bad.v1")
     async def bad(ctx):
         while True:
-            try:
+            with suppress(BaseException):
                 await ctx.sleep(60)
-            except BaseException:  # noqa: S110 - this is what the test is about
-                pass
 
     @app.workflow("shop.good.v1")
     async def good(ctx):
@@ -268,10 +267,8 @@ async def test_a_cancelled_run_that_ignores_it_does_not_hold_the_worker_for_ever
     @app.workflow("shop.order.v1")
     async def order(ctx):
         while True:
-            try:
+            with suppress(asyncio.CancelledError):
                 await asyncio.sleep(1)
-            except asyncio.CancelledError:  # noqa: S110 - this is what the test is about
-                pass
 
     async with asyncio.timeout(100):
         async with app.worker(grace=1):

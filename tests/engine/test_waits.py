@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import EventTimeout, Status, days
+from holdfast import EventTimeout, Status, UsageError, days
 from holdfast.records import moment
 from tests.engine.kit import outcome, until
 
@@ -250,10 +250,14 @@ async def test_a_bad_wait_says_what_is_wrong(app):
 
     @app.workflow("shop.order.v1")
     async def order(ctx):
-        for bad in (lambda: ctx.sleep(-1), lambda: ctx.await_event(""), lambda: ctx.await_event("x", since="ever")):
+        for bad in (
+            lambda: ctx.sleep(-1),
+            lambda: ctx.await_event(""),
+            lambda: ctx.await_event("x", since="ever"),
+        ):
             try:
                 await bad()
-            except Exception as error:
+            except UsageError as error:
                 complaints.append(str(error))
 
     async with app.worker():

@@ -13,7 +13,7 @@ import random
 import selectors
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 from uuid import UUID
 
 from holdfast.durations import Seconds, seconds
@@ -21,6 +21,7 @@ from holdfast.records import SECOND, Instant
 from holdfast.world import Dice, Pulse, uuid7
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 EPOCH: Instant = 1_767_225_600 * SECOND  # 2026-01-01T00:00:00Z
 GRACE_TURNS = 100  # what leftovers get to end when a play is over
@@ -84,39 +85,54 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Turn the clock as if everything had stood still meanwhile: timers ring late, once."""
         self._virtual.elapsed += round(delay * SECOND)
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
-        context = context or copy_context()
-        return _own(callback, context, lambda one: super(VirtualLoop, self).call_soon(one, *args, context=context))
-
-    def call_soon_threadsafe(
-        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         context = context or copy_context()
         return _own(
-            callback, context, lambda one: super(VirtualLoop, self).call_soon_threadsafe(one, *args, context=context)
+            callback, context, lambda one: super(VirtualLoop, self).call_soon(one, *args, context=context)
+        )
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        context = context or copy_context()
+        return _own(
+            callback,
+            context,
+            lambda one: super(VirtualLoop, self).call_soon_threadsafe(one, *args, context=context),
         )
 
     def call_at(
-        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         context = context or copy_context()
-        return _own(callback, context, lambda one: super(VirtualLoop, self).call_at(when, one, *args, context=context))
+        return _own(
+            callback, context, lambda one: super(VirtualLoop, self).call_at(when, one, *args, context=context)
+        )
 
 
+F = TypeVar("F", bound=Callable[..., object])
 H = TypeVar("H", bound=asyncio.Handle)
 
 
-def _own(callback: Callable[..., Any], context: Context, schedule: Callable[[Callable[..., Any]], H]) -> H:
+def _own(callback: F, context: Context, schedule: Callable[[F], H]) -> H:
     world = context.get(_OWNER)
     if world is None:
         return schedule(callback)
     owned = _Owned(callback, context, world)
-    owned.handle = handle = schedule(owned)
+    owned.handle = handle = schedule(cast("F", owned))
     return handle
 
 
 class _TaskPulse:
-    def __init__(self, beat: Callable[[], None], interval_seconds: float, world: VirtualWorld, name: str) -> None:
+    def __init__(
+        self, beat: Callable[[], None], interval_seconds: float, world: VirtualWorld, name: str
+    ) -> None:
         self._beat, self._interval = beat, interval_seconds
         self._asked = asyncio.Event()
         self._task = world.spawn(self._run(), name)

@@ -1,0 +1,122 @@
+"""A worker that stops: no new claims, grace for what runs, the rest given back unharmed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import Status
+from tests.engine.faulty import Faulty, delay_reply
+from tests.engine.kit import keys, trail
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_a_graceful_stop_lets_running_steps_end_within_the_grace_period(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("nap", asyncio.sleep, 50)
+        return "done"
+
+    run = await app.start(order)
+    async with app.worker(grace=60, lease=30):
+        await asyncio.sleep(1)
+        late = await app.start(order)
+    assert (await app.get(run.id)).status is Status.SUCCEEDED
+    assert (await app.get(late.id)).attempt in (0, 1)
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_a_stopping_worker_claims_nothing_more(app):
+    store = app.store = Faulty(app.store)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("nap", asyncio.sleep, 50)
+
+    await app.start(order)
+    worker = app.worker(grace=60)
+    await worker.__aenter__()
+    await asyncio.sleep(1)
+    stopping = asyncio.create_task(worker.stop())
+    await asyncio.sleep(0.5)
+    claims = store.calls["claim"]
+    late = await app.start(order)
+    await stopping
+    assert store.calls["claim"] == claims
+    assert (await app.get(late.id)).status is Status.PENDING
+    assert (await app.store.stats()).workers == ()
+
+
+@pytest.mark.spec("LEASE-10", "RETRY-1")
+async def test_what_outlasts_the_grace_period_is_cancelled_and_given_back_with_its_attempt(app):
+    told = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("first", lambda: 1)
+        try:
+            await ctx.step("long", asyncio.sleep, 10**6)
+        except asyncio.CancelledError:
+            told.append(ctx.cancelled)
+            raise
+
+    run = await app.start(order)
+    async with app.worker(grace=5):
+        await asyncio.sleep(1)
+    found = await app.get(run.id)
+    assert (found.status, found.attempt, found.leased_by, told) == (Status.PENDING, 0, None, [True])
+    assert found.run_at <= found.updated_at
+    assert await keys(app, run) == ["first"]
+    assert (await trail(app, run))[-1] == "released"
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_a_second_signal_does_not_wait_for_the_grace_period(app, world):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("long", asyncio.sleep, 10**6)
+
+    run = await app.start(order)
+    worker = app.worker(grace=1000)
+    await worker.__aenter__()
+    await asyncio.sleep(1)
+    stopping = asyncio.create_task(worker.stop())
+    await asyncio.sleep(1)
+    worker.hurry()
+    await stopping
+    assert world.monotonic() < 10
+    assert (await app.get(run.id)).status is Status.PENDING
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_code_that_does_not_let_go_at_the_end_of_grace_is_left_behind(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        try:
+            await asyncio.sleep(10**6)
+        except asyncio.CancelledError:
+            await asyncio.sleep(10**6)
+
+    run = await app.start(order)
+    async with asyncio.timeout(60), app.worker(grace=1):
+        await asyncio.sleep(1)
+    found = await app.get(run.id)
+    assert (found.status, found.attempt) == (Status.PENDING, 0)
+
+
+@pytest.mark.spec("LEASE-10", "LEASE-17")
+async def test_a_claim_on_its_way_when_the_worker_stops_strands_no_run(app):
+    store = app.store = Faulty(app.store)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        return "done"
+
+    run = await app.start(order)
+    store.plan("claim", 1, delay_reply(2))
+    async with app.worker(grace=5):
+        await asyncio.sleep(1)
+    found = await app.get(run.id)
+    assert found.status is not Status.LEASED
+    assert found.crashes == 0
