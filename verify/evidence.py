@@ -29,6 +29,8 @@ class Evidence:
     acked: list[UUID] = field(default_factory=list)
     amounts: dict[str, Callable[[dict[str, Any]], dict[str, int]]] = field(default_factory=lambda: AMOUNTS)
 
+    logs: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what a run of a type logs, in order
+
     def of(self, kind: str) -> dict[tuple[str, str], list[Entry]]:
         """Entries of a kind by run and step."""
         found: dict[tuple[str, str], list[Entry]] = defaultdict(list)

@@ -39,6 +39,9 @@ def modes_of(verb: str, *, briefly: bool) -> tuple[Mode, ...]:
     return (Mode.DIE_BEFORE, Mode.NEVER_SENT, Mode.STAND_STILL) if verb in READS else tuple(Mode)
 
 
+CALLS_MAX = 20_000
+
+
 class Fault:
     """One fault at one call, counted over all who use the store."""
 
@@ -57,6 +60,8 @@ class Fault:
 
     def strikes(self, verb: str) -> Mode | None:
         self.calls += 1
+        if self.calls > CALLS_MAX:
+            raise RuntimeError(f"more than {CALLS_MAX} store calls: something goes round in circles")
         self.verbs.append(verb)
         if self.calls != self.at:
             return None

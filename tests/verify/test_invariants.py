@@ -151,6 +151,6 @@ def test_a_timer_that_rang_early_is_found(evidence):
 @pytest.mark.parametrize("doubled", [True, False])
 def test_a_log_row_doubled_or_missing_is_found(evidence, doubled):
     run = journey(evidence)
-    at = row(evidence, run, "log", n=2)
+    at = row(evidence, run, "log", message="the early letter came")
     evidence.trail[run.id][at : at + 1] = [evidence.trail[run.id][at]] * 2 if doubled else []
     assert red(evidence) == {"TRAIL-1"}
