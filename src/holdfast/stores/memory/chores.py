@@ -7,8 +7,9 @@ import msgspec
 from holdfast.backoff import crash_delay
 from holdfast.lifecycle import OPEN, Status
 from holdfast.records import Error, Instant, Ticked
+from holdfast.stores.durations import micros
 
-from .rows import RunRow, State, check, micros
+from .rows import RunRow, State, check
 from .waits import LAPSES, deliver, open_waits, settle
 
 

@@ -8,8 +8,9 @@ import msgspec
 
 from holdfast.lifecycle import Status
 from holdfast.records import Ask, Claim, Held, Instant, Lease, Renewal
+from holdfast.stores.durations import micros
 
-from .rows import RunRow, State, TrailRow, check, micros
+from .rows import RunRow, State, TrailRow, check
 from .waits import settled_since
 
 

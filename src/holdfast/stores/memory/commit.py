@@ -9,10 +9,11 @@ import msgspec
 from holdfast.errors import UsageError
 from holdfast.lifecycle import HOLDER_MOVES, Move, Status
 from holdfast.records import Instant, Item, Json, Verdict
+from holdfast.stores.durations import micros
 
 from . import waits
 from .claim import begin, held
-from .rows import RunRow, State, check, micros
+from .rows import RunRow, State, check
 from .start import start_one
 from .steps import Recorded, record_steps, refuse_bad_steps
 
@@ -31,6 +32,7 @@ def _refuse_bad(batch: Sequence[Item]) -> None:
             raise UsageError(f"{item.move!r} is no move of a holder: {', '.join(sorted(HOLDER_MOVES))}")
         if item.move is Move.CHECKPOINT and not item.steps:
             raise UsageError(f"a checkpoint of run {item.run} records no step: it needs at least one")
+        micros(item.delay_seconds or 0.0)
         refuse_bad_steps(item.steps)
 
 

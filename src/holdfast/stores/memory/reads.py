@@ -11,8 +11,9 @@ import msgspec
 from holdfast.lifecycle import FINAL, OPEN, Status
 from holdfast.records import Due, Instant, Presence, Run, RunFilter, Stats, TrailEntry, moment
 from holdfast.store import LIVE_SECONDS
+from holdfast.stores.durations import micros
 
-from .rows import RunRow, State, micros
+from .rows import RunRow, State
 from .waits import COME, LAPSES, open_waits
 
 

@@ -8,13 +8,10 @@ from uuid import UUID
 
 from holdfast.errors import StoreError
 from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
-from holdfast.records import SECOND, Definition, Instant, Json, Presence, Step, Verdict
+from holdfast.records import Definition, Instant, Json, Presence, Step, Verdict
+from holdfast.stores.durations import micros
 
 OPEN_STEP = frozenset({StepStatus.READY, StepStatus.WAITING})
-
-
-def micros(seconds: float) -> Instant:
-    return round(seconds * SECOND)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,12 +6,21 @@ from collections.abc import Sequence
 
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused
 from holdfast.records import MAX_ATTEMPTS, MAX_CRASHES, Definition, Instant, NewRun, Started
+from holdfast.stores.durations import bounded, micros
 
-from .rows import RunRow, State, check, micros
+from .rows import RunRow, State, check
 
 
 def start(state: State, runs: Sequence[NewRun], now: Instant) -> list[Started | HoldfastError]:
+    for new in runs:
+        _refuse_bad(new)
     return [start_one(state, new, now) for new in runs]
+
+
+def _refuse_bad(new: NewRun) -> None:
+    """Find bad content before the first write: all of them are one commit."""
+    for seconds in (new.delay_seconds, new.timeout_seconds, new.ttl_seconds):
+        micros(seconds or 0.0)
 
 
 def start_one(state: State, new: NewRun, now: Instant) -> Started | HoldfastError:
@@ -36,11 +45,17 @@ def _row(state: State, new: NewRun, now: Instant) -> RunRow:
     return RunRow(
         id=new.id, tenant=new.tenant, type=new.type, params=new.params, digest=new.digest, key=new.key,
         priority=new.priority, run_at=run_at,
-        max_attempts=new.max_attempts or known.max_attempts or MAX_ATTEMPTS, max_crashes=MAX_CRASHES,
-        timeout_seconds=timeout, timeout_at=None if timeout is None else now + micros(timeout),
-        ttl_seconds=new.ttl_seconds, budget=new.budget, limit_key=new.limit_key, parent=new.parent,
+        max_attempts=_attempts(new, known), max_crashes=MAX_CRASHES,
+        timeout_seconds=None if timeout is None else bounded(timeout),
+        timeout_at=None if timeout is None else now + micros(timeout),
+        ttl_seconds=None if new.ttl_seconds is None else bounded(new.ttl_seconds),
+        budget=new.budget, limit_key=new.limit_key, parent=new.parent,
         labels=new.labels, created_at=now, updated_at=now, mark=len(state.events),
     )  # fmt: skip
+
+
+def _attempts(new: NewRun, known: Definition) -> int:
+    return new.max_attempts if new.max_attempts is not None else known.max_attempts or MAX_ATTEMPTS
 
 
 def publish(state: State, definitions: Sequence[Definition]) -> None:

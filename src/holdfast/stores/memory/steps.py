@@ -10,8 +10,9 @@ import msgspec
 from holdfast.errors import UsageError
 from holdfast.lifecycle import SETTLED, WAITS, StepKind, StepStatus
 from holdfast.records import Instant, Item, Json, StepWrite
+from holdfast.stores.durations import micros
 
-from .rows import RunRow, State, StepRow, TrailRow, micros
+from .rows import RunRow, State, StepRow, TrailRow
 
 WRITABLE = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.READY, StepStatus.WAITING})
 OUTCOMES = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
@@ -29,6 +30,7 @@ class Recorded:
 
 def refuse_bad_steps(steps: Sequence[StepWrite]) -> None:
     for write in steps:
+        micros(write.delay_seconds or 0.0)
         if write.kind not in set(StepKind):
             raise UsageError(f"step {write.key!r} is of no known kind: {write.kind!r}")
         if write.status not in WRITABLE:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from holdfast.backoff import crash_delay
 from holdfast.lifecycle import Status
 from holdfast.records import Error, Instant
+from holdfast.stores.durations import micros
 
 from .database import Database, Row, text
 from .sql import statements
-from .start import TRAIL, micros
+from .start import TRAIL
 from .waits import open_wait, settle
 
 _EXPIRE, _TIME_OUT, _LAPSE = statements("expire"), statements("time_out"), statements("lapse")

@@ -8,11 +8,12 @@ from itertools import islice
 from uuid import UUID
 
 from holdfast.records import Ask, Claim, Instant
+from holdfast.stores.durations import micros
 
 from .database import Database, Row, text
 from .rows import steps_of
 from .sql import statements
-from .start import TRAIL, micros
+from .start import TRAIL
 
 _SQL = statements("claim")
 _CLAIM = _SQL["claim"]

@@ -23,13 +23,14 @@ from holdfast.records import (
     moment,
 )
 from holdfast.store import LIVE_SECONDS
+from holdfast.stores.durations import micros
 
 from .chores import next_chore
 from .claim import next_run_at, scopes
 from .database import Database
 from .rows import LIST, run_of, run_record, steps_of
 from .sql import statements
-from .start import micros, stored_key
+from .start import stored_key
 
 _SQL = statements("reads")
 _LAST_CHARACTER = "\U0010ffff"
@@ -47,7 +48,7 @@ def listed(db: Database, where: RunFilter, limit: int, after: UUID | None) -> li
     terms = [*_by_place(where, after), *_by_kind(where)]
     sql = LIST.replace("$terms", " and ".join(term for term, *_ in terms) or "true")
     values = [value for _, *values in terms for value in values]
-    return [run_record(db, row) for row in db.all(sql, (*values, limit))]
+    return [run_record(db, row) for row in db.all(sql, (*values, max(0, limit)))]
 
 
 def _by_place(where: RunFilter, after: UUID | None) -> Iterator[Term]:
@@ -111,7 +112,7 @@ def trail(
     values = [value for _, *values in terms for value in values]
     return [
         TrailEntry(seq=row[0], run=UUID(row[1]), type=row[2], at=moment(row[4]), data_json=row[3])
-        for row in db.all(sql, (*values, limit))
+        for row in db.all(sql, (*values, max(0, limit)))
     ]
 
 

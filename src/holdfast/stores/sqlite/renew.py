@@ -7,11 +7,12 @@ from uuid import UUID
 
 from holdfast.lifecycle import Status
 from holdfast.records import Held, Instant, Lease, Renewal
+from holdfast.stores.durations import micros
 
 from .database import Database, text
 from .rows import settled_since
 from .sql import statements
-from .start import TRAIL, micros
+from .start import TRAIL
 
 _SQL = statements("renew")
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused
-from holdfast.records import DEFAULT_TENANT, MAX_ATTEMPTS, SECOND, Instant, NewRun, Started
+from holdfast.records import DEFAULT_TENANT, MAX_ATTEMPTS, Instant, NewRun, Started
+from holdfast.stores.durations import bounded, micros
 
 from .database import Database, text
 from .sql import statements
@@ -27,11 +28,6 @@ def stored_key(tenant: str, key: str | None) -> str | None:
 def shown_key(tenant: str, key: str | None) -> str | None:
     """The bare key."""
     return key if key is None or tenant == DEFAULT_TENANT else key.partition(KEY_SEPARATOR)[2]
-
-
-def micros(seconds: float) -> int:
-    """Seconds as stores count them."""
-    return round(seconds * SECOND)
 
 
 def start(db: Database, now: Instant, runs: Sequence[NewRun]) -> list[Started | HoldfastError]:
@@ -73,5 +69,6 @@ def _row(run: NewRun, key: str | None, defaults: Defaults, mark: int, now: Insta
         str(run.id), run.tenant, run.type, kind, run.params, run.priority, run_at, key, run.digest,
         run.max_attempts if run.max_attempts is not None else max_attempts or MAX_ATTEMPTS,
         None if run.parent is None else str(run.parent), run.limit_key, run.labels, run.budget,
-        timeout, None if timeout is None else now + micros(timeout), run.ttl_seconds, mark, now,
+        None if timeout is None else bounded(timeout), None if timeout is None else now + micros(timeout),
+        None if run.ttl_seconds is None else bounded(run.ttl_seconds), mark, now,
     )  # fmt: skip

@@ -6,10 +6,11 @@ import msgspec
 
 from holdfast.lifecycle import StepStatus
 from holdfast.records import Instant, Item, Json, StepWrite
+from holdfast.stores.durations import micros
 
 from .database import Database, Row, text
 from .sql import statements
-from .start import TRAIL, micros
+from .start import TRAIL
 
 _SQL = statements("commit")
 _MARK = statements("start")["mark"]

@@ -10,10 +10,11 @@ from holdfast.errors import IllegalMove, UnknownRun
 from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
 from holdfast.records import Error, Instant, NewEvent, Step
 from holdfast.store import EVENT_KEEP_SECONDS
+from holdfast.stores.durations import micros
 
 from .database import Database, Row, text
 from .sql import statements
-from .start import TRAIL, micros
+from .start import TRAIL
 from .steps import raw
 
 _SQL = statements("waits")

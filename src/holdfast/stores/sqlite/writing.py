@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Instant, Item, Step, StepWrite, Verdict
+from holdfast.stores.durations import micros
 
 from .database import Database, Row, text
 from .rows import open_waits, settled_since
 from .sql import statements
-from .start import TRAIL, micros, start
+from .start import TRAIL, start
 from .steps import Recorded, raw, record_steps
 from .waits import record, settle
 
