@@ -31,6 +31,11 @@ async def lose_reply(call: Call) -> Any:
     raise Unavailable("the reply was lost")
 
 
+async def break_down(call: Call) -> Any:
+    """The store raises what no contract speaks of."""
+    raise ValueError("a bug in the store")
+
+
 def delay(seconds: float) -> Fault:
     """The call reaches the store late."""
 
@@ -109,6 +114,8 @@ class Faulty:
             return self.inner.renew(worker, leases, lease_seconds)
         if fault is lose_reply:
             self.inner.renew(worker, leases, lease_seconds)
+        if fault is break_down:
+            raise ValueError("a bug in the store")
         raise Unavailable("the renewal did not get through")
 
     def listen(self, hint: Callable[[], None]) -> Callable[[], None]:

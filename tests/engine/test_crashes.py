@@ -11,6 +11,7 @@ from holdfast import Backoff, Status, Unavailable
 from tests.engine.faulty import (
     VERBS,
     Faulty,
+    break_down,
     delay,
     delay_reply,
     die_after,
@@ -302,6 +303,22 @@ async def test_a_commit_that_the_store_refuses_alone_does_not_sink_its_batch(app
             assert await run.result(10) == "done"
         store.inner.commit = inner
         assert await bad.result(60) == "done"
+
+
+@pytest.mark.parametrize("verb", ["claim", "renew", "tick", "due", "deliver", "present"])
+async def test_a_bug_of_the_store_stops_no_loop_of_the_worker_for_good(app, verb):
+    """A loop that died in silence would leave a worker that is there and does nothing."""
+    ledger, store = Ledger(app), Faulty(app.store)
+    run = await app.start(ledger.workflow())
+    worker = await process(app, 1, store, lease=LEASE)
+    store.plan(verb, 1, break_down)
+    store.plan(verb, 3, break_down)
+    assert await run.result(300) == EXPECTED
+    await asyncio.sleep(60)
+    calls = store.calls[verb]
+    await asyncio.sleep(60)
+    assert store.calls[verb] > calls or verb == "deliver"
+    worker.kill()
 
 
 async def test_a_client_of_a_store_that_is_away_is_told(app):

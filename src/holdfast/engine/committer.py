@@ -72,7 +72,11 @@ class Committer:
                 continue
             self._bytes -= size
             self.lost += verdict.answer == "lost"
-            answered(verdict)
+            try:
+                answered(verdict)
+            except Exception:
+                # One run that cannot take its answer must not stop the commits of all others.
+                log.exception("run %s cannot take the answer to its commit", item.run)
         self._queue[:0] = busy
         if any(item.events for item in items):
             self._world.spawn(self._deliver(), "holdfast-deliver")
@@ -107,5 +111,6 @@ class Committer:
     async def _deliver(self) -> None:
         try:
             await self._store.deliver()
-        except StoreError as error:
-            log.warning("cannot deliver now, a keeper will: %s", error)
+        except Exception as error:
+            mystery = not isinstance(error, StoreError)
+            log.warning("cannot deliver now, a keeper will: %s", error, exc_info=mystery)

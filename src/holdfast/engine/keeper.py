@@ -17,6 +17,11 @@ POLL_MAX_SECONDS = 1.0
 TROUBLE_SECONDS = 1.0
 
 
+def unforeseen(error: Exception) -> bool:
+    """Whether the log should show where it came from: a store that is away is no mystery."""
+    return not isinstance(error, StoreError)
+
+
 class Bell:
     """Wakes a loop that sleeps: by a hint, at a known instant, or after a poll that backs off."""
 
@@ -75,8 +80,8 @@ class Keeper:
                 if (await self.tick()).total:
                     self.bell.found()
                 due = await seconds_until(self._store, (), chores=True)
-            except StoreError as error:
-                log.warning("cannot do chores now, will try again: %s", error)
+            except Exception as error:
+                log.warning("cannot do chores now, will try again: %s", error, exc_info=unforeseen(error))
                 due = TROUBLE_SECONDS
             await self.bell.wait(due)
 

@@ -76,8 +76,12 @@ class Leases:
             renewal = self._store.renew(
                 self._worker, [one.lease() for one in executions], self._lease_seconds
             )
-        except StoreError as error:
-            log.warning("cannot renew %d leases, will try again: %s", len(executions), error)
+        except Exception as error:
+            # Whatever it was, the beat goes on: without it every lease of this worker would be lost.
+            mystery = not isinstance(error, StoreError)
+            log.warning(
+                "cannot renew %d leases, will try again: %s", len(executions), error, exc_info=mystery
+            )
             renewal = None
         try:
             self._loop.call_soon_threadsafe(

@@ -18,7 +18,7 @@ from holdfast.world import World
 from .committer import Committer
 from .definitions import Workflow, check_patterns, matches
 from .execution import Execution
-from .keeper import TROUBLE_SECONDS, Bell, Keeper, seconds_until
+from .keeper import TROUBLE_SECONDS, Bell, Keeper, seconds_until, unforeseen
 from .lease import Leases
 
 log = logging.getLogger("holdfast.worker")
@@ -141,8 +141,9 @@ class Worker:
                         self._bell.found()
                     else:
                         due = await seconds_until(self.store, types, self._tenants)
-            except StoreError as error:
-                log.warning("cannot claim now, will try again: %s", error)
+            except Exception as error:
+                # Whatever it was: a loop that ends in silence leaves a worker that is there and does nothing.
+                log.warning("cannot claim now, will try again: %s", error, exc_info=unforeseen(error))
                 due, more = TROUBLE_SECONDS, False
             await self._rest(due, more=more)
 
@@ -232,8 +233,10 @@ class Worker:
     async def _shows(self) -> None:
         while True:
             await asyncio.sleep(PRESENCE_SECONDS)
-            with suppress(StoreError):
+            try:
                 await self._show()
+            except Exception as error:
+                log.warning("cannot show presence now, will try again: %s", error, exc_info=unforeseen(error))
 
     async def _show(self) -> None:
         await self.store.present(
