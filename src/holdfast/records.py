@@ -17,11 +17,9 @@ from .lifecycle import Move, Status, StepKind, StepStatus
 
 Json = str  # JSON text
 Instant = int  # microseconds since 1970-01-01T00:00:00Z
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICRO = timedelta(microseconds=1)
 SECOND = 1_000_000  # microseconds
-
 DEFAULT_TENANT = "default"
 PRIORITY = 100
 MAX_ATTEMPTS = 3
@@ -47,9 +45,6 @@ class Error(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=T
     message: str = ""
     traceback: str = ""
     step: str | None = None
-
-
-# -- what is written ---------------------------------------------------------------------------
 
 
 class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -184,9 +179,6 @@ class Definition(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     description: str = ""
 
 
-# -- what is answered --------------------------------------------------------------------------
-
-
 class Started(msgspec.Struct, gc=False, frozen=True):
     """The answer to one start."""
 
@@ -209,8 +201,6 @@ class Verdict(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     kept: tuple[tuple[str, Json | None], ...] = ()  # keys that existed, with the value that stands
     settled: tuple[Step, ...] = ()  # waits settled since `known`, oldest first
     seq: int = 0  # highest seq of the run, when `known` was given
-    lease_until: Instant | None = None  # when the lease was renewed by this item
-    pause_asked: bool = False
 
 
 class Held(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -246,7 +236,6 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     lease_until: Instant
     steps: tuple[Step, ...] = ()
     logs: int = 0  # the highest `log_no` of its `log` rows: how many of its own the code has logged
-    pause_asked: bool = False
     timeout_at: Instant | None = None
 
 
@@ -269,9 +258,6 @@ class Ticked(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     def total(self) -> int:
         """How much was done; zero means that nothing was written."""
         return self.expired + self.lapsed + self.delivered + self.timed_out
-
-
-# -- what is read ------------------------------------------------------------------------------
 
 
 class Step(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -151,26 +151,27 @@ class Store(Catalog, Protocol):
         An opened wait's due_at is as given, else now + delay_seconds, else none. An item that opens a
         wait looks at once, as park does: every open wait of the run is settled if it can be.
         The run's cost grows by the cost of every step that was not kept.
-        Progress = a step settled by this item (SUCCEEDED or FAILED, not kept): crashes 0, and
-        attempt 1 if the run stays leased, else 0. Touch the run row only where something differs.
+        Progress = a step settled by this item (SUCCEEDED or FAILED, not kept): crashes 0, attempt 1;
+        the move then adds or takes back its own. Touch the run row only where something differs.
 
         The moves (pause asked = pause_asked_by is set; then leaving or staying ends in `paused`
         with answer `paused`, trail: the move's own row if it has one, then `paused`; complete and
         fail win over a pause):
         checkpoint  leased still; at least one step. The lease is renewed when less than two
-                    thirds of lease_seconds are left. Paused: attempt - 1 unless progress.
+                    thirds of lease_seconds are left. Paused: attempt - 1.
         park        look first: every open wait of the run is settled if it can be (see `tick`
                     and `deliver`). If any wait has been settled with seq > known (before or just
                     now), the run stays leased, applied, `settled` holds them. Otherwise waiting,
-                    lease cleared, attempt - 1 (0 after progress); waiting_on, wait_topic,
-                    deadline_at for people from the first due open wait. Paused: resumes to
-                    waiting, or to pending when something was settled.
+                    lease cleared, attempt - 1; waiting_on, wait_topic, deadline_at for people from
+                    the first due open wait. Paused: resumes to waiting, or to pending when
+                    something was settled.
         complete    succeeded, result, finished_at, expires_at by ttl, lease cleared, open steps
                     (ready, waiting) cancelled, error cleared. Trail: succeeded.
         fail        failed, error, last_error, otherwise as complete. Trail: failed.
         retry       error, last_error. in_place: leased still, attempt + 1 unless refund, lease as
                     in checkpoint. Else pending at now + delay (now, if a wait has been settled
-                    with seq > known), lease cleared, attempt - 1 if refund. Trail: retried.
+                    with seq > known), lease cleared, attempt - 1 if refund. Trail: retried, one for
+                    each step that is READY; only a retry may write such steps.
         release     pending, run_at now, lease cleared, attempt - 1. Trail: released.
         Attempts never go below 0. `known` given: `settled` lists the run's waits settled with
         seq > known, by seq, on every applied answer, and `seq` is its highest.

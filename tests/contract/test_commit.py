@@ -139,7 +139,8 @@ def test_a_retry_in_place_is_leased_still_and_counted(hand):
     claim = hand.held()
     hand.clock.turn(11)
     verdict = hand.retry(claim, in_place=True, delay=0.5)
-    assert (verdict.status, verdict.lease_until) == (Status.LEASED, hand.clock.now + 30_000_000)
+    assert verdict.status is Status.LEASED
+    assert hand.get(claim.id).lease_until == moment(hand.clock.now + 30_000_000)
     assert (hand.get(claim.id).attempt, hand.get(claim.id).fence) == (2, claim.fence)
     assert "status" not in hand.last(claim.id, "retried")
     hand.assert_replayed(claim.id)
@@ -282,3 +283,23 @@ def test_a_run_past_its_timeout_is_failed_by_a_keeper(hand):
         hand.assert_replayed(run)
     assert hand.get(held).fence == claims[held].fence + 1
     assert hand.complete(claims[held]).answer == "lost"
+
+
+@pytest.mark.spec("RETRY-1")
+def test_a_failed_execution_counts_even_when_it_recorded_something_with_its_failure(hand):
+    """Progress starts the counts anew at 1, the execution that failed: not at 0, or there would be one too many."""
+    claim = hand.held()
+    hand.retry(claim, done("now"), delay=0.0)
+    assert hand.get(claim.id).attempt == 1
+    assert hand.take(claim.id).attempt == 2
+
+
+@pytest.mark.spec("MOVE-5", "TRAIL-1")
+def test_every_step_that_backs_off_has_its_row_and_only_a_retry_may_write_one(hand):
+    """What the trail does not tell cannot be rebuilt from it."""
+    claim = hand.held()
+    with pytest.raises(UsageError, match="only a retry may say so"):
+        hand.checkpoint(claim, backing_off("a"))
+    hand.retry(claim, backing_off("a"), backing_off("b"), refund=True)
+    assert [entry.data["step"] for entry in hand.trail(claim.id, types=("retried",))] == ["a", "b"]
+    hand.assert_replayed(claim.id)

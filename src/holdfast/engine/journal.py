@@ -19,6 +19,7 @@ from .record import Record
 PROGRESS_SECONDS = 1.0
 
 _NONE: dict[str, Any] = {}
+_MAY_RETRY = frozenset({Move.CHECKPOINT, Move.RETRY})
 
 Written = tuple[StepWrite, asyncio.Future[Any] | None, Any]
 
@@ -118,6 +119,9 @@ class Journal:
         return self._idle
 
     def _send(self, move: Move = Move.CHECKPOINT, fields: dict[str, Any] = _NONE) -> None:
+        if move not in _MAY_RETRY:
+            # The run ends or goes back as a whole: what would have been tried again here is not.
+            self._buffer = [one for one in self._buffer if one[0].status is not StepStatus.READY]
         sent, self._buffer, self._due = self._buffer, [], False
         self._sent = sent
         self._number += 1

@@ -33,7 +33,7 @@ def _refuse_bad(batch: Sequence[Item]) -> None:
         if item.move is Move.CHECKPOINT and not item.steps:
             raise UsageError(f"a checkpoint of run {item.run} records no step: it needs at least one")
         micros(item.delay_seconds or 0.0)
-        refuse_bad_steps(item.steps)
+        refuse_bad_steps(item.move, item.steps)
 
 
 def _answer(state: State, item: Item, now: Instant) -> Verdict:
@@ -68,7 +68,6 @@ class _Writing:
         self.state, self.row, self.item, self.now = state, row, item, now
         self.known = row.seq if item.known is None else item.known
         self.recorded = Recorded()
-        self.renewed: Instant | None = None
 
     def apply(self) -> Verdict:
         state, row, item, now = self.state, self.row, self.item, self.now
@@ -97,7 +96,6 @@ class _Writing:
             kept=tuple(self.recorded.kept),
             settled=waits.settled_since(row, self.known) if asked else (),
             seq=row.seq if item.known is not None else 0,
-            lease_until=self.renewed,
         )
 
     def _moves(self) -> dict[Move, Callable[[], None]]:
@@ -125,7 +123,7 @@ class _Writing:
             row.run_at = self.now if news else row.run_at
             self._leave(Status.PENDING if news else Status.WAITING, refund=1)
         elif news:
-            self._count(stays=True)
+            self._count()
         else:
             self._leave(Status.WAITING, refund=1)
             self._note_parked()
@@ -146,14 +144,14 @@ class _Writing:
 
     def _complete(self) -> None:
         row = self.row
-        self._count(stays=False)
+        self._count()
         row.result, row.error, row.last_error = self.item.result, None, None
         row.finish(Status.SUCCEEDED, self.now)
         self.state.note(row, "succeeded", self.now)
 
     def _fail(self) -> None:
         row, item = self.row, self.item
-        self._count(stays=False)
+        self._count()
         row.error, row.last_error = item.error, item.last_error
         row.finish(Status.FAILED, self.now)
         self.state.note(row, "failed", self.now, kind=item.kind, message=item.last_error)
@@ -164,11 +162,9 @@ class _Writing:
         row.error, row.last_error = item.error, item.last_error
         delay = item.delay_seconds or 0.0
         data: dict[str, object] = {"attempt": row.attempt, "delay": delay, "error": raw(item.error)}
-        if self.recorded.ready is not None:
-            data["step"] = self.recorded.ready
-        if not stays and row.pause_asked_by is None:
-            data["status"] = Status.PENDING
-        self.state.note(row, "retried", self.now, **data)
+        to = {} if stays or row.pause_asked_by is not None else {"status": Status.PENDING}
+        for step in self.recorded.ready or [None]:
+            self.state.note(row, "retried", self.now, **data, **({"step": step} if step else {}), **to)
         if stays:
             self._stay(more=0 if item.refund else 1)
         else:
@@ -183,15 +179,15 @@ class _Writing:
 
     def _stay(self, more: int = 0) -> None:
         row, lease = self.row, micros(self.item.lease_seconds)
-        self._count(stays=True, by=more)
+        self._count(more)
         assert row.lease_until is not None
         if (row.lease_until - self.now) * 3 < lease * 2:
-            row.lease_until = self.renewed = self.now + lease
+            row.lease_until = self.now + lease
 
     def _leave(self, to: Status, refund: int) -> None:
         """Let go: to where the move leads, or into the pause that was asked for."""
         row, by = self.row, self.row.pause_asked_by
-        self._count(stays=False, by=-refund)
+        self._count(-refund)
         row.let_go()
         if by is None:
             row.status = to
@@ -199,10 +195,10 @@ class _Writing:
             row.pause(to)
             self.state.note(row, "paused", self.now, by=by)
 
-    def _count(self, *, stays: bool, by: int = 0) -> None:
+    def _count(self, by: int = 0) -> None:
         row = self.row
         if self.recorded.progress:
-            row.attempt, row.crashes = int(stays), 0
+            row.attempt, row.crashes = 1, 0
         row.attempt = max(0, row.attempt + by)
 
 

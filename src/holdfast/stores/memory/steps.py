@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.lifecycle import SETTLED, WAITS, StepKind, StepStatus
+from holdfast.lifecycle import SETTLED, WAITS, Move, StepKind, StepStatus
 from holdfast.records import Instant, Item, Json, StepWrite
 from holdfast.stores.durations import micros
 
@@ -24,12 +24,14 @@ class Recorded:
 
     kept: list[tuple[str, Json | None]] = field(default_factory=list)
     progress: bool = False
-    ready: str | None = None  # the step that backs off
+    ready: list[str] = field(default_factory=list)  # the steps that back off
     last_opened: TrailRow | None = None
 
 
-def refuse_bad_steps(steps: Sequence[StepWrite]) -> None:
+def refuse_bad_steps(move: Move, steps: Sequence[StepWrite]) -> None:
     for write in steps:
+        if write.status is StepStatus.READY and move is not Move.RETRY:
+            raise UsageError(f"step {write.key!r} is to be tried again: only a retry may say so, no {move}")
         micros(write.delay_seconds or 0.0)
         if write.kind not in set(StepKind):
             raise UsageError(f"step {write.key!r} is of no known kind: {write.kind!r}")
@@ -76,5 +78,5 @@ def _tell(state: State, row: RunRow, write: StepWrite, now: Instant, recorded: R
         case StepStatus.WAITING:
             recorded.last_opened = state.note(row, "waiting", now, step=write.key, kind=write.kind)
         case _:
-            recorded.ready = write.key
+            recorded.ready.append(write.key)
     recorded.progress |= write.status in OUTCOMES

@@ -90,8 +90,8 @@ def _claim(db: Database, now: Instant, worker: str, run: str, until: Instant, by
     again = fence > 1  # a run that nobody has held has neither steps nor logs
     return Claim(
         id=UUID(run), type=row[0], tenant=row[1], params=row[2], fence=fence, attempt=attempt, crashes=row[5],
-        max_attempts=row[6], created_at=row[7], lease_until=row[8], pause_asked=row[9] is not None,
-        timeout_at=row[10], steps=tuple(steps_of(db, run)) if again else (),
+        max_attempts=row[6], created_at=row[7], lease_until=row[8], timeout_at=row[9],
+        steps=tuple(steps_of(db, run)) if again else (),
         logs=_logs(db, run) if again else 0,
     )  # fmt: skip
 

@@ -36,7 +36,7 @@ set status = 'leased', leased_by = :worker, lease_until = :lease_until, attempt 
     updated_at = :now, rev = rev + 1
 where id = :run and status in ('pending') and run_at <= :now and deleted_at is null
 returning type, tenant, payload, fence, attempt, crashes, max_attempts, created_at, lease_until,
-    pause_asked_by, timeout_at
+    timeout_at
 
 -- :logs
 select coalesce(max(data ->> '$.log_no'), 0) from workflow_event where workflow_id = :run and event_type = 'log'

@@ -45,10 +45,12 @@ def refuse_bad(batch: Sequence[Item]) -> None:
         if item.move is Move.CHECKPOINT and not item.steps:
             raise UsageError(f"a checkpoint of run {item.run} records no step: it needs at least one")
         for write in item.steps:
-            _refuse_bad_step(write)
+            _refuse_bad_step(item.move, write)
 
 
-def _refuse_bad_step(write: StepWrite) -> None:
+def _refuse_bad_step(move: Move, write: StepWrite) -> None:
+    if write.status is StepStatus.READY and move is not Move.RETRY:
+        raise UsageError(f"step {write.key!r} is to be tried again: only a retry may say so, no {move}")
     if write.kind not in _KINDS:
         raise UsageError(f"step {write.key!r} is of no known kind: {write.kind!r}")
     if write.status not in _WRITABLE:

@@ -28,7 +28,7 @@ class Recorded:
         self.cost = 0
         self.progress = False
         self.silent = True  # nothing stands under this item yet that also wrote a trail row
-        self.ready: str | None = None  # the step that backs off
+        self.ready: list[str] = []  # the steps that back off
         self.opened: tuple[int, StepWrite] | None = None  # the last wait opened, and its trail row
 
 
@@ -76,7 +76,7 @@ def _tell(db: Database, now: Instant, run: str, write: StepWrite, recorded: Reco
             db.run(TRAIL, (run, "waiting", text({"step": write.key, "kind": write.kind}), now))
             recorded.opened = (db.connection.last_insert_rowid(), write)
         case _:
-            recorded.ready = write.key
+            recorded.ready.append(write.key)
             return
     recorded.silent = False
     recorded.progress = recorded.progress or write.status in OUTCOMES

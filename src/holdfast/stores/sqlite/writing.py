@@ -31,7 +31,6 @@ class Writing:
         self.seq = self._highest() if item.steps or item.move is Move.PARK else 0
         self.known = self.seq if item.known is None else item.known
         self.recorded = Recorded(self.seq)
-        self.renewed: Instant | None = None
         self.started_at: Instant | None = None
 
     def apply(self, stands: dict[str, Row]) -> Verdict:
@@ -81,7 +80,7 @@ class Writing:
                 return self._leave(Status.PENDING, refund=1, run_at=self.now)
             return self._leave(Status.WAITING, refund=1, wait=waits[0])
         if news:
-            self._count(stays=True)
+            self._count()
             return self._held()
         self._note_parked(waits[0])
         return self._leave(Status.WAITING, refund=1, wait=waits[0])
@@ -103,11 +102,9 @@ class Writing:
         item, stays = self.item, self.item.in_place and self.pause_by is None
         delay = item.delay_seconds or 0.0
         data: dict[str, object] = {"attempt": self.attempt, "delay": delay, "error": raw(item.error)}
-        if self.recorded.ready is not None:
-            data["step"] = self.recorded.ready
-        if not stays and self.pause_by is None:
-            data["status"] = "pending"
-        self._note("retried", text(data))
+        to = {} if stays or self.pause_by is not None else {"status": "pending"}
+        for step in self.recorded.ready or [None]:
+            self._note("retried", text(data | ({"step": step} if step else {}) | to))
         if stays:
             return self._stay(more=0 if item.refund else 1)
         news = settled_since(self.db, self.run, item.known)
@@ -115,10 +112,10 @@ class Writing:
         return self._leave(Status.PENDING, refund=1 if item.refund else 0, run_at=run_at)
 
     def _stay(self, more: int = 0) -> Verdict:
-        self._count(stays=True, by=more)
+        self._count(more)
         lease = micros(self.item.lease_seconds)
         if (self.lease_until - self.now) * 3 < lease * 2:
-            self.lease_until = self.renewed = self.now + lease
+            self.lease_until = self.now + lease
         return self._held()
 
     def _held(self) -> Verdict:
@@ -147,7 +144,7 @@ class Writing:
         self, to: Status, *, refund: int, run_at: Instant | None = None, wait: Step | None = None
     ) -> Verdict:
         """Let go: to where the move leads, or into the pause that was asked for."""
-        self._count(stays=False, by=-refund)
+        self._count(-refund)
         status = to
         if self.pause_by is not None:
             status = Status.PAUSED
@@ -165,7 +162,7 @@ class Writing:
         return verdict
 
     def _finish(self, status: Status) -> Verdict:
-        self._count(stays=False)
+        self._count()
         item, db = self.item, self.db
         db.run(_SQL["cancel_steps"], (self.now, self.run))
         failed = status is Status.FAILED
@@ -181,9 +178,9 @@ class Writing:
         self._note(status.value, text({"kind": item.kind, "message": item.last_error}) if failed else "{}")
         return verdict
 
-    def _count(self, *, stays: bool, by: int = 0) -> None:
+    def _count(self, by: int = 0) -> None:
         if self.recorded.progress:
-            self.attempt, self.crashes = int(stays), 0
+            self.attempt, self.crashes = 1, 0
         self.attempt = max(0, self.attempt + by)
 
     def _verdict(self, status: Status) -> Verdict:
@@ -196,7 +193,6 @@ class Writing:
             kept=tuple(self.recorded.kept),
             settled=settled,
             seq=self._highest() if asked else 0,
-            lease_until=self.renewed,
         )
 
     def _highest(self) -> int:
