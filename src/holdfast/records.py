@@ -18,7 +18,6 @@ from .lifecycle import Move, Status, StepKind, StepStatus
 Json = str  # JSON text
 Instant = int  # microseconds since 1970-01-01T00:00:00Z
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICRO = timedelta(microseconds=1)
 SECOND = 1_000_000  # microseconds
 DEFAULT_TENANT = "default"
 PRIORITY = 100
@@ -29,7 +28,7 @@ COST_UNIT = 1_000_000  # costs are kept as integers, or sums differ from store t
 
 def instant(at: datetime) -> Instant:
     """A datetime as the stores keep it; one without a zone is taken as local time."""
-    return (at.astimezone(UTC) - EPOCH) // MICRO
+    return (at.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
 
 
 def moment(at: Instant) -> datetime:

@@ -303,3 +303,17 @@ def test_every_step_that_backs_off_has_its_row_and_only_a_retry_may_write_one(ha
     hand.retry(claim, backing_off("a"), backing_off("b"), refund=True)
     assert [entry.data["step"] for entry in hand.trail(claim.id, types=("retried",))] == ["a", "b"]
     hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("LEASE-18", "LEASE-4")
+def test_an_item_that_cannot_be_applied_holds_up_none_of_its_neighbours(hand):
+    """Lost, cancelled and unknown ones are answered alone; the others of the batch go through."""
+    good, lost, cancelled = hand.held(), hand.held(), hand.held()
+    hand.release(lost)
+    hand.take(lost.id)
+    hand.cancel(cancelled.id)
+    batch = [hand.item(claim, Move.CHECKPOINT, done("a")) for claim in (lost, good, cancelled)]
+    answers = [verdict.answer for verdict in hand.send(*batch)]
+    assert answers == ["lost", "applied", "cancelled"]
+    assert [step.key for step in hand.steps(good.id)] == ["a"]
+    assert hand.steps(lost.id) == []

@@ -111,4 +111,4 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         import uvloop
     except ImportError:
         return None
-    return uvloop.new_event_loop  # type: ignore[no-any-return]  # uvloop is not typed
+    return uvloop.new_event_loop

@@ -159,7 +159,7 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is its outcome
             ended: ends.Outcome = ends.Raised(error)
         else:
-            ended = ends.Completed("") if self._parking or self._stop else self._completed(value)
+            ended = self._completed(value)
         finally:
             self._drive = None
             self.stage.closed = True

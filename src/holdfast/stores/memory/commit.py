@@ -163,7 +163,7 @@ class _Writing:
         delay = item.delay_seconds or 0.0
         data: dict[str, object] = {"attempt": row.attempt, "delay": delay, "error": raw(item.error)}
         to = {} if stays or row.pause_asked_by is not None else {"status": Status.PENDING}
-        for step in self.recorded.ready or [None]:
+        for step in self.recorded.ready or [""]:
             self.state.note(row, "retried", self.now, **data, **({"step": step} if step else {}), **to)
         if stays:
             self._stay(more=0 if item.refund else 1)

@@ -103,7 +103,7 @@ class Writing:
         delay = item.delay_seconds or 0.0
         data: dict[str, object] = {"attempt": self.attempt, "delay": delay, "error": raw(item.error)}
         to = {} if stays or self.pause_by is not None else {"status": "pending"}
-        for step in self.recorded.ready or [None]:
+        for step in self.recorded.ready or [""]:
             self._note("retried", text(data | ({"step": step} if step else {}) | to))
         if stays:
             return self._stay(more=0 if item.refund else 1)
