@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.errors import UsageError
 
 TOPIC_MAX = 512
@@ -9,14 +11,14 @@ NAME_MAX = 255
 SEPARATOR = "\x1f"  # scopes the keys of tenants in the stores
 
 
-def check_topic(topic: str) -> str:
+def check_topic(topic: Any) -> str:
     """The topic itself: 1 to 512 characters, any but NUL."""
     if not isinstance(topic, str) or not topic or len(topic) > TOPIC_MAX or not _storable(topic):
         raise UsageError(f"topic {str(topic)[:40]!r}: 1 to {TOPIC_MAX} characters of text, without NUL")
     return topic
 
 
-def check_name(what: str, name: str) -> str:
+def check_name(what: str, name: Any) -> str:
     """A key, tenant or event id: 1 to 255 characters, without NUL or U+001F."""
     if (
         not isinstance(name, str)
@@ -31,7 +33,7 @@ def check_name(what: str, name: str) -> str:
     return name
 
 
-def check_priority(priority: int) -> int:
+def check_priority(priority: Any) -> int:
     """0 to 999, lower first."""
     if not isinstance(priority, int) or not 0 <= priority <= 999:
         raise UsageError(f"priority {priority!r}: a whole number from 0 to 999, lower goes first")

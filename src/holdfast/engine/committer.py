@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from holdfast.errors import StoreError
 from holdfast.lifecycle import Status
@@ -33,6 +34,7 @@ class Committer:
         self._queue: list[tuple[Item, Answered, int]] = []
         self._busy = False
         self._bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._complained = -PATIENCE_SECONDS
@@ -60,7 +62,13 @@ class Committer:
 
     def _flush(self) -> None:
         batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
-        self._world.spawn(self._send(batch), "holdfast-commit")
+        self._spawn(self._send(batch), "holdfast-commit")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        # The loop itself holds its tasks only weakly: one that nobody holds may vanish in the middle.
+        task = self._world.spawn(work, name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _send(self, batch: list[tuple[Item, Answered, int]]) -> None:
         items = [item for item, _, _ in batch]
@@ -79,7 +87,7 @@ class Committer:
                 log.exception("run %s cannot take the answer to its commit", item.run)
         self._queue[:0] = busy
         if any(item.events for item in items):
-            self._world.spawn(self._deliver(), "holdfast-deliver")
+            self._spawn(self._deliver(), "holdfast-deliver")
         if self._queue:
             self._flush()
         else:

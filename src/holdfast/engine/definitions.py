@@ -21,7 +21,7 @@ _VERSION = re.compile(r"\.v([0-9]+)")
 STEPS_MAX = 10_000
 
 
-def check_type(type_: str) -> str:
+def check_type(type_: Any) -> str:
     """The type itself, when it is one: domain.action.vN."""
     if not isinstance(type_, str) or not _TYPE.fullmatch(type_):
         raise BadType(

@@ -37,7 +37,8 @@ def explain(run: Run, stats: Stats, paused_by: str = "") -> Explanation:
             by = f" by {paused_by}" if paused_by else ""
             said = f"It was paused{by}: `holdfast resume` lets it go on."
             return Explanation("paused", said, {"paused_by": paused_by, "waiting_on": _waits(run)})
-    return _pending(run, stats, now)
+        case _:
+            return _pending(run, stats, now)
 
 
 def _ended(run: Run) -> Explanation:

@@ -64,6 +64,8 @@ def final_kind(error: BaseException, policy: Backoff) -> str | None:
             return "encoding"
         case Fatal() | UsageError():
             return "fatal"
+        case _:
+            pass
     return "fatal" if policy.fatal and isinstance(error, policy.fatal) else None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.errors import Drift, HistoryFull, UsageError
 from holdfast.lifecycle import SETTLED, StepKind, StepStatus
 from holdfast.records import Claim, Step, StepWrite
@@ -40,7 +42,7 @@ class Record:
         self._owners: dict[str, object] = {}
         self.logs = 0
 
-    def key(self, name: str, key: str | None, task: object) -> str:
+    def key(self, name: Any, key: str | None, task: object) -> str:
         """The key of a step asked for by name: counted at the call, or given."""
         if not isinstance(name, str) or not name:
             raise UsageError(f"a step's name is text, not {name!r}")
