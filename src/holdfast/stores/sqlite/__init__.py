@@ -43,7 +43,7 @@ from holdfast.records import (
 )
 from holdfast.store import SLICE
 
-from . import chores, claim, commit, migrate, moves, publish, reads, renew, start, waits
+from . import chores, claim, commit, forks, migrate, moves, publish, reads, renew, start, waits
 from .database import Database
 from .errors import translated
 from .hints import Hints
@@ -66,8 +66,12 @@ class SqliteStore:
 
     def __init__(self, path: str, clock: Callable[[], Instant] | None = None, inline: bool = False) -> None:  # noqa: FBT001, FBT002
         self.path, self._clock, self._inline = path, clock or _wall_clock, inline or path == MEMORY
+        self._begin()
+
+    def _begin(self) -> None:
         self._hints = Hints(None if self._inline else self._data_version)
-        self._reading = threading.Lock()  # the reader may be asked from several event loops
+        # A store may be opened, asked and closed from several event loops.
+        self._life, self._reading = threading.Lock(), threading.Lock()
         self._reader: Database | None = None
         self._writer: Writer | Inline | None = None
         self._committer: Committer | None = None
@@ -76,14 +80,27 @@ class SqliteStore:
     async def open(self) -> None:
         if self._writer is not None:
             return
+        with self._life:
+            if self._writer is None:
+                self._open()
+
+    def _open(self) -> None:
         if self.path != MEMORY:
+            forks.refuse_forked(self.path)
             migrate.check_place(self.path)
         turnstile = None if self._inline else self._new_turnstile()
-        db = migrate.open_up_to_date(self.path, turnstile)
-        self._reader = db if self._inline else migrate.opened(self.path, reader=True)
+        try:
+            db = migrate.open_up_to_date(self.path, turnstile)
+            self._reader = db if self._inline else migrate.opened(self.path, reader=True)
+        except BaseException:
+            if turnstile is not None:
+                turnstile.close()
+            raise
         self._turnstile = turnstile
         self._committer = Committer(self.path, db, self._clock, turnstile, self._hints)
         self._writer = Inline(self._committer, self._reading) if self._inline else Writer(self._committer)
+        if self.path != MEMORY:
+            forks.opened(self)
 
     def _new_turnstile(self) -> Turnstile:
         try:
@@ -92,17 +109,30 @@ class SqliteStore:
             raise Unavailable(f"{self.path}: its lock files cannot be opened ({error})") from None
 
     async def close(self) -> None:
-        if self._writer is None or self._committer is None:
-            return
-        writer, self._writer = self._writer, None
+        with self._life:
+            if self._writer is not None and self._committer is not None:
+                self._close(self._writer, self._committer)
+
+    def _close(self, writer: Writer | Inline, committer: Committer) -> None:
+        self._writer = None
         self._hints.close()
         writer.stop()
-        if self._reader is not None and self._reader is not self._committer.db:
-            self._reader.close()
-        self._committer.db.close()
+        with self._reading:
+            if self._reader is not None and self._reader is not committer.db:
+                self._reader.close()
+            self._reader = None
+            committer.db.close()
         if self._turnstile is not None:
             self._turnstile.close()
-        self._reader = self._committer = self._turnstile = None
+        self._committer = self._turnstile = None
+        forks.closed(self)
+
+    def left_behind(self) -> object:
+        kept = self._writer, self._reader, self._committer
+        if self._turnstile is not None:
+            self._turnstile.close()
+        self._begin()
+        return kept
 
     # How verbs reach the file.
 
@@ -128,7 +158,10 @@ class SqliteStore:
 
     def _data_version(self) -> int:
         with self._reading:
-            row = self._reader.one("pragma data_version") if self._reader is not None else None
+            try:
+                row = self._reader.one("pragma data_version") if self._reader is not None else None
+            except apsw.Error:
+                return 0  # whoever is woken by this change asks, and is told what is wrong
             return row[0] if row is not None else 0
 
     # Reads.

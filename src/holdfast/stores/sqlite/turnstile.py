@@ -15,7 +15,7 @@ import time
 
 from holdfast.errors import Unavailable
 
-_FIRST_NAP, _LONGEST_NAP = 0.000_05, 0.001
+_SHORTEST_NAP, _LONGEST_NAP = 0.000_05, 0.001
 
 
 class Turnstile:
@@ -27,19 +27,19 @@ class Turnstile:
         self._turn = _opened(path + "-turn")
 
     def enter(self) -> None:
-        fcntl.flock(self._next, fcntl.LOCK_EX)
+        # Who has waited longer for `next` looks more often: of several he is the likeliest to get it.
+        self._lock(self._next, _LONGEST_NAP, 0.5)
         try:
-            self._stand()
+            self._lock(self._turn, _SHORTEST_NAP, 2.0)
         finally:
             fcntl.flock(self._next, fcntl.LOCK_UN)
 
-    def _stand(self) -> None:
-        # Only one stands here at a time, so naps cost no fairness; and unlike a blocking flock they
-        # end, when the process whose turn it is was stopped.
-        nap, patience = _FIRST_NAP, self._patience
+    def _lock(self, lock: int, nap: float, growth: float) -> None:
+        # Naps, not a blocking flock: they end, also when the process that holds the lock was stopped.
+        patience = self._patience
         while True:
             try:
-                fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if patience <= 0:
                     raise Unavailable(
@@ -48,7 +48,7 @@ class Turnstile:
                     ) from None
                 time.sleep(nap)
                 patience -= nap
-                nap = min(2 * nap, _LONGEST_NAP)
+                nap = min(max(nap * growth, _SHORTEST_NAP), _LONGEST_NAP)
             else:
                 return
 

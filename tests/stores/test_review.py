@@ -1,0 +1,198 @@
+"""What a hostile reader found: several loops, forks, stopped processes, many who listen, opens that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import NotADatabase, Unavailable
+from holdfast.records import RunFilter
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.turnstile import Turnstile
+from tests.stores.files import live, new_run
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "holdfast.db"
+
+
+def writers():
+    return [thread for thread in threading.enumerate() if thread.name == "holdfast-sqlite"]
+
+
+def at_once(count, work):
+    """The same in several threads, each with an event loop of its own."""
+    begin = threading.Barrier(count)
+
+    def run():
+        begin.wait(PATIENCE)
+        asyncio.run(work())
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def test_a_store_that_several_loops_open_at_once_is_opened_once(path):
+    """One writer, and none is left when it is closed."""
+    store, before = SqliteStore(str(path)), len(writers())
+    for thread in at_once(6, store.open):
+        thread.join(PATIENCE)
+    assert len(writers()) == before + 1
+    asyncio.run(store.close())
+    assert len(writers()) == before
+
+
+def test_a_store_may_be_closed_while_another_loop_reads(path):
+    """Whoever reads is finished first, and then told that the store is not open."""
+    live(path, lambda store: store.start([new_run() for _ in range(100)]))
+    store, told = SqliteStore(str(path)), []
+
+    async def read():
+        try:
+            while True:
+                await store.list(RunFilter())
+        except Unavailable as error:
+            told.append(str(error))
+
+    for _ in range(5):
+        asyncio.run(store.open())
+        threads = at_once(3, read)
+        asyncio.run(store.close())
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert len(told) == 15
+    assert all("not open" in each for each in told)
+
+
+def test_many_listeners_share_one_timer_and_leave_none_behind(path):
+    """A thousand who wait for results cost what one costs."""
+
+    async def story(store):
+        ends = [store.listen(lambda: None) for _ in range(1000)]
+        many = len(store._hints._watches)
+        for end in ends:
+            end()
+        return many, store._hints._watches, store._hints.listeners
+
+    assert live(path, story) == (1, [], ())
+
+
+@pytest.mark.spec("STORE-2")
+def test_the_next_in_line_gives_up_when_whoever_is_before_him_was_stopped(path):
+    """A stopped process at the turnstile is told of, not waited for without end."""
+    stopped, waiting = Turnstile(str(path), PATIENCE), Turnstile(str(path), 0.02)
+    fcntl.flock(stopped._next, fcntl.LOCK_EX)
+    with pytest.raises(Unavailable, match="look for one that is stopped"):
+        waiting.enter()
+    fcntl.flock(stopped._next, fcntl.LOCK_UN)
+    waiting.enter()
+    waiting.leave()
+    stopped.close()
+    waiting.close()
+
+
+def test_an_open_that_fails_leaves_no_descriptor_behind(path):
+    """However often it is tried."""
+    path.write_text("these are my notes, and no database\n" * 50)
+
+    def descriptors():
+        with pytest.raises(NotADatabase):
+            asyncio.run(SqliteStore(str(path)).open())
+        return len(list(Path("/dev/fd").iterdir()))
+
+    first = descriptors()
+    assert [descriptors() for _ in range(5)] == [first] * 5
+
+
+FORKS = """
+import asyncio, os, sys, threading
+sys.path.insert(0, os.getcwd())
+from holdfast.errors import Unavailable
+from tests.stores.files import SqliteStore, new_run, opened
+
+async def told(call):
+    try:
+        return repr(await asyncio.wait_for(call, 5))
+    except Unavailable as error:
+        return str(error)
+
+async def child(store):
+    print(await told(store.start([new_run()])))
+    print(await told(store.open()))
+    print(await told(SqliteStore(store.path).open()))
+    await store.close()
+
+async def main():
+    async with opened(sys.argv[1]) as store:
+        await store.start([new_run()])
+        pid = os.fork()
+        if pid == 0:
+            threading.Thread(target=asyncio.run, args=(child(store),)).start()
+            for thread in threading.enumerate():
+                thread is threading.current_thread() or thread.join()
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        print((await store.start([new_run()]))[0].created)
+
+asyncio.run(main())
+"""
+
+KILLED_AMIDST = """
+import asyncio, os, sys, threading, time
+sys.path.insert(0, os.getcwd())
+from tests.stores.files import opened, until
+
+async def main():
+    async with opened(sys.argv[1]) as store:
+        inside = threading.Event()
+        asyncio.ensure_future(store._write(lambda *_: (inside.set(), time.sleep(60))))
+        await until(inside.is_set)
+        if (pid := os.fork()) == 0:
+            time.sleep(60)
+        print(pid, flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def script(text, path):
+    return subprocess.Popen([sys.executable, "-c", text, str(path)], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_forked_child_is_refused_and_its_parent_goes_on(path):
+    """Connections do not cross a fork: no call hangs in the child, and no new one is opened there."""
+    with script(FORKS, path) as process:
+        not_open, again, anew, parent = process.communicate(timeout=PATIENCE)[0].splitlines()
+    assert "the store is not open" in not_open
+    assert "forked" in again
+    assert "forked" in anew
+    assert parent == "True"
+
+
+@pytest.mark.slow
+@pytest.mark.spec("STORE-2")
+def test_a_child_does_not_keep_the_turn_of_its_dead_parent(path):
+    """A worker killed in the midst of a commit blocks nobody, though a child of its lives on."""
+    with script(KILLED_AMIDST, path) as process:
+        child = int(process.stdout.readline())
+        process.kill()
+    try:
+        assert live(path, lambda store: store.start([new_run()]))[0].created
+    finally:
+        os.kill(child, signal.SIGKILL)
