@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
@@ -100,3 +101,75 @@ async def test_a_failing_branch_of_a_task_group_cancels_its_siblings_and_fails_t
     async with app.worker():
         run = await app.start(order)
         assert (await app.final(run.id, 40)).status is Status.FAILED
+
+
+@pytest.mark.spec("FLOW-9", "FLOW-2")
+async def test_a_wait_and_a_step_that_end_together_keep_their_order_in_every_execution(app):
+    """A wait settled by the very commit that records a step comes after it, live as in replay."""
+    orders, crashed = [], []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        seen = []
+
+        async def note(name, awaitable):
+            await awaitable
+            seen.append(name)
+
+        async def late():
+            await ctx.step("s", asyncio.sleep, 3)
+            seen.append("step")
+            await ctx.sleep(0, key="b")
+            seen.append("b")
+
+        await asyncio.gather(note("a", ctx.sleep(3, key="a")), late())
+        orders.append(seen)
+        await ctx.step("end", lambda: 1)
+        if not crashed:
+            crashed.append(1)
+            raise ValueError("again")
+
+    async with app.worker(keeper=False):
+        await (await app.start(order)).result(60)
+    assert len(orders) == 2
+    assert orders[0] == orders[1]
+
+
+@pytest.mark.spec("FLOW-9")
+@pytest.mark.parametrize("seed", range(12))
+async def test_random_races_of_steps_sleeps_and_events_replay_in_the_order_they_were_lived(app, seed):
+    """Whatever the timing was, a second execution sees the same order of things."""
+    chance, orders = random.Random(seed), []
+    plan = [(chance.choice(["step", "sleep", "event"]), chance.choice([0, 1, 1, 2, 3, 5])) for _ in range(6)]
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        seen = []
+
+        async def branch(n):
+            kind, seconds = plan[n]
+            for turn in range(2):
+                key = f"{kind}{n}.{turn}"
+                if kind == "step":
+                    await ctx.step("s", asyncio.sleep, seconds, key=key)
+                elif kind == "sleep":
+                    await ctx.sleep(seconds, key=key)
+                else:
+                    await ctx.await_event(f"go.{n}", key=key)
+                seen.append(key)
+
+        await asyncio.gather(*[branch(n) for n in range(len(plan))])
+        orders.append(list(seen))
+        await ctx.sleep(1, key="between")
+        return "done"
+
+    async with app.worker():
+        run = await app.start(order)
+        for tick in range(20):
+            for n, (kind, seconds) in enumerate(plan):
+                if kind == "event" and tick in (2 * seconds, 2 * seconds + 3):
+                    await app.emit(f"go.{n}")
+            await asyncio.sleep(0.5)
+        assert await run.result(100) == "done"
+    assert len(orders) >= 2
+    assert all(one == orders[0] for one in orders), orders
