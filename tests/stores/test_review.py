@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import itertools
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from holdfast.errors import NotADatabase, Unavailable
 from holdfast.records import RunFilter
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.turnstile import Turnstile
-from tests.stores.files import live, new_run
+from tests.stores.files import live, new_run, plain
 
 PATIENCE = 20.0
 
@@ -115,6 +116,40 @@ def test_an_open_that_fails_leaves_no_descriptor_behind(path):
 
     first = descriptors()
     assert [descriptors() for _ in range(5)] == [first] * 5
+
+
+def read_without_a_gap(path, stop):
+    """Two readers who take over from each other: at no moment does nobody read."""
+    with plain(path) as first, plain(path) as second:
+        for reads, leaves in itertools.cycle([(first, second), (second, first)]):
+            reads.execute("begin; select count(*) from workflow_run").fetchall()
+            if leaves.in_transaction:
+                leaves.execute("commit")
+            if stop.wait(0.002):
+                return
+
+
+@pytest.mark.slow
+@pytest.mark.spec("STORE-2")
+def test_the_log_stays_short_beside_readers_who_leave_no_gap(path, monkeypatch):
+    """Once it is too long the writer waits for them, a little: it starts anew, and does not grow on."""
+    monkeypatch.setattr("holdfast.stores.sqlite.log.TOO_LONG", 1 << 20)
+    large, stop = '"' + "x" * 20_000 + '"', threading.Event()
+
+    async def story(store):
+        sizes = []
+        reader = threading.Thread(target=read_without_a_gap, args=(path, stop))
+        reader.start()
+        try:
+            for _ in range(600):
+                await store.start([new_run(params=large)])
+                sizes.append(store._wal_bytes())
+        finally:
+            stop.set()
+            reader.join(PATIENCE)
+        return max(sizes)
+
+    assert live(path, story) < 5 << 20
 
 
 FORKS = """

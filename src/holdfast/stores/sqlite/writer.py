@@ -25,6 +25,7 @@ from holdfast.records import Instant
 from .database import Database
 from .errors import WEATHER, translated
 from .hints import Hints
+from .log import LOOK_EVERY, Log
 from .turnstile import Turnstile
 
 T = TypeVar("T")
@@ -62,6 +63,20 @@ class Committer:
     ) -> None:
         self.db, self.commits = db, 0
         self._path, self._clock, self._turnstile, self._hints = path, clock, turnstile, hints
+
+        self._log = Log(path, db)
+
+    def tidy(self) -> None:
+        """Between commits, when nobody waits for an answer: a log that has grown too long starts anew."""
+        if self.commits % LOOK_EVERY == 0 and self._log.is_too_long():
+            with contextlib.suppress(apsw.Error, StoreError, OSError):
+                if self._turnstile is not None:
+                    self._turnstile.enter()
+                try:
+                    self._log.start_anew()
+                finally:
+                    if self._turnstile is not None:
+                        self._turnstile.leave()
 
     def commit(self, batch: Sequence[Job[Any]]) -> None:
         """All jobs in one transaction; one that raises makes each run in a transaction of its own."""
@@ -210,6 +225,7 @@ class Writer:
                 if jobs:
                     self._committer.commit(jobs)
                     self._committer.tell(jobs)
+                    self._committer.tidy()
             if self._stopped and self._queue.empty() and not self._urgent:
                 return
 
