@@ -193,16 +193,7 @@ def annotated(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-_results: dict[Callable[..., Any], Codec] = {}
-
-
 def result_codec(function: Callable[..., Any]) -> Codec:
     """The codec of what `function` returns."""
-    codec = _results.get(function)
-    if codec is None:
-        wanted = annotated(function).get("return", Any)
-        codec = plain if wanted is Any else Codec(type(None) if wanted is None else wanted)
-        if len(_results) < 10_000 and "<locals>" not in getattr(function, "__qualname__", "<locals>"):
-            # A function made anew in each call would fill the table for ever.
-            _results[function] = codec
-    return codec
+    wanted = annotated(function).get("return", Any)
+    return plain if wanted is Any else Codec(type(None) if wanted is None else wanted)

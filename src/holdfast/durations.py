@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from .errors import UsageError
+
 Seconds = float | int | timedelta
 
 
 def seconds(value: Seconds) -> float:
     """A duration as a number of seconds."""
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+    total = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if total != total:  # noqa: PLR0124 - only NaN differs from itself
+        raise UsageError("NaN is no duration: give a number of seconds")
+    return total
 
 
 def minutes(n: float) -> timedelta:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -40,8 +41,8 @@ class Pulse(Protocol):
     def ask(self) -> None:
         """Beat now; askers while a beat is on its way share the next one."""
 
-    def stop(self) -> None:
-        """No beat begins after this returns."""
+    async def stop(self) -> None:
+        """No beat begins after this returns, and none is under way."""
 
 
 class World(Protocol):
@@ -79,25 +80,28 @@ class _ThreadPulse:
     def __init__(self, beat: Callable[[], None], interval_seconds: float, name: str) -> None:
         self._beat, self._interval = beat, interval_seconds
         self._asked, self._stopped = threading.Event(), False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
         while True:
             self._asked.wait(self._interval)
             self._asked.clear()
             if self._stopped:
-                return
+                break
             self._beat()
+        with suppress(RuntimeError):  # the loop has closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(self._ended.set_result, None)
 
     def ask(self) -> None:
         self._asked.set()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
+        # Not by joining it in a thread of the pool: functions that do not return may hold all of those.
         self._stopped = True
         self._asked.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        await asyncio.shield(self._ended)
 
 
 class RealWorld:

@@ -138,6 +138,6 @@ async def test_a_pulse_beats_at_its_interval_and_when_asked(world):
     pulse.ask()
     pulse.ask()
     await asyncio.sleep(9)
-    pulse.stop()
+    await pulse.stop()
     await asyncio.sleep(100)
     assert beats == [10, 15]

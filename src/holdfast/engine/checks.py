@@ -33,6 +33,13 @@ def check_name(what: str, name: Any) -> str:
     return name
 
 
+def check_key(key: Any) -> str:
+    """A step's name or key: text that every store can keep."""
+    if not isinstance(key, str) or not key or not _storable(key):
+        raise UsageError(f"a step's name and key are text without NUL, not {key!r:.60}")
+    return key
+
+
 def check_priority(priority: Any) -> int:
     """0 to 999, lower first."""
     if not isinstance(priority, int) or not 0 <= priority <= 999:

@@ -22,6 +22,7 @@ log = logging.getLogger("holdfast.committer")
 Answered = Callable[[Verdict], None]
 
 BATCH_MAX = 1000
+BUSY_SECONDS = 0.02  # before a row that someone else holds is tried again, when nothing else is to be sent
 FULL_BYTES = 64 * 1024 * 1024
 PATIENCE_SECONDS = 10.0  # one line in the log per so many seconds of a store that does not answer
 
@@ -56,9 +57,14 @@ class Committer:
             self._idle.clear()
             asyncio.get_running_loop().call_soon(self._flush)
 
-    async def drain(self) -> None:
-        """Return when everything that was put has been answered."""
-        await self._idle.wait()
+    async def drain(self, limit_seconds: float | None = None) -> None:
+        """Return when all that was put has been answered; what the store leaves unanswered is given up."""
+        try:
+            async with asyncio.timeout(limit_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            for task in self._tasks:
+                task.cancel()
 
     def _flush(self) -> None:
         batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
@@ -85,6 +91,8 @@ class Committer:
             except Exception:
                 # One run that cannot take its answer must not stop the commits of all others.
                 log.exception("run %s cannot take the answer to its commit", item.run)
+        if busy and not self._queue:
+            await asyncio.sleep(BUSY_SECONDS)
         self._queue[:0] = busy
         if any(item.events for item in items):
             self._spawn(self._deliver(), "holdfast-deliver")

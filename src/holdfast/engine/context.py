@@ -33,10 +33,12 @@ T = TypeVar("T")
 class Context:
     """A run's context. Await `step`, `sleep`, `await_event` and `map`; the rest answers at once."""
 
-    __slots__ = ("_dice", "_run")
+    __slots__ = ("_dice", "_run", "_stage")
 
     def __init__(self, execution: Execution) -> None:
         self._run = execution
+        # Its own: a branch that outlives its execution must not ask anything of the next.
+        self._stage = execution.stage
         self._dice: Dice | None = None
 
     @property
@@ -57,7 +59,8 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """The run was cancelled, lost, or is to stop: come to an end. A parked run is not cancelled."""
-        return self._run.cancelled
+        scope = SCOPE.get()
+        return self._run.cancelled or (scope is not None and scope.over)
 
     @property
     def idempotency_key(self) -> str:
@@ -103,7 +106,7 @@ class Context:
         """
         check_callable(name, fn)
         key = self._key(name, key)
-        call = Call(self._run, key, fn, args)
+        call = Call(self._run, self._stage, key, fn, args)
         if retry is not None or timeout is not None:
             call.limited(retry, None if timeout is None else seconds(timeout))
         return call.answer()
@@ -171,7 +174,7 @@ class Context:
 
     def now(self) -> datetime:
         """The time, recorded: a later execution gets the same."""
-        self._run.stage.check()
+        self._stage.check()
         key = self._key("now", None)
         found = self._run.record.find(key, StepKind.NOW)
         if found is not None:
@@ -196,7 +199,7 @@ class Context:
         if scope is not None:
             row["step"] = scope.key
         else:
-            self._run.stage.check()
+            self._stage.check()
             record = self._run.record
             record.logs += 1
             if record.logs <= record.logged:
@@ -221,7 +224,7 @@ class Context:
             name = f"{scope.key}:emit{len(scope.events) + 1}"
             scope.events.append(self._event(name, topic, body))
             return
-        self._run.stage.check()
+        self._stage.check()
         key = self._key(f"emit:{topic}", None)
         if self._run.record.find(key, StepKind.EMIT) is None:
             self._run.journal.emit(self._event(key, topic, body))
@@ -229,6 +232,7 @@ class Context:
 
     def continue_as(self, params: Any = None) -> NoReturn:
         """End this run as succeeded and start the next one of the same workflow, linked, in one commit."""
+        self._stage.check()
         raise Continued(params)
 
     # -- inside --------------------------------------------------------------------------------
@@ -237,17 +241,17 @@ class Context:
     # plain functions that return one of these.
 
     async def _slept(self, write: StepWrite) -> None:
-        await self._run.wait(write)
+        await self._run.wait(self._stage, write)
 
     async def _came(self, write: StepWrite, topic: str) -> Event:
-        step = await self._run.wait(write)
+        step = await self._run.wait(self._stage, write)
         if step.status is not StepStatus.SUCCEEDED:
             raise EventTimeout(step.key, topic)
         found = msgspec.json.decode(step.output or "{}")
         return Event(id=found["id"], topic=found["topic"], at=moment(found["at"]), payload=found["payload"])
 
     def _key(self, name: str, key: str | None) -> str:
-        if self._run.stage.closed:
+        if self._stage.closed:
             # Never answered. Refused where it is awaited, not here: code that catches everything and
             # asks again could otherwise spin without giving way, even while it is garbage collected.
             return key or name
@@ -269,6 +273,7 @@ class Context:
         )
 
     def _note_step(self, write: StepWrite) -> None:
+        self._run.check_time()
         self._run.check_room()
         self._run.journal.keep(write)
         self._run.record.committed(write)
@@ -283,6 +288,11 @@ class Context:
         return scope
 
     def _draw(self) -> Dice:
+        scope = SCOPE.get()
+        if scope is not None:
+            # A later execution does not run the step: what it draws must not be missing from the body's.
+            scope.dice = scope.dice or self._run.world.dice(f"{self.run_id}:{scope.key}")
+            return scope.dice
         if self._dice is None:
             self._dice = self._run.world.dice(str(self.run_id))
         return self._dice

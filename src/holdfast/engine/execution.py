@@ -19,7 +19,7 @@ from .drive import Drive
 from .finish import finish
 from .journal import Journal, Written
 from .record import Record
-from .signals import Continued, Parked, only_signals
+from .signals import Parked, continued, only_signals
 from .stage import Stage
 
 if TYPE_CHECKING:
@@ -45,11 +45,13 @@ class Execution:
         "_claimed_at",
         "_clock_at_claim",
         "_drive",
+        "_early",
         "_heartbeat_at",
         "_parking",
         "_stop",
         "_swallowed",
         "_unopened",
+        "_unwinding",
         "attempt",
         "claim",
         "crashes",
@@ -79,7 +81,9 @@ class Execution:
         self._swallowed = False
         self._unopened: dict[str, StepWrite] = {}
         self._backoffs: dict[str, ends.Backoff] = {}
+        self._early: list[Step] = []
         self._drive: Drive | None = None
+        self._unwinding: asyncio.TimerHandle | None = None
         self.stage: Stage
 
     # -- what the worker calls -----------------------------------------------------------------
@@ -127,16 +131,17 @@ class Execution:
         if held.answer != "applied":
             self.stop(held.answer)
             return
-        self._settled(held.settled)
+        if self.journal.busy:
+            # What was settled after the commit on its way is not learnt before that commit's answer: a later
+            # execution finds the two in the store's order.
+            self._early.extend(held.settled)
+        else:
+            self._settled(held.settled)
 
     @property
     def cancelled(self) -> bool:
         """User code should come to its end."""
         return self._stop is not None
-
-    def interrupted(self) -> bool:
-        """A CancelledError now is ours, not one that nobody asked for."""
-        return self._stop is not None or self._parking is not None or self.stage.closed
 
     def now(self) -> Instant:
         """The store's clock, as far as it can be known without asking."""
@@ -163,6 +168,8 @@ class Execution:
         finally:
             self._drive = None
             self.stage.closed = True
+            if self._unwinding is not None:
+                self._unwinding.cancel()  # it would keep the whole run in memory until it rings
         await self._end_branches()
         self.stage.leave()
         return self._judged(ended)
@@ -181,21 +188,24 @@ class Execution:
     def _judged(self, ended: ends.Outcome) -> ends.Outcome:
         """Tell an end of the code's own from one that it was made to come to."""
         error = ended.error if isinstance(ended, ends.Raised) else None
+        self._uncancel()
         if self._stop is not None:
-            self._uncancel()
             return ends.Stopped(self._stop)
-        if isinstance(error, Continued):
-            return ends.ContinuedAs(error.params)
         if self._parking is not None:
-            self._uncancel()
             if error is None or self._swallowed or not only_signals(error, Parked, asyncio.CancelledError):
-                return ends.Raised(UsageError(SWALLOWED))
+                swallowed = UsageError(SWALLOWED)
+                swallowed.__cause__ = error
+                return ends.Raised(swallowed)
             return self._parking
+        following = continued(error)
+        if following is not None:
+            return ends.ContinuedAs(following.params)
         if isinstance(error, Parked):
             return ends.Raised(UsageError(SWALLOWED))
         return ended
 
     def _uncancel(self) -> None:
+        """Whoever cancelled this task meant the execution that is over, not the next."""
         task = asyncio.current_task()
         while task is not None and task.cancelling():
             task.uncancel()
@@ -209,9 +219,8 @@ class Execution:
 
     # -- waits ---------------------------------------------------------------------------------
 
-    async def wait(self, write: StepWrite) -> Step:
+    async def wait(self, stage: Stage, write: StepWrite) -> Step:
         """The settled step of a wait: from the record, or by parking until it is."""
-        stage = self.stage
         if stage.closed:
             await stage.refuse()
         stage.enter()
@@ -221,6 +230,7 @@ class Execution:
             return found
         if not stage.alone:
             await stage.live()
+        self.check_time()
         if found is None:
             self.check_room()
             self._unopened[write.key] = write
@@ -258,8 +268,6 @@ class Execution:
         opened, self._unopened = self._unopened, {}
         for write in opened.values():
             self.journal.write(write)
-            if write.delay_seconds is not None:
-                self.worker.leases.ask_later(write.delay_seconds)
 
     def _park(self, drive: Drive) -> None:
         self._parking = ends.Waits(tuple(self._unopened.values()), tuple(self._backoffs.values()))
@@ -276,7 +284,7 @@ class Execution:
                 self._swallowed = True
                 drive.abandon()
 
-        asyncio.get_running_loop().call_later(UNWIND_SECONDS, give_up)
+        self._unwinding = asyncio.get_running_loop().call_later(UNWIND_SECONDS, give_up)
 
     # -- what commits and renewals answer ------------------------------------------------------
 
@@ -302,6 +310,9 @@ class Execution:
                     future, msgspec.json.decode(kept[write.key] or "null") if stands and kept else value
                 )
         self._settled(step for step in news if step.seq > before)
+        if self._early:
+            early, self._early = self._early, []
+            self._settled(early)
         self.record.known = max(self.record.known, verdict.seq)
         if self.stage.waits:
             self.stage.arm()
@@ -313,10 +324,13 @@ class Execution:
                 self.record.add(step)
                 self.stage.settle(step.key, step)
 
-    def check_room(self) -> None:
-        """At every boundary: refuse a step too many, or too late; warn once at half."""
+    def check_time(self) -> None:
+        """At every boundary: refuse what comes too late."""
         timeout_at = self.claim.timeout_at
         if timeout_at is not None and self.now() >= timeout_at:
             raise RunOverdue(f"run {self.claim.id} has not ended before its timeout")
-        if self.record.check_room():
+
+    def check_room(self) -> None:
+        """Before a new step: refuse one too many; warn once at half."""
+        if self.record.check_room(self.stage.running + len(self._unopened)):
             log.warning("run %s has used half of its %d steps", self.claim.id, self.workflow.steps_max)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 
 import msgspec
 
 from holdfast.backoff import Backoff
+from holdfast.durations import seconds
 from holdfast.errors import (
     BadValue,
     Drift,
     EventTimeout,
     Fatal,
     HistoryFull,
+    RetryAfter,
     RunOverdue,
     StepFailed,
     UsageError,
@@ -35,7 +38,16 @@ def text(value: object, limit: int = MESSAGE_MAX) -> str:
 def error_of(error: BaseException, kind: str, step: str | None = None) -> Error:
     """What is recorded of an exception."""
     trace = text("".join(traceback.format_exception(error)), 10 * TRACEBACK_MAX)[-TRACEBACK_MAX:]
-    return Error(kind=kind, type=type(error).__qualname__, message=text(error), traceback=trace, step=step)
+    type_, message = type(error).__qualname__, _message(error)
+    return Error(kind=kind, type=type_, message=message, traceback=trace, step=step)
+
+
+def _message(error: BaseException) -> str:
+    """A group says only how many it holds: here also what."""
+    if not isinstance(error, BaseExceptionGroup):
+        return text(error)
+    inside = [f"{type(one).__qualname__}: {_message(one)}" for one in error.exceptions[:10]]
+    return text(f"{error.message}: {'; '.join(inside)}")
 
 
 def encoded(error: Error) -> Json:
@@ -64,6 +76,8 @@ def final_kind(error: BaseException, policy: Backoff) -> str | None:
             return "encoding"
         case Fatal() | UsageError():
             return "fatal"
+        case BaseExceptionGroup():
+            return next(filter(None, (final_kind(one, policy) for one in error.exceptions)), None)
         case _:
             pass
     return "fatal" if policy.fatal and isinstance(error, policy.fatal) else None
@@ -74,5 +88,19 @@ def guilty_step(error: BaseException | None) -> str | None:
     for _ in range(20):
         if error is None or isinstance(error, StepFailed | EventTimeout):
             break
+        if isinstance(error, BaseExceptionGroup):
+            return next(filter(None, map(guilty_step, error.exceptions)), None)
         error = error.__cause__ or error.__context__
     return error.step if isinstance(error, StepFailed | EventTimeout) else None
+
+
+def delay_after(error: BaseException, policy: Backoff, n: int, chance: float) -> float:
+    """Seconds before the next try, by the error itself or the policy; UsageError when that is no duration."""
+    name = type(error).__qualname__
+    try:
+        delay = seconds(error.delay) if isinstance(error, RetryAfter) else policy.delay(n, chance)
+    except Exception as broken:  # noqa: BLE001 - the policy may be a function of the user's
+        raise UsageError(f"the delay after {name} cannot be told: {broken!r}") from error
+    if delay == math.inf:
+        raise UsageError(f"the delay after {name} has no end: raise Fatal to give up") from error
+    return delay

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.backoff import IN_PLACE_MAX_SECONDS
 from holdfast.codec import digest
-from holdfast.errors import BadValue, RetryAfter
+from holdfast.errors import BadValue, StoreError, UsageError
 from holdfast.lifecycle import Move, Status
-from holdfast.records import SECOND, NewRun, Verdict
+from holdfast.records import SECOND, NewRun, Run, Verdict
 
 from . import outcome as ends
-from .failures import encoded, error_of, final_kind, guilty_step, line
+from .failures import delay_after, encoded, error_of, final_kind, guilty_step, line
+from .keeper import TROUBLE_SECONDS
 
 if TYPE_CHECKING:
     from .execution import Execution
+
+log = logging.getLogger("holdfast.run")
 
 
 async def finish(run: Execution, outcome: ends.Outcome) -> bool:
@@ -46,8 +50,7 @@ async def _continue(run: Execution, params: Any) -> bool:
     except BadValue as error:
         return await _retry_or_fail(run, error)
     claim = run.claim
-    record = await run.worker.store.get(claim.id)
-    assert record is not None  # it is held here, and nobody deletes what is held
+    record = await _as_it_is(run)
     timeout = None if record.timeout_at is None else (record.timeout_at - record.created_at).total_seconds()
     following = NewRun(
         id=run.world.uuid7(),
@@ -65,6 +68,19 @@ async def _continue(run: Execution, params: Any) -> bool:
     )
     result = msgspec.json.encode({"continued_as": str(following.id)}).decode()
     return _ended(run, await run.journal.outcome(Move.COMPLETE, result=result, starts=(following,)))
+
+
+async def _as_it_is(run: Execution) -> Run:
+    """The run as the store has it, as soon as the store can be reached."""
+    while True:
+        try:
+            record = await run.worker.store.get(run.claim.id)
+        except StoreError as error:
+            log.warning("run %s cannot be read, will try again: %s", run.claim.id, error)
+            await asyncio.sleep(TROUBLE_SECONDS)
+        else:
+            assert record is not None  # it is held here, and nobody deletes what is held
+            return record
 
 
 async def _park(run: Execution, outcome: ends.Waits) -> bool:
@@ -98,7 +114,10 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
         return _ended(
             run, await run.journal.outcome(Move.FAIL, error=encoded(recorded), last_error=said, kind=kind)
         )
-    delay = error.delay if isinstance(error, RetryAfter) else policy.delay(failures, run.world.chance())
+    try:
+        delay = delay_after(error, policy, failures, run.world.chance())
+    except UsageError as unusable:
+        return await _retry_or_fail(run, unusable)
     in_place = delay <= IN_PLACE_MAX_SECONDS
     verdict = await run.journal.outcome(
         Move.RETRY, error=encoded(recorded), last_error=said, delay_seconds=delay, in_place=in_place

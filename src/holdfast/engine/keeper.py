@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from holdfast.errors import StoreError
 from holdfast.records import SECOND, Ticked
@@ -56,8 +56,8 @@ class Bell:
 class Keeper:
     """One loop that does what no worker has to be asked for."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, news: Callable[[], None] | None = None) -> None:
+        self._store, self._news = store, news
         self.bell = Bell()
 
     async def tick(self) -> Ticked:
@@ -79,6 +79,8 @@ class Keeper:
             try:
                 if (await self.tick()).total:
                     self.bell.found()
+                    if self._news is not None:
+                        self._news()  # a store need not give hints
                 due = await seconds_until(self._store, (), chores=True)
             except Exception as error:
                 log.warning("cannot do chores now, will try again: %s", error, exc_info=unforeseen(error))

@@ -36,6 +36,7 @@ class Leases:
             deque()
         )  # filled by the loop, emptied by the beat's thread
         self._strays: set[tuple[UUID, int]] = set()
+        self._given_up: dict[tuple[UUID, int], float] = {}
         self._pulse: Pulse | None = None
         self.claiming = False  # a claim is on its way: what it brings is no stray
 
@@ -47,7 +48,7 @@ class Leases:
         """Stop beating; a beat that is under way is waited for."""
         pulse, self._pulse = self._pulse, None
         if pulse is not None:
-            await self._world.thread(pulse.stop)
+            await pulse.stop()
 
     async def refresh(self) -> None:
         """Renew now and learn what is new; callers at the same time share one write."""
@@ -58,14 +59,17 @@ class Leases:
         self._pulse.ask()
         await asker
 
-    def ask_later(self, delay: float) -> None:
-        """Renew when a wait of a run that is still at work comes due."""
-        self._loop.call_later(delay, self.ask)
-
     def ask(self) -> None:
         """Renew now; nobody waits for it."""
         if self._pulse is not None and self.held:
             self._pulse.ask()
+
+    def give_up(self, run: UUID, fence: int) -> None:
+        """Let the lease of a run run out: what could not be executed here counts as a crash.
+
+        It is no stray: given back as one, refunded, it would fail here again and again, for ever.
+        """
+        self._given_up[run, fence] = self._world.monotonic() + 2 * self._lease_seconds
 
     def _beat(self) -> None:
         """In the renewal's own thread: no await, nothing that needs the loop to move."""
@@ -113,7 +117,9 @@ class Leases:
         Only when two beats in a row name it with no claim under way: or a claim whose reply is
         still in the loop's queue would be given back while it begins.
         """
-        named = {stray for stray in renewal.strays if stray[0] not in self.held}
+        now = self._world.monotonic()
+        self._given_up = {one: until for one, until in self._given_up.items() if until > now}
+        named = {one for one in renewal.strays if one[0] not in self.held and one not in self._given_up}
         certain = set() if claiming else named & self._strays
         self._strays = set() if claiming else named - certain
         for run, fence in certain:

@@ -8,11 +8,16 @@ from holdfast.errors import Drift, HistoryFull, UsageError
 from holdfast.lifecycle import SETTLED, StepKind, StepStatus
 from holdfast.records import Claim, Step, StepWrite
 
+from .checks import check_key
+
+AT_ONCE = frozenset({StepKind.NOW, StepKind.EMIT})  # asked for without an await, answered in the same breath
+
 
 class Record:
     """The memory of one held run: what replay answers from."""
 
     __slots__ = (
+        "_asked",
         "_count",
         "_names",
         "_owners",
@@ -40,14 +45,26 @@ class Record:
         """An execution begins: forget what the last execution has asked; keep what is recorded."""
         self._names: dict[str, int] = {}
         self._owners: dict[str, object] = {}
+        self._asked: set[str] = set()
         self.logs = 0
 
     def key(self, name: Any, key: str | None, task: object) -> str:
         """The key of a step asked for by name: counted at the call, or given."""
-        if not isinstance(name, str) or not name:
-            raise UsageError(f"a step's name is text, not {name!r}")
-        if key is not None:
-            return key
+        if key is None:
+            key = self._counted(name, task)
+        else:
+            check_key(key)
+        if key in self._asked:
+            raise UsageError(
+                f"the key {key!r} is used twice in this run: the second would be given what the first has "
+                f"recorded; give each use a key of its own"
+            )
+        self._asked.add(key)
+        return key
+
+    def _counted(self, name: Any, task: object) -> str:
+        if name not in self._owners:
+            check_key(name)
         owner = self._owners.setdefault(name, task)
         if owner is not task:
             raise UsageError(
@@ -67,13 +84,14 @@ class Record:
             )
         return step
 
-    def check_room(self) -> bool:
+    def check_room(self, on_their_way: int) -> bool:
         """Whether half of the history is used up just now; HistoryFull when all of it is."""
-        if len(self.steps) >= self._steps_max:
+        used = len(self.steps) + on_their_way
+        if used >= self._steps_max:
             raise HistoryFull(
                 f"the run has recorded {self._steps_max} steps, the limit: end it with ctx.continue_as(…)"
             )
-        return len(self.steps) == self._steps_max // 2
+        return used == self._steps_max // 2
 
     def add(self, step: Step) -> None:
         """A step is recorded now: it comes last in the order."""
@@ -102,6 +120,7 @@ class Record:
             )
         )
 
-    def settled_keys(self) -> set[str]:
-        """The keys whose outcome is known."""
-        return {key for key, step in self.steps.items() if step.status in SETTLED}
+    def settled_keys(self) -> list[str]:
+        """The keys whose outcome is known and will be awaited, in order."""
+        settled = [step for step in self.steps.values() if step.status in SETTLED]
+        return sorted([one.key for one in settled if one.kind not in AT_ONCE], key=self.rank.__getitem__)

@@ -17,6 +17,13 @@ class Continued(BaseException):
         self.params = params
 
 
+def continued(error: BaseException | None) -> Continued | None:
+    """The wish to go on as another run, also when it comes out of a TaskGroup."""
+    if isinstance(error, BaseExceptionGroup) and only_signals(error, Continued):
+        return continued(error.exceptions[0])
+    return error if isinstance(error, Continued) else None
+
+
 def only_signals(error: BaseException, *kinds: type[BaseException]) -> bool:
     """Whether `error` is one of these, or a group of nothing else (a TaskGroup wraps what passes it)."""
     if isinstance(error, BaseExceptionGroup):

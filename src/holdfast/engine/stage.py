@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 from .signals import Parked
@@ -31,6 +32,7 @@ class Stage:
         "_at_rest",
         "_held",
         "_loop",
+        "_order",
         "_rank",
         "_ready",
         "_refused",
@@ -44,10 +46,11 @@ class Stage:
         "waits",
     )
 
-    def __init__(self, rank: dict[str, int], unreleased: set[str], at_rest: Callable[[], None]) -> None:
+    def __init__(self, rank: dict[str, int], recorded: list[str], at_rest: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._rank, self._unreleased, self._at_rest = rank, unreleased, at_rest
-        self._asked: dict[str, asyncio.Future[Any]] = {}
+        self._rank, self._at_rest = rank, at_rest
+        self._order, self._unreleased = deque(recorded), set(recorded)
+        self._asked: list[tuple[int, int, asyncio.Future[Any]]] = []  # a heap, by rank
         self._ready: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._held: list[asyncio.Future[None]] = []
         self._turns, self._armed, self._refused = 0, False, 0
@@ -86,13 +89,23 @@ class Stage:
 
     async def replayed(self, key: str, value: Any) -> Any:
         """Hand on a recorded value when its turn has come."""
-        self._unreleased.discard(key)
-        if self.alone and not self._asked:
+        first = self._first(key)
+        if first and self.alone and not self._asked:
             return value
-        future = self._asked[key] = self._loop.create_future()
+        future = self._loop.create_future()
+        heappush(self._asked, (self._rank[key], id(future), future))
         self.arm()
         await future
         return value
+
+    def _first(self, key: str) -> bool:
+        """Whether all that was recorded before it has been asked for. If not, a branch will: the code that
+        began it need not have given way to it yet."""
+        order, unreleased = self._order, self._unreleased
+        while order and order[0] != key and order[0] not in unreleased:
+            order.popleft()
+        unreleased.discard(key)
+        return not order or order[0] == key
 
     async def live(self) -> None:
         """Wait until everything recorded that was asked for has been handed on."""
@@ -143,8 +156,7 @@ class Stage:
 
     def _rest(self) -> None:
         if self._asked:
-            key = min(self._asked, key=self._rank.__getitem__)
-            _give(self._asked.pop(key), None)
+            _give(heappop(self._asked)[2], None)
             self.arm()
         elif self._ready:
             _give(*self._ready.popleft())
@@ -152,6 +164,7 @@ class Stage:
         elif self._held:
             # What is recorded and was not asked for by now belongs to code that has changed.
             self._unreleased.clear()
+            self._order.clear()
             held, self._held = self._held, []
             for future in held:
                 _give(future, None)

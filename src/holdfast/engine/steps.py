@@ -12,29 +12,36 @@ import msgspec
 
 from holdfast.backoff import IN_PLACE_MAX_SECONDS, Backoff
 from holdfast.codec import Codec, result_codec
-from holdfast.errors import RetryAfter, StepFailed, StepTimeout, UsageError
+from holdfast.errors import StepFailed, StepTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import SECOND, Error, Instant, NewEvent, Step, StepWrite
 
-from .failures import encoded, error_of, final_kind, line
+from .failures import delay_after, encoded, error_of, final_kind, line
 from .signals import Continued, Parked
 
 if TYPE_CHECKING:
+    from holdfast.world import Dice
+
     from .execution import Execution
+    from .stage import Stage
 
 
 class Scope:
     """What user code says while one step runs; it goes out with that step's commit."""
 
-    __slots__ = ("cost", "events", "key")
+    __slots__ = ("cost", "dice", "events", "key", "over")
 
     def __init__(self, key: str) -> None:
         self.key = key
+        self.over = False  # nobody waits for it any more: a plain function cannot be told otherwise
+        self.dice: Dice | None = None
         self.cost = 0
         self.events: list[NewEvent] = []
 
 
 SCOPE: ContextVar[Scope | None] = ContextVar("holdfast_step", default=None)
+
+CALLEES_MAX = 10_000  # types that are made anew in each call would fill the table for ever
 
 _callees: dict[object, tuple[Codec, bool]] = {}
 
@@ -42,22 +49,35 @@ _callees: dict[object, tuple[Codec, bool]] = {}
 def _callee(fn: Callable[..., Any]) -> tuple[Codec, bool]:
     """How a function's result is recorded, and whether it is async. Closures share their code."""
     code = getattr(fn, "__code__", None)
-    found = _callees.get(code) if code is not None else None
+    return _callees.get(code) or _annotated_callee(fn, code)
+
+
+def _annotated_callee(fn: Callable[..., Any], code: object) -> tuple[Codec, bool]:
+    """All that one decorator wraps has the code of its wrapper too, but each its own annotation."""
+    said, key = getattr(fn, "__annotations__", {}), code
+    if "return" in said or hasattr(fn, "__wrapped__"):
+        key = (code, said.get("return"), getattr(inspect.unwrap(fn), "__code__", None))
+    try:
+        found = _callees.get(key)
+    except TypeError:  # an annotation that cannot be hashed
+        found, code = None, None
     if found is None:
         inner = getattr(fn, "func", None) or type(fn).__call__  # a partial, or an object
         found = result_codec(fn), inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(inner)
-        if code is not None:
-            _callees[code] = found
+        if code is not None and len(_callees) < CALLEES_MAX:
+            _callees[key] = found
     return found
 
 
 class Call:
     """One `ctx.step`: the key it was asked under, and what to run if nothing is recorded there."""
 
-    __slots__ = ("_args", "_fn", "_retry", "_run", "_timeout", "key")
+    __slots__ = ("_args", "_fn", "_retry", "_run", "_stage", "_timeout", "key")
 
-    def __init__(self, run: Execution, key: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self._run, self.key, self._fn, self._args = run, key, fn, args
+    def __init__(
+        self, run: Execution, stage: Stage, key: str, fn: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        self._run, self._stage, self.key, self._fn, self._args = run, stage, key, fn, args
         self._retry: Backoff | None = None
         self._timeout: float | None = None
 
@@ -68,8 +88,7 @@ class Call:
 
     async def answer(self) -> Any:
         """The recorded result, or the result of running it, recorded."""
-        run, key = self._run, self.key
-        stage = run.stage
+        run, stage, key = self._run, self._stage, self.key
         if stage.closed:
             await stage.refuse()
         stage.enter()
@@ -87,7 +106,9 @@ class Call:
             await self._backed_off(found)
         if not stage.alone:
             await stage.live()
-        run.check_room()
+        run.check_time()
+        if found is None:
+            run.check_room()
         stage.running += 1
         try:
             return await self._tries(tries)
@@ -114,8 +135,8 @@ class Call:
             except (Parked, Continued, KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
-                if isinstance(error, asyncio.CancelledError) and (run.interrupted() or _cancelled()):
-                    raise
+                if self._stage.closed or (isinstance(error, asyncio.CancelledError) and _cancelled()):
+                    raise  # it was told to stop: whatever it answers is no failed try
                 SCOPE.reset(token)
                 token = SCOPE.set(None)
                 await self._again_or_fail(error, tries, scope, begun_at)
@@ -130,12 +151,12 @@ class Call:
                 SCOPE.reset(token)
 
     async def _limited(self, *, is_async: bool) -> Any:
-        limit = asyncio.timeout(self._timeout)
+        limit = asyncio.timeout(self._timeout if is_async else None)
         try:
             async with limit:
                 if is_async:
                     return await self._fn(*self._args)
-                value = await self._run.world.thread(self._fn, *self._args)
+                value = await self._in_thread(limit)
                 # A lambda around an async call is plain, and what it returns is not.
                 return await value if inspect.isawaitable(value) else value
         except TimeoutError:
@@ -143,7 +164,35 @@ class Call:
                 raise  # the function's own
             raise StepTimeout(f"step {self.key!r} took longer than {self._timeout:g} s") from None
 
+    async def _in_thread(self, limit: asyncio.Timeout) -> Any:
+        scope, loop, waiting = SCOPE.get(), asyncio.get_running_loop(), True
+
+        def begin() -> None:
+            if waiting and self._timeout is not None:
+                limit.reschedule(loop.time() + self._timeout)
+
+        def call() -> Any:
+            if self._timeout is not None:
+                # Its time counts from here: for a free thread it may have waited long.
+                loop.call_soon_threadsafe(begin)
+            try:
+                return self._fn(*self._args)
+            except StopIteration as error:
+                # It cannot pass through a future: up to Python 3.11 the step would never end.
+                raise RuntimeError(f"step {self.key!r} raised StopIteration") from error
+
+        try:
+            return await self._run.world.thread(call)
+        finally:
+            waiting = False
+            if scope is not None:
+                scope.over = True
+
     async def _written(self, write: StepWrite, value: Any) -> Any:
+        if self._stage.closed:
+            # Nobody is answered any more. What was done goes along with the last commit, if there is one.
+            self._run.journal.keep(write)
+            await self._stage.refuse()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._run.journal.write(write, future, value)
         return await future
@@ -169,7 +218,7 @@ class Call:
         if kind:
             await self._written(write, None)
             raise StepFailed(key, kind, recorded.message) from error
-        delay = error.delay if isinstance(error, RetryAfter) else policy.delay(tries, run.world.chance())
+        delay = delay_after(error, policy, tries, run.world.chance())
         await self._later(
             msgspec.structs.replace(write, due_at=run.now() + int(delay * SECOND)), delay, line(recorded)
         )
@@ -180,7 +229,7 @@ class Call:
             await self._written(write, (delay, said))
             await asyncio.sleep(delay)
             return
-        stage = self._run.stage
+        stage = self._stage
         stage.running -= 1
         try:
             await self._run.back_off(self.key, write.due_at or 0, write, said)
@@ -193,7 +242,11 @@ class Call:
         if left > IN_PLACE_MAX_SECONDS * SECOND:
             await self._run.back_off(self.key, found.due_at or 0)
         elif left > 0:
-            await asyncio.sleep(left / SECOND)
+            self._stage.running += 1  # or its siblings' waits would park the run, and forget this one
+            try:
+                await asyncio.sleep(left / SECOND)
+            finally:
+                self._stage.running -= 1
 
 
 def _cancelled() -> bool:

@@ -17,7 +17,7 @@ from holdfast.world import World
 
 from .committer import Committer
 from .definitions import Workflow, check_patterns, matches
-from .execution import Execution
+from .execution import UNWIND_SECONDS, Execution
 from .keeper import TROUBLE_SECONDS, Bell, Keeper, seconds_until, unforeseen
 from .lease import Leases
 
@@ -63,8 +63,9 @@ class Worker:
         self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
         self._with_keeper = keeper
         self._draining = False
-        self._refreshed_at = 0.0
-        self._executions: set[asyncio.Task[None]] = set()
+        self._refreshed_at = -REFRESH_SECONDS
+        self._refreshing: asyncio.TimerHandle | None = None
+        self._executions: dict[asyncio.Task[None], Execution] = {}
         self.finished = 0
 
     async def __aenter__(self) -> Self:
@@ -72,7 +73,7 @@ class Worker:
         await self.store.open()
         self.committer = Committer(self.store, self.world)
         self.leases = Leases(self.id, self.store, self.world, self.committer, self.lease_seconds)
-        self._bell, self._keeper = Bell(), Keeper(self.store)
+        self._bell, self._keeper = Bell(), Keeper(self.store, self._news)
         await self.store.publish([one.definition() for one in self._workflows.values()])
         await self._show()
         self._unlisten = self.store.listen(self._hint)
@@ -106,11 +107,8 @@ class Worker:
         await asyncio.wait(self._loops)
         if self._executions:
             await asyncio.wait(self._executions, timeout=self._grace if grace is None else seconds(grace))
-        for execution in list(self.leases.held.values()):
-            execution.stop("released")
-        if self._executions:
-            await asyncio.wait(self._executions)
-        await self.committer.drain()
+        self.hurry()
+        await self._let_go()
         await self.leases.end()
         with suppress(StoreError):
             await self.store.absent(self.id)
@@ -118,8 +116,24 @@ class Worker:
 
     def hurry(self) -> None:
         """A second signal: do not wait for the grace period."""
-        for execution in list(self.leases.held.values()):
+        # Not those held alone: one that was lost may still be at its end, and would never be told.
+        for execution in list(self._executions.values()):
             execution.stop("released")
+
+    async def _let_go(self) -> None:
+        """Wait until all runs are given back; but not much longer than a lease: then they are gone anyway."""
+        left: set[asyncio.Task[None]] = set()
+        if self._executions:
+            limit = self.lease_seconds + 2 * UNWIND_SECONDS
+            _, left = await asyncio.wait(self._executions, timeout=limit)
+        if left:
+            log.warning(
+                "%d runs cannot be given back, the store does not answer: their leases end", len(left)
+            )
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=UNWIND_SECONDS)
+        await self.committer.drain(0 if left else self.lease_seconds)
 
     @property
     def busy(self) -> int:
@@ -196,8 +210,8 @@ class Worker:
         execution = Execution(claim, self._workflows[claim.type], self, claimed_at)
         self.leases.held[claim.id] = execution
         task = self.world.spawn(self._execute(execution), claim.type)
-        self._executions.add(task)
-        task.add_done_callback(self._executions.discard)
+        self._executions[task] = execution
+        task.add_done_callback(self._executions.pop)
 
     async def _execute(self, execution: Execution) -> None:
         claim = execution.claim
@@ -207,6 +221,8 @@ class Worker:
             # A fault of ours must not take the worker with it; the lease ends and the run is taken up again.
             log.exception("run %s: the engine failed", claim.id)
         finally:
+            if execution.ended_as in {"", "lost"}:
+                self.leases.give_up(claim.id, claim.fence)
             if self.leases.held.get(claim.id) is execution:
                 del self.leases.held[claim.id]
             self.finished += 1
@@ -220,15 +236,20 @@ class Worker:
     # -- presence and hints --------------------------------------------------------------------
 
     def _hint(self) -> None:
-        self._bell.ring()
         self._keeper.bell.ring()
-        now = self.world.monotonic()
-        if now - self._refreshed_at > REFRESH_SECONDS and any(
-            one.record.open_waits for one in self.leases.held.values()
-        ):
-            # A run that works on one branch may have news for another.
-            self._refreshed_at = now
-            self.leases.ask()
+        self._news()
+
+    def _news(self) -> None:
+        """There may be work; and a run that is at work on one branch may have news for another."""
+        self._bell.ring()
+        if self._refreshing is None and any(one.record.open_waits for one in self.leases.held.values()):
+            # Late if there was one just now, but not left out: it may have been too early for this news.
+            wait = self._refreshed_at + REFRESH_SECONDS - self.world.monotonic()
+            self._refreshing = asyncio.get_running_loop().call_later(max(0.0, wait), self._refresh)
+
+    def _refresh(self) -> None:
+        self._refreshing, self._refreshed_at = None, self.world.monotonic()
+        self.leases.ask()
 
     async def _shows(self) -> None:
         while True:

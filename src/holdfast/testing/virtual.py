@@ -150,7 +150,7 @@ class _TaskPulse:
     def ask(self) -> None:
         self._asked.set()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         self._task.cancel()
 
 
