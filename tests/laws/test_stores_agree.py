@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from holdfast.lifecycle import HOLDER_MOVES, Move
-from holdfast.records import Item, Lease, NewEvent, NewRun, StepWrite, TrailWrite
+from holdfast.lifecycle import HOLDER_MOVES, Move, Status, StepKind, StepStatus
+from holdfast.records import (
+    SECOND,
+    Definition,
+    Item,
+    Lease,
+    NewEvent,
+    NewRun,
+    RunFilter,
+    StepWrite,
+    TrailWrite,
+)
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from tests.contract.hand import backing_off, broken, done, error, listen, sleep
@@ -22,9 +33,11 @@ TYPES = ("shop.order.v1", "shop.order.v2")
 TENANTS = ("default", "default", "default", "acme")
 TOPICS = ("t", "u")
 MICRO = 0.000001
+NEXT = UUID(int=(0x018BCFE6 << 96) | (7 << 76) | (2 << 62))  # the run that continue_as starts
 
 # Turns that end exactly at, just before or just after leases, delays and deadlines.
 TURNS = (MICRO, 1.0, 2.0, 5.0, 5.0 - MICRO, 10.0, 10.0 + MICRO, 30.0, 30.0 + MICRO, 40.0)
+BACK = (-1.0, -5.0, -30.0)  # a clock that was set right
 NOW_OR_THEN = st.sampled_from([0.0, 5.0, 10.0])
 
 WRITES: dict[str, st.SearchStrategy[StepWrite]] = {
@@ -33,12 +46,19 @@ WRITES: dict[str, st.SearchStrategy[StepWrite]] = {
     "c": st.just(done("c", attempts=2, started_at=1)),
     "nap": st.builds(sleep, st.just("nap"), NOW_OR_THEN),
     "nap2": st.builds(sleep, st.just("nap2"), NOW_OR_THEN),
-    "hear": st.sampled_from([listen("hear", "t"), listen("hear", "t", delay_seconds=5.0)]),
+    "hear": st.sampled_from([
+        listen("hear", "t"), listen("hear", "t"), listen("hear", "t", delay_seconds=5.0), done("hear"),
+    ]),
+    "gate": st.just(
+        StepWrite(
+            key="gate", kind=StepKind.APPROVAL, status=StepStatus.WAITING, topic="t", delay_seconds=5.0
+        )
+    ),
     "hear2": st.sampled_from([
         listen("hear2", "t", since_now=True), listen("hear2", "u"), listen("hear2", "u", delay_seconds=10.0),
     ]),
 }  # fmt: skip
-STEPS = st.lists(st.sampled_from(sorted(WRITES)), max_size=3, unique=True).flatmap(
+STEPS = st.lists(st.sampled_from(sorted(WRITES)), max_size=3).flatmap(
     lambda keys: st.tuples(*(WRITES[key] for key in keys))
 )
 MOVES = st.sampled_from(sorted(HOLDER_MOVES) + 3 * [Move.CHECKPOINT, Move.PARK] + [Move.RETRY])
@@ -49,8 +69,14 @@ RARELY = st.integers(0, 5).map(lambda n: n == 0)
 OPERATIONS = {
     "start": 3, "claim": 2, "claim_all": 6, "commit": 14, "commit_two": 3, "send_again": 4, "renew": 2,
     "emit": 5, "tick": 4, "deliver": 1, "ask": 3, "rewind": 2, "turn": 3, "turn_to_the_next_chore": 4,
+    "turn_back": 1, "publish": 1, "look": 2,
 }  # fmt: skip
 WEIGHTED = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
+
+
+def told(trail):
+    """Without its numbers: sweeps go in an order of their own."""
+    return sorted((str(entry.run), entry.at, entry.type) for entry in trail)
 
 
 class StoresAgree(RuleBasedStateMachine):
@@ -62,7 +88,7 @@ class StoresAgree(RuleBasedStateMachine):
             lambda clock: MemoryStore(clock=clock),
             lambda clock: SqliteStore(":memory:", clock=clock, inline=True),
         )
-        self.runs, self.claims, self.sent = [], [], []
+        self.runs, self.claims, self.sent, self.refused = [], [], [], set()
         self.numbers = Counter()
         self.event_ids = 0
         for _ in range(2):
@@ -122,7 +148,8 @@ class StoresAgree(RuleBasedStateMachine):
 
     def _item(self, pick, data):
         """The next item of a holder, now and then of one long gone."""
-        claim = pick(*(not data.draw(RARELY) and self._holders()) or self.claims)
+        alive, gone = self._writers()
+        claim = pick(*(not data.draw(RARELY) and alive) or gone or alive)
         move, steps = data.draw(MOVES), data.draw(STEPS)
         known = pick(None, "all", "all", 0, 1, 2)
         if known == "all":
@@ -139,6 +166,13 @@ class StoresAgree(RuleBasedStateMachine):
             steps=steps, known=known, **self._extras(pick, data, move),
         )  # fmt: skip
 
+    def _writers(self):
+        """Those who hold a run and those who did. Whoever was refused has stopped, also when the clock is
+        turned back and his lease seems to live again."""
+        holders = self._holders()
+        alive = [claim for claim in holders if (claim.id, claim.fence) not in self.refused]
+        return alive, [claim for claim in self.claims if claim not in holders]
+
     def _holders(self):
         now_held = {(run.id, run.fence) for run in map(self.pair.hands[0].get, self.runs) if run.leased_by}
         return [claim for claim in self.claims if (claim.id, claim.fence) in now_held]
@@ -150,7 +184,9 @@ class StoresAgree(RuleBasedStateMachine):
         if data.draw(RARELY):
             extras["trail"] = (TrailWrite("log", '{"message":"m","level":"info"}'),)
         if data.draw(RARELY):
-            extras["events"] = (self._event(pick),)
+            extras["events"] = (self._event(pick, tenant=pick(*TENANTS), run=self._addressee(pick)),)
+        if data.draw(RARELY):
+            extras["starts"] = (NewRun(id=pick(self.runs[0], NEXT), type=TYPES[0], key=pick(None, "k")),)
         if data.draw(RARELY):
             extras["progress"] = '{"done":1}'
         if move in {Move.RETRY, Move.FAIL}:
@@ -164,17 +200,20 @@ class StoresAgree(RuleBasedStateMachine):
         return extras
 
     def commit(self, pick, data):
-        if self.claims:
+        if any(self._writers()):
             self._send([self._item(pick, data)])
 
     def commit_two(self, pick, data):
-        if self.claims:
+        if any(self._writers()):
             first, second = self._item(pick, data), self._item(pick, data)
             self._send([first, second] if first.run != second.run else [first])
 
     def _send(self, items):
-        self.pair.do(lambda hand: hand.send(*items))
+        verdicts = self.pair.do(lambda hand: hand.send(*items))
         self.sent += items
+        for item, verdict in zip(items, verdicts, strict=True):
+            if verdict.answer in {"lost", "cancelled"}:
+                self.refused.add((item.run, item.fence))
 
     def send_again(self, pick, data):
         """A lost reply, or a late duplicate of an older number: nothing changes."""
@@ -226,6 +265,31 @@ class StoresAgree(RuleBasedStateMachine):
 
     def turn(self, pick, data):
         self.pair.clock.turn(pick(*TURNS))
+
+    def turn_back(self, pick, data):
+        self.pair.clock.turn(pick(*BACK))
+
+    def publish(self, pick, data):
+        known = Definition(type=pick(*TYPES), max_attempts=pick(None, 5), timeout_seconds=pick(None, 60.0))
+        self.pair.do(lambda hand: hand.run(hand.store.publish([known])))
+        self.pair.do(lambda hand: hand.run(hand.store.definitions()))
+
+    def look(self, pick, data):
+        """What people ask for, by everything they may ask by."""
+        where = RunFilter(
+            statuses=pick((), (Status.WAITING, Status.LEASED), (Status.PENDING,), (Status.FAILED,)),
+            waiting_on=pick(None, None, StepKind.EVENT, StepKind.APPROVAL),
+            tenant=pick(None, "default", "acme"), type=pick(None, TYPES[0], "shop.%", "Shop.%", "%"),
+            key=pick(None, None, "k"),
+        )  # fmt: skip
+        limit, after = pick(1, 2, 100), pick(None, *self.runs)
+        self.pair.do(lambda hand: hand.run(hand.store.list(where, limit, after)))
+        topic, tenant = pick(*TOPICS), pick(*TENANTS)
+        self.pair.do(lambda hand: hand.run(hand.store.waiting_on(topic, tenant)))
+        self.pair.do(lambda hand: hand.due(TYPES[:1], tenants=(tenant,)))
+        types, since = pick((), ("woken", "leased")), self.pair.clock.now - pick(0, 10 * SECOND)
+        run, between = pick(None, *self.runs), pick((None, None), (since, None), (None, since))
+        self.pair.do(lambda hand: told(hand.trail(run, tenant=tenant, types=types, between=between)))
 
     def turn_to_the_next_chore(self, pick, data):
         """To the very instant at which something is due, or one before it."""
