@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Move, Status
-from holdfast.records import NewRun, RunFilter
+from holdfast.records import NewRun, RunFilter, TrailWrite
 from tests.contract.hand import TYPE, done, sleep
 
 TOO_LATE = 4000.0
@@ -89,6 +89,17 @@ def test_a_ttl_is_counted_in_whole_microseconds_alike_on_every_store(hand):
     hand.complete(claim)
     run = hand.get(claim.id)
     assert run.expires_at == run.finished_at
+
+
+@pytest.mark.spec("TRAIL-4")
+@pytest.mark.parametrize("given", ['"x"', "null", "[1]", "true", "1.5"])
+def test_what_a_step_logs_under_any_name_does_not_stop_claims(hand, given):
+    """The number of logs is a number, whatever user code calls its own data."""
+    claim = hand.held()
+    row = '{"message":"m","step":"a","log_no":' + given + "}"
+    hand.checkpoint(claim, done("a"), trail=(TrailWrite("log", row), TrailWrite("log", '{"log_no":2}')))
+    hand.release(claim)
+    assert hand.take(claim.id).logs == 2
 
 
 def test_a_negative_limit_shows_nothing(hand):

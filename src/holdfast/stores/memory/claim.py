@@ -105,4 +105,5 @@ def _log_number(entry: TrailRow) -> int:
     if entry.type != "log":
         return 0
     data = msgspec.json.decode(entry.data) if isinstance(entry.data, str) else entry.data
-    return int(data.get("log_no", 0))
+    number = data.get("log_no")
+    return number if type(number) is int else 0

@@ -40,3 +40,4 @@ returning type, tenant, payload, fence, attempt, crashes, max_attempts, created_
 
 -- :logs
 select coalesce(max(data ->> '$.log_no'), 0) from workflow_event where workflow_id = :run and event_type = 'log'
+    and json_type(data, '$.log_no') = 'integer'
