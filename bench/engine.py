@@ -54,7 +54,7 @@ async def throughput(args: argparse.Namespace) -> dict[str, object]:
     begun = time.perf_counter()
     await app.start_many([(TYPE, {"x": 1})] * args.runs)
     started = time.perf_counter()
-    async with app.worker(slots=args.flight) as worker:
+    async with app.worker(slots=args.flight) as worker, asyncio.timeout(120):
         await done.wait()
         while worker.busy:
             await asyncio.sleep(0.001)
