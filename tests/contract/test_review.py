@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Move, Status
-from holdfast.records import NewRun, RunFilter, TrailWrite
-from tests.contract.hand import TYPE, done, sleep
+from holdfast.records import NewEvent, NewRun, RunFilter, TrailWrite
+from tests.contract.hand import TYPE, done, listen, sleep
 
 TOO_LATE = 4000.0
 ENDLESS = [1e12, 9.2e12, 1e30, math.inf]
@@ -89,6 +89,18 @@ def test_a_ttl_is_counted_in_whole_microseconds_alike_on_every_store(hand):
     hand.complete(claim)
     run = hand.get(claim.id)
     assert run.expires_at == run.finished_at
+
+
+@pytest.mark.spec("EVENT-3", "MOVE-2")
+def test_what_is_not_delivered_is_due_at_once_also_when_the_clock_was_set_back(hand):
+    """A keeper finishes what the emitter began, and waits for no clock to come round again."""
+    waiter, emitter = hand.held(), hand.held()
+    hand.park(waiter, listen(), known=0)
+    hand.checkpoint(emitter, events=(NewEvent(topic="parcel", id="e1"),))
+    hand.clock.turn(-100)
+    assert hand.due().chore_at <= hand.clock.now
+    assert hand.tick().delivered == 1
+    assert hand.status(waiter.id) is Status.PENDING
 
 
 @pytest.mark.spec("TRAIL-4")
