@@ -13,10 +13,8 @@ from holdfast.stores.durations import micros
 from .database import Database, Row, text
 from .rows import steps_of
 from .sql import statements
-from .start import TRAIL
 
 _SQL = statements("claim")
-_CLAIM = _SQL["claim"]
 _BOTH = 2  # a scope of tenant and type
 
 
@@ -77,22 +75,29 @@ def found(db: Database, now: Instant, ask: Ask) -> bool:
 
 def claim(db: Database, now: Instant, ask: Ask) -> list[Claim]:
     """Take them. The candidates are read to the end first: no cursor walks an index that changes."""
-    chosen = list(islice(candidates(db, now, ask), ask.limit))
-    until, by = now + micros(ask.lease_seconds), text(ask.worker)
-    return [_claim(db, now, ask.worker, row[2], until, by) for row in chosen]
+    chosen = [row[2] for row in islice(candidates(db, now, ask), ask.limit)]
+    values = {
+        "runs": text(chosen),
+        "worker": ask.worker,
+        "now": now,
+        "until": now + micros(ask.lease_seconds),
+    }
+    claimed = {row[0]: row for row in db.all(_SQL["claim"], values)}
+    by = text(ask.worker)
+    trail = [
+        (run, f'{{"worker":{by},"attempt":{claimed[run][5]},"fence":{claimed[run][4]}}}') for run in chosen
+    ]
+    db.run(_SQL["leased"], {"rows": text(trail), "now": now})
+    return [_claim(db, claimed[run]) for run in chosen]
 
 
-def _claim(db: Database, now: Instant, worker: str, run: str, until: Instant, by: str) -> Claim:
-    row = db.one(_CLAIM, (worker, until, now, run))
-    assert row is not None
-    fence, attempt = row[3], row[4]
-    db.run(TRAIL, (run, "leased", f'{{"worker":{by},"attempt":{attempt},"fence":{fence}}}', now))
+def _claim(db: Database, row: Row) -> Claim:
+    run, fence = row[0], row[4]
     again = fence > 1  # a run that nobody has held has neither steps nor logs
     return Claim(
-        id=UUID(run), type=row[0], tenant=row[1], params=row[2], fence=fence, attempt=attempt, crashes=row[5],
-        max_attempts=row[6], created_at=row[7], lease_until=row[8], timeout_at=row[9],
-        steps=tuple(steps_of(db, run)) if again else (),
-        logs=_logs(db, run) if again else 0,
+        id=UUID(run), type=row[1], tenant=row[2], params=row[3], fence=fence, attempt=row[5], crashes=row[6],
+        max_attempts=row[7], created_at=row[8], lease_until=row[9], timeout_at=row[10],
+        steps=tuple(steps_of(db, run)) if again else (), logs=_logs(db, run) if again else 0,
     )  # fmt: skip
 
 

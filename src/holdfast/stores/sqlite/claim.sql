@@ -30,13 +30,17 @@ where type = :type and priority = :priority and status = 'pending' and deleted_a
 select min(run_at) from workflow_run
 where tenant = :tenant and type = :type and priority = :priority and status = 'pending' and deleted_at is null
 
--- :claim
+-- :claim    All that were chosen.
 update workflow_run
-set status = 'leased', leased_by = :worker, lease_until = :lease_until, attempt = attempt + 1, fence = fence + 1,
+set status = 'leased', leased_by = :worker, lease_until = :until, attempt = attempt + 1, fence = fence + 1,
     updated_at = :now, rev = rev + 1
-where id = :run and status in ('pending') and run_at <= :now and deleted_at is null
-returning type, tenant, payload, fence, attempt, crashes, max_attempts, created_at, lease_until,
-    timeout_at
+where id in (select value from json_each(:runs))
+    and status in ('pending') and run_at <= :now and deleted_at is null
+returning id, type, tenant, payload, fence, attempt, crashes, max_attempts, created_at, lease_until, timeout_at
+
+-- :leased
+insert into workflow_event (workflow_id, event_type, data, created_at)
+select value ->> 0, 'leased', value ->> 1, :now from json_each(:rows)
 
 -- :logs
 select coalesce(max(data ->> '$.log_no'), 0) from workflow_event where workflow_id = :run and event_type = 'log'

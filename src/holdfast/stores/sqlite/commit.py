@@ -1,7 +1,6 @@
 """commit: the one door for everything that a holder writes.
 
-The plain checkpoint is the hot path: the guard, a step row, a trail row, and the run row is left
-alone. A bare complete has a short way too. Everything else goes the long way, through `Writing`, in
+What is plain goes many at once, in `plain`; everything else goes the long way, through `Writing`, in
 the order that the contract gives.
 """
 
@@ -13,22 +12,18 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.lifecycle import HOLDER_MOVES, WAITS, Move, Status, StepKind, StepStatus
-from holdfast.records import SECOND, Instant, Item, StepWrite, Verdict
+from holdfast.records import Instant, Item, StepWrite, Verdict
 
-from .database import Database, Row, text
+from . import plain
+from .database import Database, Row
 from .rows import settled_since
 from .sql import statements
-from .start import TRAIL
 from .steps import OUTCOMES, standing
 from .writing import Writing
 
 _SQL = statements("commit")
 HOLD = statements("hold")["hold"]
 
-_FIRST_STEP = _SQL["first_step"]
-_CANCEL_STEPS, _FINISH = _SQL["cancel_steps"], _SQL["finish"]
-_SUCCEEDED = Verdict(answer="applied", status=Status.SUCCEEDED)
-_SUCCEEDED_TEXT = text(_SUCCEEDED)
 _APPLIED = Verdict(answer="applied", status=Status.LEASED)
 _WRITABLE = OUTCOMES | {StepStatus.READY, StepStatus.WAITING}
 _KINDS = frozenset(StepKind)
@@ -65,7 +60,8 @@ def brings_news(batch: Sequence[Item]) -> bool:
 
 
 def commit(db: Database, now: Instant, batch: Sequence[Item]) -> list[Verdict]:
-    return [_answer(db, now, item) for item in batch]
+    answers = plain.apply(db, now, batch)
+    return [answers.get(str(item.run)) or _answer(db, now, item) for item in batch]
 
 
 def _answer(db: Database, now: Instant, item: Item) -> Verdict:
@@ -73,66 +69,7 @@ def _answer(db: Database, now: Instant, item: Item) -> Verdict:
     held = db.one(HOLD, (run, item.fence, now))
     if held is None:
         return _not_held(db, run, item)
-    if _is_plain(item, held, now):
-        return _checkpoint(db, now, run, item, held)
-    if item.move is Move.COMPLETE and not item.steps and _is_bare(item, held):
-        return _complete(db, now, run, item, held)
     return _write(db, now, run, item, held)
-
-
-def _is_plain(item: Item, held: Row, now: Instant) -> bool:
-    attempt, crashes, lease_until, pause_asked_by = held[:4]
-    return (
-        item.move is Move.CHECKPOINT and len(item.steps) == 1
-        and attempt == 1 and crashes == 0 and pause_asked_by is None
-        and (lease_until - now) * 3 >= item.lease_seconds * (2 * SECOND)
-        and item.steps[0].status is StepStatus.SUCCEEDED and not item.steps[0].cost
-        and _is_bare(item, held)
-    )  # fmt: skip
-
-
-def _is_bare(item: Item, held: Row) -> bool:
-    """Nothing rides along, and it is no repeat as far as the run row knows."""
-    return (
-        not (held[5] == item.fence and item.number <= held[6])
-        and item.known is None and item.progress is None
-        and not item.trail and not item.events and not item.starts
-    )  # fmt: skip
-
-
-def _checkpoint(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdict:
-    (write,) = item.steps
-    if item.started_at is not None and held[4] != item.fence:
-        db.run(TRAIL, (run, "started", f'{{"at":{item.started_at}}}', now))
-        db.run(_SQL["begin"], (item.fence, item.started_at, now, run))
-        held = (*held[:4], item.fence, *held[5:])
-    db.run(
-        _FIRST_STEP,
-        (
-            run, held[8], write.key, write.kind.value, "succeeded", write.attempts, write.output, write.error,
-            item.fence, item.number, write.started_at, now,
-        ),
-    )  # fmt: skip
-    if not db.changes():
-        return _write(db, now, run, item, held)
-    db.run(TRAIL, (run, "step_succeeded", f'{{"step":{text(write.key)}}}', now))
-    return _APPLIED
-
-
-def _complete(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdict:
-    begun = item.started_at if held[4] != item.fence else None
-    if begun is not None:
-        db.run(TRAIL, (run, "started", f'{{"at":{begun}}}', now))
-    db.run(_CANCEL_STEPS, (now, run))
-    db.run(
-        _FINISH,
-        (
-            "succeeded", item.result, None, None, now, held[0], held[1], 0, None,
-            held[4] if begun is None else item.fence, begun, item.fence, item.number, _SUCCEEDED_TEXT, run,
-        ),
-    )  # fmt: skip
-    db.run(TRAIL, (run, "succeeded", "{}", now))
-    return _SUCCEEDED
 
 
 def _write(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdict:

@@ -7,21 +7,6 @@ select 1 from workflow_step where run_id = :run and fence = :fence and number >=
 -- :overtaken    Whether another holder has written since.
 select 1 from workflow_step where run_id = :run and fence > :fence limit 1
 
--- :begin    `started` is in the trail.
-update workflow_run
-set started_fence = :fence, started_at = coalesce(started_at, :started_at), updated_at = :now, rev = rev + 1
-where id = :run
-
--- :first_step    The hot path: one outcome of a key that is new, in one statement.
-insert into workflow_step (
-    run_id, seq, key, kind, status, attempts, output, error, fence, number, started_at, finished_at
-)
-values (
-    :run, max(:step_mark, coalesce((select max(seq) from workflow_step where run_id = :run), 0)) + 1,
-    :key, :kind, :status, :attempts, :output, :error, :fence, :number, :started_at, :now
-)
-on conflict (run_id, key) do nothing
-
 -- :step    A key, if it stands.
 select status, output, cost, fence, number from workflow_step where run_id = :run and key = :key
 

@@ -1,0 +1,82 @@
+"""The common writes of holders, many at once: checkpoints of one new step, and completes with nothing else.
+
+A few statements serve a whole batch, whatever its size: they run without Python and without its
+lock, so that the event loop works meanwhile. Whatever is not plain, or turns out not to be when
+the guard looks at its row, is left to the long way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.lifecycle import Move, Status, StepStatus
+from holdfast.records import SECOND, Instant, Item, Verdict
+
+from .database import Database, Row, text
+from .sql import statements
+
+_SQL = statements("plain")
+
+_LEASED = Verdict(answer="applied", status=Status.LEASED)
+_SUCCEEDED = Verdict(answer="applied", status=Status.SUCCEEDED)
+_SUCCEEDED_TEXT = text(_SUCCEEDED)
+
+Answers = dict[str, Verdict]  # by run: a batch holds at most one item of each
+
+
+def apply(db: Database, now: Instant, batch: Sequence[Item]) -> Answers:
+    """Write what is plain; who is not among the answers has still to be written."""
+    checkpoints: list[Row] = []
+    completes: list[Row] = []
+    begun: list[Row] = []
+    for item in batch:
+        if item.known is not None or item.progress is not None or item.trail or item.events or item.starts:
+            continue
+        if item.move is Move.COMPLETE and not item.steps:
+            completes.append((str(item.run), item.fence, item.number, item.result, item.started_at))
+        elif item.move is Move.CHECKPOINT and len(item.steps) == 1:
+            write = item.steps[0]
+            if write.status is StepStatus.SUCCEEDED and not write.cost and write.error is None:
+                run = str(item.run)
+                checkpoints.append((
+                    run, item.fence, item.number, item.lease_seconds * (2 * SECOND), write.key, write.kind,
+                    write.attempts, write.output, write.started_at,
+                ))  # fmt: skip
+                if item.started_at is not None:
+                    begun.append((run, item.fence, item.started_at))
+    answers: Answers = {}
+    if checkpoints:
+        _checkpoint(db, now, checkpoints, begun, answers)
+    if completes:
+        _complete(db, now, completes, answers)
+    return answers
+
+
+def _checkpoint(db: Database, now: Instant, rows: list[Row], begun: list[Row], answers: Answers) -> None:
+    if begun:
+        first = {run for (run,) in db.all(_SQL["begin"], {"items": text(begun), "now": now})}
+        _tell(db, now, [(run, "started", f'{{"at":{at}}}') for run, _, at in begun if run in first])
+    written = {run for (run,) in db.all(_SQL["checkpoint"], {"items": text(rows), "now": now})}
+    _tell(
+        db,
+        now,
+        [(row[0], "step_succeeded", f'{{"step":{text(row[4])}}}') for row in rows if row[0] in written],
+    )
+    for run in written:
+        answers[run] = _LEASED
+
+
+def _complete(db: Database, now: Instant, rows: list[Row], answers: Answers) -> None:
+    items = text(rows)
+    if any(row[4] is not None for row in rows):
+        db.run(_SQL["started"], {"items": items, "now": now})
+    ended = db.all(_SQL["complete"], {"items": items, "now": now, "answer": _SUCCEEDED_TEXT})
+    db.run(_SQL["cancel_steps"], {"runs": text([run for (run,) in ended]), "now": now})
+    _tell(db, now, [(run, "succeeded", "{}") for (run,) in ended])
+    for (run,) in ended:
+        answers[run] = _SUCCEEDED
+
+
+def _tell(db: Database, now: Instant, rows: list[Row]) -> None:
+    if rows:
+        db.run(_SQL["trail"], {"rows": text(rows), "now": now})
