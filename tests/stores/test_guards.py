@@ -43,6 +43,17 @@ def test_the_guard_of_each_verb_is_its_row_in_the_table_of_moves(move):
     assert guarded(statements(file)[name]) == {status.value for status in RULES[move].sources}
 
 
+@pytest.mark.spec("LEASE-4")
+@pytest.mark.parametrize("statement", ["begin", "checkpoint", "started", "complete"])
+def test_what_is_written_many_at_once_is_guarded_item_by_item(statement):
+    """Leased, under this item's own fence, and not past its time: in the very statement that writes."""
+    sql = statements("plain")[statement]
+    assert "status = 'leased'" in sql
+    assert "lease_until >= :now" in sql
+    assert "fence = item.value ->> 1" in sql or "workflow_run.fence = item.fence" in sql
+
+
+
 @pytest.mark.spec("LEASE-4", "LEASE-5")
 @pytest.mark.parametrize("statement", ["hold", "renew", "held"])
 def test_what_a_holder_writes_asks_for_lease_fence_and_time(statement):
