@@ -79,7 +79,7 @@ class _LoopPulse:
     def ask(self) -> None:
         self._loop.call_soon_threadsafe(self._beat)
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._timer.cancel)
 
 

@@ -287,7 +287,7 @@ def test_a_run_past_its_timeout_is_failed_by_a_keeper(hand):
 
 @pytest.mark.spec("RETRY-1")
 def test_a_failed_execution_counts_even_when_it_recorded_something_with_its_failure(hand):
-    """Progress starts the counts anew at 1, the execution that failed: not at 0, or there would be one too many."""
+    """Progress starts the counts anew at 1, the execution that failed: at 0 there would be one too many."""
     claim = hand.held()
     hand.retry(claim, done("now"), delay=0.0)
     assert hand.get(claim.id).attempt == 1

@@ -133,7 +133,7 @@ def test_a_step_that_waits_for_a_thread_is_not_timed_out_before_it_began():
     real(scene)
 
 
-@pytest.mark.spec("LEASE-10", "FLOW-20")
+@pytest.mark.spec("LEASE-10")
 def test_a_worker_stops_though_all_threads_are_held_by_functions_that_do_not_return():
     release = threading.Event()
 
@@ -157,7 +157,7 @@ def test_a_worker_stops_though_all_threads_are_held_by_functions_that_do_not_ret
     assert time.monotonic() - begun < 5
 
 
-@pytest.mark.spec("FLOW-20")
+@pytest.mark.spec("RETRY-6")
 def test_a_plain_function_past_its_timeout_can_tell():
     told = []
 

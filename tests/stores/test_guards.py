@@ -53,7 +53,6 @@ def test_what_is_written_many_at_once_is_guarded_item_by_item(statement):
     assert "fence = item.value ->> 1" in sql or "workflow_run.fence = item.fence" in sql
 
 
-
 @pytest.mark.spec("LEASE-4", "LEASE-5")
 @pytest.mark.parametrize("statement", ["hold", "renew", "held"])
 def test_what_a_holder_writes_asks_for_lease_fence_and_time(statement):
