@@ -20,7 +20,6 @@ class Record:
         "_asked",
         "_count",
         "_names",
-        "_owners",
         "_steps_max",
         "known",
         "logged",
@@ -43,8 +42,7 @@ class Record:
 
     def begin(self) -> None:
         """An execution begins: forget what the last execution has asked; keep what is recorded."""
-        self._names: dict[str, int] = {}
-        self._owners: dict[str, object] = {}
+        self._names: dict[str, list[Any]] = {}  # who uses a name, and how often it was used
         self._asked: set[str] = set()
         self.logs = 0
 
@@ -63,16 +61,16 @@ class Record:
         return key
 
     def _counted(self, name: Any, task: object) -> str:
-        if name not in self._owners:
-            check_key(name)
-        owner = self._owners.setdefault(name, task)
-        if owner is not task:
+        used = self._names.get(name) if type(name) is str else None
+        if used is None:
+            used = self._names[check_key(name)] = [task, 0]
+        elif used[0] is not task:
             raise UsageError(
                 f"the name {name!r} is used from more than one task of this run: its number would depend on "
                 f"timing; give each use a key of its own, as in key=f'{name}:{{n}}'"
             )
-        count = self._names[name] = self._names.get(name, 0) + 1
-        return name if count == 1 else f"{name}#{count}"
+        used[1] += 1
+        return name if used[1] == 1 else f"{name}#{used[1]}"
 
     def find(self, key: str, kind: StepKind) -> Step | None:
         """The step under this key; Drift when the code now asks for another kind of thing."""

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -41,32 +42,43 @@ class Scope:
 
 SCOPE: ContextVar[Scope | None] = ContextVar("holdfast_step", default=None)
 
-CALLEES_MAX = 10_000  # types that are made anew in each call would fill the table for ever
+CALLEES_MAX = 10_000  # functions and types that are made anew in each call would fill the table for ever
 
 _callees: dict[object, tuple[Codec, bool]] = {}
 
 
 def _callee(fn: Callable[..., Any]) -> tuple[Codec, bool]:
-    """How a function's result is recorded, and whether it is async. Closures share their code."""
-    code = getattr(fn, "__code__", None)
-    return _callees.get(code) or _annotated_callee(fn, code)
+    """How a function's result is recorded, and whether it is async."""
+    found = _callees.get(fn) if type(fn) is FunctionType else None
+    return found or _described(fn)
 
 
-def _annotated_callee(fn: Callable[..., Any], code: object) -> tuple[Codec, bool]:
-    """All that one decorator wraps has the code of its wrapper too, but each its own annotation."""
-    said, key = getattr(fn, "__annotations__", {}), code
-    if "return" in said or hasattr(fn, "__wrapped__"):
-        key = (code, said.get("return"), getattr(inspect.unwrap(fn), "__code__", None))
+def _described(fn: Callable[..., Any]) -> tuple[Codec, bool]:
+    # A function made anew in each call is known by what it shares with the others of its kind.
+    lasting = type(fn) is FunctionType and "<locals>" not in fn.__qualname__
+    key = fn if lasting else _shared(fn)
     try:
         found = _callees.get(key)
     except TypeError:  # an annotation that cannot be hashed
-        found, code = None, None
+        found, key = None, None
     if found is None:
         inner = getattr(fn, "func", None) or type(fn).__call__  # a partial, or an object
         found = result_codec(fn), inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(inner)
-        if code is not None and len(_callees) < CALLEES_MAX:
+        if key is not None and len(_callees) < CALLEES_MAX:
             _callees[key] = found
     return found
+
+
+def _shared(fn: Callable[..., Any]) -> object:
+    """What all closures and methods have in common that are recorded alike; None when there is nothing.
+
+    Not their code alone: all that one decorator wraps has its wrapper's code, but each its own annotation.
+    """
+    code, said = getattr(fn, "__code__", None), getattr(fn, "__annotations__", None)
+    if code is None or (not said and not hasattr(fn, "__wrapped__")):
+        return code
+    wrapped = getattr(inspect.unwrap(fn), "__code__", None) if hasattr(fn, "__wrapped__") else None
+    return code, said and said.get("return"), wrapped
 
 
 class Call:
@@ -269,4 +281,4 @@ def check_callable(name: str, fn: Any) -> None:
         raise UsageError(
             f"step {name!r}: give the function and its arguments, not a call: ctx.step({name!r}, fn, arg)"
         )
-    raise UsageError(f"step {name!r}: {fn!r} cannot be called")
+    raise UsageError(f"step {name!r}: {fn!r} cannot be called: give the function itself, then its arguments")
