@@ -361,3 +361,17 @@ async def test_what_is_no_duration_is_refused_and_does_not_go_round_for_ever(app
 
     async with app.worker():
         assert await outcome(app, await app.start(order), 600) == ("failed", "fatal")
+
+
+@pytest.mark.spec("FLOW-23")
+async def test_the_last_progress_is_shown_however_soon_it_came(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        ctx.progress(1, 10)
+        await ctx.step("a", lambda: 1)
+        ctx.progress(10, 10)
+
+    async with app.worker():
+        run = await app.start(order)
+        await run.result(30)
+    assert (await app.get(run.id)).progress["done"] == 10

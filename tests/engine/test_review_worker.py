@@ -267,3 +267,16 @@ async def test_a_run_whose_commits_cannot_be_made_does_not_go_round_for_ever(sto
         run = await app.start(order)
         assert await outcome(app, run, 600) == ("failed", "lease_expired")
         app.store.always("commit", None)
+
+
+@pytest.mark.spec("LEASE-16")
+async def test_a_worker_told_to_poll_seldom_does(store, world):
+    app = App(Faulty(store), world=world)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        return 1
+
+    async with app.worker(poll=20, keeper=False):
+        await asyncio.sleep(200)
+    assert 10 <= app.store.calls["claim"] < 30

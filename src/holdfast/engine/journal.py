@@ -132,7 +132,7 @@ class Journal:
             elif step.status is StepStatus.READY and move is Move.CHECKPOINT:
                 move, fields = Move.RETRY, _in_place(step, *value)
         if self._trail or self._events or self._progress is not None:
-            fields = {**fields, **self._extras()}
+            fields = {**fields, **self._extras(last=move is not Move.CHECKPOINT)}
         item = Item(
             run=self._run,
             fence=self._fence,
@@ -158,16 +158,16 @@ class Journal:
         elif self._due and verdict.answer == "applied":
             self._send()
 
-    def _extras(self) -> dict[str, Any]:
+    def _extras(self, *, last: bool) -> dict[str, Any]:
         extras: dict[str, Any] = {"trail": tuple(self._trail), "events": tuple(self._events)}
         self._trail, self._events = [], []
-        progress = self.take_progress()
+        progress = self.take_progress(last=last)
         return extras if progress is None else {**extras, "progress": progress}
 
-    def take_progress(self) -> Json | None:
-        """The progress to be written now, at most once a second."""
+    def take_progress(self, *, last: bool = False) -> Json | None:
+        """The progress to be written now, at most once a second; the last one of an execution always."""
         now = self._world.monotonic()
-        if self._progress is None or now - self._progress_at < PROGRESS_SECONDS:
+        if self._progress is None or (now - self._progress_at < PROGRESS_SECONDS and not last):
             return None
         progress, self._progress, self._progress_at = self._progress, None, now
         return progress

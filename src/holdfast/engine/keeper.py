@@ -25,9 +25,9 @@ def unforeseen(error: Exception) -> bool:
 class Bell:
     """Wakes a loop that sleeps: by a hint, at a known instant, or after a poll that backs off."""
 
-    def __init__(self) -> None:
+    def __init__(self, poll_seconds: float = POLL_MAX_SECONDS) -> None:
         self._event = asyncio.Event()
-        self._poll = POLL_MIN_SECONDS
+        self._poll, self._poll_max = POLL_MIN_SECONDS, poll_seconds
 
     def ring(self) -> None:
         """There may be news."""
@@ -43,7 +43,7 @@ class Bell:
         What was due already and yet not found is no reason to hurry: it is someone else's, or held back.
         """
         delay = min(self._poll, due_seconds) if due_seconds else self._poll
-        self._poll = min(self._poll * 2, POLL_MAX_SECONDS)
+        self._poll = min(self._poll * 2, self._poll_max)
         try:
             async with asyncio.timeout(delay):
                 await self._event.wait()

@@ -73,7 +73,7 @@ class Worker:
         await self.store.open()
         self.committer = Committer(self.store, self.world)
         self.leases = Leases(self.id, self.store, self.world, self.committer, self.lease_seconds)
-        self._bell, self._keeper = Bell(), Keeper(self.store, self._news)
+        self._bell, self._keeper = Bell(self._poll_seconds), Keeper(self.store, self._news)
         await self.store.publish([one.definition() for one in self._workflows.values()])
         await self._show()
         self._unlisten = self.store.listen(self._hint)
@@ -173,7 +173,7 @@ class Worker:
             if self.slots - self.busy < self.slots // 4:
                 await asyncio.sleep(GATHER_SECONDS)
         else:
-            await self._bell.wait(min(due or self._poll_seconds, self._poll_seconds))
+            await self._bell.wait(due)
 
     async def _claim(self, types: tuple[str, ...], limit: int) -> bool:
         """Claim and begin; whether there may be more at once."""
