@@ -21,7 +21,7 @@ def main() -> None:
     """Run the named measurements, or all."""
     parser = argparse.ArgumentParser(prog="./hf bench", description=__doc__)
     parser.add_argument("what", nargs="*", metavar="NAME", help=f"any of: {', '.join(ALL)} (default: all)")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (default: 5)")
     parser.add_argument("--folder", help="where the files go; a local disk, not a tmpfs (default: here)")
     args = parser.parse_args()
     unknown = set(args.what) - set(ALL)

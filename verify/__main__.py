@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     width = max(map(len, COMMANDS))
     listed = [HELP, *(f"  {name:<{width}}  {words}" for name, (words, _) in COMMANDS.items())]
     top = argparse.ArgumentParser(
-        "python -m verify", description=__doc__, epilog="\n".join(listed),
+        "./hf verify", description=__doc__, epilog="\n".join(listed),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     form = top.add_mutually_exclusive_group()

@@ -11,7 +11,11 @@ Seconds = float | int | timedelta
 
 def seconds(value: Seconds) -> float:
     """A duration as a number of seconds."""
-    total = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    try:
+        total = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    except (TypeError, ValueError):
+        wanted = "give a number of seconds, or a timedelta such as hf.minutes(5)"
+        raise UsageError(f"{value!r} is no duration: {wanted}") from None
     if total != total:  # noqa: PLR0124 - only NaN differs from itself
         raise UsageError("NaN is no duration: give a number of seconds")
     return total

@@ -60,7 +60,7 @@ async def test_every_option_of_start_is_recorded(app, world):
     "bad",
     [
         {"priority": 1000}, {"priority": -1}, {"priority": 1.5}, {"tenant": ""}, {"key": ""}, {"key": "a\0b"},
-        {"key": "a\x1fb"}, {"key": "x" * 256}, {"max_attempts": 0}, {"id": "no uuid"},
+        {"key": "a\x1fb"}, {"key": "x" * 256}, {"max_attempts": 0}, {"delay": "5s"}, {"id": "no uuid"},
         {"run_at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 1},
     ],
     ids=str,

@@ -174,7 +174,9 @@ def test_explain_says_why_in_words_and_in_data(cli_, work):
     assert waiting["reason"] == "waiting"
     assert waiting["data"]["waiting_on"][0]["topic"] == "paid"
     assert waiting["data"]["waiting_on"][0]["since"] is not None
-    assert "an event on 'paid' until " in cli_("explain", lonely).stdout
+    assert "an event on 'paid' since " in cli_("explain", lonely).stdout
+    cli_("cancel", lonely)
+    assert cli_("explain", lonely).stdout.startswith("It was cancelled at ")
 
 
 @pytest.mark.spec("EXPL-1")

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from shlex import quote
 
 import pytest
 
@@ -30,6 +31,7 @@ async def broken(ctx):
 
 empty = App()
 """
+APP = "from holdfast import App\napp = App()\n"
 NEWS = re.compile(r"\d\d:\d\d:\d\d  info     [0-9a-f]{8}  shop\.order\.v1 succeeded after \d+\.\d\d s")
 
 
@@ -131,7 +133,8 @@ def test_dev_tells_what_to_type_and_then_what_happens(orders, process, url, cli_
 def test_a_closed_pipe_is_silent(cli_, url):
     for _ in range(3):
         cli_.start("shop.order.v1")
-    script = f"{sys.executable} -m holdfast.cli --store {url} trail --json | head -1; exit ${{PIPESTATUS[0]}}"
+    trail = f"{quote(sys.executable)} -m holdfast.cli --store {quote(url)} trail --json"
+    script = f"{trail} | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
@@ -148,6 +151,12 @@ def test_a_closed_pipe_is_silent(cli_, url):
         ("orders", "which App of 'orders'?"),
         ("orders:empty", "orders:empty has no workflows"),
         ("raises:app", "raises.py:2: ZeroDivisionError: division by zero"),
+        ("plain:app", "plain.py:3: UsageError: workflow shop.order.v1: write it as `async def`"),
+        (
+            "naked:app",
+            'naked.py:3: UsageError: a workflow needs a type: write @app.workflow("shop.order.v1")',
+        ),
+        ("thrice:app", "thrice.py:3: UsageError: workflow shop.order.v1: retry=3: give a Backoff"),
         ("imports:app", "ModuleNotFoundError: No module named 'nowhere'"),
         ("syntax:app", "syntax.py:1: invalid syntax"),
         ("leaves:app", "ends the program when it is imported (exit 5)"),
@@ -159,6 +168,9 @@ def test_an_app_that_cannot_be_had_is_one_line(cli_, orders, tmp_path, monkeypat
     """Where it breaks is said in terms of the user's own code; no traceback."""
     for module, text in {
         "raises": "x = 1\n1 / 0\n",
+        "plain": f"{APP}@app.workflow('shop.order.v1')\ndef order(ctx): ...\n",
+        "naked": f"{APP}@app.workflow\nasync def order(ctx): ...\n",
+        "thrice": f"{APP}@app.workflow('shop.order.v1', retry=3)\nasync def order(ctx): ...\n",
         "imports": "import nowhere\n",
         "syntax": "def = 3\n",
         "leaves": "raise SystemExit(5)\n",
@@ -167,8 +179,7 @@ def test_an_app_that_cannot_be_had_is_one_line(cli_, orders, tmp_path, monkeypat
         (tmp_path / f"{module}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    for module in ("orders", "raises", "imports", "syntax", "leaves", "bare"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delitem(sys.modules, name.partition(":")[0], raising=False)
     assert says in cli_.refused("worker", name, code=2)
     assert not (tmp_path / "runs.db").exists()
 

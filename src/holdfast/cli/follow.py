@@ -22,6 +22,7 @@ from .text import ago, cut, span
 from .words import line, waits
 
 QUIET_SECONDS = 1.0  # what takes longer shows that it is alive
+ASK_SECONDS = 5.0  # how often it is asked whether there is a worker at all
 PAGE = 1000
 UNTOLD = ("started", "heartbeat")  # of no news to someone who watches
 T = TypeVar("T")
@@ -71,9 +72,10 @@ async def to_its_end(client: Client, run: UUID, timeout: float | None, *, told: 
 async def _warn(client: Client, run: UUID) -> None:
     """A run that nobody can execute would be waited for in silence."""
     await asyncio.sleep(QUIET_SECONDS)
-    told = await client.explain(run)
-    if told.reason == "no_worker":
-        say(click.style(told.text, fg="yellow"))
+    # Again and again: a worker that was killed is taken for alive for a while.
+    while (told := await client.explain(run)).reason != "no_worker":  # noqa: ASYNC110 - no news tells of it
+        await asyncio.sleep(ASK_SECONDS)
+    say(click.style(told.text, fg="yellow"))
 
 
 async def _tell(client: Client, run: UUID) -> None:

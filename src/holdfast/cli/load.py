@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
+import holdfast
 from holdfast.engine.app import App
 from holdfast.errors import UsageError
 
@@ -50,8 +51,13 @@ def _broken(name: str, error: BaseException) -> UsageError:
     """Where it broke, in the user's code and not in the machinery of imports."""
     if isinstance(error, SyntaxError):
         return UsageError(f"module {name!r} cannot be imported: {error.filename}:{error.lineno}: {error.msg}")
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
-    place = f"{frames[-1].filename}:{frames[-1].lineno}: " if len(frames) > 1 else ""
+    ours = str(Path(holdfast.__file__).parent)
+    frames = [
+        one
+        for one in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in one.filename and not one.filename.startswith(ours)
+    ]
+    place = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
     return UsageError(f"module {name!r} cannot be imported: {place}{type(error).__name__}: {error}")
 
 

@@ -20,7 +20,7 @@ class Readable(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
         found = _RUN.search(message)
-        run = short(found[1]) if found else "-" * SHORT if record.levelno > logging.INFO else " " * SHORT
+        run = short(found[1]) if found else " " * SHORT
         said = _RUN.sub("", message, count=1) if found else message
         at = click.style(self.formatTime(record, "%H:%M:%S"), dim=True)
         level = click.style(f"{record.levelname.lower():<7}", fg=_COLOURS.get(record.levelname))

@@ -64,7 +64,9 @@ def duration(text: str) -> float:
     """Seconds: `90`, `1.5s`, `10m`, `2h`, `1d`."""
     found = _DURATION.fullmatch(text.strip())
     if not found:
-        raise click.BadParameter(f"{text!r} is no duration: write seconds (90), or 500ms, 1.5s, 10m, 2h, 1d")
+        raise click.BadParameter(
+            f"{text.strip()!r} is no duration: write seconds (90), or 500ms, 1.5s, 10m, 2h, 1d"
+        )
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 

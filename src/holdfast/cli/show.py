@@ -60,7 +60,9 @@ def _facts(run: Run, steps: Sequence[Step], now: datetime) -> Iterator[tuple[str
     crashed = f", {run.crashes} crashed" if run.crashes else ""
     yield "attempts", f"{run.attempt} of {run.max_attempts}{crashed}"
     if run.last_error:
-        yield "error", clean(run.last_error)
+        # Of a run that goes on it is history: its step may have succeeded since.
+        name = "error" if run.status is Status.FAILED else "last error"
+        yield name, clean(run.last_error.removeprefix("error: "))
     if run.progress is not None:
         yield "progress", progress_words(run)
     if run.cost_units:
@@ -133,7 +135,10 @@ def _step_table(steps: Sequence[Step], now: datetime) -> list[str]:
 
 def _step_row(step: Step, now: datetime) -> list[str]:
     took = (
-        span((step.finished_at - step.started_at) / SECOND) if step.finished_at and step.started_at else "-"
+        # One instant is the worker's, the other the store's: a quick step may seem to end before it began.
+        span(max(step.finished_at - step.started_at, 0) / SECOND)
+        if step.finished_at and step.started_at
+        else "-"
     )
     at = step.finished_at or step.started_at
     when = ago(moment(at), now) if at else "-"
@@ -143,7 +148,7 @@ def _step_row(step: Step, now: datetime) -> list[str]:
 
 def _outcome(step: Step, now: datetime) -> str:
     if step.status is StepStatus.WAITING:
-        return f"until {ago(moment(step.due_at), now)}" if step.due_at else "until it comes"
+        return f"due {ago(moment(step.due_at), now)}" if step.due_at else "until it comes"
     if step.error is not None:
         again = (
             f"; again {ago(moment(step.due_at), now)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import click
@@ -115,6 +116,11 @@ def _wait(step: Step, now: Any) -> str:
         StepKind.SLEEP: "a timer",
         StepKind.EVENT: f"an event on {clean(step.topic)!r}",
     }.get(step.kind, f"{step.kind} {clean(step.key)}")
-    since = f" since {ago(moment(step.started_at), now)}" if step.started_at else ""
+    since = f" since {_since(moment(step.started_at), now)}" if step.started_at else ""
     until = f", until {clock(moment(step.due_at))} ({ago(moment(step.due_at), now)})" if step.due_at else ""
     return f"{what}{since}{until}"
+
+
+def _since(at: datetime, now: datetime) -> str:
+    said = ago(at, now)
+    return "just now" if said == "now" else said

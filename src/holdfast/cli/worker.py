@@ -64,7 +64,8 @@ def worker(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], **opti
 def dev(app: str) -> None:
     """Worker and keeper for your own machine, telling what happens.
 
-    Leases are short, so that a run goes on 3 s after you have killed this.
+    Leases are short, so that a run goes on 3 s after you have killed this; told to stop, running steps
+    get 3 s too.
     """
     loaded = _loaded(app)
     show_logs()
@@ -106,10 +107,10 @@ async def _last_seq(app: App) -> int:
 
 
 def _greet(app: App) -> None:
-    url = _url(app)
+    url, count = _url(app), len(app.workflows)
     elsewhere = "" if url == DEFAULT_STORE else f"--store {url} "
     click.echo(
-        f"{len(app.workflows)} workflows in {url}; Ctrl-C stops. In another terminal, in this folder:",
+        f"{count} workflow{'s' * (count != 1)} in {url}; Ctrl-C stops. In another terminal, in this folder:",
         err=True,
     )
     for type_, workflow in list(app.workflows.items())[:5]:

@@ -48,6 +48,8 @@ class App(Client):
         steps_max: int = STEPS_MAX,
     ) -> Callable[[Callable[..., Any]], Workflow]:
         """Name a function as a workflow: `@app.workflow("shop.order.v1")`."""
+        if callable(type_):
+            raise UsageError('a workflow needs a type: write @app.workflow("shop.order.v1")')
 
         def named(function: Callable[..., Any]) -> Workflow:
             made = Workflow(type_, function, retry, timeout, steps_max)

@@ -92,6 +92,10 @@ class Workflow:
     ) -> None:
         self.type = check_type(type_)
         self.function = function
+        if retry is not None and not isinstance(retry, Backoff):
+            raise UsageError(
+                f"workflow {type_}: retry={retry!r}: give a Backoff, as in Backoff.fixed(5, attempts=3)"
+            )
         self.retry = retry or DEFAULT
         self.timeout_seconds = None if timeout is None else seconds(timeout)
         self.steps_max = steps_max

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -44,9 +44,10 @@ def explain(run: Run, stats: Stats, paused_by: str = "") -> Explanation:
 def _ended(run: Run) -> Explanation:
     why = f": {run.last_error}" if run.last_error else ""
     mend = "; `holdfast retry` lets it go on where it failed" if run.status is Status.FAILED else ""
+    has = "was" if run.status is Status.CANCELLED else "has"
     return Explanation(
         str(run.status),
-        f"It has {run.status} at {_at(run.finished_at)}{why}{mend}.",
+        f"It {has} {run.status} at {_at(run.finished_at)}{why}{mend}.",
         {"finished_at": run.finished_at, "error": run.last_error},
     )
 
@@ -83,13 +84,13 @@ def _waiting(run: Run) -> Explanation:
 
 
 def _wait(step: Step) -> str:
-    until = "" if step.due_at is None else f" until {_at(moment(step.due_at))}"
+    until = "" if step.due_at is None else f", until {_at(moment(step.due_at))}"
     since = "" if step.started_at is None else f" since {_at(moment(step.started_at))}"
     if step.kind is StepKind.SLEEP:
-        return f"a timer ({step.key}){until}{since}"
+        return f"a timer ({step.key}){since}{until}"
     if step.kind is StepKind.EVENT:
-        return f"an event on {step.topic!r}{until}{since}"
-    return f"{step.kind} {step.key}{until}{since}"
+        return f"an event on {step.topic!r}{since}{until}"
+    return f"{step.kind} {step.key}{since}{until}"
 
 
 def _waits(run: Run) -> list[dict[str, Any]]:
@@ -136,4 +137,4 @@ def _pending(run: Run, stats: Stats, now: datetime) -> Explanation:
 
 
 def _at(at: datetime | None) -> str:
-    return "-" if at is None else at.isoformat(sep=" ", timespec="seconds")
+    return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
