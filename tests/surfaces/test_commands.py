@@ -98,6 +98,13 @@ def test_the_help_of_every_command_can_be_read(cli_):
         assert COMMANDS[name].help in " ".join(found.stdout.split())
 
 
+def test_the_bare_command_lists_the_commands(cli_):
+    """The first thing that anyone types."""
+    bare, asked = cli_(store=False), cli_("--help", store=False)
+    assert (bare.exit_code, bare.stdout, bare.stderr) == (0, asked.stdout, "")
+    assert set(COMMANDS) <= {line.split()[0] for line in bare.stdout.splitlines() if line.strip()}
+
+
 def test_an_unknown_command_is_told_the_nearest(cli_):
     assert "did you mean start" in cli_.refused("strat", code=2)
 

@@ -61,6 +61,10 @@ COMMANDS = {name: entry for group in TABLE.values() for name, entry in group.ite
 class LazyGroup(click.Group):
     """Knows its commands by name, and imports one when it is asked for."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Click makes an error of the bare command, whose message is the whole help: as one line it is a mess.
+        return super().parse_args(ctx, args or ["--help"])
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

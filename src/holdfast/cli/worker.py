@@ -72,13 +72,13 @@ def dev(app: str) -> None:
     # Its end is told by the trail, which tells more.
     logging.getLogger("holdfast.worker").setLevel(logging.WARNING)
     logging.getLogger("holdfast.keeper").setLevel(logging.WARNING)
-    _greet(loaded)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_dev(loaded))
 
 
 async def _dev(app: App) -> None:
     await app.store.open()
+    _greet(app)
     teller = asyncio.create_task(_tell(app))
     try:
         await app.work(lease=DEV_LEASE_SECONDS, grace=DEV_LEASE_SECONDS)

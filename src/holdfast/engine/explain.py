@@ -126,7 +126,7 @@ def _pending(run: Run, stats: Stats, now: datetime) -> Explanation:
         return Explanation(
             "no_worker",
             f"No live worker can run {run.type} (workers here run: {there}): "
-            f"start one with `holdfast worker`.",
+            f"start one with `holdfast worker MODULE:APP`.",
             data,
         )
     return Explanation(
