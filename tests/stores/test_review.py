@@ -12,13 +12,16 @@ import sys
 import threading
 from pathlib import Path
 
+import apsw
 import pytest
 
 from holdfast.errors import NotADatabase, Unavailable
-from holdfast.records import RunFilter
+from holdfast.lifecycle import Move
+from holdfast.records import Item, RunFilter, StepWrite
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.sql import statements
 from holdfast.stores.sqlite.turnstile import Turnstile
-from tests.stores.files import live, new_run, plain
+from tests.stores.files import ask, live, new_run, plain
 
 PATIENCE = 20.0
 
@@ -116,6 +119,38 @@ def test_an_open_that_fails_leaves_no_descriptor_behind(path):
 
     first = descriptors()
     assert [descriptors() for _ in range(5)] == [first] * 5
+
+
+@pytest.mark.parametrize("move", [Move.CHECKPOINT, Move.COMPLETE])
+def test_many_large_values_at_once_are_no_larger_for_sqlite_than_each_of_them(path, move):
+    """Its limit is for one value; a batch of a few hundred at our own limit would be above it."""
+    large = '"' + "x" * 400_000 + '"'
+
+    def item(claim):
+        filling = (
+            {"result": large} if move is Move.COMPLETE else {"steps": (StepWrite(key="a", output=large),)}
+        )
+        return Item(run=claim.id, fence=claim.fence, number=1, move=move, **filling)
+
+    async def story(store):
+        await store.start([new_run() for _ in range(5)])
+        claims = await store.claim(ask(limit=5))
+        await store._write(lambda db, _: db.connection.limit(apsw.SQLITE_LIMIT_LENGTH, 1_000_000))
+        return await store.commit([item(claim) for claim in claims])
+
+    assert [verdict.answer for verdict in live(path, story)] == ["applied"] * 5
+
+
+def test_to_end_a_run_with_many_steps_only_its_open_ones_are_looked_at(path):
+    """By the index of open steps, however the run ends."""
+
+    async def story(store):
+        db = store._committer.db
+        names = {"run": "", "runs": "[]", "now": 0}
+        found = [statements(file)["cancel_steps"] for file in ("commit", "plain")]
+        return [next(row[3] for row in db.all("explain query plan " + sql, names)) for sql in found]
+
+    assert all("idx_workflow_step_open" in plan for plan in live(path, story))
 
 
 def read_without_a_gap(path, stop):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.lifecycle import Move, Status, StepStatus
-from holdfast.records import SECOND, Instant, Item, Verdict
+from holdfast.records import SECOND, Instant, Item, Json, Verdict
 
 from .database import Database, Row, text
 from .sql import statements
@@ -20,6 +20,8 @@ _SQL = statements("plain")
 _LEASED = Verdict(answer="applied", status=Status.LEASED)
 _SUCCEEDED = Verdict(answer="applied", status=Status.SUCCEEDED)
 _SUCCEEDED_TEXT = text(_SUCCEEDED)
+
+LONG = 65_536  # characters: of many long values at once the text would be longer than SQLite takes
 
 Answers = dict[str, Verdict]  # by run: a batch holds at most one item of each
 
@@ -32,11 +34,14 @@ def apply(db: Database, now: Instant, batch: Sequence[Item]) -> Answers:
     for item in batch:
         if item.known is not None or item.progress is not None or item.trail or item.events or item.starts:
             continue
-        if item.move is Move.COMPLETE and not item.steps:
+        if item.move is Move.COMPLETE and not item.steps and _is_short(item.result):
             completes.append((str(item.run), item.fence, item.number, item.result, item.started_at))
         elif item.move is Move.CHECKPOINT and len(item.steps) == 1:
             write = item.steps[0]
-            if write.status is StepStatus.SUCCEEDED and not write.cost and write.error is None:
+            if (
+                write.status is StepStatus.SUCCEEDED and not write.cost and write.error is None
+                and _is_short(write.output)
+            ):  # fmt: skip
                 run = str(item.run)
                 checkpoints.append((
                     run, item.fence, item.number, item.lease_seconds * (2 * SECOND), write.key, write.kind,
@@ -50,6 +55,10 @@ def apply(db: Database, now: Instant, batch: Sequence[Item]) -> Answers:
     if completes:
         _complete(db, now, completes, answers)
     return answers
+
+
+def _is_short(value: Json | None) -> bool:
+    return value is None or len(value) <= LONG
 
 
 def _checkpoint(db: Database, now: Instant, rows: list[Row], begun: list[Row], answers: Answers) -> None:

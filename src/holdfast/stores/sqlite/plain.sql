@@ -50,7 +50,7 @@ where id = item.run and status = 'leased' and workflow_run.fence = item.fence an
 returning id
 
 -- :cancel_steps    What is open ends with its run.
-update workflow_step set status = 'cancelled', finished_at = :now
+update workflow_step indexed by idx_workflow_step_open set status = 'cancelled', finished_at = :now
 where run_id in (select value from json_each(:runs)) and finished_at is null and status in ('ready', 'waiting')
 
 -- :trail
