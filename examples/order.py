@@ -32,7 +32,7 @@ def charge(order: Order, idempotency_key: str) -> str:
     return f"receipt-{order.id}"
 
 
-@app.workflow("shop.order.v1", retry=hf.Backoff.fixed(0.1, attempts=5))
+@app.workflow("mail.parcel.v1", retry=hf.Backoff.fixed(0.1, attempts=5))
 async def order(ctx: hf.Context, order: Order) -> str:
     """Charge, then ship when the parcel is packed."""
 
@@ -47,7 +47,7 @@ async def order(ctx: hf.Context, order: Order) -> str:
 
 
 async def main() -> None:
-    run = await app.start(order, Order(42, 9.5), key="order:42")
+    run = await app.start(order, Order(42, 9.5), key="parcel:42")
     # Events count from the start of the run on: this one is there before the run asks for it.
     await app.emit("parcel.42", {"box": "a small box"}, id="packed-42")
     async with app.worker():
