@@ -79,7 +79,8 @@ def older_fence(ev: Evidence) -> Iterator[str]:
             wrong = _wrong_writer(row, holder, run, steps)
             if wrong:
                 yield f"run {run.id} {row.type} {row.data.get('step', '')}: {wrong}"
-            if row.type in ENDS or row.data.get("status", Status.LEASED) != Status.LEASED:
+            given_up = row.type == "cancelled" and "step" in row.data  # a wait, not the run
+            if (row.type in ENDS and not given_up) or row.data.get("status", Status.LEASED) != Status.LEASED:
                 holder = None
 
 

@@ -55,7 +55,8 @@ class IllegalMove(Conflict):
     """A move that the run's status does not allow."""
 
     def __init__(self, run_id: UUID, move: Move | str, status: Status, hint: str = "") -> None:
-        super().__init__(f"cannot {move} run {run_id}: it is {status}{hint and '; ' + hint}")
+        verb = str(move).removesuffix("_run")  # people know retry_run as retry
+        super().__init__(f"cannot {verb} run {run_id}: it is {status}{hint and '; ' + hint}")
         self.run_id, self.move, self.status = run_id, move, status
 
 

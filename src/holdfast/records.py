@@ -71,7 +71,7 @@ class StepWrite(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A step row to be recorded, or a further try of one that is `ready`.
 
     status SUCCEEDED or FAILED: an outcome. READY: a try failed and another follows at `due_at`.
-    WAITING: a wait is opened; `due_at` is its time or deadline, `topic` what it listens to.
+    WAITING: a wait is opened; `due_at` is its time or deadline, `topic` its topic. CANCELLED: it is given up.
     """
 
     key: str

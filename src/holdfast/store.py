@@ -11,8 +11,8 @@ created [type] · leased [worker attempt fence] · started [at] · heartbeat [wo
 step_succeeded [step] · step_failed [step error] · waiting [step kind, status on the row that parks] ·
 woken [step event status?] · timed_out [step status?, or no step: the run itself] ·
 retried [attempt delay error step? status by?] · released [] · lease_expired [worker crashes] ·
-paused [by] · resumed [by status] · cancelled [by] · rewound [step forgotten status by] ·
-succeeded [] · failed [kind message] · log [message level …].
+paused [by] · resumed [by status] · cancelled [by, or step: a wait was given up] ·
+rewound [step forgotten status by] · succeeded [] · failed [kind message] · log [message level …].
 """
 
 from __future__ import annotations
@@ -147,7 +147,9 @@ class Store(Catalog, Protocol):
         Steps. A new key gets the run's next seq. A key whose row is settled keeps its first
         value, which is returned in `kept`. A row that is `ready` takes the new outcome, and the
         next seq; cost adds up. A `waiting` row written as waiting again stays as it is (first
-        due_at kept). SUCCEEDED writes step_succeeded, FAILED step_failed, a new WAITING `waiting`.
+        due_at kept). CANCELLED gives a wait up: what it was settled with, unread, is
+        undone and its event is free for another wait of the run. SUCCEEDED writes step_succeeded,
+        FAILED step_failed, a new WAITING `waiting`, CANCELLED `cancelled` with the step.
         An opened wait's due_at is as given, else now + delay_seconds, else none. An item that opens a
         wait looks at once, as park does: every open wait of the run is settled if it can be.
         The run's cost grows by the cost of every step that was not kept.

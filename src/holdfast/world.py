@@ -107,7 +107,7 @@ class _ThreadPulse:
 class RealWorld:
     """The machine's own clock, randomness and threads."""
 
-    def __init__(self, threads: int = 32) -> None:
+    def __init__(self, threads: int = 128) -> None:
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._suffix = secrets.token_hex(3)

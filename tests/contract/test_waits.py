@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import moment
+from holdfast.records import StepWrite, moment
 from tests.contract.hand import TYPE, backing_off, done, listen, sleep
 
 
@@ -213,3 +213,22 @@ def test_a_run_that_was_woken_has_fresh_attempts_and_crashes(hand):
     assert (hand.get(run).attempt, hand.get(run).crashes) == (1, 1)
     hand.emit("t")
     assert (hand.get(run).attempt, hand.get(run).crashes) == (0, 0)
+
+
+@pytest.mark.spec("EVENT-4", "MOVE-5")
+def test_a_wait_that_is_given_up_frees_its_event_for_the_next(hand):
+    """Open, it is closed; settled and unread, what it took is undone; unknown, nothing happens."""
+    claim = hand.held()
+    hand.checkpoint(claim, listen("open", "a"), listen("took", "b"))
+    hand.emit("b", '"here"')
+    given_up = [
+        StepWrite(key=key, kind=StepKind.EVENT, status=StepStatus.CANCELLED) for key in ("open", "took")
+    ]
+    never = StepWrite(key="never", kind=StepKind.EVENT, status=StepStatus.CANCELLED)
+    verdict = hand.checkpoint(claim, *given_up, never, listen("next", "b"), known=0)
+    assert [step.key for step in verdict.settled] == ["next"]
+    assert {step.key: step.status.value for step in hand.steps(claim.id)} == {
+        "open": "cancelled", "took": "cancelled", "next": "succeeded",
+    }  # fmt: skip
+    assert hand.emit("a").woken == 0
+    hand.assert_replayed(claim.id)

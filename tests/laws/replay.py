@@ -38,6 +38,9 @@ def replayed(trail: Iterable[TrailEntry]) -> tuple[Status | None, dict[str, Step
             steps[data["step"]] = STEP_BECOMES[entry.type]
         for key in data.get("forgotten", ()):
             del steps[key]
+        if entry.type == "cancelled" and "step" in data:
+            steps[data["step"]] = StepStatus.CANCELLED
+            continue
         status = RUN_BECOMES.get(entry.type, status)
         status = Status(data["status"]) if "status" in data else status
         if status in FINAL:

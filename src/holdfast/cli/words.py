@@ -68,6 +68,10 @@ def _because(error: Any) -> str:
     return f" ({error})" if error else ""
 
 
+def _cancelled(data: Data) -> str:
+    return f"the code stopped waiting for {data['step']}" if "step" in data else _by("cancelled")(data)
+
+
 def _failed(data: Data) -> str:
     kind, message = str(data.get("kind")), str(data.get("message") or "")
     return f"failed, {kind}: {message.removeprefix(kind + ': ')}"
@@ -98,7 +102,7 @@ _SENTENCES: dict[str, tuple[Callable[[Data], str], str | None]] = {
     "lease_expired": (lambda data: f"lease expired: {data.get('worker')} is gone", "red"),
     "paused": (_by("paused"), "magenta"),
     "resumed": (_by("resumed"), None),
-    "cancelled": (_by("cancelled"), "red"),
+    "cancelled": (_cancelled, "red"),
     "rewound": (lambda data: _by(f"rewound to {data.get('step')}")(data), "magenta"),
     "succeeded": (lambda _: "succeeded", "green"),
     "failed": (_failed, "red"),

@@ -274,7 +274,10 @@ class Client:
         """Why a run is not moving, in words and in data."""
         found = await self.known(run)
         pauses = await self.store.trail(found.id, types=("paused",))
-        return explain(found, await self.store.stats(), pauses[-1].data.get("by", "") if pauses else "")
+        # Who is there to take it matters to a pending run only, and looking it up may cost a scan.
+        workers = (await self.store.stats()).workers if found.status is Status.PENDING else ()
+        paused_by = pauses[-1].data.get("by", "") if pauses else ""
+        return explain(found, await self.store.now(), workers, paused_by)
 
     async def result(self, run: UUID | str, timeout: Seconds | None = None) -> Any:
         """What the run returned, waiting for its end; RunFailed, RunCancelled, ResultTimeout."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, Unavailable
 from holdfast.lifecycle import Status
 from holdfast.records import Item, Verdict
 from holdfast.store import Store
@@ -108,7 +108,7 @@ class Committer:
         while True:
             try:
                 return await self._store.commit(items)
-            except StoreError as error:
+            except Unavailable as error:
                 self._complain(error)
             except Exception:
                 if len(items) == 1:

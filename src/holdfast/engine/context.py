@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+COST_MAX = 1_000_000_000  # of one call: sums stay far from where a store's integers end
+
 
 class Context:
     """A run's context. Await `step`, `sleep`, `await_event` and `map`; the rest answers at once."""
@@ -106,6 +108,7 @@ class Context:
         """
         check_callable(name, fn)
         key = self._key(name, key)
+        self._stage.promised.add(key)
         call = Call(self._run, self._stage, key, fn, args)
         if retry is not None or timeout is not None:
             call.limited(retry, None if timeout is None else seconds(timeout))
@@ -125,12 +128,14 @@ class Context:
             raise UsageError(f"map {name!r}: limit is {limit}, at least 1")
         gate = asyncio.Semaphore(limit)
         base = self._key(name, None)
+        self._stage.promised.add(base)
 
         async def one(n: int, item: Any) -> Any:
             async with gate:
                 return await self.step(name, fn, item, key=f"{base}[{n}]", retry=retry, timeout=timeout)
 
         async def every() -> list[Any]:
+            self._stage.promised.discard(base)
             return list(await asyncio.gather(*[one(n, item) for n, item in enumerate(items)]))
 
         return every()
@@ -195,6 +200,7 @@ class Context:
     def log(self, message: str, level: str = "info", **data: Any) -> None:
         """Add a row to the trail with the run's next commit; an execution again does not repeat it."""
         row: dict[str, Any] = {**data, "message": text(message), "level": level}
+        row.pop("log_no", None)  # ours, below
         scope = SCOPE.get()
         if scope is not None:
             row["step"] = scope.key
@@ -209,6 +215,8 @@ class Context:
 
     def cost(self, amount: float) -> None:
         """Inside a step: what it has cost. The run's cost is the sum over its steps."""
+        if not 0 <= amount <= COST_MAX:
+            raise UsageError(f"cost {amount!r}: a number from 0 to {COST_MAX:,}")
         self._scope("cost").cost += round(amount * COST_UNIT)
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
@@ -263,8 +271,10 @@ class Context:
         return self._run.record.key(name, key, asyncio.current_task())
 
     def _wait(self, name: str, key: str | None, kind: StepKind, **fields: Any) -> StepWrite:
+        key = self._key(name, key)
+        self._stage.promised.add(key)
         return StepWrite(
-            key=self._key(name, key),
+            key=key,
             kind=kind,
             status=StepStatus.WAITING,
             attempts=0,

@@ -180,6 +180,9 @@ class Execution:
         return (self.workflow.params.decode(self.claim.params, f"params of {self.workflow.type}"),)
 
     def _completed(self, value: Any) -> ends.Outcome:
+        if self.stage.promised:
+            names = ", ".join(repr(key) for key in sorted(self.stage.promised))
+            return ends.Raised(UsageError(f"{names} was asked for and never awaited: write `await ctx.…`"))
         try:
             return ends.Completed(self.workflow.result.encode(value, f"the result of {self.workflow.type}"))
         except BadValue as error:
@@ -221,13 +224,25 @@ class Execution:
 
     async def wait(self, stage: Stage, write: StepWrite) -> Step:
         """The settled step of a wait: from the record, or by parking until it is."""
+        stage.promised.discard(write.key)
         if stage.closed:
             await stage.refuse()
         stage.enter()
         found = self.record.find(write.key, write.kind)
-        if found is not None and found.status in SETTLED:
+        if found is not None and found.status is StepStatus.CANCELLED:
             await stage.replayed(write.key, None)
-            return found
+            raise asyncio.CancelledError  # as then: the code had given it up
+        try:
+            if found is not None and found.status in SETTLED:
+                await stage.replayed(write.key, None)
+                return found
+            return await self._settled_wait(stage, write, found)
+        except asyncio.CancelledError:
+            if not stage.closed:
+                self._give_up(write)
+            raise
+
+    async def _settled_wait(self, stage: Stage, write: StepWrite, found: Step | None) -> Step:
         if not stage.alone:
             await stage.live()
         self.check_time()
@@ -235,6 +250,15 @@ class Execution:
             self.check_room()
             self._unopened[write.key] = write
         return await stage.wait(write.key)  # type: ignore[no-any-return]  # settle() gives a Step
+
+    def _give_up(self, write: StepWrite) -> None:
+        """The code cancelled the branch that waited: left open, the wait would eat a later wait's event."""
+        if self._unopened.pop(write.key, None) is None and write.key in self.record.steps:
+            given_up = msgspec.structs.replace(
+                write, status=StepStatus.CANCELLED, delay_seconds=None, due_at=None
+            )
+            self.journal.keep(given_up)
+            self.record.committed(given_up)
 
     async def back_off(
         self, key: str, due_at: Instant, write: StepWrite | None = None, said: str = ""

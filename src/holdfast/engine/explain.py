@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from holdfast.lifecycle import FINAL, Status, StepKind
-from holdfast.records import Run, Stats, Step, moment
+from holdfast.records import Instant, Presence, Run, Step, moment
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -23,9 +24,9 @@ class Explanation(msgspec.Struct, frozen=True):
         return self.text
 
 
-def explain(run: Run, stats: Stats, paused_by: str = "") -> Explanation:
-    """Say what this run is waiting for."""
-    now = moment(stats.now)
+def explain(run: Run, at: Instant, workers: Sequence[Presence] = (), paused_by: str = "") -> Explanation:
+    """Say what this run is waiting for; `workers` are those who are there, for a run that is pending."""
+    now = moment(at)
     if run.status in FINAL:
         return _ended(run)
     match run.status:
@@ -38,7 +39,7 @@ def explain(run: Run, stats: Stats, paused_by: str = "") -> Explanation:
             said = f"It was paused{by}: `holdfast resume` lets it go on."
             return Explanation("paused", said, {"paused_by": paused_by, "waiting_on": _waits(run)})
         case _:
-            return _pending(run, stats, now)
+            return _pending(run, workers, now)
 
 
 def _ended(run: Run) -> Explanation:
@@ -106,7 +107,7 @@ def _waits(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _pending(run: Run, stats: Stats, now: datetime) -> Explanation:
+def _pending(run: Run, workers: Sequence[Presence], now: datetime) -> Explanation:
     data: dict[str, Any] = {"run_at": run.run_at, "attempt": run.attempt, "type": run.type}
     if run.run_at > now:
         if run.last_error:
@@ -117,23 +118,26 @@ def _pending(run: Run, stats: Stats, now: datetime) -> Explanation:
             )
         return Explanation("scheduled", f"It is due at {_at(run.run_at)}.", data)
     able = [
-        one.worker
-        for one in stats.workers
-        if run.type in one.types and (one.tenants is None or run.tenant in one.tenants)
+        one for one in workers if run.type in one.types and (one.tenants is None or run.tenant in one.tenants)
     ]
     if not able:
-        there = ", ".join(sorted({type_ for one in stats.workers for type_ in one.types})) or "none"
+        there = ", ".join(sorted({type_ for one in workers for type_ in one.types})) or "none"
         return Explanation(
             "no_worker",
             f"No live worker can run {run.type} (workers here run: {there}): "
             f"start one with `holdfast worker MODULE:APP`.",
             data,
         )
+    heard = ", ".join(f"{one.worker} (heard of {_ago(one.seen_at, now)} ago)" for one in able)
     return Explanation(
         "queued",
-        f"It is due since {_at(run.run_at)} and waits for a free slot of {', '.join(able)}.",
-        {**data, "workers": able},
+        f"It is due since {_at(run.run_at)} and waits for a free slot of {heard}.",
+        {**data, "workers": [one.worker for one in able]},
     )
+
+
+def _ago(seen_at: Instant, now: datetime) -> str:
+    return f"{max(0, round((now - moment(seen_at)).total_seconds()))} s"
 
 
 def _at(at: datetime | None) -> str:

@@ -41,6 +41,7 @@ class Stage:
         "alone",
         "closed",
         "main",
+        "promised",
         "running",
         "tasks",
         "waits",
@@ -57,6 +58,7 @@ class Stage:
         self.main = asyncio.current_task()
         self.alone, self.closed = True, False
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.promised: set[str] = set()  # keys that were asked for and not awaited yet
         self.running = 0  # steps whose function runs or whose commit is on its way
         self.waits: dict[str, asyncio.Future[Any]] = {}
 

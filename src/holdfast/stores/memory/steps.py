@@ -14,7 +14,7 @@ from holdfast.stores.durations import micros
 
 from .rows import RunRow, State, StepRow, TrailRow
 
-WRITABLE = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.READY, StepStatus.WAITING})
+WRITABLE = SETTLED | {StepStatus.READY, StepStatus.WAITING}
 OUTCOMES = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
 
 
@@ -37,7 +37,7 @@ def refuse_bad_steps(move: Move, steps: Sequence[StepWrite]) -> None:
             raise UsageError(f"step {write.key!r} is of no known kind: {write.kind!r}")
         if write.status not in WRITABLE:
             raise UsageError(f"step {write.key!r} cannot be written as {write.status!r}")
-        if write.status is StepStatus.WAITING and write.kind not in WAITS:
+        if write.status in {StepStatus.WAITING, StepStatus.CANCELLED} and write.kind not in WAITS:
             raise UsageError(f"step {write.key!r} of kind {write.kind!r} cannot wait")
 
 
@@ -45,11 +45,17 @@ def record_steps(state: State, row: RunRow, item: Item, now: Instant) -> Recorde
     recorded = Recorded()
     for write in item.steps:
         stands = row.steps.get(write.key)
-        if stands is not None and stands.status in SETTLED:
+        if write.status is StepStatus.CANCELLED:
+            if stands is None:
+                continue
+            row.receipts = {event: key for event, key in row.receipts.items() if key != write.key}
+        elif stands is not None and stands.status in SETTLED:
             recorded.kept.append((write.key, stands.output))
-        elif stands is None or stands.status is not StepStatus.WAITING or write.status in OUTCOMES:
-            _put(state, row, write, now)
-            _tell(state, row, write, now, recorded)
+            continue
+        elif stands is not None and stands.status is StepStatus.WAITING and write.status not in OUTCOMES:
+            continue
+        _put(state, row, write, now)
+        _tell(state, row, write, now, recorded)
     return recorded
 
 
@@ -63,7 +69,7 @@ def _put(state: State, row: RunRow, write: StepWrite, now: Instant) -> None:
         seq=row.next_seq(), key=write.key, kind=write.kind, status=write.status, attempts=write.attempts,
         output=write.output, error=write.error, cost=write.cost + (before.cost if before else 0),
         topic=write.topic, due_at=due_at, fence=row.fence, started_at=write.started_at,
-        finished_at=now if write.status in OUTCOMES else None,
+        finished_at=now if write.status in SETTLED else None,
         mark=len(state.events) if write.since_now else 0,
     )  # fmt: skip
 
@@ -77,6 +83,8 @@ def _tell(state: State, row: RunRow, write: StepWrite, now: Instant, recorded: R
             state.note(row, "step_failed", now, step=write.key, error=error)
         case StepStatus.WAITING:
             recorded.last_opened = state.note(row, "waiting", now, step=write.key, kind=write.kind)
+        case StepStatus.CANCELLED:
+            state.note(row, "cancelled", now, step=write.key)
         case _:
             recorded.ready.append(write.key)
     recorded.progress |= write.status in OUTCOMES

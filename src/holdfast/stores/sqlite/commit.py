@@ -11,21 +11,22 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.lifecycle import HOLDER_MOVES, WAITS, Move, Status, StepKind, StepStatus
+from holdfast.lifecycle import HOLDER_MOVES, SETTLED, WAITS, Move, Status, StepKind, StepStatus
 from holdfast.records import Instant, Item, StepWrite, Verdict
 
 from . import plain
 from .database import Database, Row
 from .rows import settled_since
 from .sql import statements
-from .steps import OUTCOMES, standing
+from .steps import standing
 from .writing import Writing
 
 _SQL = statements("commit")
 HOLD = statements("hold")["hold"]
 
 _APPLIED = Verdict(answer="applied", status=Status.LEASED)
-_WRITABLE = OUTCOMES | {StepStatus.READY, StepStatus.WAITING}
+_WRITABLE = SETTLED | {StepStatus.READY, StepStatus.WAITING}
+_OF_WAITS = frozenset({StepStatus.WAITING, StepStatus.CANCELLED})
 _KINDS = frozenset(StepKind)
 _decode_answer = msgspec.json.Decoder(Verdict).decode
 
@@ -50,7 +51,7 @@ def _refuse_bad_step(move: Move, write: StepWrite) -> None:
         raise UsageError(f"step {write.key!r} is of no known kind: {write.kind!r}")
     if write.status not in _WRITABLE:
         raise UsageError(f"step {write.key!r} cannot be written as {write.status!r}")
-    if write.status is StepStatus.WAITING and write.kind not in WAITS:
+    if write.status in _OF_WAITS and write.kind not in WAITS:
         raise UsageError(f"step {write.key!r} of kind {write.kind!r} cannot wait")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.lifecycle import StepStatus
+from holdfast.lifecycle import SETTLED, StepStatus
 from holdfast.records import Instant, Item, Json, StepWrite
 from holdfast.stores.durations import micros
 
@@ -14,6 +14,7 @@ from .start import TRAIL
 
 _SQL = statements("commit")
 _MARK = statements("start")["mark"]
+_FORGET_RECEIPT = statements("rewind")["forget_receipt"]
 
 OUTCOMES = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
 _SETTLED = frozenset({"succeeded", "failed", "cancelled"})
@@ -42,15 +43,21 @@ def record_steps(db: Database, now: Instant, item: Item, stands: dict[str, Row],
     recorded, run = Recorded(seq), str(item.run)
     for write in item.steps:
         there = stands.get(write.key)
-        if there is not None and there[0] in _SETTLED:
+        if write.status is StepStatus.CANCELLED:
+            if there is None:
+                continue
+            db.run(_FORGET_RECEIPT, (run, write.key))
+        elif there is not None and there[0] in _SETTLED:
             recorded.kept.append((write.key, there[1]))
-        elif there is None or there[0] != StepStatus.WAITING or write.status in OUTCOMES:
-            recorded.seq += 1
-            recorded.cost += write.cost
-            db.run(_SQL["put_step"], (run, recorded.seq, *_row(db, now, item, write)))
-            _tell(db, now, run, write, recorded)
-            # The same key once more in this item meets the row just written.
-            stands[write.key] = (write.status, write.output, 0, item.fence, item.number)
+            continue
+        elif there is not None and there[0] == StepStatus.WAITING and write.status not in OUTCOMES:
+            continue
+        recorded.seq += 1
+        recorded.cost += write.cost
+        db.run(_SQL["put_step"], (run, recorded.seq, *_row(db, now, item, write)))
+        _tell(db, now, run, write, recorded)
+        # The same key once more in this item meets the row just written.
+        stands[write.key] = (write.status, write.output, 0, item.fence, item.number)
     return recorded
 
 
@@ -62,7 +69,7 @@ def _row(db: Database, now: Instant, item: Item, write: StepWrite) -> tuple[obje
     return (
         write.key, write.kind.value, write.status.value, write.attempts, write.output, write.error,
         write.cost, write.topic, due_at, mark[0] if mark is not None else 0, item.fence, item.number,
-        write.started_at, now if write.status in OUTCOMES else None,
+        write.started_at, now if write.status in SETTLED else None,
     )  # fmt: skip
 
 
@@ -75,6 +82,8 @@ def _tell(db: Database, now: Instant, run: str, write: StepWrite, recorded: Reco
         case StepStatus.WAITING:
             db.run(TRAIL, (run, "waiting", text({"step": write.key, "kind": write.kind}), now))
             recorded.opened = (db.connection.last_insert_rowid(), write)
+        case StepStatus.CANCELLED:
+            db.run(TRAIL, (run, "cancelled", text({"step": write.key}), now))
         case _:
             recorded.ready.append(write.key)
             return
