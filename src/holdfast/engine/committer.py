@@ -48,7 +48,9 @@ class Committer:
 
     def put(self, item: Item, answered: Answered) -> None:
         """Queue one item; `answered` gets its verdict. A run has at most one item here at a time."""
-        size = sum([len(step.output or "") for step in item.steps]) + len(item.result or "")
+        size = len(item.result or "")
+        for step in item.steps:
+            size += len(step.output or "")
         self._queue.append((item, answered, size))
         self._bytes += size
         if not self._busy:

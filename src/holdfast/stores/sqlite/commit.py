@@ -61,12 +61,12 @@ def brings_news(batch: Sequence[Item]) -> bool:
 
 
 def commit(db: Database, now: Instant, batch: Sequence[Item]) -> list[Verdict]:
-    answers = plain.apply(db, now, batch)
-    return [answers.get(str(item.run)) or _answer(db, now, item) for item in batch]
+    runs = [str(item.run) for item in batch]
+    answers = plain.apply(db, now, batch, runs)
+    return [answers.get(run) or _answer(db, now, run, item) for run, item in zip(runs, batch, strict=True)]
 
 
-def _answer(db: Database, now: Instant, item: Item) -> Verdict:
-    run = str(item.run)
+def _answer(db: Database, now: Instant, run: str, item: Item) -> Verdict:
     held = db.one(HOLD, (run, item.fence, now))
     if held is None:
         return _not_held(db, run, item)

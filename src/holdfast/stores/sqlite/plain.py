@@ -26,23 +26,22 @@ LONG = 65_536  # characters: of many long values at once the text would be longe
 Answers = dict[str, Verdict]  # by run: a batch holds at most one item of each
 
 
-def apply(db: Database, now: Instant, batch: Sequence[Item]) -> Answers:
-    """Write what is plain; who is not among the answers has still to be written."""
+def apply(db: Database, now: Instant, batch: Sequence[Item], runs: Sequence[str]) -> Answers:
+    """Write what is plain; who is not among the answers has still to be written. `runs`: ids as text."""
     checkpoints: list[Row] = []
     completes: list[Row] = []
     begun: list[Row] = []
-    for item in batch:
+    for item, run in zip(batch, runs, strict=True):
         if item.known is not None or item.progress is not None or item.trail or item.events or item.starts:
             continue
         if item.move is Move.COMPLETE and not item.steps and _is_short(item.result):
-            completes.append((str(item.run), item.fence, item.number, item.result, item.started_at))
+            completes.append((run, item.fence, item.number, item.result, item.started_at))
         elif item.move is Move.CHECKPOINT and len(item.steps) == 1:
             write = item.steps[0]
             if (
                 write.status is StepStatus.SUCCEEDED and not write.cost and write.error is None
                 and _is_short(write.output)
             ):  # fmt: skip
-                run = str(item.run)
                 checkpoints.append((
                     run, item.fence, item.number, item.lease_seconds * (2 * SECOND), write.key, write.kind,
                     write.attempts, write.output, write.started_at,
