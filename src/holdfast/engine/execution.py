@@ -18,7 +18,7 @@ from .context import Context
 from .drive import Drive
 from .finish import finish
 from .journal import Journal, Written
-from .record import Record
+from .record import Record, Recorded
 from .signals import Parked, continued, only_signals
 from .stage import Stage
 
@@ -222,7 +222,7 @@ class Execution:
 
     # -- waits ---------------------------------------------------------------------------------
 
-    async def wait(self, stage: Stage, write: StepWrite) -> Step:
+    async def wait(self, stage: Stage, write: StepWrite) -> Recorded:
         """The settled step of a wait: from the record, or by parking until it is."""
         stage.promised.discard(write.key)
         if stage.closed:
@@ -242,7 +242,7 @@ class Execution:
                 self._give_up(write)
             raise
 
-    async def _settled_wait(self, stage: Stage, write: StepWrite, found: Step | None) -> Step:
+    async def _settled_wait(self, stage: Stage, write: StepWrite, found: Recorded | None) -> Step:
         if not stage.alone:
             await stage.live()
         self.check_time()
@@ -318,22 +318,19 @@ class Execution:
             return
         # Waits that the commit itself settled come after what it records, as they do in the store: their
         # numbers are its last ones. All others were settled before it.
-        news = verdict.settled
-        before = verdict.seq
-        while news and any(step.seq == before for step in news):
-            before -= 1
-        self._settled(step for step in news if step.seq <= before)
-        kept = dict(verdict.kept) if verdict.kept else None
+        news, before = verdict.settled, verdict.seq
+        if news:
+            while any(step.seq == before for step in news):
+                before -= 1
+            self._settled(step for step in news if step.seq <= before)
         for write, future, value in sent:
             if write.status in SETTLED:
                 self.attempt, self.crashes = 1, 0
             self.record.committed(write)
             if future is not None:
-                stands = kept is not None and write.key in kept and write.kind is StepKind.TASK
-                self.stage.publish(
-                    future, msgspec.json.decode(kept[write.key] or "null") if stands and kept else value
-                )
-        self._settled(step for step in news if step.seq > before)
+                self.stage.publish(future, _standing(verdict, write, value) if verdict.kept else value)
+        if news:
+            self._settled(step for step in news if step.seq > before)
         if self._early:
             early, self._early = self._early, []
             self._settled(early)
@@ -358,3 +355,10 @@ class Execution:
         """Before a new step: refuse one too many; warn once at half."""
         if self.record.check_room(self.stage.running + len(self._unopened)):
             log.warning("run %s has used half of its %d steps", self.claim.id, self.workflow.steps_max)
+
+
+def _standing(verdict: Verdict, write: StepWrite, value: Any) -> Any:
+    """What stands under the key: what was recorded first, if it was not this."""
+    kept = dict(verdict.kept)
+    stands = write.key in kept and write.kind is StepKind.TASK
+    return msgspec.json.decode(kept[write.key] or "null") if stands else value

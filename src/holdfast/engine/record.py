@@ -13,6 +13,9 @@ from .checks import check_key
 AT_ONCE = frozenset({StepKind.NOW, StepKind.EMIT})  # asked for without an await, answered in the same breath
 
 
+Recorded = Step | StepWrite  # what was read from the store, or what was written to it since
+
+
 class Record:
     """The memory of one held run: what replay answers from."""
 
@@ -30,7 +33,7 @@ class Record:
     )
 
     def __init__(self, claim: Claim, steps_max: int) -> None:
-        self.steps: dict[str, Step] = {}
+        self.steps: dict[str, Recorded] = {}
         self.rank: dict[str, int] = {}  # position in the order of outcomes
         self._count = 0
         self.known = 0  # the highest seq of the store that was seen here
@@ -72,7 +75,7 @@ class Record:
         used[1] += 1
         return name if used[1] == 1 else f"{name}#{used[1]}"
 
-    def find(self, key: str, kind: StepKind) -> Step | None:
+    def find(self, key: str, kind: StepKind) -> Recorded | None:
         """The step under this key; Drift when the code now asks for another kind of thing."""
         step = self.steps.get(key)
         if step is not None and step.kind is not kind:
@@ -93,30 +96,20 @@ class Record:
 
     def add(self, step: Step) -> None:
         """A step is recorded now: it comes last in the order."""
-        before = self.steps.get(step.key)
-        if before is not None:
-            self.open_waits -= before.status is StepStatus.WAITING
-        self.open_waits += step.status is StepStatus.WAITING
-        self.steps[step.key] = step
-        self._count += 1
-        self.rank[step.key] = self._count
+        self.committed(step)
         self.known = max(self.known, step.seq)
 
-    def committed(self, write: StepWrite) -> None:
-        """What the run itself wrote now stands in the store."""
-        self.add(
-            Step(
-                seq=0,
-                key=write.key,
-                kind=write.kind,
-                status=write.status,
-                attempts=write.attempts,
-                output=write.output,
-                error=write.error,
-                topic=write.topic,
-                due_at=write.due_at,
-            )
-        )
+    def committed(self, step: Recorded) -> None:
+        """What the run itself wrote now stands in the store, last in the order."""
+        key = step.key
+        before = self.steps.get(key)
+        if before is not None and before.status is StepStatus.WAITING:
+            self.open_waits -= 1
+        if step.status is StepStatus.WAITING:
+            self.open_waits += 1
+        self.steps[key] = step
+        self._count += 1
+        self.rank[key] = self._count
 
     def settled_keys(self) -> list[str]:
         """The keys whose outcome is known and will be awaited, in order."""

@@ -15,7 +15,7 @@ from holdfast.backoff import IN_PLACE_MAX_SECONDS, Backoff
 from holdfast.codec import Codec, result_codec
 from holdfast.errors import StepFailed, StepTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import SECOND, Error, Instant, NewEvent, Step, StepWrite
+from holdfast.records import SECOND, Error, Instant, NewEvent, StepWrite
 
 from .failures import delay_after, encoded, error_of, final_kind, line
 from .signals import Continued, Parked
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.world import Dice
 
     from .execution import Execution
+    from .record import Recorded
     from .stage import Stage
 
 
@@ -249,7 +250,7 @@ class Call:
         finally:
             stage.running += 1
 
-    async def _backed_off(self, found: Step) -> None:
+    async def _backed_off(self, found: Recorded) -> None:
         """A step that was to be tried again later: later may not have come yet."""
         left = (found.due_at or 0) - self._run.now()
         if left > IN_PLACE_MAX_SECONDS * SECOND:
@@ -268,7 +269,7 @@ def _cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _failed(found: Step) -> StepFailed:
+def _failed(found: Recorded) -> StepFailed:
     error = msgspec.json.decode(found.error or '{"kind": "exhausted"}', type=Error)
     return StepFailed(found.key, error.kind, error.message)
 

@@ -64,25 +64,25 @@ def _checkpoint(db: Database, now: Instant, rows: list[Row], begun: list[Row], a
     if begun:
         first = {run for (run,) in db.all(_SQL["begin"], {"items": text(begun), "now": now})}
         _tell(db, now, [(run, "started", f'{{"at":{at}}}') for run, _, at in begun if run in first])
-    written = {run for (run,) in db.all(_SQL["checkpoint"], {"items": text(rows), "now": now})}
-    _tell(
-        db,
-        now,
-        [(row[0], "step_succeeded", f'{{"step":{text(row[4])}}}') for row in rows if row[0] in written],
-    )
-    for run in written:
-        answers[run] = _LEASED
+    items = text(rows)
+    written = {run for (run,) in db.all(_SQL["checkpoint"], {"items": items, "now": now})}
+    if len(written) < len(rows):
+        items = text([row for row in rows if row[0] in written])
+    db.run(_SQL["step_succeeded"], {"items": items, "now": now})
+    answers.update(dict.fromkeys(written, _LEASED))
 
 
 def _complete(db: Database, now: Instant, rows: list[Row], answers: Answers) -> None:
     items = text(rows)
     if any(row[4] is not None for row in rows):
         db.run(_SQL["started"], {"items": items, "now": now})
-    ended = db.all(_SQL["complete"], {"items": items, "now": now, "answer": _SUCCEEDED_TEXT})
-    db.run(_SQL["cancel_steps"], {"runs": text([run for (run,) in ended]), "now": now})
-    _tell(db, now, [(run, "succeeded", "{}") for (run,) in ended])
-    for (run,) in ended:
-        answers[run] = _SUCCEEDED
+    ended = [
+        run for (run,) in db.all(_SQL["complete"], {"items": items, "now": now, "answer": _SUCCEEDED_TEXT})
+    ]
+    runs = {"runs": text(ended), "now": now}
+    db.run(_SQL["cancel_steps"], runs)
+    db.run(_SQL["succeeded"], runs)
+    answers.update(dict.fromkeys(ended, _SUCCEEDED))
 
 
 def _tell(db: Database, now: Instant, rows: list[Row]) -> None:

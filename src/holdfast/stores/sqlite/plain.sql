@@ -53,6 +53,14 @@ returning id
 update workflow_step indexed by idx_workflow_step_open set status = 'cancelled', finished_at = :now
 where run_id in (select value from json_each(:runs)) and finished_at is null and status in ('ready', 'waiting')
 
+-- :step_succeeded
+insert into workflow_event (workflow_id, event_type, data, created_at)
+select value ->> 0, 'step_succeeded', json_object('step', value ->> 4), :now from json_each(:items)
+
+-- :succeeded
+insert into workflow_event (workflow_id, event_type, created_at)
+select value, 'succeeded', :now from json_each(:runs)
+
 -- :trail
 insert into workflow_event (workflow_id, event_type, data, created_at)
 select value ->> 0, value ->> 1, value ->> 2, :now from json_each(:rows)
