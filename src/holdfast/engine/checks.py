@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from holdfast.errors import UsageError
@@ -53,3 +54,30 @@ def _storable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return "\0" not in text
+
+
+OPTIONS = ["key", "id", "priority", "run_at", "delay", "timeout", "max_attempts", "ttl", "budget", "limit_key", "parent", "tenant", "labels"]  # fmt: skip
+
+
+def check_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a start, all of them known."""
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise UsageError(f"start has no option {unknown[0]!r}: there are {', '.join(OPTIONS)}")
+    return options
+
+
+def check_datetime(what: str, at: Any) -> datetime:
+    """A datetime, not a number."""
+    if not isinstance(at, datetime):
+        raise UsageError(f"{what} {at!r}: a datetime; for seconds from now use `delay`")
+    return at
+
+
+def check_labels(labels: Any) -> dict[str, str]:
+    """Names and values, all text."""
+    if not isinstance(labels, dict) or not all(
+        isinstance(one, str) for pair in labels.items() for one in pair
+    ):
+        raise UsageError(f"labels {labels!r}: a dict of text to text, as in {{'team': 'billing'}}")
+    return labels

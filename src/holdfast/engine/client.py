@@ -38,7 +38,7 @@ from holdfast.records import (
 from holdfast.store import Store
 from holdfast.world import World
 
-from .checks import check_name, check_priority, check_topic
+from .checks import check_datetime, check_labels, check_name, check_options, check_priority, check_topic
 from .definitions import Workflow, newest
 from .explain import Explanation, explain
 from .keeper import Bell
@@ -104,7 +104,7 @@ class Client:
         made: list[tuple[NewRun, Codec | None]] = []
         for workflow, params, *rest in starts:
             known = await self._workflow(workflow)
-            made.append(self._new_run(known, params, **(rest[0] if rest else {})))
+            made.append(self._new_run(known, params, **check_options(rest[0] if rest else {})))
         handles: list[Handle[Any] | HoldfastError] = []
         for at in range(0, len(made), 500):
             slice_ = made[at : at + 500]
@@ -167,7 +167,7 @@ class Client:
             tenant=check_name("tenant", tenant),
             key=None if key is None else check_name("key", key),
             priority=check_priority(priority),
-            run_at=None if run_at is None else instant(run_at),
+            run_at=None if run_at is None else instant(check_datetime("run_at", run_at)),
             delay_seconds=None if delay is None else seconds(delay),
             max_attempts=max_attempts,
             timeout_seconds=None if timeout is None else seconds(timeout),
@@ -175,7 +175,7 @@ class Client:
             budget=None if budget is None else round(budget * COST_UNIT),
             limit_key=limit_key,
             parent=parent,
-            labels=None if labels is None else plain.encode(labels, "labels"),
+            labels=None if labels is None else plain.encode(check_labels(labels), "labels"),
         )
         return new, known.result if known else None
 
@@ -245,6 +245,8 @@ class Client:
         self, where: RunFilter | None = None, limit: int = 100, after: UUID | None = None
     ) -> Sequence[Run]:
         """Runs, newest first; `after` is the last id of the page before."""
+        if where is not None and not isinstance(where, RunFilter):
+            raise UsageError(f"list({where!r}): give a filter, as in RunFilter(statuses=(Status.FAILED,))")
         await self._opened()
         return await self.store.list(where or RunFilter(), limit, after)
 

@@ -1,0 +1,29 @@
+"""Options that cannot be meant: one clear line each, before anything is recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import UsageError
+
+
+@pytest.mark.spec("START-1")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"prio": 5}, "start has no option 'prio': there are key, id, priority"),
+        ({"run_at": 5}, "run_at 5: a datetime"),
+        ({"labels": "x"}, "labels 'x': a dict of text to text"),
+        ({"labels": {"n": 1}}, "labels {'n': 1}: a dict of text to text"),
+    ],
+)
+async def test_an_option_that_cannot_be_meant_is_refused_by_name(app, options, said):
+    with pytest.raises(UsageError) as refusal:
+        await app.start("shop.order.v1", None, **options)
+    assert said in str(refusal.value)
+    assert list(await app.list()) == []
+
+
+async def test_a_filter_is_a_filter(app):
+    with pytest.raises(UsageError, match="give a filter, as in RunFilter"):
+        await app.list("failed")
