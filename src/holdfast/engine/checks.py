@@ -56,7 +56,21 @@ def _storable(text: str) -> bool:
     return "\0" not in text
 
 
-OPTIONS = ["key", "id", "priority", "run_at", "delay", "timeout", "max_attempts", "ttl", "budget", "limit_key", "parent", "tenant", "labels"]  # fmt: skip
+OPTIONS = [
+    "key",
+    "id",
+    "priority",
+    "run_at",
+    "delay",
+    "timeout",
+    "max_attempts",
+    "ttl",
+    "budget",
+    "limit_key",
+    "parent",
+    "tenant",
+    "labels",
+]
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
