@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.durations import Seconds, seconds
-from holdfast.errors import StoreError, UsageError
+from holdfast.errors import LeaseLost, StoreError, UsageError
 from holdfast.records import SECOND, Ask, Claim, Presence
 from holdfast.store import Store
 from holdfast.world import World
@@ -222,6 +222,9 @@ class Worker:
             log.exception("run %s: the engine failed", claim.id)
         finally:
             if execution.ended_as in {"", "lost"}:
+                log.warning(
+                    "%s: what this worker did since counts for nothing", LeaseLost(claim.id, claim.fence)
+                )
                 self.leases.give_up(claim.id, claim.fence)
             if self.leases.held.get(claim.id) is execution:
                 del self.leases.held[claim.id]
