@@ -232,3 +232,23 @@ def test_a_wait_that_is_given_up_frees_its_event_for_the_next(hand):
     }  # fmt: skip
     assert hand.emit("a").woken == 0
     hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("EVENT-4", "MOVE-5")
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_wait_that_was_given_up_may_be_opened_anew(hand, at_once):
+    """It takes what it may, also what came before it was given up; an outcome does not take its place."""
+    claim = hand.held()
+    hand.checkpoint(claim, listen("w", "t"))
+    hand.emit("t", '"here"')
+    given_up = StepWrite(key="w", kind=StepKind.EVENT, status=StepStatus.CANCELLED)
+    if at_once:
+        verdict = hand.checkpoint(claim, given_up, listen("w", "t"), known=2)
+    else:
+        hand.checkpoint(claim, given_up)
+        late = StepWrite(key="w", kind=StepKind.EVENT, output="1")
+        assert hand.checkpoint(claim, late).kept == (("w", None),)
+        verdict = hand.checkpoint(claim, listen("w", "t"), known=3)
+    assert [(step.key, step.status) for step in verdict.settled] == [("w", StepStatus.SUCCEEDED)]
+    assert [step.key for step in hand.steps(claim.id)] == ["w"]
+    hand.assert_replayed(claim.id)

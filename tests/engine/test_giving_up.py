@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -83,3 +84,111 @@ async def test_a_call_that_is_never_awaited_fails_the_run_by_name(app, what):
         run = await app.start(order)
         with pytest.raises(RunFailed, match="'charge' was asked for and never awaited"):
             await run.result(timeout=60)
+
+
+@pytest.mark.parametrize("how", ["cancel", "group", "wait_for"])
+async def test_what_is_cancelled_before_it_began_is_not_forgotten_but_given_up(app, how):
+    """The code has dealt with it: no reason to fail the run."""
+
+    async def charge():
+        raise AssertionError("never to be reached")
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        with suppress(TimeoutError, asyncio.CancelledError, ExceptionGroup):
+            match how:
+                case "cancel":
+                    task = asyncio.ensure_future(ctx.step("charge", charge))
+                    task.cancel()
+                    await task
+                case "group":
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(ctx.map("charge", charge, [1]))
+                        raise ValueError("no")
+                case "wait_for":
+                    await asyncio.wait_for(ctx.await_event("order"), 0)
+        return "well"
+
+    async with app.worker():
+        run = await app.start(order)
+        assert await run.result(timeout=60) == "well"
+
+
+@pytest.mark.spec("EVENT-4")
+async def test_a_wait_given_up_while_its_opening_is_on_its_way_is_closed_too(app, monkeypatch):
+    """It is not in the record yet, but it will be in the store, and would eat the next wait's event."""
+    commit = app.store.commit
+
+    async def slow_commit(items):
+        await asyncio.sleep(5)
+        return await commit(items)
+
+    monkeypatch.setattr(app.store, "commit", slow_commit)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        early = asyncio.ensure_future(ctx.await_event("order", key="early"))
+        work = asyncio.ensure_future(ctx.step("work", asyncio.sleep, 30))
+        await asyncio.sleep(2)
+        early.cancel()
+        await work
+        return (await ctx.await_event("order", timeout=100, key="late")).payload
+
+    async with app.worker():
+        run = await app.start(order)
+        await asyncio.sleep(60)
+        assert [str(step.status) for step in await app.steps(run.id)] == ["cancelled", "succeeded", "waiting"]
+        await app.emit("order", "here")
+        assert await run.result(timeout=3600) == "here"
+
+
+@pytest.mark.spec("FLOW-9")
+async def test_a_timer_of_the_codes_own_gives_the_wait_up_in_each_execution(app):
+    """On replay it is the code that cancels, not the engine, or its TimeoutError were a CancelledError."""
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        work = asyncio.ensure_future(ctx.step("work", asyncio.sleep, 30))
+        try:
+            async with asyncio.timeout(10):
+                await ctx.await_event("order")
+        except TimeoutError:
+            await work
+            await ctx.sleep(60)
+            return "too late"
+
+    async with app.worker():
+        run = await app.start(order)
+        assert await run.result(timeout=3600) == "too late"
+
+
+@pytest.mark.spec("EVENT-4", "RETRY-1")
+@pytest.mark.parametrize("since", ["start", "now"])
+async def test_what_a_failed_attempt_gave_up_the_next_one_waits_for(app, since):
+    """A sibling fails and its group cancels the waits: they go on with their event and their time."""
+    attempts = 0
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        nonlocal attempts
+        attempts += 1
+
+        async def flaky():
+            if attempts <= 2:
+                await asyncio.sleep(2)
+                raise ConnectionError("a bad moment")
+
+        async with asyncio.TaskGroup() as group:
+            event = group.create_task(ctx.await_event("order", since=since))
+            group.create_task(ctx.sleep(100))
+            group.create_task(ctx.step("work", asyncio.sleep, 5))
+            group.create_task(flaky())
+        return event.result().payload
+
+    async with app.worker():
+        run = await app.start(order)
+        await asyncio.sleep(1)
+        await app.emit("order", "here")
+        assert await run.result(timeout=3600) == "here"
+    found = await app.get(run.id)
+    assert 100 <= (found.finished_at - found.created_at).total_seconds() < 103

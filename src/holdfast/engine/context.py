@@ -108,11 +108,11 @@ class Context:
         """
         check_callable(name, fn)
         key = self._key(name, key)
-        self._stage.promised.add(key)
         call = Call(self._run, self._stage, key, fn, args)
         if retry is not None or timeout is not None:
             call.limited(retry, None if timeout is None else seconds(timeout))
-        return call.answer()
+        answer = self._stage.promised[key] = call.answer()
+        return answer
 
     def map(
         self,
@@ -128,28 +128,28 @@ class Context:
             raise UsageError(f"map {name!r}: limit is {limit}, at least 1")
         gate = asyncio.Semaphore(limit)
         base = self._key(name, None)
-        self._stage.promised.add(base)
 
         async def one(n: int, item: Any) -> Any:
             async with gate:
                 return await self.step(name, fn, item, key=f"{base}[{n}]", retry=retry, timeout=timeout)
 
         async def every() -> list[Any]:
-            self._stage.promised.discard(base)
+            self._stage.promised.pop(base, None)
             return list(await asyncio.gather(*[one(n, item) for n, item in enumerate(items)]))
 
-        return every()
+        results = self._stage.promised[base] = every()
+        return results
 
     def sleep(self, duration: Seconds = 0, *, key: str | None = None, **units: float) -> Awaitable[None]:
         """Park for a while, holding nothing: `ctx.sleep(5)`, `ctx.sleep(hours=1)`, a timedelta."""
         delay = seconds(duration) + (timedelta(**units).total_seconds() if units else 0.0)
         if delay < 0:
             raise UsageError(f"sleep({delay}): a duration is not negative")
-        return self._slept(self._wait("sleep", key, StepKind.SLEEP, delay_seconds=delay))
+        return self._sleep(key, delay_seconds=delay)
 
     def sleep_until(self, at: datetime, *, key: str | None = None) -> Awaitable[None]:
         """Park until an instant; one that has passed is due at once."""
-        return self._slept(self._wait("sleep", key, StepKind.SLEEP, due_at=instant(at)))
+        return self._sleep(key, due_at=instant(at))
 
     def await_event(
         self,
@@ -173,7 +173,8 @@ class Context:
             since_now=since == "now",
             delay_seconds=None if timeout is None else seconds(timeout),
         )
-        return self._came(write, topic)
+        came = self._stage.promised[write.key] = self._came(write, topic)
+        return came
 
     # -- what is answered at once --------------------------------------------------------------
 
@@ -248,6 +249,11 @@ class Context:
     # Keys are counted at the call, not when the coroutine begins to run: so the calls above are
     # plain functions that return one of these.
 
+    def _sleep(self, key: str | None, **until: Any) -> Awaitable[None]:
+        write = self._wait("sleep", key, StepKind.SLEEP, **until)
+        slept = self._stage.promised[write.key] = self._slept(write)
+        return slept
+
     async def _slept(self, write: StepWrite) -> None:
         await self._run.wait(self._stage, write)
 
@@ -271,10 +277,8 @@ class Context:
         return self._run.record.key(name, key, asyncio.current_task())
 
     def _wait(self, name: str, key: str | None, kind: StepKind, **fields: Any) -> StepWrite:
-        key = self._key(name, key)
-        self._stage.promised.add(key)
         return StepWrite(
-            key=key,
+            key=self._key(name, key),
             kind=kind,
             status=StepStatus.WAITING,
             attempts=0,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.errors import BadValue, RunOverdue, UsageError
-from holdfast.lifecycle import SETTLED, StepKind, StepStatus
+from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import SECOND, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
 
 from . import outcome as ends
@@ -18,7 +18,7 @@ from .context import Context
 from .drive import Drive
 from .finish import finish
 from .journal import Journal, Written
-from .record import Record, Recorded
+from .record import OUTCOMES, Record, Recorded
 from .signals import Parked, continued, only_signals
 from .stage import Stage
 
@@ -46,6 +46,7 @@ class Execution:
         "_clock_at_claim",
         "_drive",
         "_early",
+        "_given_up",
         "_heartbeat_at",
         "_parking",
         "_stop",
@@ -80,6 +81,7 @@ class Execution:
         self._parking: ends.Waits | None = None
         self._swallowed = False
         self._unopened: dict[str, StepWrite] = {}
+        self._given_up: dict[str, StepWrite] = {}
         self._backoffs: dict[str, ends.Backoff] = {}
         self._early: list[Step] = []
         self._drive: Drive | None = None
@@ -153,7 +155,7 @@ class Execution:
         if self._stop is not None:
             return ends.Stopped(self._stop)
         self.record.begin()
-        self._parking, self._unopened, self._backoffs = None, {}, {}
+        self._parking, self._unopened, self._backoffs, self._given_up = None, {}, {}, {}
         self.stage = Stage(self.record.rank, self.record.settled_keys(), self._at_rest)
         try:
             params = self._params()
@@ -180,8 +182,8 @@ class Execution:
         return (self.workflow.params.decode(self.claim.params, f"params of {self.workflow.type}"),)
 
     def _completed(self, value: Any) -> ends.Outcome:
-        if self.stage.promised:
-            names = ", ".join(repr(key) for key in sorted(self.stage.promised))
+        if self.stage.promised and (forgotten := self.stage.forgotten()):
+            names = ", ".join(repr(key) for key in forgotten)
             return ends.Raised(UsageError(f"{names} was asked for and never awaited: write `await ctx.…`"))
         try:
             return ends.Completed(self.workflow.result.encode(value, f"the result of {self.workflow.type}"))
@@ -224,16 +226,13 @@ class Execution:
 
     async def wait(self, stage: Stage, write: StepWrite) -> Recorded:
         """The settled step of a wait: from the record, or by parking until it is."""
-        stage.promised.discard(write.key)
+        stage.promised.pop(write.key, None)
         if stage.closed:
             await stage.refuse()
         stage.enter()
         found = self.record.find(write.key, write.kind)
-        if found is not None and found.status is StepStatus.CANCELLED:
-            await stage.replayed(write.key, None)
-            raise asyncio.CancelledError  # as then: the code had given it up
         try:
-            if found is not None and found.status in SETTLED:
+            if found is not None and found.status in OUTCOMES:
                 await stage.replayed(write.key, None)
                 return found
             return await self._settled_wait(stage, write, found)
@@ -249,16 +248,45 @@ class Execution:
         if found is None:
             self.check_room()
             self._unopened[write.key] = write
+        elif found.status is StepStatus.CANCELLED:
+            await self._given_up_again(stage, found)
+            self._unopened[write.key] = write  # the code waits for it after all
         return await stage.wait(write.key)  # type: ignore[no-any-return]  # settle() gives a Step
 
     def _give_up(self, write: StepWrite) -> None:
         """The code cancelled the branch that waited: left open, the wait would eat a later wait's event."""
-        if self._unopened.pop(write.key, None) is None and write.key in self.record.steps:
+        key = write.key
+        if self._unopened.pop(key, None) is not None:
+            return
+        found = self.record.steps.get(key)
+        if self.journal.carries(key) or (found is not None and found.status is not StepStatus.CANCELLED):
             given_up = msgspec.structs.replace(
-                write, status=StepStatus.CANCELLED, delay_seconds=None, due_at=None
+                write,
+                status=StepStatus.CANCELLED,
+                delay_seconds=None,
+                due_at=None,
+                started_at=self._clock_at_claim,  # no timer of the code's own is older: see below
             )
+            self._given_up[key] = _as_opened(write, found)
             self.journal.keep(given_up)
             self.record.committed(given_up)
+
+    async def _given_up_again(self, stage: Stage, found: Recorded) -> None:
+        """Let the code give it up as it did, for as long as that took: its own timers begin anew."""
+        until = (found.finished_at if isinstance(found, Step) else None) or self.now()
+        took = max(0, until - (found.started_at or until))
+        stage.running += 1  # or the run would park, and no timer with it
+        try:
+            await asyncio.sleep(took / SECOND + 1)
+        finally:
+            stage.running -= 1
+            stage.arm()
+
+    def reopen(self) -> None:
+        """This attempt has failed: what it gave up, the next one may wait for."""
+        for write in self._given_up.values():
+            self.journal.keep(write)
+        self._given_up = {}
 
     async def back_off(
         self, key: str, due_at: Instant, write: StepWrite | None = None, said: str = ""
@@ -324,7 +352,7 @@ class Execution:
                 before -= 1
             self._settled(step for step in news if step.seq <= before)
         for write, future, value in sent:
-            if write.status in SETTLED:
+            if write.status in OUTCOMES:
                 self.attempt, self.crashes = 1, 0
             self.record.committed(write)
             if future is not None:
@@ -355,6 +383,14 @@ class Execution:
         """Before a new step: refuse one too many; warn once at half."""
         if self.record.check_room(self.stage.running + len(self._unopened)):
             log.warning("run %s has used half of its %d steps", self.claim.id, self.workflow.steps_max)
+
+
+def _as_opened(write: StepWrite, found: Recorded | None) -> StepWrite:
+    """The wait with the time that it had: opened anew, it must not begin to count again."""
+    due_at = found.due_at if found is not None else None
+    if due_at is None and write.delay_seconds is not None and write.started_at is not None:
+        due_at = write.started_at + int(write.delay_seconds * SECOND)
+    return write if due_at is None else msgspec.structs.replace(write, due_at=due_at)
 
 
 def _standing(verdict: Verdict, write: StepWrite, value: Any) -> Any:

@@ -119,6 +119,7 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     except UsageError as unusable:
         return await _retry_or_fail(run, unusable)
     in_place = delay <= IN_PLACE_MAX_SECONDS
+    run.reopen()
     verdict = await run.journal.outcome(
         Move.RETRY, error=encoded(recorded), last_error=said, delay_seconds=delay, in_place=in_place
     )

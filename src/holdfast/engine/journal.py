@@ -106,6 +106,10 @@ class Journal:
         """Record a step with the next commit."""
         self._buffer.append((step, None, None))
 
+    def carries(self, key: str) -> bool:
+        """Whether something written under this key is on its way, or about to be."""
+        return any(step.key == key for step, _, _ in (*(self._sent or ()), *self._buffer))
+
     async def outcome(self, move: Move, **fields: Any) -> Verdict:
         """Send the move that ends this execution, with all that has gathered, after what is on its way."""
         while self._sent is not None:

@@ -11,7 +11,7 @@ from holdfast.records import Claim, Step, StepWrite
 from .checks import check_key
 
 AT_ONCE = frozenset({StepKind.NOW, StepKind.EMIT})  # asked for without an await, answered in the same breath
-
+OUTCOMES = SETTLED - {StepStatus.CANCELLED}  # what was given up has none
 
 Recorded = Step | StepWrite  # what was read from the store, or what was written to it since
 
@@ -113,5 +113,5 @@ class Record:
 
     def settled_keys(self) -> list[str]:
         """The keys whose outcome is known and will be awaited, in order."""
-        settled = [step for step in self.steps.values() if step.status in SETTLED]
+        settled = [step for step in self.steps.values() if step.status in OUTCOMES]
         return sorted([one.key for one in settled if one.kind not in AT_ONCE], key=self.rank.__getitem__)

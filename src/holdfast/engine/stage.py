@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
 from .signals import Parked
@@ -58,7 +59,7 @@ class Stage:
         self.main = asyncio.current_task()
         self.alone, self.closed = True, False
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.promised: set[str] = set()  # keys that were asked for and not awaited yet
+        self.promised: dict[str, Coroutine[Any, Any, Any]] = {}  # asked for and not begun yet, by key
         self.running = 0  # steps whose function runs or whose commit is on its way
         self.waits: dict[str, asyncio.Future[Any]] = {}
 
@@ -66,6 +67,7 @@ class Stage:
         """This execution is over."""
         self.closed = True
         self._at_rest = _nothing
+        self.promised.clear()
 
     def enter(self) -> None:
         """Every awaited call of the context passes here."""
@@ -75,6 +77,10 @@ class Stage:
             self.tasks.add(task)
         if not self.alone or self.waits:
             self.arm()
+
+    def forgotten(self) -> list[str]:
+        """The keys that were asked for and never awaited. What was cancelled before it began is closed."""
+        return sorted(key for key, call in self.promised.items() if getcoroutinestate(call) == CORO_CREATED)
 
     def check(self) -> None:
         """Once the run parks or stops, nothing that is asked for may happen in this execution."""

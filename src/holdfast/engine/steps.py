@@ -102,7 +102,7 @@ class Call:
     async def answer(self) -> Any:
         """The recorded result, or the result of running it, recorded."""
         run, stage, key = self._run, self._stage, self.key
-        stage.promised.discard(key)
+        stage.promised.pop(key, None)
         if stage.closed:
             await stage.refuse()
         stage.enter()

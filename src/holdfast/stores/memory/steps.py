@@ -49,7 +49,7 @@ def record_steps(state: State, row: RunRow, item: Item, now: Instant) -> Recorde
             if stands is None:
                 continue
             row.receipts = {event: key for event, key in row.receipts.items() if key != write.key}
-        elif stands is not None and stands.status in SETTLED:
+        elif stands is not None and _stays(stands.status, write.status):
             recorded.kept.append((write.key, stands.output))
             continue
         elif stands is not None and stands.status is StepStatus.WAITING and write.status not in OUTCOMES:
@@ -57,6 +57,12 @@ def record_steps(state: State, row: RunRow, item: Item, now: Instant) -> Recorde
         _put(state, row, write, now)
         _tell(state, row, write, now, recorded)
     return recorded
+
+
+def _stays(stands: StepStatus, written: StepStatus) -> bool:
+    """What is settled keeps its value; only a wait that was given up may be opened anew."""
+    reopened = stands is StepStatus.CANCELLED and written is StepStatus.WAITING
+    return stands in SETTLED and not reopened
 
 
 def _put(state: State, row: RunRow, write: StepWrite, now: Instant) -> None:
@@ -70,7 +76,7 @@ def _put(state: State, row: RunRow, write: StepWrite, now: Instant) -> None:
         output=write.output, error=write.error, cost=write.cost + (before.cost if before else 0),
         topic=write.topic, due_at=due_at, fence=row.fence, started_at=write.started_at,
         finished_at=now if write.status in SETTLED else None,
-        mark=len(state.events) if write.since_now else 0,
+        mark=before.mark if before else len(state.events) if write.since_now else 0,
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ values (
 on conflict (run_id, key) do update
 set seq = excluded.seq, kind = excluded.kind, status = excluded.status, attempts = excluded.attempts,
     output = excluded.output, error = excluded.error, cost = cost + excluded.cost, topic = excluded.topic,
-    due_at = excluded.due_at, since_mark = excluded.since_mark, fence = excluded.fence, number = excluded.number,
+    due_at = excluded.due_at, fence = excluded.fence, number = excluded.number,
     started_at = excluded.started_at, finished_at = excluded.finished_at
 
 -- :parked    The last `waiting` row of the commit says that the run waits.

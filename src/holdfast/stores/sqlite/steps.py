@@ -47,7 +47,7 @@ def record_steps(db: Database, now: Instant, item: Item, stands: dict[str, Row],
             if there is None:
                 continue
             db.run(_FORGET_RECEIPT, (run, write.key))
-        elif there is not None and there[0] in _SETTLED:
+        elif there is not None and _stays(there[0], write.status):
             recorded.kept.append((write.key, there[1]))
             continue
         elif there is not None and there[0] == StepStatus.WAITING and write.status not in OUTCOMES:
@@ -59,6 +59,12 @@ def record_steps(db: Database, now: Instant, item: Item, stands: dict[str, Row],
         # The same key once more in this item meets the row just written.
         stands[write.key] = (write.status, write.output, 0, item.fence, item.number)
     return recorded
+
+
+def _stays(stands: str, written: StepStatus) -> bool:
+    """What is settled keeps its value; only a wait that was given up may be opened anew."""
+    reopened = stands == StepStatus.CANCELLED and written is StepStatus.WAITING
+    return stands in _SETTLED and not reopened
 
 
 def _row(db: Database, now: Instant, item: Item, write: StepWrite) -> tuple[object, ...]:
