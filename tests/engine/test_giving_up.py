@@ -192,3 +192,21 @@ async def test_what_a_failed_attempt_gave_up_the_next_one_waits_for(app, since):
         assert await run.result(timeout=3600) == "here"
     found = await app.get(run.id)
     assert 100 <= (found.finished_at - found.created_at).total_seconds() < 103
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+async def test_a_branch_that_an_execution_again_never_gave_way_to_is_not_forgotten(app, cancels):
+    """Answered from the record, the code comes to its end without a turn for the branch beside it."""
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        watch = asyncio.ensure_future(ctx.await_event("stop"))
+        await ctx.sleep(10)
+        if cancels:
+            watch.cancel()
+        await ctx.sleep(10)
+        return "well"
+
+    async with app.worker():
+        run = await app.start(order)
+        assert await run.result(timeout=60) == "well"

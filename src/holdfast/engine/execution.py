@@ -173,6 +173,9 @@ class Execution:
             if self._unwinding is not None:
                 self._unwinding.cancel()  # it would keep the whole run in memory until it rings
         await self._end_branches()
+        left = await self.stage.forgotten() if self.stage.promised else ""
+        if left and isinstance(ended, ends.Completed):
+            ended = ends.Raised(UsageError(f"{left} was asked for and never awaited: write `await ctx.…`"))
         self.stage.leave()
         return self._judged(ended)
 
@@ -182,9 +185,6 @@ class Execution:
         return (self.workflow.params.decode(self.claim.params, f"params of {self.workflow.type}"),)
 
     def _completed(self, value: Any) -> ends.Outcome:
-        if self.stage.promised and (forgotten := self.stage.forgotten()):
-            names = ", ".join(repr(key) for key in forgotten)
-            return ends.Raised(UsageError(f"{names} was asked for and never awaited: write `await ctx.…`"))
         try:
             return ends.Completed(self.workflow.result.encode(value, f"the result of {self.workflow.type}"))
         except BadValue as error:

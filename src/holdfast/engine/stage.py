@@ -78,9 +78,15 @@ class Stage:
         if not self.alone or self.waits:
             self.arm()
 
-    def forgotten(self) -> list[str]:
-        """The keys that were asked for and never awaited. What was cancelled before it began is closed."""
-        return sorted(key for key, call in self.promised.items() if getcoroutinestate(call) == CORO_CREATED)
+    async def forgotten(self) -> str:
+        """What was asked for and never awaited, once this execution is over.
+
+        A branch that has not begun is none of it: code that is answered from the record gives no way. It has
+        its turn now, in which it is refused, or finds itself cancelled.
+        """
+        await asyncio.sleep(0)
+        left = [key for key, call in self.promised.items() if getcoroutinestate(call) == CORO_CREATED]
+        return ", ".join(repr(key) for key in sorted(left))
 
     def check(self) -> None:
         """Once the run parks or stops, nothing that is asked for may happen in this execution."""
