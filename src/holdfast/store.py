@@ -149,7 +149,8 @@ class Store(Catalog, Protocol):
         next seq; cost adds up. A `waiting` row written as waiting again stays as it is (first
         due_at kept). CANCELLED gives a wait up: what it was settled with, unread, is
         undone and its event is free for another wait of the run; WAITING opens it anew, its `since`
-        mark kept. SUCCEEDED writes step_succeeded, FAILED step_failed, a new WAITING `waiting`, CANCELLED `cancelled` with the step.
+        mark kept. SUCCEEDED writes step_succeeded, FAILED step_failed, a new WAITING `waiting`,
+        CANCELLED `cancelled` with the step.
         An opened wait's due_at is as given, else now + delay_seconds, else none. An item that opens a
         wait looks at once, as park does: every open wait of the run is settled if it can be.
         The run's cost grows by the cost of every step that was not kept.
