@@ -77,6 +77,8 @@ class Move(StrEnum):
     REWIND = "rewind"
     RETRY_RUN = "retry_run"
     TIME_OUT = "time_out"
+    DELETE = "delete"
+    RESTORE = "restore"
 
 
 class WaitMove(StrEnum):
@@ -169,6 +171,20 @@ MOVES: tuple[Rule, ...] = (
     ),
     _rule(Move.RETRY_RUN, (_F,), (_P,), Who.OPERATOR, "attempts anew, fence + 1"),
     _rule(Move.TIME_OUT, (_P, _L, _W, _Z), (_F,), Who.KEEPER, "the run's own timeout is past; fence + 1"),
+    _rule(
+        Move.DELETE,
+        Status,
+        frozenset(Status) - {_L},
+        Who.OPERATOR,
+        "hidden, as it was; a leased one is fenced off first and pending: fence + 1, attempt - 1",
+    ),
+    _rule(
+        Move.RESTORE,
+        frozenset(Status) - {_L},
+        frozenset(Status) - {_L},
+        Who.OPERATOR,
+        "shown again, as it was",
+    ),
 )
 
 WAIT_MOVES: tuple[WaitRule, ...] = (

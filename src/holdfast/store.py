@@ -12,13 +12,14 @@ step_succeeded [step] · step_failed [step error] · waiting [step kind, status 
 woken [step event status?] · timed_out [step status?, or no step: the run itself] ·
 retried [attempt delay error step? status by?] · released [] · lease_expired [worker crashes] ·
 paused [by] · resumed [by status] · cancelled [by, or step: a wait was given up] ·
-rewound [step forgotten status by] · succeeded [] · failed [kind message] · log [message level …].
+rewound [step forgotten status by] · deleted [by, status when it was leased] · restored [by] · succeeded [] ·
+failed [kind message] · log [message level …].
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from .errors import HoldfastError
@@ -28,18 +29,21 @@ from .records import (
     Definition,
     Due,
     Emitted,
+    Finding,
     Instant,
     Item,
     Lease,
     NewEvent,
     NewRun,
     Presence,
+    Purged,
     Renewal,
     Run,
     RunFilter,
     Started,
     Stats,
     Step,
+    StepWrite,
     Ticked,
     TrailEntry,
     Verdict,
@@ -47,7 +51,12 @@ from .records import (
 
 LIVE_SECONDS = 90.0  # a worker whose presence is older than this is taken for gone
 EVENT_KEEP_SECONDS = 7 * 86400.0
+TTL_SECONDS = 30 * 86400.0  # how long a finished run without a ttl of its own is kept
+DELETED_SECONDS = 7 * 86400.0  # how long a deleted run can be restored
+GONE_SECONDS = 7 * 86400.0  # how long a worker that is not seen any more is remembered
 SLICE = 500  # how many runs one commit of a chore touches at most
+PURGE_SLICE = 100  # how many runs one slice of a purge removes at most
+TRANSACTION_SECONDS = 5.0  # how long a function may keep the store's transaction to itself
 
 
 class Catalog(Protocol):
@@ -92,6 +101,15 @@ class Catalog(Protocol):
     async def stats(self) -> Stats:
         """Counts by status, workers present in the last LIVE_SECONDS, what nobody can take."""
 
+    async def stuck(self, limit: int = 100) -> Sequence[UUID]:
+        """Open runs, by id, that have no way on: pending without run_at, leased without lease_until,
+        waiting without an open wait that has a time, a topic, a gate or a child, paused with nothing
+        to resume to. No move leaves one behind: a check-up looks for what should not be."""
+
+    async def checkup(self) -> Sequence[Finding]:
+        """What of the store's own settings and state matters to durability and speed, each as a
+        finding: well, or what is wrong and how to mend it. It reads only, and does not scan all runs."""
+
 
 class Store(Catalog, Protocol):
     """Writes. Batches first; each verb is one round trip and one commit unless it says otherwise."""
@@ -103,7 +121,7 @@ class Store(Catalog, Protocol):
     async def close(self) -> None:
         """Finish what is under way and let go of everything. Twice is fine."""
 
-    async def start(self, runs: Sequence[NewRun]) -> list[Started | HoldfastError]:
+    async def start(self, runs: Sequence[NewRun], connection: Any = None) -> list[Started | HoldfastError]:
         """Record intents; one commit for all; answers in order; an error is the answer for its
         item alone (`KeyReused`, `DuplicateRun`) and the others are started.
 
@@ -112,6 +130,11 @@ class Store(Catalog, Protocol):
         is pending, attempt 0, fence 0, run_at as given, else now + delay, else now. max_attempts
         and timeout: as given, else the published definition's, else 3 and none.
         Trail: created.
+
+        `connection`: the caller's own, on this store's database, in his open transaction; the runs are
+        part of it: rolled back, they never existed; nobody can claim them before it commits. It is
+        used on the calling thread. UsageError when it is of a kind this store does not know, is not
+        on this database, or has no transaction open (one that begins by itself is begun).
         """
 
     async def claim(self, ask: Ask) -> list[Claim]:
@@ -180,6 +203,21 @@ class Store(Catalog, Protocol):
         seq > known, by seq, on every applied answer, and `seq` is its highest.
         """
 
+    async def transact(
+        self, item: Item, work: Callable[[Any], StepWrite], limit_seconds: float = TRANSACTION_SECONDS
+    ) -> Verdict:
+        """One checkpoint whose last step is what `work` makes of a connection to this database: what it
+        writes there and the item are one commit, or neither is there.
+
+        Repeat first, as in `commit`: `work` is not called again. Not held: `work` is not called. Held
+        is asked again after `work`, in the same commit, so that whoever was overtaken meanwhile leaves
+        nothing behind. What `work` raises rolls everything back and is raised here, as it is; so is
+        whatever it leaves half done (a commit or rollback of its own: UsageError). Longer than
+        limit_seconds: rolled back, StepTimeout. `work` is plain and may be called on another thread; a
+        call of this store from inside it is refused with UsageError, it would wait for itself.
+        A store without a database of its own: UsageError.
+        """
+
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
         """Extend leases to now + lease_seconds, in one write, each fenced like a commit's item.
 
@@ -206,8 +244,11 @@ class Store(Catalog, Protocol):
         deliver   as `deliver`.
         """
 
-    async def emit(self, event: NewEvent) -> Emitted:
+    async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
         """Record an event, then deliver it. Durable when it returns.
+
+        `connection`: as in `start`. The event is part of the caller's transaction and is delivered by
+        a keeper after it commits; `woken` is None.
 
         Same tenant and id while the first is kept: nothing is recorded, delivery is helped to its
         end, and the first number comes back with duplicate=True; this is looked at first. `run`
@@ -255,6 +296,32 @@ class Store(Catalog, Protocol):
         """Failed: pending now with fresh attempts and crashes, fence + 1, error and finished_at
         cleared, timeout anew; the step that its error names, and cancelled steps, are forgotten
         with their receipts. Else IllegalMove. Trail: retried [by status forgotten]."""
+
+    async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        """Hide a run from claims, lists and every verb but `restore`; its status stays, chores go on,
+        and its key stays taken until `purge`. Leased: first given back as pending, fence + 1,
+        attempt - 1, so that whoever is at it writes nothing more. Deleted: unchanged. Trail: deleted."""
+
+    async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        """Show a deleted run again, as it is by now. Not deleted: unchanged. Trail: restored."""
+
+    async def purge(
+        self,
+        ttl_seconds: float = TTL_SECONDS,
+        deleted_seconds: float = DELETED_SECONDS,
+        limit: int = PURGE_SLICE,
+    ) -> Purged:
+        """Remove for good one slice of what has expired, in one short commit; call again until it
+        answers nothing. Finding nothing writes nothing.
+
+        A finished run expires at its expires_at, else ttl_seconds after its end; a deleted one, open or
+        not, deleted_seconds after it was deleted; an open one that is not deleted never. With it go
+        its steps, trail, receipts, the events addressed to it and its outbox rows; its key is free.
+        It stays while an outbox row of it is not delivered or dead, and while its open parent has an
+        open wait for a child. At most `limit` runs a slice, fewer when they have many rows.
+        Also: delivered events for no one run whose retention is over (never before EVENT_KEEP_SECONDS: the
+        same id again must be known), and workers not seen for GONE_SECONDS.
+        """
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
         """Make workflows known by type. The same again writes nothing; a change is taken over."""

@@ -42,6 +42,7 @@ class Journal:
         "_record",
         "_run",
         "_sent",
+        "_tenant",
         "_trail",
         "_world",
         "started_at",
@@ -56,7 +57,7 @@ class Journal:
         lease_seconds: float,
         on_verdict: Callable[[Verdict, list[Written]], None],
     ) -> None:
-        self._run, self._fence, self._record = claim.id, claim.fence, record
+        self._run, self._tenant, self._fence, self._record = claim.id, claim.tenant, claim.fence, record
         self._committer, self._world, self._lease_seconds = committer, world, lease_seconds
         self._on_verdict = on_verdict
         self._number = 0
@@ -139,6 +140,7 @@ class Journal:
             fields = {**fields, **self._extras(last=move is not Move.CHECKPOINT)}
         item = Item(
             run=self._run,
+            tenant=self._tenant,
             fence=self._fence,
             number=self._number,
             move=move,

@@ -1,0 +1,117 @@
+"""What the writing verbs answer."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from holdfast.lifecycle import Status
+
+from .shown import Step
+from .units import Instant, Json
+
+
+class Started(msgspec.Struct, gc=False, frozen=True):
+    """The answer to one start."""
+
+    id: UUID
+    created: bool
+
+
+class Verdict(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """The answer to one item.
+
+    applied    done; `status` is what the run is now (leased: go on)
+    paused     done as far as its steps go, and the run is paused now: stop
+    cancelled  nothing changed: the run was cancelled: stop
+    lost       nothing changed: another holds it, or nobody: stop
+    busy       nothing changed, someone else holds the row: send it again
+    """
+
+    answer: str
+    status: Status
+    kept: tuple[tuple[str, Json | None], ...] = ()  # keys that existed, with the value that stands
+    settled: tuple[Step, ...] = ()  # waits settled since `known`, oldest first
+    seq: int = 0  # highest seq of the run, when `known` was given
+
+
+class Held(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """What renewal learnt of one run."""
+
+    answer: str  # applied | cancelled | lost
+    pause_asked: bool = False
+    settled: tuple[Step, ...] = ()
+
+
+class Renewal(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """The answer to a renewal: one Held per lease, in order, and strays.
+
+    A stray is a run leased to this worker that it did not name: the reply to its claim was lost.
+    """
+
+    held: tuple[Held, ...]
+    strays: tuple[tuple[UUID, int], ...] = ()
+
+
+class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A run that is now held, with all that is needed to execute it."""
+
+    id: UUID
+    type: str
+    tenant: str
+    params: Json
+    fence: int
+    attempt: int
+    crashes: int
+    max_attempts: int
+    created_at: Instant
+    lease_until: Instant
+    steps: tuple[Step, ...] = ()
+    logs: int = 0  # the highest `log_no` of its `log` rows: how many of its own the code has logged
+    timeout_at: Instant | None = None
+
+
+class Emitted(msgspec.Struct, gc=False, frozen=True):
+    """The answer to an emit: how many runs it woke, and whether it had been there before.
+
+    Inside a caller's own transaction nothing is delivered before that commits: `woken` is None.
+    """
+
+    woken: int | None
+    duplicate: bool
+
+
+class Ticked(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """What a keeper's round did."""
+
+    expired: int = 0
+    lapsed: int = 0
+    delivered: int = 0
+    timed_out: int = 0
+    failed: tuple[UUID, ...] = ()  # the runs that it has ended: at the crash cap, or past their timeout
+
+    @property
+    def total(self) -> int:
+        """How much was done; zero means that nothing was written."""
+        return self.expired + self.lapsed + self.delivered + self.timed_out
+
+
+class Due(msgspec.Struct, gc=False, frozen=True):
+    """When there may next be something to do; None: nothing is in sight."""
+
+    claim_at: Instant | None
+    chore_at: Instant | None
+
+
+class Purged(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """What one slice of a purge has removed; nothing at all: there is no more."""
+
+    runs: int = 0
+    events: int = 0  # whose retention has ended
+    workers: int = 0  # that have not been seen for long
+
+    @property
+    def total(self) -> int:
+        """How much was removed; zero means that nothing was written."""
+        return self.runs + self.events + self.workers

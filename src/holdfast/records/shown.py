@@ -1,0 +1,157 @@
+"""What is read: runs, steps, the trail, events, and the store at a glance."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.lifecycle import Status, StepKind, StepStatus
+
+from .units import COST_UNIT, DEFAULT_TENANT, Instant, Json
+from .written import Error, Presence
+
+
+class Step(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """One recorded unit inside a run."""
+
+    seq: int
+    key: str
+    kind: StepKind
+    status: StepStatus
+    attempts: int = 0
+    output: Json | None = None
+    error: Json | None = None
+    cost: int = 0
+    topic: str | None = None
+    due_at: Instant | None = None
+    fence: int = 0
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+
+
+class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """The durable record of one execution of a workflow, as `get` and `list` show it."""
+
+    id: UUID
+    tenant: str
+    type: str
+    status: Status
+    params_json: Json
+    result_json: Json | None
+    error_json: Json | None
+    last_error: str | None
+    priority: int
+    run_at: datetime
+    key: str | None
+    attempt: int
+    max_attempts: int
+    crashes: int
+    fence: int
+    leased_by: str | None
+    lease_until: datetime | None
+    waiting_on: tuple[Step, ...]  # its open waits, first due first
+    pause_asked_by: str | None
+    cursor: str | None
+    parent: UUID | None
+    limit_key: str | None
+    labels_json: Json | None
+    cost_units: int
+    budget_units: int | None
+    progress_json: Json | None
+    timeout_at: datetime | None
+    expires_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    deleted_at: datetime | None
+
+    @property
+    def params(self) -> Any:
+        """What the run was started with."""
+        return msgspec.json.decode(self.params_json)
+
+    @property
+    def result(self) -> Any:
+        """What the run returned; None while it has not."""
+        return msgspec.json.decode(self.result_json) if self.result_json is not None else None
+
+    @property
+    def error(self) -> Error | None:
+        """Why it failed, or why it will be tried again."""
+        return msgspec.json.decode(self.error_json, type=Error) if self.error_json is not None else None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the starter tagged it with."""
+        return msgspec.json.decode(self.labels_json) if self.labels_json is not None else {}
+
+    @property
+    def progress(self) -> Any:
+        """The newest `ctx.progress`: done, total, note."""
+        return msgspec.json.decode(self.progress_json) if self.progress_json is not None else None
+
+    @property
+    def cost(self) -> float:
+        """The sum of its steps' costs."""
+        return self.cost_units / COST_UNIT
+
+
+class TrailEntry(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """One thing that happened to a run. `seq` grows over all runs of the store."""
+
+    seq: int
+    run: UUID
+    type: str
+    at: datetime
+    data_json: Json
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Worker, attempt, error, step and so on."""
+        return msgspec.json.decode(self.data_json)  # type: ignore[no-any-return]  # always an object
+
+
+class Event(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A message on a topic, as the run that awaited it gets it."""
+
+    id: str
+    topic: str
+    at: datetime
+    payload: Any
+
+
+class RunFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """Which runs a list shows. A type that ends in % is a prefix."""
+
+    statuses: tuple[Status, ...] = ()
+    waiting_on: StepKind | None = None
+    type: str | None = None
+    tenant: str | None = DEFAULT_TENANT  # None: all
+    key: str | None = None
+    parent: UUID | None = None
+    deleted: bool = False
+
+
+class Stats(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """The store at a glance."""
+
+    now: Instant
+    by_status: dict[str, int]
+    workers: tuple[Presence, ...]
+    oldest_due_at: Instant | None  # of the pending runs
+    unclaimable: dict[str, int]  # due runs by type that no live worker can run
+    undelivered: int  # events recorded whose waiters are not all woken yet
+    extra: dict[str, int] = {}  # what only this store has: commits, wal bytes, …
+
+
+class Finding(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """One thing that a check-up looked at: well, or what is wrong and how to mend it."""
+
+    level: str  # ok | warning | error
+    what: str
+    mend: str = ""
+    runs: tuple[UUID, ...] = ()  # the first few that it is about

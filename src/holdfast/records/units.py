@@ -1,0 +1,25 @@
+"""The units that records are written in: instants, JSON text, and the defaults of a run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+Json = str  # JSON text
+Instant = int  # microseconds since 1970-01-01T00:00:00Z
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND = 1_000_000  # microseconds
+DEFAULT_TENANT = "default"
+PRIORITY = 100
+MAX_ATTEMPTS = 3
+MAX_CRASHES = 4
+COST_UNIT = 1_000_000  # costs are kept as integers, or sums differ from store to store
+
+
+def instant(at: datetime) -> Instant:
+    """A datetime as the stores keep it; one without a zone is taken as local time."""
+    return (at.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
+
+
+def moment(at: Instant) -> datetime:
+    """An instant as people read it."""
+    return EPOCH + timedelta(microseconds=at)

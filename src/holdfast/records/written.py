@@ -1,0 +1,154 @@
+"""What is written: intents, steps, events, items of holders, and what workers say of themselves."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from holdfast.lifecycle import Move, StepKind, StepStatus
+
+from .units import DEFAULT_TENANT, PRIORITY, Instant, Json
+
+
+class Error(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a run or step failed. `step` names the step that made the run fail, if one did."""
+
+    kind: str
+    type: str = ""
+    message: str = ""
+    traceback: str = ""
+    step: str | None = None
+
+
+class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """An intent, ready to be recorded: validated, encoded, with its id."""
+
+    id: UUID
+    type: str
+    params: Json = "null"
+    digest: str = ""  # of type and params: tells the same call again from another one under the same key
+    tenant: str = DEFAULT_TENANT
+    key: str | None = None
+    priority: int = PRIORITY
+    run_at: Instant | None = None  # None: now, by the store's clock
+    delay_seconds: float | None = None  # from now, by the store's clock; not beside run_at
+    max_attempts: int | None = None  # None: the published definition's, else 3
+    timeout_seconds: float | None = None  # from the start, by the store's clock
+    ttl_seconds: float | None = None
+    budget: int | None = None
+    limit_key: str | None = None
+    parent: UUID | None = None
+    labels: Json | None = None
+
+
+class StepWrite(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A step row to be recorded, or a further try of one that is `ready`.
+
+    status SUCCEEDED or FAILED: an outcome. READY: a try failed and another follows at `due_at`.
+    WAITING: a wait is opened; `due_at` is its time or deadline, `topic` its topic. CANCELLED: it is given up.
+    """
+
+    key: str
+    kind: StepKind = StepKind.TASK
+    status: StepStatus = StepStatus.SUCCEEDED
+    output: Json | None = None
+    error: Json | None = None
+    attempts: int = 1
+    cost: int = 0
+    topic: str | None = None
+    due_at: Instant | None = None
+    delay_seconds: float | None = None  # a wait's due_at counted from the commit, by the store's clock
+    since_now: bool = False  # an event wait that does not look back
+    started_at: Instant | None = None
+
+
+class TrailWrite(msgspec.Struct, gc=False, frozen=True):
+    """A row that the holder adds to the trail: only `log`; moves write their own rows."""
+
+    type: str
+    data: Json
+
+
+class NewEvent(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """An event on its way in. `id` makes it idempotent within its tenant."""
+
+    topic: str
+    payload: Json = "null"
+    id: str
+    run: UUID | None = None
+    tenant: str = DEFAULT_TENANT
+    keep_seconds: float | None = None  # None: 7 days
+
+
+class Item(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """One thing a holder writes: a move with everything that belongs into its commit.
+
+    (fence, number) names it: numbers grow by one within a fence, from 1. The same pair again is
+    answered as the first time and changes nothing.
+    """
+
+    run: UUID
+    tenant: str = DEFAULT_TENANT  # whose run it is: for whoever seals what is written; no guard looks at it
+    fence: int
+    number: int
+    move: Move  # one of HOLDER_MOVES
+    steps: tuple[StepWrite, ...] = ()
+    trail: tuple[TrailWrite, ...] = ()
+    events: tuple[NewEvent, ...] = ()  # into the inbox
+    starts: tuple[NewRun, ...] = ()  # runs that this commit starts (continue_as)
+    result: Json | None = None  # complete
+    error: Json | None = None  # retry, fail
+    last_error: str | None = None  # retry, fail: the error in one line, for people
+    kind: str | None = None  # fail: the error's kind, for the trail
+    delay_seconds: float | None = None  # retry: from now, by the store's clock
+    in_place: bool = False  # retry: stay leased
+    refund: bool = False  # retry: the backoff of a code step, which uses up no attempt of the run
+    started_at: Instant | None = None  # first item of an execution: when it began
+    progress: Json | None = None
+    known: int | None = None  # highest seq the holder has seen, when it has open waits; else None
+    lease_seconds: float = 30.0
+
+
+class Lease(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """One run that a worker says it holds, for renewal."""
+
+    run: UUID
+    fence: int
+    known: int | None = None  # as in Item
+    started_at: Instant | None = None  # until `started` is known to be in the trail
+    heartbeat: bool = False  # a heartbeat row is wanted
+    progress: Json | None = None
+
+
+class Ask(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """What a worker is ready to take."""
+
+    worker: str
+    types: tuple[str, ...]
+    limit: int
+    lease_seconds: float = 30.0
+    tenants: tuple[str, ...] | None = None  # None: all
+    # crashed[c - 1]: how many runs that crashed c times or more it would still take (above: the last).
+    crashed: tuple[int, ...] | None = None
+
+
+class Presence(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A worker that is there: who, what it can run, how much."""
+
+    worker: str
+    types: tuple[str, ...]
+    patterns: tuple[str, ...] = ("%",)
+    tenants: tuple[str, ...] | None = None
+    slots: int = 0
+    seen_at: Instant = 0
+
+
+class Definition(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A published workflow: what a start by name alone needs to know."""
+
+    type: str
+    kind: str = "code"
+    max_attempts: int | None = None
+    timeout_seconds: float | None = None
+    description: str = ""
