@@ -58,7 +58,7 @@ def main() -> int:
     spec = page.read_text("utf-8")
     tests = {
         str(path.relative_to(ROOT)): path.read_text("utf-8")
-        for folder in ("tests", "verify")
+        for folder in ("tests", "verify", "src/holdfast/testing")
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
     found = problems(spec, tests)

@@ -11,8 +11,8 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import FINAL, Status, StepStatus
 from holdfast.records import Run, Step, TrailEntry
-from tests.contract.hand import Clock, Hand
-from tests.laws.replay import replayed
+from holdfast.testing.contract.hand import Clock, Hand
+from holdfast.testing.contract.replay import replayed
 
 # When a row was last touched is the store's own business: a checkpoint may leave the run row alone.
 OWN_BUSINESS = {"updated_at": None}

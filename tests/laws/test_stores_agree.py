@@ -25,7 +25,7 @@ from holdfast.records import (
 )
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
-from tests.contract.hand import backing_off, broken, done, error, listen, sleep
+from holdfast.testing.contract.hand import backing_off, broken, done, error, listen, sleep
 from tests.laws.pair import Pair
 
 LONG = os.environ.get("HOLDFAST_LAWS") == "long"

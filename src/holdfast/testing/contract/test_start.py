@@ -7,7 +7,8 @@ import pytest
 from holdfast.errors import DuplicateRun, KeyReused
 from holdfast.lifecycle import Status
 from holdfast.records import Definition, NewRun, Started, moment
-from tests.contract.hand import TYPE
+
+from .hand import TYPE
 
 
 def _new(hand, **fields):

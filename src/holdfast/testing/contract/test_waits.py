@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import StepWrite, moment
-from tests.contract.hand import TYPE, backing_off, done, listen, sleep
+
+from .hand import TYPE, backing_off, done, listen, sleep
 
 
 @pytest.mark.spec("MOVE-2", "TRAIL-1")

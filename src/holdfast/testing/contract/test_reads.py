@@ -9,7 +9,8 @@ import pytest
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Status, StepKind
 from holdfast.records import RunFilter, moment
-from tests.contract.hand import TYPE, done, listen, sleep
+
+from .hand import TYPE, done, listen, sleep
 
 
 def _ids(hand, limit=100, after=None, **where):

@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.lifecycle import Status
 from holdfast.records import Presence, moment
-from tests.contract.hand import TYPE, done
+
+from .hand import TYPE, done
 
 
 def _crashed(hand, times):

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Ask, NewEvent, NewRun
-from tests.contract.hand import TYPE, done
+
+from .hand import TYPE, done
 
 
 def _at_once(hand, calls):

@@ -22,7 +22,8 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
-from tests.laws.replay import replayed
+
+from .replay import replayed
 
 TYPE = "shop.order.v1"
 EPOCH = 1_700_000_000 * SECOND

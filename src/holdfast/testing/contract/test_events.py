@@ -8,7 +8,8 @@ import pytest
 from holdfast.errors import IllegalMove, UnknownRun
 from holdfast.lifecycle import Status, StepStatus
 from holdfast.records import Emitted, NewEvent
-from tests.contract.hand import done, listen, sleep
+
+from .hand import done, listen, sleep
 
 
 def _waiter(hand, topic="parcel", tenant="default", **fields):

@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Item, NewEvent, NewRun, TrailWrite
-from tests.contract.hand import TYPE, Hand, backing_off, done, error, listen, sleep
+
+from .hand import TYPE, Hand, backing_off, done, error, listen, sleep
 
 LOG = (TrailWrite("log", '{"message":"once"}'),)
 ITEMS = {

@@ -9,7 +9,8 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Move, Status
 from holdfast.records import NewEvent, NewRun, RunFilter, TrailWrite
-from tests.contract.hand import TYPE, done, listen, sleep
+
+from .hand import TYPE, done, listen, sleep
 
 TOO_LATE = 4000.0
 ENDLESS = [1e12, 9.2e12, 1e30, math.inf]

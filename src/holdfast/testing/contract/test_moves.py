@@ -9,7 +9,8 @@ import pytest
 from holdfast.errors import DuplicateRun, IllegalMove
 from holdfast.lifecycle import HOLDER_MOVES, OPEN, RULES, Move, Status
 from holdfast.records import Claim, NewRun
-from tests.contract.hand import TYPE, done, error, listen
+
+from .hand import TYPE, done, error, listen
 
 TIMEOUT = 100_000.0
 WHO = ("holder", "zombie", "lapsed holder")

@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Lease, moment
-from tests.contract.hand import done, listen, sleep
+
+from .hand import done, listen, sleep
 
 TOO_LATE = 30.000001
 

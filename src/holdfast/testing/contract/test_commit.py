@@ -7,7 +7,8 @@ import pytest
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
 from holdfast.records import NewRun, StepWrite, TrailWrite, moment
-from tests.contract.hand import TYPE, backing_off, broken, done, error, listen, sleep
+
+from .hand import TYPE, backing_off, broken, done, error, listen, sleep
 
 
 @pytest.mark.spec("MOVE-2", "TRAIL-1")

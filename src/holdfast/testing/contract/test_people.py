@@ -7,7 +7,8 @@ import pytest
 from holdfast.errors import IllegalMove, UnknownRun, UnknownStep
 from holdfast.lifecycle import Status, StepStatus
 from holdfast.records import moment
-from tests.contract.hand import backing_off, broken, done, listen, sleep
+
+from .hand import backing_off, broken, done, listen, sleep
 
 VERBS = ("cancel", "pause", "resume", "retry_run")
 
