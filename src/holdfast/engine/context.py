@@ -21,6 +21,7 @@ from .checks import check_topic
 from .failures import text
 from .signals import Continued
 from .steps import SCOPE, Call, Scope, check_callable
+from .waits import wait
 
 if TYPE_CHECKING:
     from holdfast.world import Dice
@@ -255,10 +256,10 @@ class Context:
         return slept
 
     async def _slept(self, write: StepWrite) -> None:
-        await self._run.wait(self._stage, write)
+        await wait(self._run, self._stage, write)
 
     async def _came(self, write: StepWrite, topic: str) -> Event:
-        step = await self._run.wait(self._stage, write)
+        step = await wait(self._run, self._stage, write)
         if step.status is not StepStatus.SUCCEEDED:
             raise EventTimeout(step.key, topic)
         found = msgspec.json.decode(step.output or "{}")

@@ -18,7 +18,7 @@ from .context import Context
 from .drive import Drive
 from .finish import finish
 from .journal import Journal, Written
-from .record import OUTCOMES, Record, Recorded
+from .record import OUTCOMES, Record
 from .signals import Parked, continued, only_signals
 from .stage import Stage
 
@@ -41,25 +41,25 @@ class Execution:
     """A run while this worker holds it."""
 
     __slots__ = (
-        "_backoffs",
         "_claimed_at",
-        "_clock_at_claim",
         "_drive",
         "_early",
-        "_given_up",
         "_heartbeat_at",
         "_parking",
         "_stop",
         "_swallowed",
-        "_unopened",
         "_unwinding",
         "attempt",
+        "backoffs",
         "claim",
+        "clock_at_claim",
         "crashes",
         "ended_as",
+        "given_up",
         "journal",
         "record",
         "stage",
+        "unopened",
         "worker",
         "workflow",
         "world",
@@ -75,14 +75,14 @@ class Execution:
         self.attempt, self.crashes = claim.attempt, claim.crashes
         self.ended_as = ""
         self._claimed_at = claimed_at
-        self._clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
+        self.clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
         self._heartbeat_at = claimed_at
         self._stop: str | None = None
         self._parking: ends.Waits | None = None
         self._swallowed = False
-        self._unopened: dict[str, StepWrite] = {}
-        self._given_up: dict[str, StepWrite] = {}
-        self._backoffs: dict[str, ends.Backoff] = {}
+        self.unopened: dict[str, StepWrite] = {}
+        self.given_up: dict[str, StepWrite] = {}
+        self.backoffs: dict[str, ends.Backoff] = {}
         self._early: list[Step] = []
         self._drive: Drive | None = None
         self._unwinding: asyncio.TimerHandle | None = None
@@ -147,7 +147,7 @@ class Execution:
 
     def now(self) -> Instant:
         """The store's clock, as far as it can be known without asking."""
-        return self._clock_at_claim + int((self.world.monotonic() - self._claimed_at) * SECOND)
+        return self.clock_at_claim + int((self.world.monotonic() - self._claimed_at) * SECOND)
 
     # -- one execution of the function ---------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Execution:
         if self._stop is not None:
             return ends.Stopped(self._stop)
         self.record.begin()
-        self._parking, self._unopened, self._backoffs, self._given_up = None, {}, {}, {}
+        self._parking, self.unopened, self.backoffs, self.given_up = None, {}, {}, {}
         self.stage = Stage(self.record.rank, self.record.settled_keys(), self._at_rest)
         try:
             params = self._params()
@@ -222,94 +222,12 @@ class Execution:
         if left:
             await asyncio.wait(left, timeout=UNWIND_SECONDS)
 
-    # -- waits ---------------------------------------------------------------------------------
-
-    async def wait(self, stage: Stage, write: StepWrite) -> Recorded:
-        """The settled step of a wait: from the record, or by parking until it is."""
-        stage.promised.pop(write.key, None)
-        if stage.closed:
-            await stage.refuse()
-        stage.enter()
-        found = self.record.find(write.key, write.kind)
-        try:
-            if found is not None and found.status in OUTCOMES:
-                await stage.replayed(write.key, None)
-                return found
-            return await self._settled_wait(stage, write, found)
-        except asyncio.CancelledError:
-            if not stage.closed:
-                self._give_up(write)
-            raise
-
-    async def _settled_wait(self, stage: Stage, write: StepWrite, found: Recorded | None) -> Step:
-        if not stage.alone:
-            await stage.live()
-        self.check_time()
-        if found is None:
-            self.check_room()
-            self._unopened[write.key] = write
-        elif found.status is StepStatus.CANCELLED:
-            await self._given_up_again(stage, found)
-            self._unopened[write.key] = write  # the code waits for it after all
-        return await stage.wait(write.key)  # type: ignore[no-any-return]  # settle() gives a Step
-
-    def _give_up(self, write: StepWrite) -> None:
-        """The code cancelled the branch that waited: left open, the wait would eat a later wait's event."""
-        key = write.key
-        if self._unopened.pop(key, None) is not None:
-            return
-        found = self.record.steps.get(key)
-        if self.journal.carries(key) or (found is not None and found.status is not StepStatus.CANCELLED):
-            given_up = msgspec.structs.replace(
-                write,
-                status=StepStatus.CANCELLED,
-                delay_seconds=None,
-                due_at=None,
-                started_at=self._clock_at_claim,  # no timer of the code's own is older: see below
-            )
-            self._given_up[key] = _as_opened(write, found)
-            self.journal.keep(given_up)
-            self.record.committed(given_up)
-
-    async def _given_up_again(self, stage: Stage, found: Recorded) -> None:
-        """Let the code give it up as it did, for as long as that took: its own timers begin anew."""
-        until = (found.finished_at if isinstance(found, Step) else None) or self.now()
-        took = max(0, until - (found.started_at or until))
-        stage.running += 1  # or the run would park, and no timer with it
-        try:
-            await asyncio.sleep(took / SECOND + 1)
-        finally:
-            stage.running -= 1
-            stage.arm()
-
-    def reopen(self) -> None:
-        """This attempt has failed: what it gave up, the next one may wait for."""
-        for write in self._given_up.values():
-            self.journal.keep(write)
-        self._given_up = {}
-
-    async def back_off(
-        self, key: str, due_at: Instant, write: StepWrite | None = None, said: str = ""
-    ) -> None:
-        """Hold a step until its next try. With nothing else to do, the run goes back to the queue."""
-        self._backoffs[key] = ends.Backoff(due_at, write, said)
-        future = self.stage.wait(key)
-        delay = max(0.0, (due_at - self.now()) / SECOND)
-        timer = asyncio.get_running_loop().call_later(delay, self.stage.settle, key, None)
-        try:
-            await future
-        finally:
-            timer.cancel()
-            self._backoffs.pop(key, None)
-        if write is not None:
-            committed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self.journal.write(write, committed, (0.0, said))
-            await committed
+    # -- rest and parking ----------------------------------------------------------------------
 
     def _at_rest(self) -> None:
         if self.journal.busy or self._parking is not None or self._stop is not None or self._drive is None:
             return
-        self._unopened = {key: write for key, write in self._unopened.items() if key in self.stage.waits}
+        self.unopened = {key: write for key, write in self.unopened.items() if key in self.stage.waits}
         if self.stage.running:
             self._open_waits()
         else:
@@ -317,12 +235,12 @@ class Execution:
 
     def _open_waits(self) -> None:
         """Other branches still work: record the waits now, so that their time begins to count."""
-        opened, self._unopened = self._unopened, {}
+        opened, self.unopened = self.unopened, {}
         for write in opened.values():
             self.journal.write(write)
 
     def _park(self, drive: Drive) -> None:
-        self._parking = ends.Waits(tuple(self._unopened.values()), tuple(self._backoffs.values()))
+        self._parking = ends.Waits(tuple(self.unopened.values()), tuple(self.backoffs.values()))
         # Or a step in a `finally` around the wait would run now, although the wait has not ended.
         self.stage.closed = True
         drive.interrupt(Parked())
@@ -381,16 +299,8 @@ class Execution:
 
     def check_room(self) -> None:
         """Before a new step: refuse one too many; warn once at half."""
-        if self.record.check_room(self.stage.running + len(self._unopened)):
+        if self.record.check_room(self.stage.running + len(self.unopened)):
             log.warning("run %s has used half of its %d steps", self.claim.id, self.workflow.steps_max)
-
-
-def _as_opened(write: StepWrite, found: Recorded | None) -> StepWrite:
-    """The wait with the time that it had: opened anew, it must not begin to count again."""
-    due_at = found.due_at if found is not None else None
-    if due_at is None and write.delay_seconds is not None and write.started_at is not None:
-        due_at = write.started_at + int(write.delay_seconds * SECOND)
-    return write if due_at is None else msgspec.structs.replace(write, due_at=due_at)
 
 
 def _standing(verdict: Verdict, write: StepWrite, value: Any) -> Any:

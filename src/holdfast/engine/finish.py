@@ -17,6 +17,7 @@ from holdfast.records import SECOND, NewRun, Run, Verdict
 from . import outcome as ends
 from .failures import delay_after, encoded, error_of, final_kind, guilty_step, line
 from .keeper import TROUBLE_SECONDS
+from .waits import reopen
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -119,7 +120,7 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     except UsageError as unusable:
         return await _retry_or_fail(run, unusable)
     in_place = delay <= IN_PLACE_MAX_SECONDS
-    run.reopen()
+    reopen(run)
     verdict = await run.journal.outcome(
         Move.RETRY, error=encoded(recorded), last_error=said, delay_seconds=delay, in_place=in_place
     )

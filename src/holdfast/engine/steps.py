@@ -19,6 +19,7 @@ from holdfast.records import SECOND, Error, Instant, NewEvent, StepWrite
 
 from .failures import delay_after, encoded, error_of, final_kind, line
 from .signals import Continued, Parked
+from .waits import back_off
 
 if TYPE_CHECKING:
     from holdfast.world import Dice
@@ -246,7 +247,7 @@ class Call:
         stage = self._stage
         stage.running -= 1
         try:
-            await self._run.back_off(self.key, write.due_at or 0, write, said)
+            await back_off(self._run, self.key, write.due_at or 0, write, said)
         finally:
             stage.running += 1
 
@@ -254,7 +255,7 @@ class Call:
         """A step that was to be tried again later: later may not have come yet."""
         left = (found.due_at or 0) - self._run.now()
         if left > IN_PLACE_MAX_SECONDS * SECOND:
-            await self._run.back_off(self.key, found.due_at or 0)
+            await back_off(self._run, self.key, found.due_at or 0)
         elif left > 0:
             self._stage.running += 1  # or its siblings' waits would park the run, and forget this one
             try:

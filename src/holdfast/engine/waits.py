@@ -1,0 +1,114 @@
+"""Waits and backoffs of one execution: answered from the record, held open, or given up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.lifecycle import StepStatus
+from holdfast.records import SECOND, Instant, Step, StepWrite
+
+from . import outcome as ends
+from .record import OUTCOMES, Recorded
+
+if TYPE_CHECKING:
+    from .execution import Execution
+    from .stage import Stage
+
+
+async def wait(run: Execution, stage: Stage, write: StepWrite) -> Recorded:
+    """The settled step of a wait: from the record, or by parking until it is."""
+    stage.promised.pop(write.key, None)
+    if stage.closed:
+        await stage.refuse()
+    stage.enter()
+    found = run.record.find(write.key, write.kind)
+    try:
+        if found is not None and found.status in OUTCOMES:
+            await stage.replayed(write.key, None)
+            return found
+        return await _settled_wait(run, stage, write, found)
+    except asyncio.CancelledError:
+        if not stage.closed:
+            _give_up(run, write)
+        raise
+
+
+async def _settled_wait(run: Execution, stage: Stage, write: StepWrite, found: Recorded | None) -> Step:
+    if not stage.alone:
+        await stage.live()
+    run.check_time()
+    if found is None:
+        run.check_room()
+        run.unopened[write.key] = write
+    elif found.status is StepStatus.CANCELLED:
+        await _given_up_again(run, stage, found)
+        run.unopened[write.key] = write  # the code waits for it after all
+    return await stage.wait(write.key)  # type: ignore[no-any-return]  # settle() gives a Step
+
+
+def _give_up(run: Execution, write: StepWrite) -> None:
+    """The code cancelled the branch that waited: left open, the wait would eat a later wait's event."""
+    key = write.key
+    if run.unopened.pop(key, None) is not None:
+        return
+    found = run.record.steps.get(key)
+    if run.journal.carries(key) or (found is not None and found.status is not StepStatus.CANCELLED):
+        given_up = msgspec.structs.replace(
+            write,
+            status=StepStatus.CANCELLED,
+            delay_seconds=None,
+            due_at=None,
+            started_at=run.clock_at_claim,  # no timer of the code's own is older: see below
+        )
+        run.given_up[key] = _as_opened(write, found)
+        run.journal.keep(given_up)
+        run.record.committed(given_up)
+
+
+async def _given_up_again(run: Execution, stage: Stage, found: Recorded) -> None:
+    """Let the code give it up as it did, for as long as that took: its own timers begin anew."""
+    until = (found.finished_at if isinstance(found, Step) else None) or run.now()
+    took = max(0, until - (found.started_at or until))
+    stage.running += 1  # or the run would park, and no timer with it
+    try:
+        await asyncio.sleep(took / SECOND + 1)
+    finally:
+        stage.running -= 1
+        stage.arm()
+
+
+def reopen(run: Execution) -> None:
+    """This attempt has failed: what it gave up, the next one may wait for."""
+    for write in run.given_up.values():
+        run.journal.keep(write)
+    run.given_up = {}
+
+
+async def back_off(
+    run: Execution, key: str, due_at: Instant, write: StepWrite | None = None, said: str = ""
+) -> None:
+    """Hold a step until its next try. With nothing else to do, the run goes back to the queue."""
+    run.backoffs[key] = ends.Backoff(due_at, write, said)
+    future = run.stage.wait(key)
+    delay = max(0.0, (due_at - run.now()) / SECOND)
+    timer = asyncio.get_running_loop().call_later(delay, run.stage.settle, key, None)
+    try:
+        await future
+    finally:
+        timer.cancel()
+        run.backoffs.pop(key, None)
+    if write is not None:
+        committed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        run.journal.write(write, committed, (0.0, said))
+        await committed
+
+
+def _as_opened(write: StepWrite, found: Recorded | None) -> StepWrite:
+    """The wait with the time that it had: opened anew, it must not begin to count again."""
+    due_at = found.due_at if found is not None else None
+    if due_at is None and write.delay_seconds is not None and write.started_at is not None:
+        due_at = write.started_at + int(write.delay_seconds * SECOND)
+    return write if due_at is None else msgspec.structs.replace(write, due_at=due_at)
