@@ -1,0 +1,48 @@
+"""The contract suite: what every store must do, as tests that its author runs over it.
+
+Every test lives in a `test_*.py` beside this file and needs the fixture `hand`, nothing else; it names
+no store. pytest is imported when the suite is asked for, not before.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from holdfast.store import Store
+
+MakeStore = Callable[[Callable[[], int], Path], Store]
+
+
+def contract(make_store: MakeStore) -> Any:
+    """The tests of a store, as a class that pytest collects under a name of its own, such as `TestMyStore`.
+
+    `make_store(clock, folder)` is called for each test and returns a fresh store, not yet opened, whose
+    "now" is always `clock()`, in microseconds since 1970; `folder` is an empty `pathlib.Path` of its own.
+    """
+    modules = _modules()
+    from .suite import Suite  # only now: it needs pytest
+
+    members: dict[str, Any] = {"make_store": staticmethod(make_store), "__doc__": "The contract of a store."}
+    for name, test in (pair for module in modules for pair in _tests(module)):
+        if name in members:
+            raise ValueError(f"two tests of the contract are called {name}: give one of them another name")
+        members[name] = staticmethod(test)
+    return type("Contract", (Suite,), members)
+
+
+def _modules() -> list[Any]:
+    import pytest  # users of the rest of the kit need not have it
+
+    found = [f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)]
+    # By name and only the new ones: pytest warns of what it can no longer rewrite.
+    pytest.register_assert_rewrite(*(name for name in found if name not in sys.modules))
+    return [import_module(name) for name in found if name.rpartition(".")[2].startswith("test_")]
+
+
+def _tests(module: Any) -> Iterator[tuple[str, Any]]:
+    return ((name, member) for name, member in vars(module).items() if name.startswith("test_"))
