@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from holdfast.backoff import Backoff
 from holdfast.durations import Seconds
@@ -16,13 +16,16 @@ from holdfast.errors import UsageError
 from holdfast.world import RealWorld, World
 
 from .client import Client
-from .definitions import STEPS_MAX, Workflow
+from .definitions import REFRESH_SECONDS, STEPS_MAX, Workflow
+from .hooks import Hooks, check_names, register
 from .worker import Worker
 
 if TYPE_CHECKING:
     from holdfast.store import Store
 
 log = logging.getLogger("holdfast")
+
+H = TypeVar("H", bound=Callable[..., Any])
 
 
 class App(Client):
@@ -38,6 +41,7 @@ class App(Client):
         world = world or RealWorld()
         super().__init__(make_store(store) if isinstance(store, str) else store, world)
         self.name = name
+        self.hooks: Hooks = {}
 
     def workflow(
         self,
@@ -46,19 +50,38 @@ class App(Client):
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
         steps_max: int = STEPS_MAX,
+        checkpoint: Literal["step", "segment"] = "step",
+        refresh: Seconds = REFRESH_SECONDS,
     ) -> Callable[[Callable[..., Any]], Workflow]:
-        """Name a function as a workflow: `@app.workflow("shop.order.v1")`."""
+        """Name a function as a workflow: `@app.workflow("shop.order.v1")`.
+
+        checkpoint: "step" commits each result before the next step begins; "segment" keeps them until the run
+        ends, parks, pauses or fails, and asks about a pause or cancel when the last news is `refresh` old.
+        """
         if callable(type_):
             raise UsageError('a workflow needs a type: write @app.workflow("shop.order.v1")')
 
         def named(function: Callable[..., Any]) -> Workflow:
-            made = Workflow(type_, function, retry, timeout, steps_max)
+            made = Workflow(type_, function, retry, timeout, steps_max, checkpoint, refresh)
             if made.type in self.workflows:
                 raise UsageError(f"workflow {made.type} is defined twice in this app: bump its version")
             self.workflows[made.type] = made
             return made
 
         return named
+
+    def on(self, *names: str) -> Callable[[H], H]:
+        """Have a function called when something happens here: `@app.on("run.failed")`.
+
+        It gets a `Notice`, beside the run and after the commit that it tells of; best effort, at most once.
+        """
+        checked = check_names(names)
+
+        def hooked(function: H) -> H:
+            register(self.hooks, checked, function)
+            return function
+
+        return hooked
 
     async def publish(self) -> None:
         """Make this app's workflows known in the store, so that others can start them by name."""
@@ -70,7 +93,7 @@ class App(Client):
 
         Options: name, patterns, tenants, slots, batch, lease, poll, grace, keeper.
         """
-        return Worker(self.store, self.world, self.workflows, **{"name": self.name, **options})
+        return Worker(self.store, self.world, self.workflows, self.hooks, **{"name": self.name, **options})
 
     async def work(self, **options: Any) -> None:
         """Be a worker until SIGTERM or SIGINT; a second signal stops at once."""

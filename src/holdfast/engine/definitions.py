@@ -19,6 +19,7 @@ _TYPE = re.compile(_NAME.pattern + r"\.v[1-9][0-9]*")
 _VERSION = re.compile(r"\.v([0-9]+)")
 
 STEPS_MAX = 10_000
+REFRESH_SECONDS = 1.0  # in a segment: how old the news of a run may be at a boundary
 
 
 def check_type(type_: Any) -> str:
@@ -89,6 +90,8 @@ class Workflow:
         retry: Backoff | None,
         timeout: Seconds | None,
         steps_max: int,
+        checkpoint: str = "step",
+        refresh: Seconds = REFRESH_SECONDS,
     ) -> None:
         self.type = check_type(type_)
         self.function = function
@@ -99,6 +102,9 @@ class Workflow:
         self.retry = retry or DEFAULT
         self.timeout_seconds = None if timeout is None else seconds(timeout)
         self.steps_max = steps_max
+        if checkpoint not in {"step", "segment"}:
+            raise UsageError(f"workflow {type_}: checkpoint={checkpoint!r}: 'step' or 'segment'")
+        self.segment, self.refresh_seconds = checkpoint == "segment", seconds(refresh)
         self.takes_params = _takes_params(type_, function)
         hints = annotated(function)
         names = list(inspect.signature(function).parameters)

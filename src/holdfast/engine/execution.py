@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.errors import BadValue, RunOverdue, UsageError
-from holdfast.lifecycle import StepKind, StepStatus
+from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import SECOND, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
 
 from . import outcome as ends
@@ -30,6 +30,7 @@ log = logging.getLogger("holdfast.run")
 
 UNWIND_SECONDS = 5.0  # what user code may take to clean up when its run parks or is given back
 HEARTBEAT_SECONDS = 60.0
+GIVE_WAY_SECONDS = 0.005
 
 SWALLOWED = (
     "the workflow caught the signal that parks it (a bare `except:`, `except BaseException`, or a `finally` "
@@ -44,10 +45,12 @@ class Execution:
         "_claimed_at",
         "_drive",
         "_early",
+        "_gave_way_at",
         "_heartbeat_at",
         "_parking",
         "_stop",
         "_swallowed",
+        "_told_at",
         "_unwinding",
         "attempt",
         "backoffs",
@@ -70,13 +73,19 @@ class Execution:
         self.world = worker.world
         self.record = Record(claim, workflow.steps_max)
         self.journal = Journal(
-            claim, self.record, worker.committer, self.world, worker.lease_seconds, self._verdict
+            claim,
+            self.record,
+            worker.committer,
+            self.world,
+            worker.lease_seconds,
+            self._told_verdict if worker.hooks else self._verdict,
+            segment=workflow.segment,
         )
         self.attempt, self.crashes = claim.attempt, claim.crashes
         self.ended_as = ""
         self._claimed_at = claimed_at
         self.clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
-        self._heartbeat_at = claimed_at
+        self._heartbeat_at = self._told_at = self._gave_way_at = claimed_at
         self._stop: str | None = None
         self._parking: ends.Waits | None = None
         self._swallowed = False
@@ -96,6 +105,8 @@ class Execution:
             self.ended_as = "not begun: its lease ran out first"
             return
         self.journal.started_at = self.now()
+        if self.worker.hooks:
+            self.worker.teller.run("run.started", self, status=Status.LEASED)
         try:
             while await finish(self, await self._perform()):
                 pass
@@ -130,9 +141,11 @@ class Execution:
 
     def news(self, held: Held) -> None:
         """What renewal learnt."""
+        self._told_at = self.world.monotonic()
         if held.answer != "applied":
             self.stop(held.answer)
             return
+        self.journal.pause_asked = held.pause_asked
         if self.journal.busy:
             # What was settled after the commit on its way is not learnt before that commit's answer: a later
             # execution finds the two in the store's order.
@@ -258,6 +271,10 @@ class Execution:
 
     # -- what commits and renewals answer ------------------------------------------------------
 
+    def _told_verdict(self, verdict: Verdict, sent: list[Written]) -> None:
+        self.worker.teller.steps(self, verdict, sent)
+        self._verdict(verdict, sent)
+
     def _verdict(self, verdict: Verdict, sent: list[Written]) -> None:
         if verdict.answer != "applied":
             self.stop(verdict.answer)
@@ -290,6 +307,16 @@ class Execution:
             if before is None or before.status is StepStatus.WAITING:
                 self.record.add(step)
                 self.stage.settle(step.key, step)
+
+    async def boundary(self) -> None:
+        """Between two steps of a segment, where no commit tells what became of the run meanwhile."""
+        now = self.world.monotonic()
+        if now - self._told_at >= self.workflow.refresh_seconds:
+            await self.worker.leases.refresh()
+        elif now - self._gave_way_at >= GIVE_WAY_SECONDS:
+            # Nothing in a segment need ever wait: other runs would not get their turn.
+            self._gave_way_at = now
+            await asyncio.sleep(0)
 
     def check_time(self) -> None:
         """At every boundary: refuse what comes too late."""

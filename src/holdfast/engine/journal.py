@@ -1,6 +1,8 @@
 """What a held run writes: one item on its way at a time, numbered, everything else gathers.
 
-All its moves take this one way, or a run could be completed before its last checkpoint.
+All its moves take this one way, or a run could be completed before its last checkpoint. In a segment
+the answer to a step's outcome is taken for granted: it stays here, and goes with the commit that ends
+the segment. If that is refused, so is everything in it, and the code is executed anew without it.
 """
 
 from __future__ import annotations
@@ -9,19 +11,23 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.lifecycle import Move, StepStatus
+from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import Claim, Instant, Item, Json, NewEvent, StepWrite, TrailWrite, Verdict
 from holdfast.world import World
 
 from .committer import Committer
-from .record import Record
+from .record import OUTCOMES, Record
 
 PROGRESS_SECONDS = 1.0
+SEGMENT_BYTES = 4 * 1024 * 1024  # of results that wait here for their commit; more are written on the way
 
 _NONE: dict[str, Any] = {}
 _MAY_RETRY = frozenset({Move.CHECKPOINT, Move.RETRY})
+_APPLIED = Verdict(answer="applied", status=Status.LEASED)
 
 Written = tuple[StepWrite, asyncio.Future[Any] | None, Any]
+
+_GRANTED = object()  # in place of a value: the code knows this outcome already
 
 
 class Journal:
@@ -29,6 +35,7 @@ class Journal:
 
     __slots__ = (
         "_buffer",
+        "_bytes",
         "_committer",
         "_due",
         "_events",
@@ -41,10 +48,12 @@ class Journal:
         "_progress_at",
         "_record",
         "_run",
+        "_segment",
         "_sent",
         "_tenant",
         "_trail",
         "_world",
+        "pause_asked",
         "started_at",
     )
 
@@ -56,10 +65,14 @@ class Journal:
         world: World,
         lease_seconds: float,
         on_verdict: Callable[[Verdict, list[Written]], None],
+        *,
+        segment: bool = False,
     ) -> None:
         self._run, self._tenant, self._fence, self._record = claim.id, claim.tenant, claim.fence, record
         self._committer, self._world, self._lease_seconds = committer, world, lease_seconds
         self._on_verdict = on_verdict
+        self._segment, self._bytes = segment, 0
+        self.pause_asked = False  # as the newest renewal says
         self._number = 0
         self._buffer: list[Written] = []
         self._due = False  # something in the buffer does not wait for another reason to commit
@@ -97,11 +110,30 @@ class Journal:
 
         Of a try that failed, `value` is the delay before the next and the error in one line.
         """
+        if self._segment and self._may_stay(step):
+            self._buffer.append((step, None, _GRANTED))
+            self._bytes += len(step.output or "")
+            self._on_verdict(_APPLIED, [(step, future, value)])
+            return
         self._buffer.append((step, future, value))
         if self._sent is None:
             self._send()
         else:
             self._due = True
+
+    def _may_stay(self, step: StepWrite) -> bool:
+        """Whether it can wait for the end of the segment.
+
+        Not beside a wait that is open in the store, or an item on its way: what comes of those in between
+        stands before it in the store's order, and the code would have learnt it after.
+        """
+        return (
+            step.status in OUTCOMES
+            and self._sent is None
+            and not self._record.open_waits
+            and not self.pause_asked
+            and self._bytes < SEGMENT_BYTES
+        )
 
     def keep(self, step: StepWrite) -> None:
         """Record a step with the next commit."""
@@ -127,7 +159,7 @@ class Journal:
         if move not in _MAY_RETRY:
             # The run ends or goes back as a whole: what would have been tried again here is not.
             self._buffer = [one for one in self._buffer if one[0].status is not StepStatus.READY]
-        sent, self._buffer, self._due = self._buffer, [], False
+        sent, self._buffer, self._due, self._bytes = self._buffer, [], False, 0
         self._sent = sent
         self._number += 1
         opens = self._record.open_waits or move is Move.PARK
@@ -156,6 +188,8 @@ class Journal:
         sent, self._sent = self._sent, None
         if verdict.answer in {"applied", "paused"}:
             self.started_at = None
+        if sent and self._segment:
+            sent = [one for one in sent if one[2] is not _GRANTED]
         self._on_verdict(verdict, sent or [])
         if self._idle is not None:
             idle, self._idle = self._idle, None

@@ -159,6 +159,8 @@ class Call:
                 write = StepWrite(
                     key=key, output=output, attempts=tries, cost=scope.cost, started_at=begun_at
                 )
+                if run.workflow.segment:
+                    await run.boundary()
                 for event in scope.events:
                     run.journal.emit(event)
                 return await self._written(write, value)
