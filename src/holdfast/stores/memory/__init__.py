@@ -22,12 +22,14 @@ from holdfast.records import (
     Definition,
     Due,
     Emitted,
+    Finding,
     Instant,
     Item,
     Lease,
     NewEvent,
     NewRun,
     Presence,
+    Purged,
     Renewal,
     Run,
     RunFilter,
@@ -38,9 +40,9 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
-from holdfast.store import SLICE
+from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TTL_SECONDS
 
-from . import chores, claim, commit, moves, reads, start, waits
+from . import chores, claim, cleaning, commit, moves, reads, start, waits
 from .rows import State
 
 
@@ -113,6 +115,13 @@ class MemoryStore:
         with self._lock:
             return reads.stats(self._state, self._clock())
 
+    async def stuck(self, limit: int = 100) -> builtins.list[UUID]:
+        with self._lock:
+            return cleaning.stuck(self._state, limit)
+
+    async def checkup(self) -> builtins.list[Finding]:
+        return cleaning.checkup()
+
     # Writes.
 
     async def start(self, runs: Sequence[NewRun]) -> builtins.list[Started | HoldfastError]:
@@ -184,6 +193,27 @@ class MemoryStore:
             row = moves.retry_run(self._state, run, tenant, by, self._clock())
             self._hint()
             return reads.shown(row)
+
+    async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        with self._lock:
+            row = cleaning.delete(self._state, run, tenant, by, self._clock())
+            self._hint()
+            return reads.shown(row)
+
+    async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        with self._lock:
+            row = cleaning.restore(self._state, run, tenant, by, self._clock())
+            self._hint()
+            return reads.shown(row)
+
+    async def purge(
+        self,
+        ttl_seconds: float = TTL_SECONDS,
+        deleted_seconds: float = DELETED_SECONDS,
+        limit: int = PURGE_SLICE,
+    ) -> Purged:
+        with self._lock:
+            return cleaning.purge(self._state, ttl_seconds, deleted_seconds, limit, self._clock())
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
         with self._lock:

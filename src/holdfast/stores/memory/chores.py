@@ -14,19 +14,21 @@ from .waits import LAPSES, deliver, open_waits, settle
 
 
 def tick(state: State, now: Instant) -> Ticked:
+    expired, late = _expire(state, now), _time_out(state, now)
     return Ticked(
-        expired=_expire(state, now),
-        timed_out=_time_out(state, now),
+        expired=len(expired),
+        timed_out=len(late),
         lapsed=_lapse(state, now),
         delivered=deliver(state, now),
+        failed=tuple(row.id for row in (*expired, *late) if row.status is Status.FAILED),
     )
 
 
-def _expire(state: State, now: Instant) -> int:
+def _expire(state: State, now: Instant) -> list[RunRow]:
     past = [row for row in state.runs.values() if row.lease_until is not None and row.lease_until < now]
     for row in past:
         _expire_one(state, row, now)
-    return len(past)
+    return past
 
 
 def _expire_one(state: State, row: RunRow, now: Instant) -> None:
@@ -47,7 +49,7 @@ def _expire_one(state: State, row: RunRow, now: Instant) -> None:
     check(row)
 
 
-def _time_out(state: State, now: Instant) -> int:
+def _time_out(state: State, now: Instant) -> list[RunRow]:
     timed = [row for row in state.runs.values() if row.status in OPEN and row.timeout_at is not None]
     late = [row for row in timed if row.timeout_at is not None and row.timeout_at <= now]
     for row in late:
@@ -57,7 +59,7 @@ def _time_out(state: State, now: Instant) -> int:
         _blame(row, "timeout", message)
         _fail(state, row, "timeout", message, now)
         check(row)
-    return len(late)
+    return late
 
 
 def _blame(row: RunRow, kind: str, message: str) -> None:

@@ -76,6 +76,8 @@ def trail(
     between: tuple[Instant | None, Instant | None],
 ) -> list[TrailEntry]:
     since, until = between
+    if run is not None and (run not in state.runs or state.runs[run].deleted_at is not None):
+        return []
     rows = (
         entry for entry in state.trail
         if entry.seq > after and run in {None, entry.run} and tenant in {None, entry.tenant}
@@ -94,7 +96,8 @@ def trail(
 def due(state: State, types: Sequence[str], tenants: Sequence[str] | None) -> Due:
     claims = (
         row.run_at for row in state.runs.values()
-        if row.status is Status.PENDING and row.type in types and (tenants is None or row.tenant in tenants)
+        if row.status is Status.PENDING and row.deleted_at is None
+        and row.type in types and (tenants is None or row.tenant in tenants)
     )  # fmt: skip
     return Due(min(claims, default=None), min(_chores(state), default=None))
 
@@ -115,10 +118,11 @@ def _chores(state: State) -> Iterable[Instant]:
 def stats(state: State, now: Instant) -> Stats:
     live = [worker for worker in state.workers.values() if worker.seen_at >= now - micros(LIVE_SECONDS)]
     workers = sorted(live, key=lambda worker: worker.worker)
-    due_now = [row for row in state.runs.values() if row.status is Status.PENDING and row.run_at <= now]
+    seen = [row for row in state.runs.values() if row.deleted_at is None]
+    due_now = [row for row in seen if row.status is Status.PENDING and row.run_at <= now]
     stuck = [row.type for row in due_now if not any(_can_run(worker, row) for worker in workers)]
     counted = {status.value: 0 for status in Status}
-    for row in state.runs.values():
+    for row in seen:
         counted[row.status] += 1
     return Stats(
         now=now,
@@ -137,5 +141,6 @@ def _can_run(worker: Presence, row: RunRow) -> bool:
 def waiting_on(state: State, topic: str, tenant: str) -> list[UUID]:
     return sorted(
         row.id for row in state.runs.values()
-        if row.status in OPEN and row.tenant == tenant and any(w.topic == topic for w in open_waits(row))
+        if row.status in OPEN and row.deleted_at is None and row.tenant == tenant
+        and any(w.topic == topic for w in open_waits(row))
     )  # fmt: skip

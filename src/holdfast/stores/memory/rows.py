@@ -136,6 +136,7 @@ class EventRow:
     payload: Json
     run: UUID | None
     at: Instant
+    keep_seconds: float
     delivered: bool = False
     woken: int = 0
 
@@ -163,11 +164,15 @@ class State:
     trail: list[TrailRow] = field(default_factory=list)
     definitions: dict[str, Definition] = field(default_factory=dict)
     workers: dict[str, Presence] = field(default_factory=dict)
+    # The newest numbers given so far: rows may go, their numbers are not given again.
+    event_seq: int = 0
+    trail_seq: int = 0
 
     def note(self, row: RunRow, what: str, now: Instant, /, **data: Any) -> TrailRow:
         """Write into the trail, in the same breath as the change itself."""
+        self.trail_seq += 1
         entry = TrailRow(
-            seq=len(self.trail) + 1, run=row.id, tenant=row.tenant, type=what, at=now, data=data
+            seq=self.trail_seq, run=row.id, tenant=row.tenant, type=what, at=now, data=data
         )  # fmt: skip
         self.trail.append(entry)
         row.updated_at = now
@@ -182,6 +187,7 @@ def check(row: RunRow) -> None:
         "a status that is known": row.status in set(Status),
         "a holder and a lease exactly while leased": leased == (row.leased_by is not None)
         and leased == (row.lease_until is not None),
+        "nobody at it once it is deleted": not leased or row.deleted_at is None,
         "a pause asked of a leased run only": leased or row.pause_asked_by is None,
         "an end exactly when final": (row.status in FINAL) == (row.finished_at is not None),
         "a way on exactly while paused": (row.status is Status.PAUSED) == (row.resume_to is not None),

@@ -50,7 +50,7 @@ def _row(state: State, new: NewRun, now: Instant) -> RunRow:
         timeout_at=None if timeout is None else now + micros(timeout),
         ttl_seconds=None if new.ttl_seconds is None else bounded(new.ttl_seconds),
         budget=new.budget, limit_key=new.limit_key, parent=new.parent,
-        labels=new.labels, created_at=now, updated_at=now, mark=len(state.events),
+        labels=new.labels, created_at=now, updated_at=now, mark=state.event_seq,
     )  # fmt: skip
 
 

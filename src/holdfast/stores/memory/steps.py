@@ -76,7 +76,7 @@ def _put(state: State, row: RunRow, write: StepWrite, now: Instant) -> None:
         output=write.output, error=write.error, cost=write.cost + (before.cost if before else 0),
         topic=write.topic, due_at=due_at, fence=row.fence, started_at=write.started_at,
         finished_at=now if write.status in SETTLED else None,
-        mark=before.mark if before else len(state.events) if write.since_now else 0,
+        mark=before.mark if before else state.event_seq if write.since_now else 0,
     )  # fmt: skip
 
 

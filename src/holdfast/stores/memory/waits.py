@@ -13,6 +13,7 @@ import msgspec
 from holdfast.errors import IllegalMove, UnknownRun
 from holdfast.lifecycle import FINAL, WAIT_MOVES, WAITS, Status, StepKind, StepStatus, WaitMove
 from holdfast.records import Emitted, Error, Instant, Json, NewEvent, Step
+from holdfast.store import EVENT_KEEP_SECONDS
 
 from .rows import EventRow, RunRow, State, StepRow, check
 
@@ -106,9 +107,11 @@ def record(state: State, event: NewEvent, now: Instant) -> EventRow:
     known = state.event_ids.get((event.tenant, event.id))
     if known is not None:
         return known
+    state.event_seq += 1
     row = EventRow(
-        seq=len(state.events) + 1, id=event.id, tenant=event.tenant, topic=event.topic,
-        payload=event.payload, run=event.run, at=now,
+        seq=state.event_seq, id=event.id, tenant=event.tenant, topic=event.topic, payload=event.payload,
+        run=event.run, at=now,
+        keep_seconds=EVENT_KEEP_SECONDS if event.keep_seconds is None else event.keep_seconds,
     )  # fmt: skip
     state.events.append(row)
     state.event_ids[event.tenant, event.id] = row
@@ -127,7 +130,7 @@ def emit(state: State, event: NewEvent, now: Instant) -> Emitted:
 def _addressable(state: State, event: NewEvent) -> None:
     assert event.run is not None
     row = state.runs.get(event.run)
-    if row is None or row.tenant != event.tenant:
+    if row is None or row.deleted_at is not None or row.tenant != event.tenant:
         raise UnknownRun(event.run)
     if row.status in FINAL:
         raise IllegalMove(row.id, "emit", row.status)

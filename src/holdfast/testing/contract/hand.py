@@ -186,6 +186,15 @@ class Hand:
     def retry_run(self, run, **fields):
         return self.run(self.store.retry_run(run, **fields))
 
+    def delete(self, run, **fields):
+        return self.run(self.store.delete(run, **fields))
+
+    def restore(self, run, **fields):
+        return self.run(self.store.restore(run, **fields))
+
+    def purge(self, **fields):
+        return self.run(self.store.purge(**fields))
+
     # Reads.
 
     def get(self, run, **fields):

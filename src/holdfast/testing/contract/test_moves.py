@@ -82,7 +82,7 @@ def _try(hand, move, at):
             return hand.tick()
         case Move.REWIND:
             return hand.rewind(at.run, "first")
-        case Move.PAUSE | Move.RESUME | Move.CANCEL | Move.RETRY_RUN:
+        case Move.PAUSE | Move.RESUME | Move.CANCEL | Move.RETRY_RUN | Move.DELETE | Move.RESTORE:
             return getattr(hand, move.value)(at.run)
         case _:
             return hand.send(hand.item(at.claim, move, **FIELDS[move]))[0]
@@ -103,6 +103,8 @@ def _assert_refused(move, answer, status):
         assert isinstance(answer, DuplicateRun)
     elif move is Move.CLAIM:
         assert answer == []
+    elif move is Move.RESTORE:
+        assert answer.status is status
     else:
         assert answer.total == 0
 
@@ -117,10 +119,17 @@ def test_a_move_is_made_where_the_table_has_it_and_refused_elsewhere(hand, statu
     if move is Move.RESUME and status is Status.LEASED:
         hand.pause(at.run)
     before = hand.snapshot(at.run)
+    if move is Move.RESTORE and _is_legal(move, status, who):
+        hand.delete(at.run)
 
     if _is_legal(move, status, who):
-        _try(hand, move, at)
+        answer = _try(hand, move, at)
+        if move is Move.DELETE:
+            assert (hand.get(at.run), answer.deleted_at is not None) == (None, True)
+            assert answer.status is (Status.PENDING if status is Status.LEASED else status)
+            hand.restore(at.run)
         assert hand.status(at.run) in RULES[move].targets
+        assert move is not Move.RESTORE or hand.status(at.run) is status
     elif move in {Move.PAUSE, Move.RESUME, Move.CANCEL, Move.RETRY_RUN}:
         with pytest.raises(
             IllegalMove, match=f"cannot {str(move).removesuffix('_run')} run {at.run}: it is {status}"

@@ -1,0 +1,138 @@
+"""delete, restore, purge, stuck: a run is hidden, shown again, removed for good; and what should not be."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from holdfast.errors import UnknownRun
+from holdfast.lifecycle import FINAL, OPEN, Status, StepKind
+from holdfast.records import Finding, Instant, Purged
+from holdfast.store import EVENT_KEEP_SECONDS, GONE_SECONDS
+from holdfast.stores.durations import micros
+
+from .rows import EventRow, RunRow, State, StepRow, check
+from .waits import open_waits
+
+
+def _find(state: State, run: UUID, tenant: str | None) -> RunRow:
+    """Deleted or not."""
+    row = state.runs.get(run)
+    if row is None or tenant not in {None, row.tenant}:
+        raise UnknownRun(run)
+    return row
+
+
+def delete(state: State, run: UUID, tenant: str | None, by: str, now: Instant) -> RunRow:
+    row = _find(state, run, tenant)
+    if row.deleted_at is not None:
+        return row
+    row.deleted_at = now
+    if row.status is Status.LEASED:
+        _fence_off(state, row, by, now)
+    else:
+        state.note(row, "deleted", now, by=by)
+    check(row)
+    return row
+
+
+def _fence_off(state: State, row: RunRow, by: str, now: Instant) -> None:
+    """As if its holder had given it back: a pause that was asked for is kept."""
+    pause_by = row.pause_asked_by
+    row.let_go()
+    row.status, row.run_at, row.pause_asked_by = Status.PENDING, now, None
+    row.fence, row.attempt = row.fence + 1, max(0, row.attempt - 1)
+    state.note(row, "deleted", now, by=by, status=row.status)
+    if pause_by is not None:
+        row.pause(Status.PENDING)
+        state.note(row, "paused", now, by=pause_by)
+
+
+def restore(state: State, run: UUID, tenant: str | None, by: str, now: Instant) -> RunRow:
+    row = _find(state, run, tenant)
+    if row.deleted_at is not None:
+        row.deleted_at = None
+        state.note(row, "restored", now, by=by)
+    return row
+
+
+def purge(state: State, ttl_seconds: float, deleted_seconds: float, limit: int, now: Instant) -> Purged:
+    ttl, kept_deleted = micros(ttl_seconds), micros(deleted_seconds)
+    expired = [row for row in state.runs.values() if _has_expired(row, now, ttl, kept_deleted)]
+    runs = [row for row in expired if not _is_awaited(state, row)][: max(0, limit)]
+    for row in runs:
+        _remove(state, row)
+    events = [event for event in state.events if _is_over(state, event, now)]
+    _remove_events(state, events)
+    gone = [each.worker for each in state.workers.values() if each.seen_at <= now - micros(GONE_SECONDS)]
+    for worker in gone:
+        del state.workers[worker]
+    return Purged(runs=len(runs), events=len(events), workers=len(gone))
+
+
+def _has_expired(row: RunRow, now: Instant, ttl: int, kept_deleted: int) -> bool:
+    if row.deleted_at is not None and row.deleted_at + kept_deleted <= now:
+        return True
+    if row.finished_at is None:
+        return False
+    return (row.finished_at + ttl if row.expires_at is None else row.expires_at) <= now
+
+
+def _is_awaited(state: State, row: RunRow) -> bool:
+    parent = None if row.parent is None else state.runs.get(row.parent)
+    if parent is None or parent.status in FINAL:
+        return False
+    return any(wait.kind is StepKind.CHILD for wait in open_waits(parent))
+
+
+def _remove(state: State, row: RunRow) -> None:
+    del state.runs[row.id]
+    if row.key is not None:
+        del state.keys[row.tenant, row.key]
+    state.trail = [entry for entry in state.trail if entry.run != row.id]
+    _remove_events(state, [event for event in state.events if event.run == row.id])
+
+
+def _is_over(state: State, event: EventRow, now: Instant) -> bool:
+    """Delivered, and kept for as long as it asked for; one that is addressed lives as long as its run."""
+    kept = micros(max(event.keep_seconds, EVENT_KEEP_SECONDS))
+    return event.delivered and event.run not in state.runs and event.at + kept <= now
+
+
+def _remove_events(state: State, gone: list[EventRow]) -> None:
+    numbers = {event.seq for event in gone}
+    state.events = [event for event in state.events if event.seq not in numbers]
+    for event in gone:
+        del state.event_ids[event.tenant, event.id]
+
+
+def stuck(state: State, limit: int) -> list[UUID]:
+    rows = (row for row in state.runs.values() if row.status in OPEN and row.deleted_at is None)
+    return sorted(row.id for row in rows if not _has_a_way_on(row))[: max(0, limit)]
+
+
+def _has_a_way_on(row: RunRow) -> bool:
+    waits = any(_can_come(wait) for wait in open_waits(row))
+    match row.status:
+        case Status.PENDING:
+            return row.run_at is not None
+        case Status.LEASED:
+            return row.lease_until is not None and row.leased_by is not None
+        case Status.WAITING:
+            return waits
+        case _:
+            return row.resume_to is Status.PENDING or (row.resume_to is Status.WAITING and waits)
+
+
+def _can_come(wait: StepRow) -> bool:
+    named = wait.due_at is not None or wait.topic is not None
+    return named or wait.kind in {StepKind.APPROVAL, StepKind.CHILD}
+
+
+def checkup() -> list[Finding]:
+    return [
+        Finding(
+            level="warning",
+            what="this store is in memory: all runs are gone when the process ends",
+            mend="use sqlite:///holdfast.db for what must last",
+        )
+    ]

@@ -1,0 +1,258 @@
+"""purge: what has expired is removed for good, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import UnknownRun
+from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.records import NewEvent, NewRun, Presence, Purged, RunFilter, Started, StepWrite
+from holdfast.store import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, TTL_SECONDS
+
+from .hand import TYPE, done, listen, sleep
+
+MICRO = 0.000001
+AGES = 100 * 365 * 86400.0
+CHILD = StepWrite(key="child", kind=StepKind.CHILD, status=StepStatus.WAITING)
+
+
+def ended(hand, **fields):
+    claim = hand.held(**fields)
+    hand.complete(claim)
+    return claim.id
+
+
+def there(hand, *runs):
+    """Those that are still there, hidden or not."""
+    known = {run.id for run in hand.run(hand.store.list(RunFilter(tenant=None, deleted=True), limit=10_000))}
+    return [run for run in runs if run in known]
+
+
+@pytest.mark.spec("TTL-1")
+def test_a_finished_run_expires_by_its_own_ttl_or_the_default(hand):
+    """At that instant, not before it; a ttl of its own may be shorter or longer."""
+    short, usual, long = (ended(hand, ttl_seconds=ttl) for ttl in (60.0, None, 2 * TTL_SECONDS))
+    runs = (short, usual, long)
+    for seconds, left in ((60.0, runs[1:]), (TTL_SECONDS - 60, runs[2:]), (TTL_SECONDS, ())):
+        hand.clock.turn(seconds - MICRO)
+        assert hand.purge() == Purged()
+        hand.clock.turn(MICRO)
+        assert hand.purge() == Purged(runs=1)
+        assert there(hand, *runs) == list(left)
+
+
+@pytest.mark.spec("TTL-1")
+@pytest.mark.parametrize("end", ["complete", "fail", "cancel"])
+def test_the_default_is_the_callers_to_choose(hand, end):
+    """However a run has ended."""
+    claim = hand.held()
+    getattr(hand, end)(claim.id if end == "cancel" else claim)
+    hand.clock.turn(10)
+    assert hand.purge(ttl_seconds=10 + MICRO).total == 0
+    assert hand.purge(ttl_seconds=10).runs == 1
+
+
+@pytest.mark.spec("TTL-1")
+def test_an_open_run_never_expires(hand):
+    """Whatever it is at, however old it is, whatever its ttl."""
+    pending = hand.start(delay_seconds=AGES)
+    waiting, paused, again = (hand.held(ttl_seconds=1.0) for _ in range(3))
+    hand.park(waiting, listen(), known=0)
+    hand.release(paused)
+    hand.pause(paused.id)
+    hand.checkpoint(again)
+    hand.complete(again)
+    hand.rewind(again.id, "first")
+    hand.clock.turn(AGES / 2)
+    leased = hand.take(again.id)
+    runs = (pending, waiting.id, paused.id, leased.id)
+    assert hand.purge(ttl_seconds=0, deleted_seconds=0) == Purged()
+    assert there(hand, *runs) == list(runs)
+    assert [hand.status(run) for run in runs] == [
+        Status.PENDING, Status.WAITING, Status.PAUSED, Status.LEASED,
+    ]  # fmt: skip
+
+
+@pytest.mark.spec("DEL-1", "TTL-1")
+def test_a_deleted_run_goes_after_the_time_in_which_it_can_be_restored(hand):
+    """Open or not; restored in time, it stays."""
+    open_, back, over = hand.start(delay_seconds=AGES), hand.start(delay_seconds=AGES), ended(hand)
+    for run in (open_, back, over):
+        hand.delete(run)
+    hand.clock.turn(DELETED_SECONDS - MICRO)
+    assert hand.purge() == Purged()
+    hand.restore(back)
+    hand.clock.turn(MICRO)
+    assert hand.purge() == Purged(runs=2)
+    assert hand.purge() == Purged()
+    assert there(hand, open_, back, over) == [back]
+    with pytest.raises(UnknownRun):
+        hand.restore(open_)
+
+
+@pytest.mark.spec("DEL-1", "TTL-1", "EVENT-6")
+def test_all_that_belongs_to_a_run_goes_with_it(hand):
+    """Steps, trail, receipts and the events addressed to it; its key and its id are free."""
+    claim = hand.held(key="order:1", digest="d")
+    kept = hand.held()
+    hand.emit("mine", id="e", run=claim.id)
+    hand.park(claim, done("first"), listen("w", "mine"), sleep(), known=0)
+    hand.complete(claim)
+    hand.checkpoint(kept)
+    before = hand.trail(kept.id)
+    hand.clock.turn(TTL_SECONDS)
+
+    assert hand.purge().runs == 1
+    assert hand.get(claim.id) is None
+    with pytest.raises(UnknownRun):
+        hand.steps(claim.id)
+    assert hand.trail(claim.id) == []
+    assert {entry.run for entry in hand.trail()} == {kept.id}
+    assert hand.trail(kept.id) == before
+    other = NewRun(id=hand.id(), type=TYPE, key="order:1", digest="another")
+    same_id = NewRun(id=claim.id, type=TYPE)
+    assert hand.start_many([other, same_id]) == [Started(other.id, True), Started(claim.id, True)]
+    # A new run under the old id finds nothing of the old one, and the event's id is free again.
+    assert hand.steps(claim.id) == []
+    assert hand.told(claim.id) == ["created"]
+    assert not hand.emit("mine", id="e", run=claim.id).duplicate
+
+
+@pytest.mark.spec("TTL-1", "TRAIL-3")
+def test_what_was_removed_leaves_no_number_that_is_given_again(hand):
+    """Whoever follows the trail from a number on, or waits for what comes later, misses nothing."""
+    hand.emit("old")
+    ended(hand)
+    newest = hand.trail()[-1].seq
+    hand.clock.turn(AGES)
+    assert hand.purge() == Purged(runs=1, events=1)
+    assert hand.trail() == []
+
+    claim = hand.held()
+    assert hand.trail()[0].seq > newest
+    hand.park(claim, listen("w", "old", since_now=True), known=0)
+    hand.emit("old")
+    assert hand.status(claim.id) is Status.PENDING
+    assert [entry.type for entry in hand.trail(after=newest)] == ["created", "leased", "waiting", "woken"]
+
+
+@pytest.mark.spec("TTL-1")
+def test_a_slice_takes_no_more_runs_than_it_is_told(hand):
+    """Call again until nothing is left."""
+    runs = [ended(hand) for _ in range(5)]
+    hand.clock.turn(TTL_SECONDS)
+    assert [hand.purge(limit=2).runs for _ in range(4)] == [2, 2, 1, 0]
+    assert there(hand, *runs) == []
+
+
+@pytest.mark.spec("TTL-1")
+def test_a_run_with_many_rows_goes_whole(hand):
+    """However many commits that takes: whoever calls until nothing is left has removed all of it."""
+    claim, small = hand.held(), ended(hand)
+    for page in range(10):
+        hand.checkpoint(claim, *(done(f"{page}.{number}") for number in range(300)))
+    hand.complete(claim)
+    hand.clock.turn(TTL_SECONDS)
+    removed = [hand.purge().runs]
+    while removed[-1]:
+        removed.append(hand.purge().runs)
+    assert sum(removed) == 2
+    assert there(hand, claim.id, small) == []
+    assert hand.trail() == []
+    assert hand.start_many([NewRun(id=claim.id, type=TYPE)]) == [Started(claim.id, True)]
+    assert hand.steps(claim.id) == []
+
+
+@pytest.mark.spec("TTL-1")
+def test_a_child_that_an_open_parent_waits_for_stays(hand):
+    """Until the parent has ended, or waits no longer."""
+    parents = [hand.held(ttl_seconds=AGES) for _ in range(2)]
+    children = [ended(hand, parent=parent.id) for parent in parents]
+    for parent in parents:
+        hand.park(parent, CHILD, known=0)
+    hand.clock.turn(TTL_SECONDS)
+    assert hand.purge() == Purged()
+    hand.cancel(parents[0].id)
+    assert hand.purge() == Purged(runs=1)
+    hand.rewind(parents[1].id, "child")
+    assert hand.purge() == Purged(runs=1)
+    assert there(hand, *children) == []
+
+
+@pytest.mark.spec("EVENT-6", "EVENT-2")
+@pytest.mark.parametrize("keep", [None, 1.0, 2 * EVENT_KEEP_SECONDS])
+def test_an_event_for_no_one_run_stays_until_its_retention_ends(hand, keep):
+    """Seven days, or longer if it says so; never shorter: the same id again must be known."""
+    hand.emit(id="e", keep_seconds=keep)
+    hand.clock.turn(max(keep or 0.0, EVENT_KEEP_SECONDS) - MICRO)
+    assert hand.purge() == Purged()
+    assert hand.emit(id="e").duplicate
+    hand.clock.turn(MICRO)
+    assert hand.purge() == Purged(events=1)
+    assert not hand.emit(id="e").duplicate
+
+
+@pytest.mark.spec("EVENT-6")
+def test_an_event_that_is_addressed_stays_as_long_as_its_run(hand):
+    """Taken or not."""
+    claim = hand.held()
+    hand.emit("mine", id="e", run=claim.id)
+    hand.release(claim)
+    hand.clock.turn(AGES)
+    assert hand.purge() == Purged()
+    claim = hand.take(claim.id)
+    assert hand.park(claim, listen("w", "mine"), known=0).status is Status.LEASED
+    assert hand.emit("mine", id="e", run=claim.id).duplicate
+
+
+@pytest.mark.spec("EVENT-6")
+def test_an_event_for_a_run_that_is_not_there_goes_like_one_for_nobody(hand):
+    """A holder's commit may address a run that has gone since: nothing is kept for ever."""
+    claim = hand.held(ttl_seconds=AGES)
+    hand.checkpoint(claim, events=(NewEvent(topic="t", id="e", run=hand.id()),))
+    hand.deliver()
+    hand.release(claim)
+    hand.clock.turn(EVENT_KEEP_SECONDS - MICRO)
+    assert hand.purge() == Purged()
+    hand.clock.turn(MICRO)
+    assert hand.purge() == Purged(events=1)
+
+
+@pytest.mark.spec("EVENT-6", "EVENT-3")
+def test_an_event_that_is_not_delivered_is_not_removed(hand):
+    """However old: those who wait for it come first."""
+    waiter, emitter = hand.held(), hand.held()
+    hand.park(waiter, listen("w", "t"), known=0)
+    hand.checkpoint(emitter, events=(NewEvent(topic="t", id="e"),))
+    hand.release(emitter)
+    hand.clock.turn(AGES)
+    assert hand.purge() == Purged()
+    hand.deliver()
+    assert hand.status(waiter.id) is Status.PENDING
+    assert hand.purge() == Purged(events=1)
+
+
+@pytest.mark.spec("TTL-1")
+def test_workers_that_are_long_gone_are_forgotten(hand):
+    """One that is seen now and then stays."""
+    for worker in ("gone", "there"):
+        hand.run(hand.store.present(Presence(worker=worker, types=(TYPE,))))
+    hand.clock.turn(GONE_SECONDS - MICRO)
+    hand.run(hand.store.present(Presence(worker="there", types=(TYPE,))))
+    assert hand.purge() == Purged()
+    hand.clock.turn(MICRO)
+    assert hand.purge() == Purged(workers=1)
+    assert [worker.worker for worker in hand.stats().workers] == ["there"]
+
+
+@pytest.mark.spec("TTL-1", "LEASE-4")
+def test_a_zombie_of_a_run_that_was_removed_is_told_that_it_is_lost(hand):
+    """As for any run that is not there."""
+    claim = hand.held()
+    hand.cancel(claim.id)
+    hand.clock.turn(TTL_SECONDS)
+    assert hand.purge().runs == 1
+    before = hand.everything()
+    assert hand.checkpoint(claim, done("late")).answer == "lost"
+    assert hand.renew(claim).held[0].answer == "lost"
+    assert hand.everything() == before
