@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .engine.client import Client, Handle
     from .engine.context import Context
     from .engine.definitions import Workflow
+    from .engine.hooks import Notice
     from .engine.worker import Worker
     from .errors import (
         BadType,
@@ -58,6 +59,7 @@ __all__ = [
     "Client",
     "Handle",
     "Worker",
+    "Notice",
     "Run",
     "Step",
     "Event",
@@ -98,6 +100,7 @@ _HOMES = {
     "engine.client": "Client Handle",
     "engine.context": "Context",
     "engine.definitions": "Workflow",
+    "engine.hooks": "Notice",
     "engine.worker": "Worker",
     "errors": (
         "BadType BadValue Conflict Drift EventTimeout Fatal HoldfastError IllegalMove "

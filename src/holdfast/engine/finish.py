@@ -12,10 +12,11 @@ from holdfast.backoff import IN_PLACE_MAX_SECONDS
 from holdfast.codec import digest
 from holdfast.errors import BadValue, StoreError, UsageError
 from holdfast.lifecycle import Move, Status
-from holdfast.records import SECOND, NewRun, Run, Verdict
+from holdfast.records import SECOND, Error, NewRun, Run, Verdict
 
 from . import outcome as ends
 from .failures import delay_after, encoded, error_of, final_kind, guilty_step, line
+from .hooks import decoded
 from .keeper import TROUBLE_SECONDS
 from .waits import reopen
 
@@ -40,8 +41,10 @@ async def finish(run: Execution, outcome: ends.Outcome) -> bool:
             return await _stopped(run, outcome.reason)
 
 
-def _ended(run: Execution, verdict: Verdict) -> bool:
+def _ended(run: Execution, verdict: Verdict, error: Error | None = None, back: str = "") -> bool:
     run.ended_as = str(verdict.status) if verdict.answer == "applied" else verdict.answer
+    if run.worker.hooks:
+        run.worker.teller.ended(run, verdict, error, back)
     return False
 
 
@@ -88,11 +91,13 @@ async def _park(run: Execution, outcome: ends.Waits) -> bool:
     for write in (*outcome.opened, *(one.write for one in outcome.backoffs)):
         if write is not None:
             run.journal.keep(write)
+    failed: Error | None = None
     if outcome.backoffs:
         # A step that backs off keeps the run in the queue, due at its next try, whatever else it waits for.
         first = min(outcome.backoffs, key=lambda one: one.due_at)
         delay = max(0.0, (first.due_at - run.now()) / SECOND)
         error = first.write.error if first.write else None
+        failed = decoded(error) if run.worker.hooks else None
         verdict = await run.journal.outcome(
             Move.RETRY, delay_seconds=delay, refund=True, error=error, last_error=first.said
         )
@@ -100,7 +105,7 @@ async def _park(run: Execution, outcome: ends.Waits) -> bool:
         verdict = await run.journal.outcome(Move.PARK)
     if verdict.answer == "applied" and verdict.status is Status.LEASED:
         return True
-    return _ended(run, verdict)
+    return _ended(run, verdict, failed, "run.retried" if failed else "")
 
 
 async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
@@ -112,9 +117,8 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     recorded = error_of(error, kind or "error", guilty_step(error))
     said = line(recorded)
     if kind is not None:
-        return _ended(
-            run, await run.journal.outcome(Move.FAIL, error=encoded(recorded), last_error=said, kind=kind)
-        )
+        move = run.journal.outcome(Move.FAIL, error=encoded(recorded), last_error=said, kind=kind)
+        return _ended(run, await move, recorded)
     try:
         delay = delay_after(error, policy, failures, run.world.chance())
     except UsageError as unusable:
@@ -125,7 +129,9 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
         Move.RETRY, error=encoded(recorded), last_error=said, delay_seconds=delay, in_place=in_place
     )
     if verdict.answer != "applied" or verdict.status is not Status.LEASED:
-        return _ended(run, verdict)
+        return _ended(run, verdict, recorded, "run.retried")
+    if run.worker.hooks:
+        run.worker.teller.run("run.retried", run, status=verdict.status, error=recorded, step=recorded.step)
     run.attempt += 1
     await asyncio.sleep(delay)
     return True
@@ -134,5 +140,7 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
 async def _stopped(run: Execution, reason: str) -> bool:
     run.ended_as = reason
     if reason == "released":
-        return _ended(run, await run.journal.outcome(Move.RELEASE))
+        return _ended(run, await run.journal.outcome(Move.RELEASE), back="run.released")
+    if run.worker.hooks and reason != "lost":
+        run.worker.teller.run(f"run.{reason}", run, status=Status(reason))
     return False

@@ -56,8 +56,13 @@ class Bell:
 class Keeper:
     """One loop that does what no worker has to be asked for."""
 
-    def __init__(self, store: Store, news: Callable[[], None] | None = None) -> None:
-        self._store, self._news = store, news
+    def __init__(
+        self,
+        store: Store,
+        news: Callable[[], None] | None = None,
+        failed: Callable[[Sequence[UUID]], None] | None = None,
+    ) -> None:
+        self._store, self._news, self._failed = store, news, failed
         self.bell = Bell()
 
     async def tick(self) -> Ticked:
@@ -71,6 +76,8 @@ class Keeper:
                 ticked.delivered,
                 ticked.timed_out,
             )
+        if ticked.failed and self._failed is not None:
+            self._failed(ticked.failed)
         return ticked
 
     async def run(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
+from uuid import UUID
 
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import LeaseLost, StoreError, UsageError
@@ -18,8 +19,10 @@ from holdfast.world import World
 from .committer import Committer
 from .definitions import Workflow, check_patterns, matches
 from .execution import UNWIND_SECONDS, Execution
+from .hooks import Hooks
 from .keeper import TROUBLE_SECONDS, Bell, Keeper, seconds_until, unforeseen
 from .lease import Leases
+from .teller import Teller
 
 log = logging.getLogger("holdfast.worker")
 
@@ -37,6 +40,7 @@ class Worker:
         store: Store,
         world: World,
         workflows: Mapping[str, Workflow],
+        hooks: Hooks | None = None,
         *,
         name: str = "worker",
         patterns: Sequence[str] = ("%",),
@@ -58,6 +62,8 @@ class Worker:
         self.id = f"{name}:{world.place()}{world.uuid7().int & 0xFFFF:04x}"
         self.patterns = check_patterns(patterns)
         self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
+        self.hooks: Hooks = {} if hooks is None else hooks
+        self.teller = Teller(self.hooks, world, self.id)
         self._tenants = None if tenants is None else tuple(tenants)
         self.slots, self._batch = slots, batch or slots
         self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
@@ -73,7 +79,7 @@ class Worker:
         await self.store.open()
         self.committer = Committer(self.store, self.world)
         self.leases = Leases(self.id, self.store, self.world, self.committer, self.lease_seconds)
-        self._bell, self._keeper = Bell(self._poll_seconds), Keeper(self.store, self._news)
+        self._bell, self._keeper = Bell(self._poll_seconds), Keeper(self.store, self._news, self._failed)
         await self.store.publish([one.definition() for one in self._workflows.values()])
         await self._show()
         self._unlisten = self.store.listen(self._hint)
@@ -85,6 +91,7 @@ class Worker:
         if self._with_keeper:
             self._loops.append(self.world.spawn(self._keeper.run(), "holdfast-keeper"))
         log.info("worker %s: %d workflows, %d slots", self.id, len(self._workflows), self.slots)
+        self.teller.tell("worker.started")
         return self
 
     async def __aexit__(
@@ -112,6 +119,8 @@ class Worker:
         await self.leases.end()
         with suppress(StoreError):
             await self.store.absent(self.id)
+        self.teller.tell("worker.stopped")
+        await self.teller.end()
         log.info("worker %s stopped after %d executions", self.id, self.finished)
 
     def hurry(self) -> None:
@@ -226,6 +235,8 @@ class Worker:
                     "%s: what this worker did since counts for nothing", LeaseLost(claim.id, claim.fence)
                 )
                 self.leases.give_up(claim.id, claim.fence)
+                if self.hooks:
+                    self.teller.run("run.lost", execution)
             if self.leases.held.get(claim.id) is execution:
                 del self.leases.held[claim.id]
             self.finished += 1
@@ -237,6 +248,10 @@ class Worker:
                 )
 
     # -- presence and hints --------------------------------------------------------------------
+
+    def _failed(self, runs: Sequence[UUID]) -> None:
+        if self.hooks:
+            self.teller.failed(self.store, runs)
 
     def _hint(self) -> None:
         self._keeper.bell.ring()
