@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from holdfast.errors import StoreError
 from holdfast.records import SECOND, Ticked
