@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -28,6 +28,7 @@ from holdfast.records import (
     Emitted,
     NewEvent,
     NewRun,
+    Purged,
     Run,
     RunFilter,
     Started,
@@ -35,11 +36,12 @@ from holdfast.records import (
     TrailEntry,
     instant,
 )
-from holdfast.store import Store
+from holdfast.store import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.world import World
 
 from .checks import check_datetime, check_labels, check_name, check_options, check_priority, check_topic
 from .definitions import Workflow, newest
+from .doctor import Report, examine
 from .explain import Explanation, explain
 from .keeper import Bell
 
@@ -227,6 +229,36 @@ class Client:
         await self._opened()
         return await self.store.retry_run(_uuid(run), by=by)
 
+    async def delete(self, run: UUID | str, by: str = "") -> Run:
+        """Hide a run and execute it no more; `restore` brings it back until it is purged."""
+        await self._opened()
+        return await self.store.delete(_uuid(run), by=by)
+
+    async def restore(self, run: UUID | str, by: str = "") -> Run:
+        """Show a deleted run again; an open one goes on."""
+        await self._opened()
+        return await self.store.restore(_uuid(run), by=by)
+
+    async def purge(
+        self,
+        older_than: Seconds = TTL_SECONDS,
+        deleted_after: Seconds = DELETED_SECONDS,
+        progress: Callable[[Purged], None] | None = None,
+    ) -> Purged:
+        """Remove for good what has expired, slice by slice; `progress` is told the sum after each.
+
+        Finished runs go by their own ttl, else `older_than` after their end; deleted ones `deleted_after`.
+        """
+        await self._opened()
+        ttl, deleted, done = seconds(older_than), seconds(deleted_after), Purged()
+        while (one := await self.store.purge(ttl, deleted)).total:
+            done = Purged(
+                runs=done.runs + one.runs, events=done.events + one.events, workers=done.workers + one.workers
+            )
+            if progress is not None:
+                progress(done)
+        return done
+
     # -- look ----------------------------------------------------------------------------------
 
     async def get(self, run: UUID | str) -> Run | None:
@@ -280,6 +312,11 @@ class Client:
         workers = (await self.store.stats()).workers if found.status is Status.PENDING else ()
         paused_by = pauses[-1].data.get("by", "") if pauses else ""
         return explain(found, await self.store.now(), workers, paused_by)
+
+    async def doctor(self) -> Report:
+        """A check-up of the store and its runs: `level`, and findings that say how to mend them."""
+        await self._opened()
+        return await examine(self.store)
 
     async def result(self, run: UUID | str, timeout: Seconds | None = None) -> Any:
         """What the run returned, waiting for its end; RunFailed, RunCancelled, ResultTimeout."""

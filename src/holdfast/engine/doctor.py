@@ -1,0 +1,180 @@
+"""The check-up: what is well with a store and its runs, what is not, and how to mend it.
+
+A warning is what goes away once workers and keepers are there, or is slow; an error is what does not mend
+itself. It reads only, and a store that is damaged is a finding, not an accident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from holdfast.errors import Unavailable
+from holdfast.lifecycle import FINAL, Status
+from holdfast.records import SECOND, Finding, RunFilter, Stats, moment
+from holdfast.store import Catalog
+
+LEVELS = ("ok", "warning", "error")
+LAG_SECONDS = 60.0
+LATE_SECONDS = 10.0  # a keeper comes by every second: what is later than this is seen by none
+SHOWN = 5  # runs and types that a finding names
+LEASED_MAX = 1000  # held runs that are looked at
+STUCK_MAX = 100
+_KEEP = "start a worker, or `holdfast tick --loop` where none is to run"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a check-up found, in the order in which it looked."""
+
+    at: datetime
+    findings: tuple[Finding, ...]
+
+    @property
+    def level(self) -> str:
+        """The worst there is: ok, warning or error."""
+        return max((one.level for one in self.findings), key=LEVELS.index, default="ok")
+
+
+async def examine(store: Catalog) -> Report:
+    """Look at everything. `Unavailable` when the store cannot be reached at all."""
+    at = moment(await store.now())
+    looks: dict[str, Callable[[Catalog], Awaitable[Sequence[Finding]]]] = {
+        "the store's own state": lambda store: store.checkup(),
+        "the way on of the runs": _stuck,
+        "the counts of runs and workers": _by_stats,
+        "the leases": _leases,
+        "what keepers have to do": _chores,
+    }
+    findings: list[Finding] = []
+    for what, look in looks.items():
+        try:
+            findings += await look(store)
+        except Unavailable as error:
+            findings.append(Finding(level="error", what=f"{what} cannot be read now", mend=str(error)))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the rest is still worth looking at
+            findings.append(_unreadable(what, error))
+    return Report(at, tuple(findings))
+
+
+def _unreadable(what: str, error: Exception) -> Finding:
+    return Finding(
+        level="error",
+        what=f"{what} cannot be read: {type(error).__name__}: {error}",
+        mend="the store may be damaged: stop its workers, keep a copy of it, restore it from a backup",
+    )
+
+
+def _well(what: str) -> Finding:
+    return Finding(level="ok", what=what)
+
+
+def _warn(what: str, mend: str) -> Finding:
+    return Finding(level="warning", what=what, mend=mend)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'s' * (number != 1)}"
+
+
+async def _stuck(store: Catalog) -> list[Finding]:
+    found = await store.stuck(STUCK_MAX)
+    if not found:
+        return [_well("every open run has a way on")]
+    least = "at least " if len(found) == STUCK_MAX else ""
+    return [
+        Finding(
+            level="error",
+            what=f"{least}{_count(len(found), 'open run')} without a way on: nothing will ever wake them",
+            mend="look with `holdfast trail RUN`, then `holdfast rewind RUN STEP` or `holdfast cancel RUN`; "
+            "no move leaves such a run behind, so something else has written to the store",
+            runs=tuple(found[:SHOWN]),
+        )
+    ]
+
+
+async def _by_stats(store: Catalog) -> list[Finding]:
+    stats = await store.stats()
+    return [_runs(stats), _workers(stats), _takeable(stats), _lag(stats), _events(stats)]
+
+
+def _runs(stats: Stats) -> Finding:
+    there = {status: count for status, count in stats.by_status.items() if count}
+    total = sum(there.values())
+    said = ", ".join(f"{count:,} {status}" for status, count in there.items())
+    return _well(f"{_count(total, 'run')}: {said}" if total else "no runs")
+
+
+def _workers(stats: Stats) -> Finding:
+    live = len(stats.workers)
+    if live:
+        slots = sum(one.slots for one in stats.workers)
+        return _well(f"{_count(live, 'live worker')} with {_count(slots, 'slot')}")
+    is_open = sum(count for status, count in stats.by_status.items() if status not in FINAL)
+    if not is_open:
+        return _well("no worker is live, and no run is open")
+    return _warn(
+        f"no worker is live, and {_count(is_open, 'run')} {'is' if is_open == 1 else 'are'} open",
+        "start one: `holdfast worker MODULE:APP`",
+    )
+
+
+def _takeable(stats: Stats) -> Finding:
+    nobodys = stats.unclaimable
+    if not nobodys:
+        return _well("every due run has a live worker that can take it")
+    most = sorted(nobodys.items(), key=lambda one: -one[1])
+    named = ", ".join(f"{type_} ({count:,})" for type_, count in most[:SHOWN])
+    more = f" and {_count(len(most) - SHOWN, 'more type')}" if len(most) > SHOWN else ""
+    can = ", ".join(sorted({type_ for one in stats.workers for type_ in one.types})[:SHOWN]) or "none"
+    return _warn(
+        f"no live worker can take {_count(sum(nobodys.values()), 'due run')}: {named}{more}",
+        f"start a worker that has these types, for the runs' tenants (live workers have: {can}), "
+        "or correct the type; they lose no attempts meanwhile",
+    )
+
+
+def _lag(stats: Stats) -> Finding:
+    since = stats.now if stats.oldest_due_at is None else stats.oldest_due_at
+    lag = (stats.now - since) / SECOND
+    if lag <= LAG_SECONDS:
+        return _well(f"no due run has waited longer than {LAG_SECONDS:g} s for a worker")
+    return _warn(
+        f"the oldest due run has waited {lag:,.0f} s for a worker",
+        "more slots or more workers; `holdfast explain RUN` says what one of them waits for",
+    )
+
+
+def _events(stats: Stats) -> Finding:
+    if not stats.undelivered:
+        return _well("every event is delivered")
+    return _warn(f"{_count(stats.undelivered, 'event')} recorded and not delivered yet", _KEEP)
+
+
+async def _leases(store: Catalog) -> list[Finding]:
+    held = await store.list(RunFilter(statuses=(Status.LEASED,), tenant=None), LEASED_MAX)
+    now = moment(await store.now())
+    past = [
+        run
+        for run in held
+        if run.lease_until is not None and (now - run.lease_until).total_seconds() > LATE_SECONDS
+    ]
+    if not past:
+        return [_well("no lease is past its end")]
+    return [
+        Finding(
+            level="warning",
+            what=f"{_count(len(past), 'run')} whose worker is gone, and no keeper has taken them back",
+            mend=_KEEP,
+            runs=tuple(run.id for run in past[:SHOWN]),
+        )
+    ]
+
+
+async def _chores(store: Catalog) -> list[Finding]:
+    due_at, now = (await store.due(())).chore_at, await store.now()
+    late = 0.0 if not due_at else (now - due_at) / SECOND  # 0: an event, which has a finding of its own
+    if late <= LATE_SECONDS:
+        return [_well("no chore is overdue")]
+    return [_warn(f"timers and leases have been due for {late:,.0f} s, and no keeper does them", _KEEP)]

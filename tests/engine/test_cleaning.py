@@ -1,0 +1,85 @@
+"""Deleting, restoring and purging as an app has it: hidden at once, gone later, nothing by mistake."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import RunFilter, Status, UnknownRun, days
+from holdfast.store import PURGE_SLICE
+from tests.engine.kit import outcome, trail, until
+
+
+@pytest.mark.spec("DEL-1")
+async def test_a_deleted_run_is_hidden_and_restored_as_it_was(app):
+    run = await app.start("shop.order.v1", key="7")
+    deleted = await app.delete(run.id, by="Ann")
+    assert deleted.deleted_at is not None
+    assert await app.get(run.id) is None
+    assert await app.list() == []
+    assert [one.id for one in await app.list(RunFilter(deleted=True))] == [run.id]
+    with pytest.raises(UnknownRun):
+        await app.cancel(run.id)
+    assert (await app.start("shop.order.v1", key="7")).id == run.id
+    restored = await app.restore(str(run.id), by="Bob")
+    assert (restored.status, restored.deleted_at) == (Status.PENDING, None)
+    assert await trail(app, run) == ["created", "deleted", "restored"]
+
+
+@pytest.mark.spec("DEL-1", "LEASE-4")
+async def test_whoever_is_at_a_run_that_is_deleted_stops_and_writes_nothing_more(app):
+    told = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        try:
+            await ctx.step("long", asyncio.sleep, 1000)
+        except asyncio.CancelledError:
+            told.append(ctx.cancelled)
+            raise
+
+    run = await app.start(order)
+    async with app.worker():
+        await until(app, run, Status.LEASED)
+        await app.delete(run.id)
+        await asyncio.sleep(60)
+        assert told == [True]
+        await app.restore(run.id)
+        assert await outcome(app, run) == ("succeeded", None)
+    assert (await app.get(run.id)).crashes == 0
+
+
+@pytest.mark.spec("TTL-1")
+async def test_a_purge_goes_on_until_nothing_is_left_and_tells_how_far_it_is(app, world):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        return 1
+
+    many = PURGE_SLICE + 20
+    async with app.worker():
+        for handle in await app.start_many([(order, None)] * many):
+            await outcome(app, handle)
+    kept = await app.start("shop.nobody.v1")
+    long_lived = await app.start(order, ttl=days(400))
+    async with app.worker():
+        await outcome(app, long_lived)
+    assert (await app.purge()).runs == 0
+    world.leap(days(31))
+    told = []
+    done = await app.purge(progress=told.append)
+    assert done.runs == many
+    assert [one.runs for one in told] == [PURGE_SLICE, many]
+    assert {run.id for run in await app.list()} == {kept.id, long_lived.id}
+
+
+@pytest.mark.spec("DEL-1", "TTL-1")
+async def test_a_deleted_run_is_purged_after_its_own_time_open_or_not(app, world):
+    run = await app.start("shop.order.v1", key="7")
+    await app.delete(run.id)
+    world.leap(days(2))
+    assert (await app.purge()).runs == 0
+    assert (await app.purge(deleted_after=days(2))).runs == 1
+    with pytest.raises(UnknownRun):
+        await app.restore(run.id)
+    assert (await app.start("shop.order.v1", key="7")).created
