@@ -20,6 +20,8 @@ GUARDS = {
     Move.CANCEL: ("cancel", "guard"),
     Move.REWIND: ("rewind", "guard"),
     Move.RETRY_RUN: ("retry_run", "guard"),
+    Move.DELETE: ("delete", "guard"),
+    Move.RESTORE: ("restore", "guard"),
 } | dict.fromkeys(HOLDER_MOVES, ("hold", "hold"))
 
 # What a keeper or a park does to a run when its wait is settled: by the run's status, one statement each.

@@ -62,6 +62,7 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     budget_units: int | None
     progress_json: Json | None
     timeout_at: datetime | None
+    ttl_seconds: float | None  # how long it is kept after its end; None: by the default
     expires_at: datetime | None
     created_at: datetime
     updated_at: datetime

@@ -26,7 +26,7 @@ def shown(row: RunRow) -> Run:
         waiting_on=tuple(wait.shown() for wait in open_waits(row)), pause_asked_by=row.pause_asked_by,
         cursor=_cursor(row), parent=row.parent, limit_key=row.limit_key, labels_json=row.labels,
         cost_units=row.cost, budget_units=row.budget, progress_json=row.progress,
-        timeout_at=_moment(row.timeout_at), expires_at=_moment(row.expires_at),
+        timeout_at=_moment(row.timeout_at), ttl_seconds=row.ttl_seconds, expires_at=_moment(row.expires_at),
         created_at=moment(row.created_at), updated_at=moment(row.updated_at),
         started_at=_moment(row.started_at), finished_at=_moment(row.finished_at),
         deleted_at=_moment(row.deleted_at),

@@ -7,6 +7,7 @@ readable file of the same name.
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import threading
 import time
@@ -25,12 +26,14 @@ from holdfast.records import (
     Definition,
     Due,
     Emitted,
+    Finding,
     Instant,
     Item,
     Lease,
     NewEvent,
     NewRun,
     Presence,
+    Purged,
     Renewal,
     Run,
     RunFilter,
@@ -41,9 +44,24 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
-from holdfast.store import SLICE
+from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TTL_SECONDS
 
-from . import chores, claim, commit, forks, migrate, moves, publish, reads, renew, start, waits
+from . import (
+    checkup,
+    chores,
+    claim,
+    cleaning,
+    commit,
+    forks,
+    migrate,
+    moves,
+    publish,
+    purge,
+    reads,
+    renew,
+    start,
+    waits,
+)
 from .database import Database
 from .errors import translated
 from .hints import Hints
@@ -202,6 +220,16 @@ class SqliteStore:
         commits = self._committer.commits if self._committer is not None else 0
         return self._read(reads.stats, self._clock(), {"commits": commits, "wal_bytes": self._wal_bytes()})
 
+    async def stuck(self, limit: int = 100) -> builtins.list[UUID]:
+        return self._read(cleaning.stuck, limit)
+
+    async def checkup(self) -> builtins.list[Finding]:
+        if self._inline:
+            return self._read(checkup.checkup, self.path)
+        if self._writer is None:
+            raise Unavailable(f"{self.path}: the store is not open")
+        return await asyncio.to_thread(checkup.alone, self.path)
+
     def _wal_bytes(self) -> int:
         wal = Path(self.path + "-wal")
         return wal.stat().st_size if self.path != MEMORY and wal.exists() else 0
@@ -233,20 +261,25 @@ class SqliteStore:
         first = self._read(chores.next_chore)
         if first is None or first > self._clock():
             return Ticked()
+        expired, crashed = await self._slices(chores.expire, limit)
+        timed_out, late = await self._slices(chores.time_out, limit)
         return Ticked(
-            expired=await self._slices(chores.expire, limit),
-            timed_out=await self._slices(chores.time_out, limit),
-            lapsed=await self._slices(chores.lapse, limit),
+            expired=expired,
+            timed_out=timed_out,
+            lapsed=(await self._slices(chores.lapse, limit))[0],
             delivered=await self.deliver(limit),
+            failed=tuple(sorted([*crashed, *late])),
         )
 
-    async def _slices(self, chore: Callable[[Database, Instant, int], int], limit: int) -> int:
-        total = 0
-        while done := await self._write(lambda db, now: chore(db, now, limit), news=True):
-            total += done
-            if done < limit:
-                break
-        return total
+    async def _slices(
+        self, chore: Callable[[Database, Instant, int], chores.Done], limit: int
+    ) -> chores.Done:
+        total, failed = 0, list[UUID]()
+        while True:
+            done, ended = await self._write(lambda db, now: chore(db, now, limit), news=True)
+            total, failed = total + done, failed + ended
+            if not done or done < limit:
+                return total, failed
 
     async def emit(self, event: NewEvent) -> Emitted:
         seq, duplicate, left = await self._write(lambda db, now: waits.emit(db, now, event, SLICE), news=True)
@@ -275,6 +308,26 @@ class SqliteStore:
 
     async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         return await self._write(lambda db, now: moves.retry_run(db, now, run, tenant, by), news=True)
+
+    async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._write(lambda db, now: cleaning.delete(db, now, run, tenant, by), news=True)
+
+    async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._write(lambda db, now: cleaning.restore(db, now, run, tenant, by), news=True)
+
+    async def purge(
+        self,
+        ttl_seconds: float = TTL_SECONDS,
+        deleted_seconds: float = DELETED_SECONDS,
+        limit: int = PURGE_SLICE,
+    ) -> Purged:
+        terms = (ttl_seconds, deleted_seconds)
+        if not self._read(purge.found, self._clock(), terms):
+            return Purged()
+        # A run that is too long for one commit goes in several; others come in between.
+        while (purged := await self._write(lambda db, now: purge.purge(db, now, terms, limit))) is None:
+            pass
+        return purged
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
         await self._write(lambda db, now: publish.publish(db, now, definitions))

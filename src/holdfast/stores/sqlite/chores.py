@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from holdfast.backoff import crash_delay
 from holdfast.lifecycle import Status
 from holdfast.records import Error, Instant
@@ -16,15 +18,17 @@ _EXPIRE, _TIME_OUT, _LAPSE = statements("expire"), statements("time_out"), state
 _CANCEL_STEPS = statements("commit")["cancel_steps"]
 
 
-def expire(db: Database, now: Instant, limit: int) -> int:
+Done = tuple[int, list[UUID]]  # how many, and the runs among them that were failed
+
+
+def expire(db: Database, now: Instant, limit: int) -> Done:
     """Leases that ran out: to the queue, into a pause, or failed at the crash cap."""
     past = db.all(_EXPIRE["guard"], (now, limit))
-    for row in past:
-        _expire(db, now, row)
-    return len(past)
+    return len(past), [UUID(row[0]) for row in past if _expire(db, now, row)]
 
 
-def _expire(db: Database, now: Instant, row: Row) -> None:
+def _expire(db: Database, now: Instant, row: Row) -> bool:
+    """Whether that was its end."""
     run, worker, crashes, max_crashes, pause_by = row
     crashes += 1
     db.run(TRAIL, (run, "lease_expired", text({"worker": worker, "crashes": crashes}), now))
@@ -33,14 +37,15 @@ def _expire(db: Database, now: Instant, row: Row) -> None:
     if crashes >= max_crashes:
         db.run(_EXPIRE["fail"], (*blame, now, run))
         _end(db, now, run, "lease_expired", message)
-        return
+        return True
     status, resume_to = (Status.PENDING, None) if pause_by is None else (Status.PAUSED, Status.PENDING)
     db.run(_EXPIRE["requeue"], (status, resume_to, now + micros(crash_delay(crashes)), *blame, now, run))
     if pause_by is not None:
         db.run(TRAIL, (run, "paused", text({"by": pause_by}), now))
+    return False
 
 
-def time_out(db: Database, now: Instant, limit: int) -> int:
+def time_out(db: Database, now: Instant, limit: int) -> Done:
     """Runs whose own time is over: failed, wherever they are."""
     late = db.all(_TIME_OUT["guard"], (now, limit))
     for run, seconds in late:
@@ -48,7 +53,7 @@ def time_out(db: Database, now: Instant, limit: int) -> int:
         db.run(_TIME_OUT["fail"], (*_blame("timeout", message), now, run))
         db.run(TRAIL, (run, "timed_out", "{}", now))
         _end(db, now, run, "timeout", message)
-    return len(late)
+    return len(late), [UUID(run) for run, _ in late]
 
 
 def _blame(kind: str, message: str) -> tuple[str, str]:
@@ -60,12 +65,12 @@ def _end(db: Database, now: Instant, run: str, kind: str, message: str) -> None:
     db.run(TRAIL, (run, "failed", text({"kind": kind, "message": message}), now))
 
 
-def lapse(db: Database, now: Instant, limit: int) -> int:
+def lapse(db: Database, now: Instant, limit: int) -> Done:
     """Waits whose time has come, first due first."""
     due = db.all(_LAPSE["due"], (now, limit))
     for run, *wait in due:
         settle(db, now, run, open_wait(*wait))
-    return len(due)
+    return len(due), []
 
 
 def next_chore(db: Database) -> Instant | None:

@@ -54,8 +54,8 @@ def listed(db: Database, where: RunFilter, limit: int, after: UUID | None) -> li
 def _by_place(where: RunFilter, after: UUID | None) -> Iterator[Term]:
     if after is not None:
         yield "id < ?", str(after)
-    if not where.deleted:
-        yield ("deleted_at is null",)
+    # One that a purge has begun to remove (-1) is gone for everyone.
+    yield ("coalesce(deleted_at, 0) >= 0" if where.deleted else "deleted_at is null",)
     if where.tenant is not None:
         yield "tenant = ?", where.tenant
     if where.key is not None and where.tenant is not None:
@@ -98,6 +98,8 @@ def trail(
     after, limit = page
     terms: list[Term] = [("event.id > ?", after)]
     if run is not None:
+        if db.one(_SQL["tenant"], (str(run),)) is None:
+            return []
         terms.append(("event.workflow_id = ?", str(run)))
     if tenant is not None:
         terms.append((_SQL["is_of_tenant"], tenant))

@@ -20,6 +20,7 @@ exists (select 1 from workflow_run where id = event.workflow_id and tenant = ?)
 -- :waiting_on
 select distinct run_id from workflow_step
 where status = 'waiting' and topic is not null and tenant = :tenant and topic = :topic
+    and exists (select 1 from workflow_run where id = run_id and deleted_at is null)
 order by run_id
 
 -- :definitions
@@ -29,7 +30,7 @@ select type, kind, max_attempts, timeout_seconds, description from workflow_defi
 select worker, types, patterns, tenants, slots, seen_at from workflow_worker where seen_at >= :since order by worker
 
 -- :by_status
-select status, count(*) from workflow_run group by status
+select status, count(*) from workflow_run where deleted_at is null group by status
 
 -- :due_by_type
 select type, tenant, count(*), min(run_at) from workflow_run

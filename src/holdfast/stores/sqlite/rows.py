@@ -13,9 +13,9 @@ from .sql import statements
 from .start import shown_key
 
 _SQL = statements("rows")
-_STEPS, _OPEN_WAITS, _SETTLED_SINCE, _RUN, LIST = (
+_STEPS, _OPEN_WAITS, _SETTLED_SINCE, _RUN, _RUN_OR_DELETED, LIST = (
     _SQL[name].replace("$step_columns", _SQL["step_columns"]).replace("$run_columns", _SQL["run_columns"])
-    for name in ("steps", "open_waits", "settled_since", "run", "list")
+    for name in ("steps", "open_waits", "settled_since", "run", "run_or_deleted", "list")
 )
 
 
@@ -48,6 +48,12 @@ def run_of(db: Database, run: str) -> Run | None:
     return None if row is None else run_record(db, row)
 
 
+def run_or_deleted(db: Database, run: str) -> Run | None:
+    """The same, deleted or not."""
+    row = db.one(_RUN_OR_DELETED, (run,))
+    return None if row is None else run_record(db, row)
+
+
 def run_record(db: Database, row: Row) -> Run:
     return Run(
         id=UUID(row[0]), tenant=row[1], type=row[2], status=Status(row[3]), params_json=row[4],
@@ -58,7 +64,7 @@ def run_record(db: Database, row: Row) -> Run:
         cost_units=row[21], budget_units=row[22], progress_json=row[23], timeout_at=_moment(row[24]),
         expires_at=_moment(row[25]), created_at=moment(row[26]), updated_at=moment(row[27]),
         started_at=_moment(row[28]), finished_at=_moment(row[29]), deleted_at=_moment(row[30]),
-        cursor=row[31], waiting_on=tuple(open_waits(db, row[0])),
+        cursor=row[31], ttl_seconds=row[32], waiting_on=tuple(open_waits(db, row[0])),
     )  # fmt: skip
 
 

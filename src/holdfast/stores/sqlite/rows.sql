@@ -13,7 +13,8 @@ started_at, finished_at, deleted_at,
     select key from workflow_step
     where run_id = workflow_run.id and status in ('succeeded', 'failed')
     order by seq desc limit 1
-)
+),
+ttl_seconds
 
 -- :steps
 select $step_columns from workflow_step where run_id = :run order by seq
@@ -31,6 +32,9 @@ order by seq
 
 -- :run
 select $run_columns from workflow_run where id = :run and deleted_at is null
+
+-- :run_or_deleted    But not one that a purge has begun to remove (-1).
+select $run_columns from workflow_run where id = :run and coalesce(deleted_at, 0) >= 0
 
 -- :list
 select $run_columns from workflow_run where $terms order by id desc limit ?

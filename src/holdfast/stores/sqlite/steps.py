@@ -61,6 +61,11 @@ def record_steps(db: Database, now: Instant, item: Item, stands: dict[str, Row],
     return recorded
 
 
+def is_settled(stands: Row | None) -> bool:
+    """Whether a row that stands has its outcome."""
+    return stands is not None and stands[0] in _SETTLED
+
+
 def _stays(stands: str, written: StepStatus) -> bool:
     """What is settled keeps its value; only a wait that was given up may be opened anew."""
     reopened = stands == StepStatus.CANCELLED and written is StepStatus.WAITING

@@ -89,8 +89,8 @@ def _from_then_on(before: Status) -> dict[str, str]:
 
 def record(db: Database, now: Instant, event: NewEvent) -> bool:
     """Into the inbox; one whose id is there is left alone."""
-    keep = EVENT_KEEP_SECONDS if event.keep_seconds is None else event.keep_seconds
-    run, keep_until = (None, now + micros(keep)) if event.run is None else (str(event.run), None)
+    run = None if event.run is None else str(event.run)
+    keep_until = now + micros(max(EVENT_KEEP_SECONDS, event.keep_seconds or 0.0))
     db.run(_SQL["record"], (event.tenant, event.topic, event.id, run, event.payload, now, keep_until))
     return bool(db.changes())
 

@@ -2,11 +2,14 @@
 select seq, woken from workflow_inbox where tenant = :tenant and event_id = :id
 
 -- :addressee
-select status from workflow_run where id = :run and tenant = :tenant
+select status from workflow_run where id = :run and tenant = :tenant and deleted_at is null
 
--- :record
+-- :record    One that is addressed lives as long as its run, if there is one.
 insert into workflow_inbox (tenant, topic, event_id, run_id, payload, at, keep_until)
-values (:tenant, :topic, :id, :run, :payload, :now, :keep_until)
+values (
+    :tenant, :topic, :id, :run, :payload, :now,
+    iif(:run is not null and exists (select 1 from workflow_run where id = :run), null, :keep_until)
+)
 on conflict (tenant, event_id) do nothing
 
 -- :woken

@@ -1,0 +1,81 @@
+-- What has expired, found by an index each, oldest first. A run stays while a message of its outbox is on its way,
+-- and while its open parent waits for a child.
+
+-- :deleted
+select id from workflow_run as run
+where deleted_at is not null and deleted_at <= :until and $free
+order by deleted_at limit :limit
+
+-- :expired
+select id from workflow_run as run
+where expires_at is not null and expires_at <= :until and finished_at is not null and $free
+order by expires_at limit :limit
+
+-- :finished
+select id from workflow_run as run
+where finished_at is not null and expires_at is null and finished_at <= :until and $free
+order by finished_at limit :limit
+
+-- :free
+not exists (select 1 from workflow_outbox where run_id = run.id and status = 'pending')
+    and not exists (
+        select 1 from workflow_run as parent cross join workflow_step as step on step.run_id = parent.id
+        where parent.id = run.parent_id and parent.finished_at is null
+            and step.status = 'waiting' and step.kind = 'child' and step.finished_at is null
+    )
+
+-- :size    How many rows go with each run, counted no further than to :most. Of steps there are hardly more than of
+-- trail rows, and those are counted in an index.
+select value,
+    (select count(*) from (select 1 from workflow_event where workflow_id = value limit :most))
+    + (select count(*) from (select 1 from workflow_inbox where run_id is not null and run_id = value limit :most))
+from json_each(:runs)
+
+-- :hide    A run that is removed in several commits: from the first one on nobody sees it, or restores it.
+update workflow_run set deleted_at = -1, rev = rev + 1 where id = :run
+
+-- :some_trail
+delete from workflow_event
+where id in (select id from workflow_event where workflow_id = :run order by id limit :most)
+
+-- :some_steps
+delete from workflow_step
+where run_id = :run and seq in (select seq from workflow_step where run_id = :run order by seq limit :most)
+
+-- :some_events
+delete from workflow_inbox
+where seq in (select seq from workflow_inbox where run_id is not null and run_id = :run limit :most)
+
+-- :trail
+delete from workflow_event where workflow_id in (select value from json_each(:runs))
+
+-- :steps
+delete from workflow_step where run_id in (select value from json_each(:runs))
+
+-- :receipts
+delete from workflow_receipt where run_id in (select value from json_each(:runs))
+
+-- :addressed
+delete from workflow_inbox where run_id is not null and run_id in (select value from json_each(:runs))
+
+-- :outbox
+delete from workflow_outbox where run_id in (select value from json_each(:runs))
+
+-- :runs
+delete from workflow_run where id in (select value from json_each(:runs))
+
+-- :over    Events that were delivered and whose retention has ended; one that is addressed goes with its run, if there
+-- is one.
+select seq from workflow_inbox
+where keep_until is not null and keep_until <= :now and at <= :since and delivered = 1
+    and (run_id is null or not exists (select 1 from workflow_run where id = run_id))
+order by keep_until limit :limit
+
+-- :events
+delete from workflow_inbox where seq in (select value from json_each(:events))
+
+-- :gone
+select worker from workflow_worker where seen_at <= :since
+
+-- :workers
+delete from workflow_worker where worker in (select value from json_each(:workers))
