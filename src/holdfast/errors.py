@@ -152,6 +152,26 @@ class RetryAfter(HoldfastError):
         self.delay = delay
 
 
+class CannotOpen(HoldfastError):
+    """A sealed value cannot be opened here; it stays as it is."""
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key  # the id of the key that it names
+
+
+class UnknownKey(CannotOpen):
+    """It was sealed under a key that is not here; `key` is its id."""
+
+
+class WrongKey(CannotOpen):
+    """The key of that id has other bytes, or the value was altered, or moved from elsewhere."""
+
+
+class NotSealed(CannotOpen):
+    """A plain value stands where this app has only sealed ones."""
+
+
 class StoreError(HoldfastError):
     """The store could not do its work."""
 

@@ -7,12 +7,13 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from holdfast.backoff import Backoff
 from holdfast.durations import Seconds
 from holdfast.errors import UsageError
+from holdfast.sealing import CodecHook, Sealed
 from holdfast.world import RealWorld, World
 
 from .client import Client
@@ -32,14 +33,21 @@ class App(Client):
     """Workflows, and a store for their runs: `sqlite:///holdfast.db`, or what HOLDFAST_STORE says."""
 
     def __init__(
-        self, store: str | Store | None = None, *, name: str = "app", world: World | None = None
+        self,
+        store: str | Store | None = None,
+        *,
+        name: str = "app",
+        world: World | None = None,
+        codec: CodecHook | Sequence[CodecHook] | None = None,
     ) -> None:
         from holdfast.stores import DEFAULT_URL, make_store
 
         if store is None:
             store = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
         world = world or RealWorld()
-        super().__init__(make_store(store) if isinstance(store, str) else store, world)
+        if isinstance(store, str):
+            store = make_store(store)
+        super().__init__(store if codec is None else Sealed(store, codec), world)
         self.name = name
         self.hooks: Hooks = {}
 

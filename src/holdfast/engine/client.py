@@ -36,6 +36,7 @@ from holdfast.records import (
     TrailEntry,
     instant,
 )
+from holdfast.sealing import envelope
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.world import World
 
@@ -329,6 +330,8 @@ class Client:
             raise RunFailed(run, found.error)
         if found.status is Status.CANCELLED:
             raise RunCancelled(f"run {run} was cancelled")
+        if found.result_json is not None and found.result_json.startswith(envelope.MARK):
+            raise envelope.reason(found.result_json, f"the result of run {run}")
         return found
 
     async def final(self, run: UUID | str, timeout: Seconds | None = None) -> Run:

@@ -13,6 +13,7 @@ from holdfast.codec import digest
 from holdfast.errors import BadValue, StoreError, UsageError
 from holdfast.lifecycle import Move, Status
 from holdfast.records import SECOND, Error, NewRun, Run, Verdict
+from holdfast.sealing.envelope import OURS, SHUT
 
 from . import outcome as ends
 from .failures import delay_after, encoded, error_of, final_kind, guilty_step, line
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .execution import Execution
 
 log = logging.getLogger("holdfast.run")
+
+SHUT_SECONDS = 60.0  # before a run is tried again that could not be opened
 
 
 async def finish(run: Execution, outcome: ends.Outcome) -> bool:
@@ -43,6 +46,8 @@ async def finish(run: Execution, outcome: ends.Outcome) -> bool:
 
 def _ended(run: Execution, verdict: Verdict, error: Error | None = None, back: str = "") -> bool:
     run.ended_as = str(verdict.status) if verdict.answer == "applied" else verdict.answer
+    if verdict.answer.startswith(SHUT):
+        return True  # it is held still: the next thing to do is to put it back
     if run.worker.hooks:
         run.worker.teller.ended(run, verdict, error, back)
     return False
@@ -137,10 +142,22 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     return True
 
 
+async def _put_back(run: Execution, reason: str) -> bool:
+    """It cannot be opened here. That is no fault of the run: it waits for a worker that has the key."""
+    log.warning("run %s goes back for %g s, %s", run.claim.id, SHUT_SECONDS, reason)
+    error = Error(kind=OURS, message=reason.removeprefix(SHUT))
+    move = run.journal.outcome(
+        Move.RETRY, error=encoded(error), last_error=reason[:500], delay_seconds=SHUT_SECONDS, refund=True
+    )
+    return _ended(run, await move, error, "run.retried")
+
+
 async def _stopped(run: Execution, reason: str) -> bool:
     run.ended_as = reason
     if reason == "released":
         return _ended(run, await run.journal.outcome(Move.RELEASE), back="run.released")
+    if reason.startswith(SHUT):
+        return await _put_back(run, reason)
     if run.worker.hooks and reason != "lost":
         run.worker.teller.run(f"run.{reason}", run, status=Status(reason))
     return False

@@ -13,7 +13,9 @@ from uuid import UUID
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import LeaseLost, StoreError, UsageError
 from holdfast.records import SECOND, Ask, Claim, Presence
+from holdfast.sealing.envelope import shut
 from holdfast.store import Store
+from holdfast.threads import Stragglers
 from holdfast.world import World
 
 from .committer import Committer
@@ -72,6 +74,7 @@ class Worker:
         self._refreshed_at = -REFRESH_SECONDS
         self._refreshing: asyncio.TimerHandle | None = None
         self._executions: dict[asyncio.Task[None], Execution] = {}
+        self.stragglers = Stragglers(self._returned)
         self.finished = 0
 
     async def __aenter__(self) -> Self:
@@ -116,6 +119,7 @@ class Worker:
             await asyncio.wait(self._executions, timeout=self._grace if grace is None else seconds(grace))
         self.hurry()
         await self._let_go()
+        await self._let_return(seconds(grace or 0) if grace is not None else self._grace)
         await self.leases.end()
         with suppress(StoreError):
             await self.store.absent(self.id)
@@ -144,10 +148,33 @@ class Worker:
             await asyncio.wait(left, timeout=UNWIND_SECONDS)
         await self.committer.drain(0 if left else self.lease_seconds)
 
+    async def _let_return(self, grace: float) -> None:
+        """Plain functions see that they are cancelled, and may want to clean up."""
+        if self.stuck and not self._hurried:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(grace, UNWIND_SECONDS)):
+                    while self.stuck:
+                        await self._bell.wait(None)
+        if self.stuck:
+            log.warning("%d plain functions have not returned: they are left behind", self.stuck)
+
+    def _returned(self) -> None:
+        self._bell.ring()
+
     @property
     def busy(self) -> int:
         """How many runs it holds."""
         return len(self.leases.held)
+
+    @property
+    def stuck(self) -> int:
+        """How many plain functions were told to stop and have not returned: each keeps a slot until it does."""
+        return self.stragglers.count
+
+    @property
+    def free(self) -> int:
+        """How many more runs it may hold."""
+        return max(0, self.slots - self.busy - self.stuck)
 
     # -- claiming ------------------------------------------------------------------------------
 
@@ -157,7 +184,7 @@ class Worker:
         while types and not self._draining:
             due: float | None = None
             try:
-                free = self.slots - self.busy
+                free = self.free
                 if free and not self.committer.full:
                     more = await self._claim(types, min(free, self._batch))
                     if more:
@@ -174,12 +201,12 @@ class Worker:
         """Wait for a slot or for news, whichever is wanting."""
         if self.committer.full:
             await asyncio.sleep(GATHER_SECONDS)
-        elif more and self.busy < self.slots:
+        elif more and self.free:
             return
         elif more:
             # Full, and there is more: let some slots gather, so that one commit claims for many.
             await self._bell.wait(None)
-            if self.slots - self.busy < self.slots // 4:
+            if self.free < self.slots // 4:
                 await asyncio.sleep(GATHER_SECONDS)
         else:
             await self._bell.wait(due)
@@ -217,6 +244,8 @@ class Worker:
 
     def _begin(self, claim: Claim, claimed_at: float) -> None:
         execution = Execution(claim, self._workflows[claim.type], self, claimed_at)
+        if why := shut(claim):
+            execution.stop(why)
         self.leases.held[claim.id] = execution
         task = self.world.spawn(self._execute(execution), claim.type)
         self._executions[task] = execution

@@ -114,6 +114,7 @@ class Lease(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """One run that a worker says it holds, for renewal."""
 
     run: UUID
+    tenant: str = DEFAULT_TENANT  # as in Item
     fence: int
     known: int | None = None  # as in Item
     started_at: Instant | None = None  # until `started` is known to be in the trail

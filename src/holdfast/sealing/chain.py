@@ -1,0 +1,97 @@
+"""Values through a codec: sealed in the order of its hooks, opened in reverse; all, or in part."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import CannotOpen, NotSealed, UsageError
+from holdfast.records import Json
+
+from .envelope import MARK, NAME, read, written
+from .hooks import CodecHook, Where
+
+log = logging.getLogger("holdfast.sealing")
+
+
+class Chain:
+    """The hooks of an app, in order."""
+
+    def __init__(self, hooks: Sequence[CodecHook]) -> None:
+        self._hooks = {hook.name: hook for hook in hooks}
+        if not hooks or len(self._hooks) < len(hooks):
+            raise UsageError(f"codec={list(hooks)!r}: at least one hook, and none twice")
+        self._needed = frozenset(name for name, hook in self._hooks.items() if not hook.optional)
+
+    def seal(self, text: Json, where: Where) -> Json:
+        """The sealed form; the text itself when every hook leaves it alone."""
+        value = text.encode()
+        by: tuple[str, ...] = ()
+        for hook in self._hooks.values():
+            how, value = hook.seal(value, _within(where, by))
+            by = (*by, how) if how else by
+        return written(by, value) if by else text
+
+    def open(self, text: Json, where: Where) -> Json:
+        """What was sealed; CannotOpen says why it does not open here."""
+        if not text.startswith(MARK):
+            if self._needed:
+                raise NotSealed(
+                    f"{where} is not encrypted, although this app encrypts: somebody else wrote it, or it is "
+                    f"older than the codec (then say accept_plain=True until it is gone)"
+                )
+            return text
+        seal = read(text)
+        missing = self._needed.difference(how.partition(":")[0] for how in seal.by)
+        if missing:
+            raise NotSealed(
+                f"{where} is sealed, but not by {', '.join(sorted(missing))}, as this app demands"
+            )
+        value = seal.data
+        for n in range(len(seal.by) - 1, -1, -1):
+            value = self._opened(seal.by[n], value, _within(where, seal.by[:n]))
+        try:
+            return value.decode()
+        except UnicodeError:
+            raise CannotOpen(f"{where} is damaged: it holds no text") from None
+
+    def _opened(self, how: str, value: bytes, where: Where) -> bytes:
+        hook = self._hooks.get(how.partition(":")[0])
+        if hook is None:
+            raise CannotOpen(f"{where} is sealed by {how!r}, which this app's codec does not know")
+        try:
+            return hook.open(how, value, where)
+        except CannotOpen:
+            raise
+        except Exception as error:
+            # A hook of the user's: one value that it cannot open must not take all others with it.
+            log.exception("%s: the hook %r failed", where, hook.name)
+            raise CannotOpen(f"{where} does not open: the hook {hook.name!r} failed, {error!r}") from error
+
+    def veil(self, shown: dict[str, Any], text: Json, where: Where) -> Json | None:
+        """An object with entries that anyone may read, and the sealed text beside them; None when every
+        hook leaves the text alone."""
+        sealed = self.seal(text, where)
+        return (
+            None if sealed is text else msgspec.json.encode({**shown, **msgspec.json.decode(sealed)}).decode()
+        )
+
+    def unveil(self, text: Json, where: Where) -> Json | None:
+        """The text that was veiled; None when nothing is."""
+        found = msgspec.json.decode(text) if NAME in text else None
+        if not isinstance(found, dict) or NAME not in found:
+            return None
+        return self.open(msgspec.json.encode({NAME: found[NAME]}).decode(), where)
+
+    def digest(self, digest: str, where: Where) -> str:
+        """What may be stored of a start's digest."""
+        for hook in self._hooks.values():
+            digest = hook.digest(digest, where)
+        return digest
+
+
+def _within(where: Where, by: tuple[str, ...]) -> Where:
+    return msgspec.structs.replace(where, inner=by) if by else where

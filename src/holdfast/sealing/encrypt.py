@@ -1,0 +1,129 @@
+"""Encryption: AES-256-GCM under named keys, bound to the place that the value belongs to."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+from holdfast.errors import UnknownKey, UsageError, WrongKey
+
+from .hooks import Where
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+ENVIRONMENT = "HOLDFAST_KEYS"
+KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+MAKE_ONE = "make one with Encrypt.new_key()"
+
+
+class Encrypt:
+    """AES-256-GCM. New values are sealed under the newest key; all keys open.
+
+    `accept_plain`: take values that are not encrypted as they are, while older ones are still about.
+    """
+
+    name = "aes256gcm"
+
+    def __init__(
+        self, keys: Mapping[str, bytes | str], newest: str | None = None, *, accept_plain: bool = False
+    ) -> None:
+        if not keys:
+            raise UsageError(f"Encrypt needs a key: {MAKE_ONE}")
+        if newest is None and len(keys) > 1:
+            raise UsageError(f"Encrypt has several keys: say with newest= which one seals: {_listed(keys)}")
+        self._newest = next(iter(keys)) if newest is None else newest
+        if self._newest not in keys:
+            raise UsageError(f"Encrypt(newest={newest!r}): there is no such key, only {_listed(keys)}")
+        self.optional = accept_plain
+        aesgcm, self._invalid = _library()
+        known = {id_: _key(id_, key) for id_, key in keys.items()}
+        self._ciphers = {id_: aesgcm(key) for id_, key in known.items()}
+        # A key of its own: a digest must not be made with the key that encrypts.
+        self._digest_key = hmac.digest(known[self._newest], b"holdfast: digest of a start", "sha256")
+
+    def __repr__(self) -> str:
+        """The names of the keys, never the keys."""
+        return f"Encrypt({_listed(self._ciphers)}; newest={self._newest!r})"
+
+    @classmethod
+    def from_env(cls, variable: str = ENVIRONMENT, *, accept_plain: bool = False) -> Self:
+        """Keys from an environment variable: `id=base64`, the newest first, blanks or commas between."""
+        said = os.environ.get(variable, "").replace(",", " ").split()
+        if not said:
+            raise UsageError(f"{variable} is not set: 2026-11=<base64 of 32 bytes>; {MAKE_ONE}")
+        if not all("=" in one for one in said):
+            raise UsageError(f"{variable}: each key is id=base64, as in 2026-11=<base64 of 32 bytes>")
+        keys = {id_: key for id_, _, key in (one.partition("=") for one in said)}
+        if len(keys) < len(said):
+            raise UsageError(
+                f"{variable} names a key twice: {', '.join(one.partition('=')[0] for one in said)}"
+            )
+        return cls(keys, newest=said[0].partition("=")[0], accept_plain=accept_plain)
+
+    @staticmethod
+    def new_key() -> str:
+        """A fresh key, as base64 text."""
+        return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+    def seal(self, value: bytes, where: Where) -> tuple[str, bytes]:
+        """Under the newest key, with a random nonce in front."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        sealed = self._ciphers[self._newest].encrypt(nonce, value, where.bound)
+        return f"{self.name}:{self._newest}", nonce + sealed
+
+    def open(self, how: str, value: bytes, where: Where) -> bytes:
+        """Under the key that it names; UnknownKey, or WrongKey when it does not belong here."""
+        id_ = how.partition(":")[2]
+        cipher = self._ciphers.get(id_)
+        if cipher is None:
+            raise UnknownKey(
+                f"{where} is sealed under key {id_!r}, and here are only {_listed(self._ciphers)}: "
+                f"add that key to Encrypt(…)",
+                id_,
+            )
+        try:
+            return cipher.decrypt(value[:NONCE_BYTES], value[NONCE_BYTES:], where.bound)
+        except (self._invalid, ValueError):
+            raise WrongKey(
+                f"{where} does not open with key {id_!r}: the key's bytes are others, or the value was "
+                f"altered, or moved here from elsewhere",
+                id_,
+            ) from None
+
+    def digest(self, digest: str, where: Where) -> str:
+        """Keyed: a bare digest would let anyone try what the params may have been."""
+        return hmac.digest(self._digest_key, where.bound + digest.encode(), "sha256").hex()
+
+
+def _library() -> tuple[type[AESGCM], type[Exception]]:
+    try:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise UsageError("Encrypt needs the library `cryptography`: pip install 'holdfast[crypto]'") from None
+    return AESGCM, InvalidTag
+
+
+def _listed(keys: Mapping[str, object]) -> str:
+    return ", ".join(repr(id_) for id_ in keys)
+
+
+def _key(id_: str, key: bytes | str) -> bytes:
+    if not KEY_ID.fullmatch(id_):
+        raise UsageError(f"key id {id_!r}: 1 to 64 letters, digits, '.', '_' or '-', as in '2026-11'")
+    try:
+        found = base64.b64decode(key, validate=True) if isinstance(key, str) else bytes(key)
+    except (binascii.Error, ValueError):
+        raise UsageError(f"key {id_!r} is no base64: {MAKE_ONE}") from None
+    if len(found) != KEY_BYTES:
+        raise UsageError(f"key {id_!r} has {len(found)} bytes, not {KEY_BYTES}: {MAKE_ONE}")
+    return found

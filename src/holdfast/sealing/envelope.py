@@ -1,0 +1,96 @@
+"""What a sealed value looks like where values are kept: JSON text that says what it is.
+
+    {"holdfast.sealed":{"v":1,"by":["zlib","aes256gcm:2026-11"],"data":"…base64…"}}
+
+Inside JSON text the mark can only be a real key: within a string its quotes would be escaped. What
+could not be opened is handed on in the same form, with the reason in it, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.errors import CannotOpen, NotSealed, UnknownKey, WrongKey
+from holdfast.lifecycle import StepKind
+from holdfast.records import Claim, Json
+
+NAME = "holdfast.sealed"  # reserved: the first key of no object of a user
+MARK = f'{{"{NAME}"'
+VERSION = 1
+OURS = "sealed"  # the kind of an error that says why a run was not opened: our words, and no secret
+SHUT = "sealed: "  # how the answer begins that tells a holder to stop: it cannot open what came
+
+
+class Seal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was done to a value, in order, and what came of it."""
+
+    why: str = ""  # the name of an error, where it could not be opened
+    said: str = ""
+    key: str = ""
+    v: int = VERSION
+    by: tuple[str, ...] = ()
+    data: bytes = b""
+    plain: msgspec.Raw = msgspec.Raw()  # what stood there instead of a sealed value
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """The one form in which a sealed value is kept."""
+
+    seal: Seal = msgspec.field(name=NAME)
+
+
+def read(text: Json) -> Seal:
+    """The seal of a text that begins with the mark; CannotOpen when it is none of ours."""
+    try:
+        seal = msgspec.json.decode(text, type=Envelope).seal
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise CannotOpen(f"a sealed value is damaged: {error}") from None
+    if seal.v != VERSION:
+        raise CannotOpen(
+            f"a value was sealed in form {seal.v}, newer than this version of Holdfast: upgrade it"
+        )
+    return seal
+
+
+def written(by: tuple[str, ...], data: bytes) -> Json:
+    """A sealed value as it is kept. The version is always said."""
+    return msgspec.json.encode({NAME: {"v": VERSION, "by": by, "data": data}}).decode()
+
+
+def unopened(why: CannotOpen, text: Json) -> Json:
+    """What could not be opened, with the reason in it."""
+    try:
+        seal = read(text) if text.startswith(MARK) else Seal(plain=msgspec.Raw(text.encode()))
+    except CannotOpen:
+        seal = Seal()
+    told = msgspec.structs.replace(seal, why=type(why).__name__, said=str(why), key=why.key)
+    return msgspec.json.encode(Envelope(told)).decode()
+
+
+def reason(text: Json, what: str) -> CannotOpen:
+    """Why a text that begins with the mark was not opened."""
+    try:
+        seal = read(text)
+    except CannotOpen as damaged:
+        return damaged
+    if not seal.why:
+        return CannotOpen(f"{what} is sealed ({', '.join(seal.by)}), and here is no codec: App(…, codec=…)")
+    kinds: dict[str, type[CannotOpen]] = {one.__name__: one for one in (NotSealed, UnknownKey, WrongKey)}
+    return kinds.get(seal.why, CannotOpen)(seal.said, seal.key)
+
+
+def shut(claim: Claim) -> str:
+    """Why this run cannot be executed here, in the words of an answer; empty when it can."""
+    found = claim.params if claim.params.startswith(MARK) else None
+    for step in claim.steps:
+        output = step.output
+        if output is not None and (
+            output.startswith(MARK) or (step.kind is StepKind.EVENT and MARK in output)
+        ):
+            found = found or output
+    return "" if found is None else shut_by(reason(found[found.index(MARK) :], f"a value of run {claim.id}"))
+
+
+def shut_by(why: CannotOpen) -> str:
+    """The answer that tells a holder to stop."""
+    return f"{SHUT}{why}"

@@ -1,0 +1,274 @@
+"""Which values of which record are sealed, and what each is bound to.
+
+Sealed: params, results, outputs of tasks, payloads of events, and what of errors, logs and progress
+may hold a user's words. Left readable: all that a store guards, finds or counts by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import CannotOpen
+from holdfast.lifecycle import StepKind, StepStatus
+from holdfast.records import (
+    Claim,
+    Error,
+    Item,
+    Json,
+    Lease,
+    NewEvent,
+    NewRun,
+    Run,
+    Step,
+    StepWrite,
+    TrailEntry,
+    TrailWrite,
+)
+
+from .chain import Chain
+from .envelope import NAME, OURS, unopened
+from .hooks import Where
+
+HIDDEN = "(sealed)"
+
+_replace = msgspec.structs.replace
+
+
+class _Came(msgspec.Struct):
+    """An event as the store hands it to the wait that took it."""
+
+    id: str
+    topic: str
+    at: int
+    payload: msgspec.Raw
+
+
+class Records:
+    """Seals records on their way in, opens them on their way out."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+
+    # -- in ------------------------------------------------------------------------------------
+
+    def new_run(self, new: NewRun) -> NewRun:
+        """A start. Its digest is bound to its key, or equal params of two runs could be told to be so."""
+        once = Where(tenant=new.tenant, field="digest", name=str(new.id) if new.key is None else new.key)
+        params = self._chain.seal(new.params, Where(tenant=new.tenant, run=new.id, field="params"))
+        return _replace(new, params=params, digest=self._chain.digest(new.digest, once))
+
+    def event(self, event: NewEvent) -> NewEvent:
+        payload = self._chain.seal(event.payload, _payload(event.tenant, event.id, event.topic))
+        return _replace(event, payload=payload)
+
+    def step(self, write: StepWrite, tenant: str, run: UUID) -> StepWrite:
+        """A step's outcome. What is asked at once, and waits, hold nothing of the user's."""
+        if write.kind is not StepKind.TASK or (write.output is None and write.error is None):
+            return write
+        output, error = write.output, write.error
+        if output is not None:
+            output = self._chain.seal(output, _output(tenant, run, write.key))
+        if error is not None:
+            where = _step_error(tenant, run, write.key)
+            error = self._chain.veil(_shown(_error(error)), error, where) or error
+        return _replace(write, output=output, error=error)
+
+    def item(self, item: Item) -> Item:
+        """A holder's write with all that belongs to it."""
+        tenant, run = item.tenant, item.run
+        sealed: dict[str, Any] = {}
+        if item.steps:
+            sealed["steps"] = tuple([self.step(one, tenant, run) for one in item.steps])
+        if item.result is not None:
+            sealed["result"] = self._chain.seal(item.result, Where(tenant=tenant, run=run, field="result"))
+        if item.events:
+            sealed["events"] = tuple([self.event(one) for one in item.events])
+        if item.starts:
+            sealed["starts"] = tuple([self.new_run(one) for one in item.starts])
+        if item.trail:
+            sealed["trail"] = tuple([self._log(one, tenant, run) for one in item.trail])
+        if item.error is not None:
+            sealed["error"], sealed["last_error"] = self._failure(item, item.error)
+        if item.progress is not None:
+            sealed["progress"] = self._progress(item.progress, tenant, run)
+        return _replace(item, **sealed) if sealed else item
+
+    def lease(self, lease: Lease) -> Lease:
+        if lease.progress is None:
+            return lease
+        return _replace(lease, progress=self._progress(lease.progress, lease.tenant, lease.run))
+
+    def _log(self, row: TrailWrite, tenant: str, run: UUID) -> TrailWrite:
+        found = msgspec.json.decode(row.data)
+        # The store counts by log_no; people look for levels and steps.
+        shown = {key: found[key] for key in ("level", "step", "log_no") if key in found}
+        veiled = self._chain.veil({**shown, "message": HIDDEN}, row.data, _logged(tenant, run))
+        return row if veiled is None else TrailWrite(row.type, veiled)
+
+    def _failure(self, item: Item, error: Json) -> tuple[Json, str | None]:
+        """The error of a run, with its line for people inside: outside, the line says only what kind."""
+        found = _error(error)
+        if found.kind == OURS:
+            return error, item.last_error
+        whole = msgspec.json.encode((msgspec.Raw(error.encode()), item.last_error)).decode()
+        veiled = self._chain.veil(_shown(found), whole, _run_error(item.tenant, item.run))
+        if veiled is None:
+            return error, item.last_error
+        return veiled, f"{found.kind}: {found.type} {HIDDEN}" if found.type else f"{found.kind} {HIDDEN}"
+
+    def _progress(self, progress: Json, tenant: str, run: UUID) -> Json:
+        found = msgspec.json.decode(progress)
+        if not isinstance(found, dict) or found.get("note") is None:
+            return progress  # numbers
+        shown = {**found, "note": HIDDEN}
+        return self._chain.veil(shown, progress, _progressed(tenant, run)) or progress
+
+    # -- out -----------------------------------------------------------------------------------
+
+    def run(self, run: Run) -> Run:
+        """A run as people see it. What does not open is shown as it is, with the reason in it."""
+        error, line = self._failed(run)
+        progress = run.progress_json
+        if progress is not None:
+            progress = self._unveiled(progress, _progressed(run.tenant, run.id))
+        params = Where(tenant=run.tenant, run=run.id, field="params")
+        result = Where(tenant=run.tenant, run=run.id, field="result")
+        return _replace(
+            run,
+            params_json=self._shown(run.params_json, params),
+            result_json=None if run.result_json is None else self._shown(run.result_json, result),
+            error_json=error,
+            last_error=line,
+            progress_json=progress,
+        )
+
+    def shown_step(self, step: Step, tenant: str, run: UUID) -> Step:
+        """A step as people see it."""
+        try:
+            return self.opened_step(step, tenant, run)
+        except CannotOpen as why:
+            return _replace(step, output=None if step.output is None else unopened(why, step.output))
+
+    def opened_step(self, step: Step, tenant: str, run: UUID) -> Step:
+        """A step as its run reads it; CannotOpen."""
+        if step.output is not None and step.status is StepStatus.SUCCEEDED:
+            output = self.opened_output(step.kind, step.key, step.output, (tenant, run))
+            return _replace(step, output=output)
+        if step.error is not None and step.kind is StepKind.TASK:
+            error = self._chain.unveil(step.error, _step_error(tenant, run, step.key))
+            return step if error is None else _replace(step, error=error)
+        return step
+
+    def opened_output(self, kind: StepKind, key: str, output: Json, of: tuple[str, UUID]) -> Json:
+        """What a step has recorded; CannotOpen."""
+        if kind is StepKind.TASK:
+            return self._chain.open(output, _output(*of, key))
+        if kind is StepKind.EVENT:
+            return self._came(output, of[0])
+        return output
+
+    def opened_params(self, params: Json, tenant: str, run: UUID) -> Json:
+        """What a run was started with; CannotOpen."""
+        return self._chain.open(params, Where(tenant=tenant, run=run, field="params"))
+
+    def claim(self, claim: Claim) -> Claim:
+        """A run as its holder reads it. One that does not open says so in its params."""
+        try:
+            params = self.opened_params(claim.params, claim.tenant, claim.id)
+            steps = tuple([self.opened_step(step, claim.tenant, claim.id) for step in claim.steps])
+        except CannotOpen as why:
+            return _replace(claim, params=unopened(why, claim.params))
+        return _replace(claim, params=params, steps=steps)
+
+    def trail(self, entry: TrailEntry, tenant: str) -> TrailEntry:
+        """A row of the trail as people see it."""
+        if entry.type == "log":
+            return _replace(entry, data_json=self._unveiled(entry.data_json, _logged(tenant, entry.run)))
+        data = msgspec.json.decode(entry.data_json, type=dict[str, msgspec.Raw])
+        if "error" not in data:
+            return entry
+        veiled = bytes(data["error"]).decode()
+        if entry.type == "step_failed":
+            step = msgspec.json.decode(data["step"], type=str)
+            error = self._unveiled(veiled, _step_error(tenant, entry.run, step))
+        else:
+            error = self._failure_of(veiled, None, _run_error(tenant, entry.run))[0]
+        data["error"] = msgspec.Raw(error.encode())
+        return _replace(entry, data_json=msgspec.json.encode(data).decode())
+
+    def _came(self, output: Json, tenant: str) -> Json:
+        event = msgspec.json.decode(output, type=_Came)
+        payload = self._chain.open(bytes(event.payload).decode(), _payload(tenant, event.id, event.topic))
+        event.payload = msgspec.Raw(payload.encode())
+        return msgspec.json.encode(event).decode()
+
+    def _failed(self, run: Run) -> tuple[Json | None, str | None]:
+        if run.error_json is None:
+            return None, run.last_error
+        return self._failure_of(run.error_json, run.last_error, _run_error(run.tenant, run.id))
+
+    def _failure_of(self, error: Json, line: str | None, where: Where) -> tuple[Json, str | None]:
+        """A run's error and its line. One that the store itself has written is not sealed."""
+        try:
+            whole = self._chain.unveil(error, where)
+        except CannotOpen:
+            whole = None
+        if whole is None:
+            return error, line
+        found, said = msgspec.json.decode(whole, type=tuple[msgspec.Raw, str | None])
+        return bytes(found).decode(), said
+
+    def _unveiled(self, text: Json, where: Where) -> Json:
+        try:
+            return self._chain.unveil(text, where) or text
+        except CannotOpen:
+            return text
+
+    def _shown(self, text: Json, where: Where) -> Json:
+        try:
+            return self._chain.open(text, where)
+        except CannotOpen as why:
+            return unopened(why, text)
+
+
+def veiled(entries: Iterable[TrailEntry]) -> set[UUID]:
+    """The runs of those rows that hold something sealed."""
+    return {entry.run for entry in entries if NAME in entry.data_json}
+
+
+def _error(error: Json) -> Error:
+    return msgspec.json.decode(error, type=Error)
+
+
+def _shown(error: Error) -> dict[str, Any]:
+    """What a store needs of an error (its step), and what may be known of it."""
+    step = {} if error.step is None else {"step": error.step}
+    return {"kind": error.kind, "type": error.type, "message": HIDDEN, **step}
+
+
+def _output(tenant: str, run: UUID, key: str) -> Where:
+    return Where(tenant=tenant, run=run, field="output of step", name=key)
+
+
+def _step_error(tenant: str, run: UUID, key: str) -> Where:
+    return Where(tenant=tenant, run=run, field="error of step", name=key)
+
+
+def _run_error(tenant: str, run: UUID) -> Where:
+    return Where(tenant=tenant, run=run, field="error")
+
+
+def _logged(tenant: str, run: UUID) -> Where:
+    return Where(tenant=tenant, run=run, field="log")
+
+
+def _progressed(tenant: str, run: UUID) -> Where:
+    return Where(tenant=tenant, run=run, field="progress")
+
+
+def _payload(tenant: str, id_: str, topic: str) -> Where:
+    return Where(tenant=tenant, field="payload of event", name=id_, topic=topic)

@@ -1,0 +1,259 @@
+"""A store in front of another one that sees sealed values only. Everything else passes through."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec import digest
+from holdfast.errors import CannotOpen, HoldfastError, KeyReused
+from holdfast.lifecycle import Status, StepKind
+from holdfast.records import (
+    Ask,
+    Claim,
+    Definition,
+    Due,
+    Emitted,
+    Finding,
+    Held,
+    Instant,
+    Item,
+    Lease,
+    NewEvent,
+    NewRun,
+    Presence,
+    Purged,
+    Renewal,
+    Run,
+    RunFilter,
+    Started,
+    Stats,
+    Step,
+    StepWrite,
+    Ticked,
+    TrailEntry,
+    Verdict,
+)
+from holdfast.store import (
+    DELETED_SECONDS,
+    PURGE_SLICE,
+    SLICE,
+    TRANSACTION_SECONDS,
+    TTL_SECONDS,
+    Store,
+)
+
+from .chain import Chain
+from .envelope import shut_by
+from .hooks import CodecHook
+from .records import Records, veiled
+
+_replace = msgspec.structs.replace
+
+
+class Sealed:
+    """Every verb of the contract over `inner`: values are sealed on their way in, opened on their way out."""
+
+    def __init__(self, inner: Store, codec: CodecHook | Sequence[CodecHook]) -> None:
+        self.inner = inner
+        hooks = codec if isinstance(codec, Sequence) else (codec,)
+        self._records = Records(Chain(hooks))
+
+    async def open(self) -> None:
+        await self.inner.open()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    # Reads.
+
+    async def now(self) -> Instant:
+        return await self.inner.now()
+
+    async def get(self, run: UUID, tenant: str | None = None) -> Run | None:
+        found = await self.inner.get(run, tenant)
+        return None if found is None else self._records.run(found)
+
+    async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
+        return [self._records.run(run) for run in await self.inner.list(where, limit, after)]
+
+    async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
+        steps = await self.inner.steps(run, tenant)
+        whose = await self._tenant(run) if tenant is None else tenant
+        return [self._records.shown_step(step, whose, run) for step in steps]
+
+    async def trail(
+        self,
+        run: UUID | None = None,
+        tenant: str | None = None,
+        types: Sequence[str] = (),
+        after: int = 0,
+        limit: int = 1000,
+        between: tuple[Instant | None, Instant | None] = (None, None),
+    ) -> builtins.list[TrailEntry]:
+        entries = await self.inner.trail(run, tenant, types, after, limit, between)
+        whose = {one: await self._tenant(one) if tenant is None else tenant for one in veiled(entries)}
+        return [
+            self._records.trail(entry, whose[entry.run]) if entry.run in whose else entry for entry in entries
+        ]
+
+    async def _tenant(self, run: UUID) -> str:
+        """Whose run it is. Of one that is deleted nobody is told, and what is sealed of it stays sealed."""
+        found = await self.inner.get(run)
+        return "" if found is None else found.tenant
+
+    async def waiting_on(self, topic: str, tenant: str = "default") -> Sequence[UUID]:
+        return await self.inner.waiting_on(topic, tenant)
+
+    async def definitions(self) -> Sequence[Definition]:
+        return await self.inner.definitions()
+
+    async def due(self, types: Sequence[str], tenants: Sequence[str] | None = None) -> Due:
+        return await self.inner.due(types, tenants)
+
+    async def stats(self) -> Stats:
+        return await self.inner.stats()
+
+    async def stuck(self, limit: int = 100) -> Sequence[UUID]:
+        return await self.inner.stuck(limit)
+
+    async def checkup(self) -> Sequence[Finding]:
+        return await self.inner.checkup()
+
+    # Producers and workers.
+
+    async def start(
+        self, runs: Sequence[NewRun], connection: Any = None
+    ) -> builtins.list[Started | HoldfastError]:
+        answers = await self.inner.start(
+            [self._records.new_run(new) for new in runs], *(() if connection is None else (connection,))
+        )
+        for n, answer in enumerate(answers):
+            if isinstance(answer, KeyReused):
+                answers[n] = await self._same_start(runs[n], answer)
+        return answers
+
+    async def _same_start(self, new: NewRun, refused: KeyReused) -> Started | HoldfastError:
+        """Under another key the same start has another digest: its params say whether it is the same."""
+        found = await self.inner.get(refused.run_id, new.tenant)
+        if found is None:
+            return refused
+        try:
+            params = self._records.opened_params(found.params_json, found.tenant, found.id)
+        except CannotOpen as why:
+            return why
+        same = digest(found.type, params) == new.digest
+        return Started(found.id, created=False) if same else refused
+
+    async def claim(self, ask: Ask) -> builtins.list[Claim]:
+        return [self._records.claim(claim) for claim in await self.inner.claim(ask)]
+
+    async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
+        verdicts = await self.inner.commit([self._records.item(item) for item in batch])
+        return [self._verdict(item, verdict) for item, verdict in zip(batch, verdicts, strict=True)]
+
+    async def transact(
+        self, item: Item, work: Callable[[Any], StepWrite], limit_seconds: float = TRANSACTION_SECONDS
+    ) -> Verdict:
+        def sealed(connection: Any) -> StepWrite:
+            return self._records.step(work(connection), item.tenant, item.run)
+
+        verdict = await self.inner.transact(self._records.item(item), sealed, limit_seconds)
+        return self._verdict(item, verdict)
+
+    def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
+        sealed = [self._records.lease(lease) for lease in leases]
+        renewal = self.inner.renew(worker, sealed, lease_seconds)
+        held = zip(leases, renewal.held, strict=True)
+        return _replace(renewal, held=tuple([self._held(lease, one) for lease, one in held]))
+
+    def _verdict(self, item: Item, verdict: Verdict) -> Verdict:
+        if not verdict.settled and not verdict.kept:
+            return verdict
+        kinds = {write.key: write.kind for write in item.steps}
+        of = item.tenant, item.run
+        try:
+            settled = tuple([self._records.opened_step(step, *of) for step in verdict.settled])
+            kept = tuple(
+                [
+                    (
+                        key,
+                        output
+                        and self._records.opened_output(kinds.get(key, StepKind.TASK), key, output, of),
+                    )
+                    for key, output in verdict.kept
+                ]
+            )
+        except CannotOpen as why:
+            # It was applied. But whoever holds the run cannot be given what came with the answer.
+            return _replace(verdict, answer=shut_by(why)) if verdict.status is Status.LEASED else verdict
+        return _replace(verdict, settled=settled, kept=kept)
+
+    def _held(self, lease: Lease, held: Held) -> Held:
+        if not held.settled:
+            return held
+        try:
+            settled = tuple(
+                [self._records.opened_step(step, lease.tenant, lease.run) for step in held.settled]
+            )
+        except CannotOpen as why:
+            return _replace(held, answer=shut_by(why))
+        return _replace(held, settled=settled)
+
+    async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
+        return await self.inner.emit(
+            self._records.event(event), *(() if connection is None else (connection,))
+        )
+
+    # Keepers and people.
+
+    async def tick(self, limit: int = SLICE) -> Ticked:
+        return await self.inner.tick(limit)
+
+    async def deliver(self, limit: int = SLICE) -> int:
+        return await self.inner.deliver(limit)
+
+    async def cancel(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return self._records.run(await self.inner.cancel(run, tenant, by))
+
+    async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return self._records.run(await self.inner.pause(run, tenant, by))
+
+    async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return self._records.run(await self.inner.resume(run, tenant, by))
+
+    async def rewind(self, run: UUID, step: str, tenant: str | None = None, by: str = "") -> Run:
+        return self._records.run(await self.inner.rewind(run, step, tenant, by))
+
+    async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return self._records.run(await self.inner.retry_run(run, tenant, by))
+
+    async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return self._records.run(await self.inner.delete(run, tenant, by))
+
+    async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return self._records.run(await self.inner.restore(run, tenant, by))
+
+    async def purge(
+        self,
+        ttl_seconds: float = TTL_SECONDS,
+        deleted_seconds: float = DELETED_SECONDS,
+        limit: int = PURGE_SLICE,
+    ) -> Purged:
+        return await self.inner.purge(ttl_seconds, deleted_seconds, limit)
+
+    async def publish(self, definitions: Sequence[Definition]) -> None:
+        await self.inner.publish(definitions)
+
+    async def present(self, presence: Presence) -> None:
+        await self.inner.present(presence)
+
+    async def absent(self, worker: str) -> None:
+        await self.inner.absent(worker)
+
+    def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
+        return self.inner.listen(hint)

@@ -1,0 +1,47 @@
+"""The contract suite over sealed stores: whoever speaks through the wrapper sees the store behind it."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from holdfast.sealing import Compress, Encrypt, Sealed
+from holdfast.store import Store
+from holdfast.testing import contract
+from tests.laws.stores import memory, sqlite_inline
+
+KEYS = {"2026-11": bytes(range(32))}
+
+
+def sealed(make):
+    return lambda clock, folder: Sealed(make(clock, folder), [Compress(min_bytes=0), Encrypt(KEYS)])
+
+
+class Words:
+    """What a sealed store cannot give back: the trail row that a store makes of an error's line."""
+
+    @staticmethod
+    def test_fail_keeps_the_error_and_its_kind(hand):
+        """The error and its line come back; the trail's row says what kind it was, and no more."""
+        claim = hand.held()
+        hand.fail(claim, kind="fatal")
+        seen = hand.get(claim.id)
+        assert (seen.error.kind, seen.error.message, seen.last_error) == ("fatal", "it broke", "it broke")
+        assert hand.last(claim.id, "failed") == {"kind": "fatal", "message": "fatal (sealed)"}
+
+
+class TestSealedMemory(Words, contract(sealed(memory))):
+    pass
+
+
+class TestSealedSqlite(Words, contract(sealed(sqlite_inline))):
+    pass
+
+
+@pytest.mark.parametrize("verb", sorted(name for name in dir(Store) if not name.startswith("_")))
+def test_every_verb_of_the_contract_passes_through(verb):
+    """A verb that the contract gains is not forgotten here, and takes the same."""
+    assert verb in vars(Sealed)
+    wanted = inspect.signature(getattr(Store, verb)).parameters
+    assert list(inspect.signature(getattr(Sealed, verb)).parameters.values()) == list(wanted.values())
