@@ -16,6 +16,7 @@ from holdfast.durations import Seconds, seconds
 from holdfast.errors import EventTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import COST_UNIT, Event, NewEvent, StepWrite, TrailWrite, instant, moment
+from holdfast.sealing.envelope import NAME, reason, shut_by
 
 from .checks import check_topic
 from .failures import text
@@ -263,7 +264,16 @@ class Context:
         if step.status is not StepStatus.SUCCEEDED:
             raise EventTimeout(step.key, topic)
         found = msgspec.json.decode(step.output or "{}")
-        return Event(id=found["id"], topic=found["topic"], at=moment(found["at"]), payload=found["payload"])
+        payload = found["payload"]
+        if type(payload) is dict and NAME in payload:
+            await self._shut(payload, topic)
+        return Event(id=found["id"], topic=found["topic"], at=moment(found["at"]), payload=payload)
+
+    async def _shut(self, payload: Any, topic: str) -> None:
+        """Not an error of the code's, which might catch it and go on: the run goes back."""
+        sealed = msgspec.json.encode(payload).decode()
+        self._run.stop(shut_by(reason(sealed, f"the payload of an event on {topic!r}")))
+        await self._stage.refuse()
 
     def _key(self, name: str, key: str | None) -> str:
         if self._stage.closed:

@@ -132,6 +132,7 @@ class Execution:
             self._heartbeat_at = now
         return Lease(
             run=self.claim.id,
+            tenant=self.claim.tenant,
             fence=self.claim.fence,
             known=self.record.known if self.record.open_waits else None,
             started_at=self.journal.started_at,
