@@ -56,7 +56,7 @@ COMMANDS: dict[str, tuple[str, Command]] = {
     "zombie": ("a worker stands still past its lease and goes on: its late writes are refused", _zombie),
     "starve": ("a step blocks the event loop for three leases: nobody takes the run over", _starve),
     "crashpoints": (
-        "die before, die after, reply lost, never sent, stand still, at every store call in turn",
+        "die before, die after, reply lost, never sent, sent twice, stand still, at every store call in turn",
         _crashpoints,
     ),
     "sabotages": ("the same experiments with a bug switched in: each must be caught", _sabotages),

@@ -6,19 +6,19 @@ import asyncio
 
 import pytest
 
+from holdfast.testing.crashes import Crash, Mode
 from holdfast.testing.virtual import play
 from verify import sabotage
 from verify.__main__ import COMMANDS, main
 from verify.crashpoints import Stage, crashpoints, stores
-from verify.faulty import Fault, Mode
 from verify.invariants import INVARIANTS
 from verify.ledger import Entry, Ledger, ledger, read
 from verify.report import Check, Report, conclude
 from verify.scene import pid_of
 
 
-def played(store, fault):
-    return play(lambda: Stage(stores()[store], fault, None, 0).play())
+def played(store, crash):
+    return play(lambda: Stage(stores()[store], crash, None, 0).play())
 
 
 @pytest.mark.slow
@@ -27,10 +27,10 @@ def played(store, fault):
 @pytest.mark.parametrize("mode", Mode)
 def test_the_first_commit_may_fail_in_any_way(store, mode):
     """Dead before or after, or without an answer: what comes out is what comes out undisturbed."""
-    calm = played(store, Fault())
-    first = calm.fault.verbs.index("commit") + 1
-    disturbed = played(store, Fault(first, mode))
-    assert disturbed.fault.fired == "commit"
+    calm = played(store, Crash())
+    first = next(made.number for made in calm.crash.made if made.verb == "commit")
+    disturbed = played(store, Crash(first, mode))
+    assert disturbed.crash.fired.verb == "commit"
     assert disturbed.outcome == calm.outcome
     assert {name: list(invariant(disturbed.evidence)) for name, invariant in INVARIANTS.items()} == {
         name: [] for name in INVARIANTS
@@ -41,7 +41,7 @@ def test_the_first_commit_may_fail_in_any_way(store, mode):
     "verb", ["start", "claim", "commit", "renew", "tick", "emit", "deliver", "due", "publish"]
 )
 def test_the_journey_comes_by_every_verb(verb):
-    assert verb in played("memory", Fault()).fault.verbs
+    assert verb in {made.verb for made in played("memory", Crash()).crash.made}
 
 
 @pytest.mark.slow

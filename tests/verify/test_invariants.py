@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.lifecycle import Status
+from holdfast.testing.crashes import Crash
 from holdfast.testing.virtual import play
 from verify.crashpoints import Stage, stores
 from verify.evidence import Evidence
-from verify.faulty import Fault
 from verify.invariants import INVARIANTS, OVERTAKEN
 from verify.journey import JOURNEY
 from verify.ledger import Entry
@@ -19,7 +19,7 @@ from verify.ledger import Entry
 
 @pytest.fixture(scope="module")
 def calm():
-    return play(lambda: Stage(stores()["memory"], Fault(), None, 0).play()).evidence
+    return play(lambda: Stage(stores()["memory"], Crash(), None, 0).play()).evidence
 
 
 @pytest.fixture

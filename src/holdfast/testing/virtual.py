@@ -18,6 +18,7 @@ from uuid import UUID
 
 from holdfast.durations import Seconds, seconds
 from holdfast.records import SECOND, Instant
+from holdfast.threads import Pool, Stragglers, Talk, TurnTalk
 from holdfast.world import Dice, Pulse, uuid7
 
 T = TypeVar("T")
@@ -25,6 +26,8 @@ Ts = TypeVarTuple("Ts")
 
 EPOCH: Instant = 1_767_225_600 * SECOND  # 2026-01-01T00:00:00Z
 GRACE_TURNS = 100  # what leftovers get to end when a play is over
+
+_THREADS = Pool(10_000, "holdfast-virtual")
 
 _OWNER: ContextVar[VirtualWorld | None] = ContextVar("holdfast_process", default=None)
 
@@ -37,9 +40,15 @@ class _Selector(selectors.DefaultSelector):
     """Instead of waiting it turns the clock."""
 
     elapsed = 0  # microseconds
+    rest: Callable[[], None] | None = None  # what to do instead of turning the clock
+    wait: float | None = None  # at rest: seconds to the next timer
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
+        if not ready and timeout != 0 and self.rest is not None:
+            self.wait = timeout
+            self.rest()
+            return ready
         if not ready and timeout is None:
             raise Deadlock("nothing is ready and nothing is scheduled, but the play is not over")
         if not ready and timeout:
@@ -77,13 +86,36 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.frozen: set[VirtualWorld] = set()
         self.set_exception_handler(lambda _, fault: self.faults.append(fault))
 
+    def check(self) -> None:
+        """Raise what a callback or a forgotten task has raised."""
+        for fault in self.faults:
+            raise fault.get("exception") or RuntimeError(fault["message"])
+
     def time(self) -> float:
         """Seconds since the loop was made."""
         return self._virtual.elapsed / SECOND
 
+    @property
+    def elapsed(self) -> int:
+        """Microseconds since the loop was made."""
+        return self._virtual.elapsed
+
     def leap(self, delay: float) -> None:
         """Turn the clock as if everything had stood still meanwhile: timers ring late, once."""
         self._virtual.elapsed += round(delay * SECOND)
+
+    def leap_to(self, elapsed: int) -> None:
+        """The same, to an instant; never back."""
+        self._virtual.elapsed = max(self._virtual.elapsed, elapsed)
+
+    def settle(self) -> float | None:
+        """Run all that can run while the clock stands still; then the seconds to the next timer, if any."""
+        self._virtual.rest = self.stop
+        try:
+            self.run_forever()
+        finally:
+            self._virtual.rest = None
+        return self._virtual.wait
 
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
@@ -157,8 +189,8 @@ class _TaskPulse:
 class VirtualWorld:
     """A process in virtual time, with seeded chance. Several may share one loop."""
 
-    def __init__(self, seed: int = 0) -> None:
-        self._seed = seed
+    def __init__(self, seed: int = 0, begins_at: Instant = EPOCH) -> None:
+        self._seed, self._begins_at = seed, begins_at
         self._random = random.Random(seed)  # noqa: S311 - a test is repeated by its seed
         self._ids = 0
         self._loop: asyncio.AbstractEventLoop | None = None  # the first one it is used on
@@ -166,7 +198,7 @@ class VirtualWorld:
         self.missed: list[tuple[_Owned, tuple[Any, ...]]] = []
 
     def now(self) -> Instant:
-        return EPOCH + round(self.monotonic() * SECOND)
+        return self._begins_at + round(self.monotonic() * SECOND)
 
     def monotonic(self) -> float:
         if self._loop is None:
@@ -192,10 +224,14 @@ class VirtualWorld:
         context.run(_OWNER.set, self)
         return asyncio.get_running_loop().create_task(work, name=name, context=context)
 
-    async def thread(self, work: Callable[..., T], *args: Any) -> T:
+    async def thread(self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None) -> T:
         """Inline, after the others had a turn; what blocks here blocks the world."""
         await asyncio.sleep(0)
         return copy_context().run(work, *args)
+
+    def talk(self, stragglers: Stragglers) -> Talk:
+        """In a thread, since it blocks where it asks; but no time passes and nothing else runs meanwhile."""
+        return TurnTalk(_THREADS, stragglers)
 
     def pulse(self, beat: Callable[[], None], interval_seconds: float, name: str) -> Pulse:
         return _TaskPulse(beat, interval_seconds, self, name)
@@ -235,7 +271,7 @@ def play(scene: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         ended = loop.run_until_complete(_raising(scene, loop))
     finally:
-        _sweep(loop)
+        sweep(loop)
         asyncio.set_event_loop(None)
         loop.close()
     return ended
@@ -243,12 +279,12 @@ def play(scene: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 async def _raising(scene: Callable[[], Coroutine[Any, Any, T]], loop: VirtualLoop) -> T:
     ended = await scene()
-    for fault in loop.faults:
-        raise fault.get("exception") or RuntimeError(fault["message"])
+    loop.check()
     return ended
 
 
-def _sweep(loop: VirtualLoop) -> None:
+def sweep(loop: VirtualLoop) -> None:
+    """End what is left on a loop that is over."""
     for _ in range(GRACE_TURNS):
         left = asyncio.all_tasks(loop)
         if not left:
