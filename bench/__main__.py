@@ -134,8 +134,21 @@ def long(folder: Path, rounds: int) -> None:
     print(f"   ratio {b / a:.2f}  (goal <= 1.5)", flush=True)
 
 
+def segment(folder: Path, rounds: int) -> None:
+    """5-step runs in segments against one commit a step, one run in flight."""
+    found: dict[str, list[float]] = {"step": [], "segment": []}
+    for n in range(rounds):
+        for mode, rates in found.items():
+            load = ("--runs", 400, "--steps", 5, "--flight", 1, "--checkpoint", mode)
+            rates.append(run("engine.py", "throughput", "--file", folder / f"{mode}{n}.db", *load)["steps_per_s"])
+        print(f"   round {n + 1}: segment {found['segment'][-1]}, step {found['step'][-1]}", flush=True)
+    ours, plain = statistics.median(found["segment"]), statistics.median(found["step"])
+    print(f"   steps_per_s: segment {ours}, step {plain}, ratio {ours / plain:.2f}  (goal >= 3)", flush=True)
+
+
 ALL: dict[str, Callable[[Path, int], None]] = {
     "steps": steps, "oneshot": oneshot, "lone": lone, "latency": latency, "sleeping": sleeping, "long": long,
+    "segment": segment,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -29,11 +29,11 @@ async def noop(i: int) -> dict[str, int]:
     return {"i": i}
 
 
-def define(app: hf.App, steps: int, done: asyncio.Event, runs: int, waits: list[float]) -> None:
+def define(app: hf.App, args: argparse.Namespace, done: asyncio.Event, waits: list[float]) -> None:
     """A workflow of so many steps; `done` is set when so many runs have come to their last line."""
-    ended = 0
+    ended, steps, runs = 0, args.steps, args.runs
 
-    @app.workflow(TYPE)
+    @app.workflow(TYPE, checkpoint=args.checkpoint)
     async def load(ctx: hf.Context, params: dict[str, int]) -> dict[str, bool]:
         nonlocal ended
         for i in range(steps):
@@ -50,7 +50,7 @@ async def throughput(args: argparse.Namespace) -> dict[str, object]:
     """Runs of so many steps, so many in flight."""
     waits: list[float] = []
     app, done = fresh(args.file), asyncio.Event()
-    define(app, args.steps, done, args.runs, waits)
+    define(app, args, done, waits)
     begun = time.perf_counter()
     await app.start_many([(TYPE, {"x": 1})] * args.runs)
     started = time.perf_counter()
@@ -168,5 +168,6 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=4000)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--flight", type=int, default=300)
+    parser.add_argument("--checkpoint", default="step", choices=["step", "segment"])
     arguments = parser.parse_args()
     print(json.dumps(uvloop.run(globals()[arguments.what](arguments))))

@@ -30,8 +30,8 @@ PATIENCE_SECONDS = 10.0  # one line in the log per so many seconds of a store th
 class Committer:
     """The one queue in front of `Store.commit` for all runs of a worker."""
 
-    def __init__(self, store: Store, world: World) -> None:
-        self._store, self._world = store, world
+    def __init__(self, store: Store, world: World, sending: Callable[[], None] | None = None) -> None:
+        self._store, self._world, self._sending = store, world, sending
         self._queue: list[tuple[Item, Answered, int]] = []
         self._busy = False
         self._bytes = 0
@@ -70,6 +70,8 @@ class Committer:
 
     def _flush(self) -> None:
         batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
+        if self._sending is not None:
+            self._sending()
         self._spawn(self._send(batch), "holdfast-commit")
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:

@@ -18,6 +18,7 @@ from .context import Context
 from .drive import Drive
 from .finish import finish
 from .journal import Journal, Written
+from .plain import bridge
 from .record import OUTCOMES, Record
 from .signals import Parked, continued, only_signals
 from .stage import Stage
@@ -58,6 +59,7 @@ class Execution:
         "clock_at_claim",
         "crashes",
         "ended_as",
+        "ending",
         "given_up",
         "journal",
         "record",
@@ -82,7 +84,7 @@ class Execution:
             segment=workflow.segment,
         )
         self.attempt, self.crashes = claim.attempt, claim.crashes
-        self.ended_as = ""
+        self.ended_as, self.ending = "", False
         self._claimed_at = claimed_at
         self.clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
         self._heartbeat_at = self._told_at = self._gave_way_at = claimed_at
@@ -173,7 +175,8 @@ class Execution:
         self.stage = Stage(self.record.rank, self.record.settled_keys(), self._at_rest)
         try:
             params = self._params()
-            self._drive = Drive(self.workflow.function(Context(self), *params))
+            plain, function = self.workflow.plain, self.workflow.function
+            self._drive = Drive(bridge(self, params) if plain else function(Context(self), *params))
             value = await self._drive
         except (KeyboardInterrupt, GeneratorExit):
             raise

@@ -33,6 +33,7 @@ async def finish(run: Execution, outcome: ends.Outcome) -> bool:
     """Commit the outcome; True when the function is to be executed again under the same lease."""
     match outcome:
         case ends.Completed():
+            run.worker.ends(run)
             return _ended(run, await run.journal.outcome(Move.COMPLETE, result=outcome.result))
         case ends.ContinuedAs():
             return await _continue(run, outcome.params)
@@ -122,6 +123,7 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     recorded = error_of(error, kind or "error", guilty_step(error))
     said = line(recorded)
     if kind is not None:
+        run.worker.ends(run)
         move = run.journal.outcome(Move.FAIL, error=encoded(recorded), last_error=said, kind=kind)
         return _ended(run, await move, recorded)
     try:

@@ -16,6 +16,7 @@ log = logging.getLogger("holdfast.keeper")
 POLL_MIN_SECONDS = 0.02
 POLL_MAX_SECONDS = 1.0
 TROUBLE_SECONDS = 1.0
+LOOK_SECONDS = 0.01  # between two looks of a keeper, however many hints come
 
 
 def unforeseen(error: Exception) -> bool:
@@ -83,7 +84,9 @@ class Keeper:
 
     async def run(self) -> None:
         """Round after round, until cancelled."""
+        clock = asyncio.get_running_loop().time
         while True:
+            looked_at = clock()
             try:
                 if (await self.tick()).total:
                     self.bell.found()
@@ -94,6 +97,10 @@ class Keeper:
                 log.warning("cannot do chores now, will try again: %s", error, exc_info=unforeseen(error))
                 due = TROUBLE_SECONDS
             await self.bell.wait(due)
+            # A hint comes with every commit: to look at each would cost as much as the commits do.
+            early = looked_at + min(LOOK_SECONDS, due or LOOK_SECONDS) - clock()
+            if early > 0:
+                await asyncio.sleep(early)
 
 
 async def seconds_until(

@@ -70,17 +70,18 @@ class Worker:
         self.slots, self._batch = slots, batch or slots
         self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
         self._with_keeper = keeper
-        self._draining = False
+        self._draining = self._hurried = False
         self._refreshed_at = -REFRESH_SECONDS
         self._refreshing: asyncio.TimerHandle | None = None
         self._executions: dict[asyncio.Task[None], Execution] = {}
         self.stragglers = Stragglers(self._returned)
+        self._at_end = self._ending = 0
         self.finished = 0
 
     async def __aenter__(self) -> Self:
         """Begin to work."""
         await self.store.open()
-        self.committer = Committer(self.store, self.world)
+        self.committer = Committer(self.store, self.world, self._sending)
         self.leases = Leases(self.id, self.store, self.world, self.committer, self.lease_seconds)
         self._bell, self._keeper = Bell(self._poll_seconds), Keeper(self.store, self._news, self._failed)
         await self.store.publish([one.definition() for one in self._workflows.values()])
@@ -117,9 +118,9 @@ class Worker:
         await asyncio.wait(self._loops)
         if self._executions:
             await asyncio.wait(self._executions, timeout=self._grace if grace is None else seconds(grace))
-        self.hurry()
+        self._release()
         await self._let_go()
-        await self._let_return(seconds(grace or 0) if grace is not None else self._grace)
+        await self._let_return(self._grace if grace is None else seconds(grace))
         await self.leases.end()
         with suppress(StoreError):
             await self.store.absent(self.id)
@@ -129,6 +130,11 @@ class Worker:
 
     def hurry(self) -> None:
         """A second signal: do not wait for the grace period."""
+        self._hurried = True
+        self._bell.ring()
+        self._release()
+
+    def _release(self) -> None:
         # Not those held alone: one that was lost may still be at its end, and would never be told.
         for execution in list(self._executions.values()):
             execution.stop("released")
@@ -150,11 +156,10 @@ class Worker:
 
     async def _let_return(self, grace: float) -> None:
         """Plain functions see that they are cancelled, and may want to clean up."""
-        if self.stuck and not self._hurried:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(grace, UNWIND_SECONDS)):
-                    while self.stuck:
-                        await self._bell.wait(None)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(grace, UNWIND_SECONDS)):
+                while self.stuck and not self._hurried:
+                    await self._bell.wait(None)
         if self.stuck:
             log.warning("%d plain functions have not returned: they are left behind", self.stuck)
 
@@ -168,13 +173,24 @@ class Worker:
 
     @property
     def stuck(self) -> int:
-        """How many plain functions were told to stop and have not returned: each keeps a slot until it does."""
+        """Plain functions that were told to stop and have not returned; each keeps a slot until it does."""
         return self.stragglers.count
 
     @property
     def free(self) -> int:
-        """How many more runs it may hold."""
-        return max(0, self.slots - self.busy - self.stuck)
+        """How many more it may take. A run whose end is on its way into the store executes nothing any more."""
+        return max(0, self.slots - self.busy - self.stuck + self._ending)
+
+    def ends(self, execution: Execution) -> None:
+        """The code of this run has come to its end: with the commit that says so its slot is free."""
+        execution.ending = True
+        self._at_end += 1
+
+    def _sending(self) -> None:
+        """A commit goes out in the next turn of the loop: a claim that is queued just before it shares it."""
+        if self._at_end:
+            self._ending, self._at_end = self._ending + self._at_end, 0
+            self._bell.ring()
 
     # -- claiming ------------------------------------------------------------------------------
 
@@ -269,7 +285,10 @@ class Worker:
             if self.leases.held.get(claim.id) is execution:
                 del self.leases.held[claim.id]
             self.finished += 1
-            self._bell.ring()
+            if execution.ending:
+                self._ending -= 1  # its slot was given on when its end was sent
+            else:
+                self._bell.ring()
             if log.isEnabledFor(logging.INFO):
                 took = (execution.now() - claim.lease_until) / SECOND + self.lease_seconds
                 log.info(
