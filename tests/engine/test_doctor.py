@@ -15,8 +15,8 @@ from tests.engine.kit import outcome, process, until
 
 async def found(app, level):
     """What of this level was found, but for the store's own settings."""
-    own = {one.what for one in await app.store.checkup()}
     report = await app.doctor()
+    own = {one.what for one in await app.store.checkup()}
     return [one for one in report.findings if one.level == level and one.what not in own]
 
 
@@ -122,7 +122,7 @@ async def test_runs_without_a_way_on_are_an_error_that_names_the_first_few(app, 
 @pytest.mark.parametrize("verb", ["checkup", "stuck", "stats", "list", "due"])
 @pytest.mark.parametrize("error", [NotADatabase("page 7"), ValueError("page 7"), Unavailable("page 7")])
 async def test_what_cannot_be_read_is_a_finding_and_the_rest_is_looked_at(app, monkeypatch, verb, error):
-    before = len((await app.doctor()).findings)
+    await app.store.open()
 
     async def broken(*args, **more):
         raise error
@@ -133,7 +133,7 @@ async def test_what_cannot_be_read_is_a_finding_and_the_rest_is_looked_at(app, m
     assert len(errors) == 1
     assert "page 7" in errors[0].what + errors[0].mend
     assert "cannot be read" in errors[0].what
-    assert len(report.findings) >= before - 4
+    assert len(report.findings) > 4
 
 
 async def test_a_store_that_cannot_be_reached_at_all_is_said_as_such(app, monkeypatch):

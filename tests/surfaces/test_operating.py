@@ -89,7 +89,7 @@ def test_who_did_it_is_the_systems_user_unless_said(cli_, waiting):
 def test_a_tick_says_what_was_done(cli_):
     cli_.start(SHOP)
     assert cli_("tick").stdout == "nothing was due\n"
-    assert cli_.json("tick") == {"expired": 0, "lapsed": 0, "delivered": 0, "timed_out": 0}
+    assert cli_.json("tick") == {"expired": 0, "lapsed": 0, "delivered": 0, "timed_out": 0, "failed": []}
 
 
 @pytest.mark.spec("OPS-1")
@@ -98,5 +98,6 @@ def test_a_tick_wakes_what_is_due_without_any_worker(cli_, work):
         await ctx.sleep(0.001)
 
     run = cli_.start("shop.short_sleep.v1", "--timeout", "1ms")
-    assert cli_.json("tick")["timed_out"] == 1
+    ticked = cli_.json("tick")
+    assert (ticked["timed_out"], ticked["failed"]) == (1, [run])
     assert cli_.json("show", run)["status"] == "failed"

@@ -49,6 +49,7 @@ async def _emit(
     if as_json:
         print_json({"topic": topic, "woken": emitted.woken, "duplicate": emitted.duplicate})
         return
+    woken = emitted.woken or 0
     count = {0: "woke no run; it is kept for those already started", 1: "woke 1 run"}
-    woke = count.get(emitted.woken, f"woke {emitted.woken:,} runs")
+    woke = count.get(woken, f"woke {woken:,} runs")
     click.echo(f"this id was emitted before and {woke}; nothing was added" if emitted.duplicate else woke)

@@ -14,7 +14,14 @@ SHORT_MIN = 6
 PAGE = 1000
 SCAN_MAX = 10_000  # how many of the newest runs are looked at for an ending
 SHOWN = 5
-_EVERYWHERE = RunFilter(tenant=None)
+
+
+class Deleted(UnknownRun):
+    """There is such a run, but it is deleted."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id)
+        self.args = (f"run {run_id} is deleted: `holdfast restore {run_id}` shows it again",)
 
 
 def short(run_id: UUID | str) -> str:
@@ -22,8 +29,11 @@ def short(run_id: UUID | str) -> str:
     return str(run_id)[-SHORT:]
 
 
-async def find(client: Client, said: str) -> Run:
-    """The run that `said` names; one line says why when it names none, or several."""
+async def find(client: Client, said: str, *, deleted: bool = False) -> Run:
+    """The run that `said` names, a deleted one too if asked.
+
+    One line says why when it names none, or several.
+    """
     wanted = said.strip().lower()
     digits = wanted.replace("-", "")
     if not re.fullmatch(r"[0-9a-f]+", digits):
@@ -31,16 +41,16 @@ async def find(client: Client, said: str) -> Run:
             f"{said!r} is no run id: ids look like 0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10; "
             "`holdfast ls` shows them"
         )
-    if len(digits) == 32:
-        return await client.known(UUID(digits))
-    if not SHORT_MIN <= len(digits) < 32:
+    if not SHORT_MIN <= len(digits) <= 32:
         raise UsageError(
             f"{said!r} has {len(digits)} characters: give the whole id, "
             f"or {SHORT_MIN} or more of its beginning or end"
         )
-    found = {run.id: run for run in [*await _beginning(client, digits), *await _ending(client, digits)]}
+    every = await _named(client, digits, RunFilter(tenant=None, deleted=deleted))
+    found = {run.id: run for run in every}
     if not found:
-        raise UnknownRun(said)
+        hidden = () if deleted else await _named(client, digits, RunFilter(tenant=None, deleted=True))
+        raise Deleted(said) if hidden else UnknownRun(said)
     if len(found) > 1:
         named = ", ".join(f"{run.id} ({run.type}, {run.status})" for run in list(found.values())[:SHOWN])
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
@@ -48,20 +58,23 @@ async def find(client: Client, said: str) -> Run:
     return next(iter(found.values()))
 
 
-async def _beginning(client: Client, digits: str) -> list[Run]:
+async def _named(client: Client, digits: str, where: RunFilter) -> list[Run]:
+    begins = await _beginning(client, digits, where)
+    return begins if len(digits) == 32 else [*begins, *await _ending(client, digits, where)]
+
+
+async def _beginning(client: Client, digits: str, where: RunFilter) -> list[Run]:
     """Ids are listed downwards, so those with this beginning stand together."""
-    top = UUID(digits.ljust(32, "f"))
-    runs = await client.list(_EVERYWHERE, SHOWN + 1, after=top)
-    return [
-        run for run in [await client.get(top), *runs] if run is not None and run.id.hex.startswith(digits)
-    ]
+    top = int(digits.ljust(32, "f"), 16) + 1
+    runs = await client.list(where, SHOWN + 1, after=UUID(int=top) if top < 1 << 128 else None)
+    return [run for run in runs if run.id.hex.startswith(digits)]
 
 
-async def _ending(client: Client, digits: str) -> list[Run]:
+async def _ending(client: Client, digits: str, where: RunFilter) -> list[Run]:
     found: list[Run] = []
     after: UUID | None = None
     for _ in range(SCAN_MAX // PAGE):
-        page = await client.list(_EVERYWHERE, PAGE, after=after)
+        page = await client.list(where, PAGE, after=after)
         found += [run for run in page if run.id.hex.endswith(digits)]
         if len(page) < PAGE:
             break

@@ -33,6 +33,7 @@ from .words import waits
     "--limit", type=click.IntRange(1, 10_000), default=20, metavar="N", help="How many; 20 by default."
 )
 @click.option("--after", metavar="RUN", help="Those listed after this run: the next page.")
+@click.option("--deleted", is_flag=True, help="With those that are deleted.")
 @json_option
 @store_option()
 def ls(
@@ -42,6 +43,7 @@ def ls(
     limit: int,
     after: str | None,
     *,
+    deleted: bool,
     as_json: bool,
 ) -> None:
     """List runs, newest first.
@@ -49,13 +51,17 @@ def ls(
     RUN is the end of a run's id; every command takes it. With --json one line a run.
     """
     where = RunFilter(
-        statuses=_statuses(statuses), waiting_on=_gate(statuses), type=_pattern(type_), tenant=tenant
+        statuses=_statuses(statuses),
+        waiting_on=_gate(statuses),
+        type=_pattern(type_),
+        tenant=tenant,
+        deleted=deleted,
     )
     session.run(lambda client: _ls(client, where, limit, after, as_json=as_json))
 
 
 async def _ls(client: Client, where: RunFilter, limit: int, after: str | None, *, as_json: bool) -> None:
-    last = (await find(client, after)).id if after else None
+    last = (await find(client, after, deleted=where.deleted)).id if after else None
     runs = await client.list(where, limit + 1, last)
     shown, more = runs[:limit], len(runs) > limit
     if as_json:
@@ -91,6 +97,8 @@ def _row(run: Run, now: datetime, *, tenants: bool) -> list[str]:
 
 def _news(run: Run, now: datetime) -> str:
     """The one thing that matters about a run in this status."""
+    if run.deleted_at is not None:
+        return f"deleted {ago(run.deleted_at, now)}"
     match run.status:
         case Status.WAITING:
             return "for " + waits(run, now)

@@ -44,11 +44,17 @@ TABLE: dict[str, dict[str, Entry]] = {
         "resume": Entry("operate", "Let a paused run go on."),
         "rewind": Entry("operate", "Forget a step and all later ones, and go on from there."),
         "retry": Entry("operate", "Let a failed run go on at the step that failed."),
+        "delete": Entry("clean", "Hide a run; `restore` shows it again until it is purged."),
+        "restore": Entry("clean", "Show a deleted run again; an open one goes on."),
     },
     "Processes": {
         "worker": Entry("worker", "Execute runs until told to stop."),
         "dev": Entry("worker", "Worker and keeper for your own machine, telling what happens."),
         "tick": Entry("tick", "Do the chores that wake and recover runs, once or for ever."),
+    },
+    "Store": {
+        "doctor": Entry("doctor", "Look for what is wrong with a store, and say how to mend it."),
+        "purge": Entry("clean", "Remove for good what has expired: finished runs, deleted runs, old events."),
         "migrate": Entry("migrate", "Create the store or bring it up to date."),
     },
     "First steps": {

@@ -43,6 +43,8 @@ def run_data(run: Run) -> dict[str, Any]:
         "updated_at": run.updated_at,
         "started_at": run.started_at,
         "finished_at": run.finished_at,
+        "expires_at": run.expires_at,
+        "deleted_at": run.deleted_at,
     }
 
 

@@ -104,6 +104,8 @@ _SENTENCES: dict[str, tuple[Callable[[Data], str], str | None]] = {
     "resumed": (_by("resumed"), None),
     "cancelled": (_cancelled, "red"),
     "rewound": (lambda data: _by(f"rewound to {data.get('step')}")(data), "magenta"),
+    "deleted": (_by("deleted"), "red"),
+    "restored": (_by("restored"), None),
     "succeeded": (lambda _: "succeeded", "green"),
     "failed": (_failed, "red"),
     "log": (_log, None),

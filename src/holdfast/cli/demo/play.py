@@ -87,7 +87,7 @@ class Play:
         await self._until(self._waits_for_courier, "the run waits for the courier", second)
         await asyncio.sleep(ON_THE_ROAD_SECONDS)
         emitted = await self.client.emit(TOPIC, COURIER)
-        self._teller.emit(TOPIC, COURIER, emitted.woken)
+        self._teller.emit(TOPIC, COURIER, emitted.woken or 0)
         await self._until(lambda: self.run is not None and self.run.status in FINAL, "the run ends", second)
 
     def _enter(self) -> Actor:

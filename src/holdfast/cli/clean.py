@@ -1,0 +1,179 @@
+"""`holdfast delete`, `restore` and `purge`: what is hidden, what is shown again, what goes for good."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+import click
+import msgspec
+
+from holdfast.engine.client import Client
+from holdfast.errors import Conflict
+from holdfast.lifecycle import FINAL, Status
+from holdfast.records import Purged, Run, RunFilter, moment
+from holdfast.store import DELETED_SECONDS, TTL_SECONDS
+
+from . import session
+from .find import find, short
+from .options import by_option, duration_option, json_option, run_argument, store_option
+from .shape import print_json, run_data
+from .text import span, stamp, status_word
+
+PAGE = 1000
+
+
+def yes_option(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option("--yes", is_flag=True, help="Do not ask.")(command)
+
+
+@click.command()
+@run_argument
+@by_option
+@yes_option
+@json_option
+@store_option()
+def delete(run: str, by: str | None, *, yes: bool, as_json: bool) -> None:
+    """Hide a run; `restore` shows it again until it is purged.
+
+    An open run is not executed any more while it is deleted; you are asked first. Its key stays taken.
+    """
+    session.run(lambda client: _delete(client, run, session.operator(by), yes=yes, as_json=as_json))
+
+
+async def _delete(client: Client, said: str, by: str, *, yes: bool, as_json: bool) -> None:
+    run = await find(client, said)
+    if run.status not in FINAL and not yes:
+        _ask(f"{short(run.id)} ({run.type}) is {run.status}: deleted, it is executed no more{_at_it(run)}")
+    deleted = await client.delete(run.id, by=by)
+    if as_json:
+        print_json(run_data(deleted))
+        return
+    until = None if deleted.deleted_at is None else deleted.deleted_at + timedelta(seconds=DELETED_SECONDS)
+    click.echo(
+        f"{short(run.id)} ({run.type}) is deleted, and was {status_word(deleted.status)}; "
+        f"`holdfast restore {short(run.id)}` shows it again, until {stamp(until)}"
+    )
+
+
+def _at_it(run: Run) -> str:
+    return f", and worker {run.leased_by} stops at once" if run.status is Status.LEASED else ""
+
+
+@click.command()
+@run_argument
+@by_option
+@json_option
+@store_option()
+def restore(run: str, by: str | None, *, as_json: bool) -> None:
+    """Show a deleted run again; an open one goes on.
+
+    `holdfast ls --deleted` lists those there are.
+    """
+
+    async def work(client: Client) -> None:
+        found = await find(client, run, deleted=True)
+        restored = await client.restore(found.id, by=session.operator(by))
+        if as_json:
+            print_json(run_data(restored))
+        else:
+            again = "shown again" if found.deleted_at is not None else "not deleted"
+            click.echo(f"{short(found.id)} ({found.type}) is {again}: {status_word(restored.status)}")
+
+    session.run(work)
+
+
+@click.command()
+@duration_option("--older-than", "Finished runs that ended so long ago and have no ttl; 30d by default.")
+@duration_option("--deleted-after", "Runs that were deleted so long ago; 7d by default.")
+@click.option("--dry-run", is_flag=True, help="Only count the runs that would go.")
+@yes_option
+@json_option
+@store_option()
+def purge(
+    older_than: float | None, deleted_after: float | None, *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Remove for good what has expired: finished runs, deleted runs, old events.
+
+    With a run go its steps, its trail and its key. Open runs stay, but for deleted ones.
+    """
+    ttl = TTL_SECONDS if older_than is None else older_than
+    deleted = DELETED_SECONDS if deleted_after is None else deleted_after
+    if dry_run:
+        session.run(lambda client: _count(client, ttl, deleted, as_json=as_json))
+    else:
+        session.run(lambda client: _purge(client, ttl, deleted, yes=yes, as_json=as_json))
+
+
+async def _purge(client: Client, ttl: float, deleted: float, *, yes: bool, as_json: bool) -> None:
+    if not yes:
+        _ask(
+            f"this removes for good finished runs older than {span(ttl)}, those past their own ttl, "
+            f"and runs deleted more than {span(deleted)} ago"
+        )
+    with _progress("removed") as told:
+        done = await client.purge(ttl, deleted, lambda sum_: told(sum_.runs))
+    if as_json:
+        print_json(msgspec.to_builtins(done))
+    else:
+        click.echo(_removed(done))
+
+
+def _removed(done: Purged) -> str:
+    if not done.total:
+        return "nothing has expired"
+    gone = ((done.events, "events"), (done.workers, "workers"))
+    also = [f"{count:,} {what}" for count, what in gone if count]
+    return f"{done.runs:,} runs removed" + (f", also {' and '.join(also)} long gone" if also else "")
+
+
+async def _count(client: Client, ttl: float, deleted: float, *, as_json: bool) -> None:
+    now = moment(await client.store.now())
+    count, seen, after = 0, 0, None
+    with _progress("looked at") as told:
+        while page := await client.list(RunFilter(tenant=None, deleted=True), PAGE, after):
+            count += sum(_expired(run, now, ttl, deleted) for run in page)
+            seen, after = seen + len(page), page[-1].id
+            told(seen)
+    if as_json:
+        print_json({"runs": count})
+    else:
+        click.echo(f"{count:,} of {seen:,} runs would be removed")
+
+
+def _expired(run: Run, now: datetime, ttl: float, deleted: float) -> bool:
+    if run.deleted_at is not None and run.deleted_at + timedelta(seconds=deleted) <= now:
+        return True
+    if run.finished_at is None:
+        return False
+    return (run.expires_at or run.finished_at + timedelta(seconds=ttl)) <= now
+
+
+def _ask(danger: str) -> None:
+    """Go on only if a person says so, here or by --yes."""
+    if not _at_a_terminal():
+        raise Conflict(f"{danger}; say --yes if that is meant")
+    if not click.confirm(f"{danger}. Go on?", err=True):
+        raise Conflict("nothing was changed")
+
+
+def _at_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+@contextmanager
+def _progress(word: str) -> Iterator[Callable[[int], None]]:
+    """One line on a terminal that counts up, and is gone at the end; silent elsewhere."""
+    shown = sys.stderr.isatty()
+
+    def told(count: int) -> None:
+        if shown:
+            click.echo(f"\r{count:,} runs {word}", err=True, nl=False)
+
+    try:
+        yield told
+    finally:
+        if shown:
+            click.echo("\r\033[K", err=True, nl=False)

@@ -1,0 +1,56 @@
+"""`holdfast doctor`."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.engine.client import Client
+from holdfast.engine.doctor import SHOWN, Report
+from holdfast.records import Finding
+
+from . import session
+from .find import short
+from .options import json_option, store_option
+from .shape import print_json
+from .text import clean
+
+_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+_WIDTH = len("warning") + 2
+
+
+@click.command()
+@json_option
+@store_option()
+def doctor(*, as_json: bool) -> int:
+    """Look for what is wrong with a store, and say how to mend it.
+
+    Exit code 1 when there is an error; warnings go away once workers and keepers are there.
+    """
+    return session.run(lambda client: _doctor(client, as_json=as_json))
+
+
+async def _doctor(client: Client, *, as_json: bool) -> int:
+    report = await client.doctor()
+    if as_json:
+        print_json({"level": report.level, "at": report.at, "findings": report.findings})
+    else:
+        click.echo("\n".join(line for one in report.findings for line in _lines(one)))
+        click.echo(_summary(report))
+    return int(report.level == "error")
+
+
+def _lines(one: Finding) -> list[str]:
+    mark = click.style(one.level, fg=_COLOURS.get(one.level)) + " " * (_WIDTH - len(one.level))
+    more = ["…"] if len(one.runs) == SHOWN else []
+    runs = f" ({', '.join([*map(short, one.runs), *more])})" if one.runs else ""
+    lines = [f"{mark}{clean(one.what)}{runs}"]
+    if one.mend:
+        lines.append(" " * _WIDTH + click.style(f"to mend it: {clean(one.mend)}", dim=True))
+    return lines
+
+
+def _summary(report: Report) -> str:
+    levels = [one.level for one in report.findings]
+    counts = [(levels.count(level), level) for level in ("error", "warning")]
+    said = [f"{count} {level}{'s' * (count != 1)}" for count, level in counts if count]
+    return " and ".join(said) or "all is well"

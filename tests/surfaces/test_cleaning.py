@@ -1,0 +1,123 @@
+"""`delete`, `restore`, `purge` and `ls --deleted`: what is dangerous is asked for first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from holdfast import App
+from holdfast.cli import clean
+
+SHOP = "shop.order.v1"
+
+
+async def order(ctx):
+    return 7
+
+
+@pytest.fixture
+def done(cli_, work):
+    run = cli_.start(SHOP, "--key", "7")
+    work(order=order)
+    return run
+
+
+def listed(cli_, *args):
+    return [json.loads(line)["id"] for line in cli_("ls", "--json", *args).stdout.splitlines()]
+
+
+@pytest.mark.spec("CLI-1", "DEL-1")
+def test_a_finished_run_is_deleted_and_restored_by_the_end_of_its_id(cli_, done):
+    short = done[-8:]
+    said = cli_("delete", short, "--by", "Ann").stdout
+    assert said.startswith(
+        f"{short} ({SHOP}) is deleted, and was succeeded; `holdfast restore {short}` shows it"
+    )
+    assert listed(cli_) == []
+    assert listed(cli_, "--deleted") == [done]
+    assert "deleted" in cli_("ls", "--deleted").stdout
+    assert cli_("restore", short).stdout == f"{short} ({SHOP}) is shown again: succeeded\n"
+    assert cli_("restore", done).stdout == f"{short} ({SHOP}) is not deleted: succeeded\n"
+    assert listed(cli_) == [done]
+    assert "deleted by Ann" in cli_("trail", done).stdout
+
+
+@pytest.mark.spec("CLI-2", "CLI-4", "DEL-1")
+def test_what_was_deleted_is_told_as_json(cli_, done):
+    assert cli_.json("delete", done)["deleted_at"] is not None
+    assert cli_.json("ls", "--deleted")["deleted_at"] is not None
+    restored = cli_.json("restore", done[:13])
+    assert (restored["id"], restored["deleted_at"]) == (done, None)
+
+
+@pytest.mark.spec("CLI-3", "DEL-1")
+def test_an_open_run_is_deleted_only_when_that_is_said(cli_):
+    run = cli_.start(SHOP)
+    line = cli_.refused("delete", run, code=1)
+    assert f"{run[-8:]} ({SHOP}) is pending: deleted, it is executed no more; say --yes" in line
+    assert listed(cli_) == [run]
+    assert cli_("delete", run, "--yes").exit_code == 0
+    assert listed(cli_) == []
+
+
+@pytest.mark.spec("CLI-3", "DEL-1")
+def test_at_a_terminal_a_person_is_asked(cli_, monkeypatch):
+    monkeypatch.setattr(clean, "_at_a_terminal", lambda: True)
+    run = cli_.start(SHOP)
+    no = cli_("delete", run, stdin="n\n")
+    assert no.exit_code == 1
+    assert "it is executed no more. Go on? [y/N]" in no.stderr
+    assert "nothing was changed" in no.stderr
+    assert listed(cli_) == [run]
+    assert cli_("delete", run, stdin="y\n").exit_code == 0
+    assert listed(cli_) == []
+
+
+@pytest.mark.spec("CLI-3", "DEL-1")
+def test_other_commands_say_of_a_deleted_run_that_it_is_deleted(cli_, done):
+    cli_("delete", done)
+    for command in (["show", done], ["cancel", done[-8:]], ["delete", done], ["trail", done]):
+        line = cli_.refused(*command, code=1)
+        assert f"{command[1]} is deleted: `holdfast restore {command[1]}` shows it again" in line
+    assert "no run 0199c0de" in cli_.refused("restore", "0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10", code=1)
+
+
+@pytest.mark.spec("CLI-1", "TTL-1")
+def test_a_purge_asks_first_and_says_how_much_is_gone(cli_, done):
+    open_ = cli_.start(SHOP)
+    line = cli_.refused("purge", "--older-than", "0", code=1)
+    assert "removes for good finished runs older than 0 ms" in line
+    assert "say --yes" in line
+    assert cli_("purge", "--dry-run").stdout == "0 of 2 runs would be removed\n"
+    assert cli_("purge", "--yes").stdout == "nothing has expired\n"
+    assert cli_("purge", "--older-than", "0", "--dry-run").stdout == "1 of 2 runs would be removed\n"
+    assert cli_.json("purge", "--older-than", "0", "--dry-run") == {"runs": 1}
+    assert cli_("purge", "--older-than", "0", "--yes").stdout == "1 runs removed\n"
+    assert listed(cli_, "--deleted") == [open_]
+    cli_("delete", open_, "--yes")
+    assert cli_.json("purge", "--deleted-after", "0s", "--yes")["runs"] == 1
+
+
+@pytest.mark.spec("CLI-2", "CLI-3")
+def test_a_purge_of_nothing_that_is_there_leaves_nothing_behind(cli_, tmp_path):
+    assert "no store at" in cli_.refused("purge", "--yes", code=3)
+    assert "is no duration" in cli_.refused("purge", "--older-than", "a month", code=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spec("TTL-1")
+def test_what_a_dry_run_counts_is_what_a_purge_removes(cli_, url):
+    async def scene():
+        app = App(url)
+        runs = [await app.start(SHOP, ttl=ttl) for ttl in (None, 0.001, 10**6)]
+        for run in runs:
+            await app.cancel(run.id)
+        await app.delete((await app.start(SHOP)).id)
+        await app.close()
+
+    asyncio.run(scene())
+    for options, count in (((), 1), (("--deleted-after", "0"), 2), (("--older-than", "0"), 2)):
+        assert cli_.json("purge", "--dry-run", *options)["runs"] == count
+    assert cli_.json("purge", "--yes", "--older-than", "0", "--deleted-after", "0")["runs"] == 3
