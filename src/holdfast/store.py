@@ -43,7 +43,6 @@ from .records import (
     Started,
     Stats,
     Step,
-    StepWrite,
     Ticked,
     TrailEntry,
     Verdict,
@@ -204,10 +203,11 @@ class Store(Catalog, Protocol):
         """
 
     async def transact(
-        self, item: Item, work: Callable[[Any], StepWrite], limit_seconds: float = TRANSACTION_SECONDS
+        self, item: Item, work: Callable[[Any], Item], limit_seconds: float = TRANSACTION_SECONDS
     ) -> Verdict:
-        """One checkpoint whose last step is what `work` makes of a connection to this database: what it
-        writes there and the item are one commit, or neither is there.
+        """One checkpoint that `work` completes: given a connection to this database it answers the item with
+        one more step, the last, and with the events and trail rows that belong to it. What it writes on the
+        connection and the item are one commit, or neither is there.
 
         Repeat first, as in `commit`: `work` is not called again. Not held: `work` is not called. Held
         is asked again after `work`, in the same commit, so that whoever was overtaken meanwhile leaves

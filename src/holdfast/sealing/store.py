@@ -33,7 +33,6 @@ from holdfast.records import (
     Started,
     Stats,
     Step,
-    StepWrite,
     Ticked,
     TrailEntry,
     Verdict,
@@ -157,13 +156,17 @@ class Sealed:
         return [self._verdict(item, verdict) for item, verdict in zip(batch, verdicts, strict=True)]
 
     async def transact(
-        self, item: Item, work: Callable[[Any], StepWrite], limit_seconds: float = TRANSACTION_SECONDS
+        self, item: Item, work: Callable[[Any], Item], limit_seconds: float = TRANSACTION_SECONDS
     ) -> Verdict:
-        def sealed(connection: Any) -> StepWrite:
-            return self._records.step(work(connection), item.tenant, item.run)
+        made = item
+
+        def sealed(connection: Any) -> Item:
+            nonlocal made
+            made = work(connection)
+            return self._records.item(made)
 
         verdict = await self.inner.transact(self._records.item(item), sealed, limit_seconds)
-        return self._verdict(item, verdict)
+        return self._verdict(made, verdict)
 
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
         sealed = [self._records.lease(lease) for lease in leases]

@@ -11,11 +11,12 @@ import builtins
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.records import (
     Ask,
     Claim,
@@ -40,10 +41,14 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
-from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TTL_SECONDS
+from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TRANSACTION_SECONDS, TTL_SECONDS
 
 from . import chores, claim, cleaning, commit, moves, reads, start, waits
 from .rows import State
+
+NO_DATABASE = (
+    "the memory store has no database whose transaction could be shared: use a store such as sqlite:///…"
+)
 
 
 def _wall_clock() -> Instant:
@@ -124,7 +129,11 @@ class MemoryStore:
 
     # Writes.
 
-    async def start(self, runs: Sequence[NewRun]) -> builtins.list[Started | HoldfastError]:
+    async def start(
+        self, runs: Sequence[NewRun], connection: Any = None
+    ) -> builtins.list[Started | HoldfastError]:
+        if connection is not None:
+            raise UsageError(NO_DATABASE)
         with self._lock:
             answers = start.start(self._state, runs, self._clock())
             self._hint()
@@ -140,6 +149,11 @@ class MemoryStore:
             self._hint()
             return verdicts
 
+    async def transact(
+        self, item: Item, work: Callable[[Any], Item], limit_seconds: float = TRANSACTION_SECONDS
+    ) -> Verdict:
+        raise UsageError(NO_DATABASE)
+
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
         with self._lock:
             return claim.renew(self._state, worker, leases, lease_seconds, self._clock())
@@ -151,7 +165,9 @@ class MemoryStore:
                 self._hint()
             return ticked
 
-    async def emit(self, event: NewEvent) -> Emitted:
+    async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
+        if connection is not None:
+            raise UsageError(NO_DATABASE)
         with self._lock:
             emitted = waits.emit(self._state, event, self._clock())
             self._hint()

@@ -12,6 +12,7 @@ import builtins
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,7 +45,7 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
-from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TTL_SECONDS
+from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TRANSACTION_SECONDS, TTL_SECONDS
 
 from . import (
     checkup,
@@ -53,6 +54,7 @@ from . import (
     cleaning,
     commit,
     forks,
+    guard,
     migrate,
     moves,
     publish,
@@ -60,16 +62,17 @@ from . import (
     reads,
     renew,
     start,
+    strangers,
+    transact,
     waits,
 )
-from .database import Database
+from .database import MEMORY, Database
 from .errors import translated
 from .hints import Hints
 from .turnstile import Turnstile
 from .writer import Committer, Inline, Work, Writer
 
 T = TypeVar("T")
-MEMORY = ":memory:"
 
 
 def _wall_clock() -> Instant:
@@ -105,6 +108,7 @@ class SqliteStore:
     def _open(self) -> None:
         if self.path != MEMORY:
             forks.refuse_forked(self.path)
+            strangers.refuse_beside_seen(self.path)
             migrate.check_place(self.path)
         turnstile = None if self._inline else self._new_turnstile()
         try:
@@ -154,13 +158,22 @@ class SqliteStore:
 
     # How verbs reach the file.
 
-    async def _write(self, work: Work[T], *, news: bool = False) -> T:
+    async def _write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T:
+        guard.refuse_inside(self.path)
         if self._writer is None:
             raise Unavailable(f"{self.path}: the store is not open")
-        return await self._writer.write(work, news=news)
+        return await self._writer.write(work, news=news, alone=alone)
+
+    def _as_guest(self, connection: Any, work: Work[T]) -> T:
+        # Few bring a connection, and with this comes the standard library's whole sqlite3.
+        from . import guests  # noqa: PLC0415
+
+        guard.refuse_inside(self.path)
+        return guests.within(connection, self.path, self._clock(), work)
 
     def _read(self, work: Callable[..., T], *args: Any) -> T:
         """Several statements of one read see one state of the file."""
+        guard.refuse_inside(self.path)
         with self._reading:
             db = self._reader
             if db is None:
@@ -236,7 +249,11 @@ class SqliteStore:
 
     # Writes.
 
-    async def start(self, runs: Sequence[NewRun]) -> builtins.list[Started | HoldfastError]:
+    async def start(
+        self, runs: Sequence[NewRun], connection: Any = None
+    ) -> builtins.list[Started | HoldfastError]:
+        if connection is not None:
+            return self._as_guest(connection, lambda db, now: start.start(db, now, runs))
         return await self._write(lambda db, now: start.start(db, now, runs), news=True)
 
     async def claim(self, ask: Ask) -> builtins.list[Claim]:
@@ -250,7 +267,14 @@ class SqliteStore:
         news = commit.brings_news(batch)
         return await self._write(lambda db, now: commit.commit(db, now, batch), news=news)
 
+    async def transact(
+        self, item: Item, work: Callable[[Any], Item], limit_seconds: float = TRANSACTION_SECONDS
+    ) -> Verdict:
+        job = transact.Transaction(item, work, limit_seconds, self._clock)
+        return await self._write(job.inside(self.path, copy_context()), alone=True)
+
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
+        guard.refuse_inside(self.path)
         if self._writer is None:
             raise Unavailable(f"{self.path}: the store is not open")
         if not leases:
@@ -281,7 +305,10 @@ class SqliteStore:
             if not done or done < limit:
                 return total, failed
 
-    async def emit(self, event: NewEvent) -> Emitted:
+    async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
+        if connection is not None:
+            _, known = self._as_guest(connection, lambda db, now: waits.take_in(db, now, event))
+            return Emitted(None, known)
         seq, duplicate, left = await self._write(lambda db, now: waits.emit(db, now, event, SLICE), news=True)
         while left is not None:
             _, left = await self._write(partial(_deliver, SLICE, left, only=True), news=True)

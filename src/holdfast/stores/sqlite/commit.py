@@ -69,8 +69,19 @@ def commit(db: Database, now: Instant, batch: Sequence[Item]) -> list[Verdict]:
 def _answer(db: Database, now: Instant, run: str, item: Item) -> Verdict:
     held = db.one(HOLD, (run, item.fence, now))
     if held is None:
-        return _not_held(db, run, item)
+        return not_held(db, run, item)
     return _write(db, now, run, item, held)
+
+
+def refusal(db: Database, now: Instant, run: str, item: Item) -> Verdict | None:
+    """The answer to an item that is not to be applied, or None. For items that the run row keeps alone."""
+    held = db.one(HOLD, (run, item.fence, now))
+    if held is None:
+        return not_held(db, run, item)
+    commit_fence, commit_no, commit_answer = held[5:8]
+    if commit_fence == item.fence and item.number <= commit_no:
+        return _repeated(db, run, item, commit_answer if item.number == commit_no else None)
+    return None
 
 
 def _write(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdict:
@@ -83,7 +94,7 @@ def _write(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdi
     return Writing(db, now, run, item, held).apply(stands)
 
 
-def _not_held(db: Database, run: str, item: Item) -> Verdict:
+def not_held(db: Database, run: str, item: Item) -> Verdict:
     row = db.one(_SQL["row"], (run,))
     if row is None:
         return Verdict(answer="lost", status=Status.CANCELLED)

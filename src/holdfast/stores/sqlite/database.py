@@ -7,6 +7,8 @@ from typing import Any
 import apsw
 import msgspec
 
+MEMORY = ":memory:"
+
 Row = tuple[Any, ...]
 
 _encode = msgspec.json.Encoder().encode

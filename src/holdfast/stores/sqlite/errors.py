@@ -21,6 +21,9 @@ WEATHER = (
     apsw.CorruptError,
 )
 
+# Of these, what may happen to any statement: not the fault of whoever wrote it.
+MACHINE = (apsw.FullError, apsw.IOError, apsw.NoMemError)
+
 
 def translated(error: Exception, path: str) -> StoreError:
     """The error of ours that a driver's error stands for."""

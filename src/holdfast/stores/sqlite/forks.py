@@ -36,6 +36,11 @@ def closed(store: Opened) -> None:
     _open.discard(store)
 
 
+def open_paths() -> list[str]:
+    """The files that stores of this process have open."""
+    return [store.path for store in list(_open)]
+
+
 def refuse_forked(path: str) -> None:
     """In a child, no connection to a file that the parent had open."""
     if os.path.realpath(path) in _shut:

@@ -97,6 +97,13 @@ def record(db: Database, now: Instant, event: NewEvent) -> bool:
 
 def emit(db: Database, now: Instant, event: NewEvent, limit: int) -> tuple[int, bool, Cursor | None]:
     """Record it, hand it to the first `limit` waiters: its seq, whether it was there, and what is left."""
+    seq, known = take_in(db, now, event)
+    _, left = deliver(db, now, limit, (seq, "", 0), only=True)
+    return seq, known, left
+
+
+def take_in(db: Database, now: Instant, event: NewEvent) -> tuple[int, bool]:
+    """Record it, unless it is there: its seq, and whether it was."""
     known = db.one(_SQL["there"], (event.tenant, event.id))
     if known is None:
         if event.run is not None:
@@ -104,8 +111,7 @@ def emit(db: Database, now: Instant, event: NewEvent, limit: int) -> tuple[int, 
         record(db, now, event)
     there = db.one(_SQL["there"], (event.tenant, event.id))
     assert there is not None
-    _, left = deliver(db, now, limit, (there[0], "", 0), only=True)
-    return there[0], known is not None, left
+    return there[0], known is not None
 
 
 def _refuse_unless_open(db: Database, event: NewEvent) -> None:

@@ -3,7 +3,7 @@
 Everything that was queued while the last commit ran shares the next one; nothing waits for a
 timer. A blocking caller (renewal) goes before the queue, in a commit of its own. A job is a plain
 function of the database and the instant; it may be run again, when its first transaction had to
-be rolled back because of a neighbour.
+be rolled back because of a neighbour. One that is `alone` has no neighbours and is run once.
 """
 
 from __future__ import annotations
@@ -12,33 +12,42 @@ import asyncio
 import contextlib
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 import apsw
 
-from holdfast.errors import HoldfastError, StoreError, Unavailable
+from holdfast.errors import HoldfastError, StoreError, Unavailable, UsageError
 from holdfast.records import Instant
 
-from .database import Database
+from .database import MEMORY, Database
 from .errors import WEATHER, translated
 from .hints import Hints
 from .log import LOOK_EVERY, Log
+from .migrate import connect
 from .turnstile import Turnstile
 
 T = TypeVar("T")
 Work = Callable[[Database, Instant], T]
 
 
+class RolledBack(Exception):
+    """Raised by a job that is alone: nothing of its transaction stays, and this is its answer."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
 class Job(Generic[T]):
     """One piece of work, and where its answer goes."""
 
-    __slots__ = ("answer", "failed", "future", "loop", "news", "work")
+    __slots__ = ("alone", "answer", "failed", "future", "loop", "news", "work")
 
-    def __init__(self, work: Work[T], *, news: bool = False) -> None:
-        self.work, self.news = work, news
+    def __init__(self, work: Work[T], *, news: bool = False, alone: bool = False) -> None:
+        self.work, self.news, self.alone = work, news, alone
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: asyncio.Future[T] | Future[T] | None = None
         self.answer: Any = None
@@ -87,7 +96,10 @@ class Committer:
             _fail(batch, error if isinstance(error, StoreError) else Unavailable(f"{self._path}: {error}"))
             return
         try:
-            self._together(batch)
+            if batch[0].alone:
+                self._alone(batch[0])
+            else:
+                self._together(batch)
         finally:
             if self._turnstile is not None:
                 self._turnstile.leave()
@@ -110,6 +122,36 @@ class Committer:
                 return
             for job in batch:
                 self._together((job,))
+
+    def _alone(self, job: Job[Any]) -> None:
+        """Once, whatever comes of it, and on a connection of its own; in memory there is only one."""
+        db = self.db
+        try:
+            db = db if self._path == MEMORY else connect(self._path)
+            db.run("begin immediate")
+            job.answer, job.failed = job.work(db, self._clock()), False
+            self._commit_alone(db)
+        except RolledBack as told:
+            job.answer, job.failed = told.answer, isinstance(told.answer, BaseException)
+        except Exception as error:  # noqa: BLE001  # a defect of ours, but for what the driver raises
+            _fail((job,), translated(error, self._path) if isinstance(error, apsw.Error) else error)
+        finally:
+            if db is self.db:
+                self._roll_back()
+            else:
+                db.connection.close(True)  # noqa: FBT003  # it takes no name; what is open is rolled back
+
+    def _commit_alone(self, db: Database) -> None:
+        try:
+            db.run("commit")
+        except apsw.BusyError:
+            raise RolledBack(
+                UsageError(
+                    "the function of a transaction leaves a statement unfinished (as `insert … returning` is "
+                    "before all its rows are fetched): fetch them, or close the cursor"
+                )
+            ) from None
+        self.commits += 1
 
     def _try(self, job: Job[Any]) -> None:
         before = self.db.connection.total_changes()
@@ -161,11 +203,11 @@ class Inline:
         # Renewals come from another thread even here, and readers share the connection.
         self._committer, self._alone = committer, alone
 
-    async def write(self, work: Work[T], *, news: bool = False) -> T:
-        return self.write_now(work, news=news)
+    async def write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T:
+        return self.write_now(work, news=news, alone=alone)
 
-    def write_now(self, work: Work[T], *, news: bool = False) -> T:
-        job: Job[T] = Job(work, news=news)
+    def write_now(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T:
+        job: Job[T] = Job(work, news=news, alone=alone)
         with self._alone:
             self._committer.commit((job,))
         self._committer.tell((job,))
@@ -184,13 +226,14 @@ class Writer:
         self._committer = committer
         self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
         self._urgent: deque[Job[Any]] = deque()
+        self._aside: deque[Job[Any]] = deque()  # those that must be alone
         # Nobody may queue behind the last batch: he would wait for ever.
         self._door, self._stopped = threading.Lock(), False
         self._thread = threading.Thread(target=self._main, name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
-    async def write(self, work: Work[T], *, news: bool = False) -> T:
-        job: Job[T] = Job(work, news=news)
+    async def write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T:
+        job: Job[T] = Job(work, news=news, alone=alone)
         job.loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = job.loop.create_future()
         job.future = future
@@ -219,17 +262,30 @@ class Writer:
 
     def _main(self) -> None:
         while True:
-            batch = self._gathered()
-            urgent = [self._urgent.popleft() for _ in range(len(self._urgent))]
-            for jobs in (urgent, batch):
+            for jobs in self._turns(self._gathered()):
                 if jobs:
                     self._committer.commit(jobs)
                     self._committer.tell(jobs)
                     self._committer.tidy()
-            if self._stopped and self._queue.empty() and not self._urgent:
+            if self._stopped and self._queue.empty() and not self._urgent and not self._aside:
                 return
 
+    def _turns(self, batch: list[Job[Any]]) -> Iterator[list[Job[Any]]]:
+        """Who waits for a thread of his own first, then all who share, then one who must be alone."""
+        yield self._overtaking()
+        yield batch
+        if self._aside:
+            yield self._overtaking()
+            yield [self._aside.popleft()]
+
+    def _overtaking(self) -> list[Job[Any]]:
+        return [self._urgent.popleft() for _ in range(len(self._urgent))]
+
     def _gathered(self) -> list[Job[Any]]:
-        batch = [self._queue.get()]
+        batch = [] if self._aside else [self._queue.get()]
         batch += [self._queue.get_nowait() for _ in range(self._queue.qsize())]
-        return [job for job in batch if job is not None]
+        jobs = [job for job in batch if job is not None]
+        if any(job.alone for job in jobs):
+            self._aside += [job for job in jobs if job.alone]
+            jobs = [job for job in jobs if not job.alone]
+        return jobs

@@ -22,8 +22,10 @@ _ANSWERS = {status: text(verdict) for status, verdict in _PLAIN.items()}
 class Writing:
     """Held by the one whose item this is: the guard has been passed in this very transaction."""
 
-    def __init__(self, db: Database, now: Instant, run: str, item: Item, held: Row) -> None:
-        self.db, self.now, self.run, self.item = db, now, run, item
+    def __init__(
+        self, db: Database, now: Instant, run: str, item: Item, held: Row, *, marked: bool = False
+    ) -> None:
+        self.db, self.now, self.run, self.item, self.marked = db, now, run, item, marked
         self.attempt, self.crashes, self.lease_until, self.pause_by, self.started_fence = held[:5]
         self.same = held[:3]
         self.step_mark: int = held[8]
@@ -135,7 +137,7 @@ class Writing:
         # be told when it is sent again.
         recorded, item = self.recorded, self.item
         return bool(
-            recorded.silent or recorded.kept or recorded.cost or item.progress is not None
+            self.marked or recorded.silent or recorded.kept or recorded.cost or item.progress is not None
             or self.started_at is not None or item.move is not Move.CHECKPOINT
             or (self.attempt, self.crashes, self.lease_until) != self.same
         )  # fmt: skip

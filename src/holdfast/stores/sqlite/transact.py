@@ -1,0 +1,70 @@
+"""transact: a checkpoint and what a function of the user's has written, in one commit.
+
+The function has a connection of its own, fresh for each call: whatever it leaves behind there (cursors,
+temporary tables, hooks) goes with it, and the engine's own connection is never in its hands.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.lifecycle import Move
+from holdfast.records import Instant, Item, Verdict
+
+from . import commit
+from .database import Database
+from .errors import MACHINE
+from .guard import INSIDE, SAVEPOINT, Guard
+from .steps import is_settled, standing
+from .writer import RolledBack
+from .writing import Writing
+
+
+class Transaction:
+    """A job for the writer: alone in its transaction, and called once."""
+
+    def __init__(
+        self, item: Item, work: Callable[[Any], Item], limit_seconds: float, clock: Callable[[], Instant]
+    ) -> None:
+        if item.move is not Move.CHECKPOINT:
+            raise UsageError(f"a transaction is a checkpoint, no {item.move}")
+        self._item, self._work, self._limit, self._clock = item, work, limit_seconds, clock
+
+    def inside(self, path: str, context: Context) -> Transaction:
+        """As a part of the caller's context, in which calls of this store are refused."""
+        context.run(INSIDE.set, os.path.realpath(path))
+        work = self._work
+        self._work = lambda connection: context.run(work, connection)
+        return self
+
+    def __call__(self, db: Database, now: Instant) -> Verdict:
+        run = str(self._item.run)
+        refusal = commit.refusal(db, now, run, self._item)
+        if refusal is not None:
+            return refusal
+        db.run(f"savepoint {SAVEPOINT}")
+        item = self._called(db)
+        # Its time may have passed meanwhile; nobody else can have written.
+        now = self._clock()
+        held = db.one(commit.HOLD, (run, item.fence, now))
+        if held is None:
+            raise RolledBack(commit.not_held(db, run, item))
+        stands = standing(db, run, item)
+        if is_settled(stands.get(item.steps[-1].key)):
+            db.run(f"rollback to {SAVEPOINT}")  # what was recorded is never done again: it was done
+        return Writing(db, now, run, item, held, marked=True).apply(stands)
+
+    def _called(self, db: Database) -> Item:
+        try:
+            with Guard(db.connection, self._limit):
+                item = self._work(db.connection)
+            commit.refuse_bad((item,))
+        except MACHINE:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it must not end the writer's thread
+            raise RolledBack(error) from None
+        return item
