@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .errors import (
         BadType,
         BadValue,
+        CannotOpen,
         Conflict,
         Drift,
         EventTimeout,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         IllegalMove,
         KeyReused,
         LeaseLost,
+        NotSealed,
         ResultTimeout,
         RetryAfter,
         RunCancelled,
@@ -36,12 +38,15 @@ if TYPE_CHECKING:
         StoreError,
         TooLarge,
         Unavailable,
+        UnknownKey,
         UnknownRun,
         UnknownWorkflow,
         UsageError,
+        WrongKey,
     )
     from .lifecycle import Status, StepKind, StepStatus
     from .records import Event, Run, RunFilter, Step, TrailEntry
+    from .sealing import Compress, Encrypt
 
 __version__ = "0.1.0"
 
@@ -55,6 +60,8 @@ __all__ = [
     "hours",
     "minutes",
     "weeks",
+    "Compress",
+    "Encrypt",
     # what you hold
     "Client",
     "Handle",
@@ -89,6 +96,10 @@ __all__ = [
     "RunFailed",
     "RunCancelled",
     "ResultTimeout",
+    "CannotOpen",
+    "UnknownKey",
+    "WrongKey",
+    "NotSealed",
     "StoreError",
     "Unavailable",
 ]
@@ -103,12 +114,13 @@ _HOMES = {
     "engine.hooks": "Notice",
     "engine.worker": "Worker",
     "errors": (
-        "BadType BadValue Conflict Drift EventTimeout Fatal HoldfastError IllegalMove "
-        "KeyReused LeaseLost ResultTimeout RetryAfter RunCancelled RunFailed StepFailed "
-        "StoreError TooLarge Unavailable UnknownRun UnknownWorkflow UsageError"
+        "BadType BadValue CannotOpen Conflict Drift EventTimeout Fatal HoldfastError IllegalMove "
+        "KeyReused LeaseLost NotSealed ResultTimeout RetryAfter RunCancelled RunFailed StepFailed "
+        "StoreError TooLarge Unavailable UnknownKey UnknownRun UnknownWorkflow UsageError WrongKey"
     ),
     "lifecycle": "Status StepKind StepStatus",
     "records": "Event Run RunFilter Step TrailEntry",
+    "sealing": "Compress Encrypt",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

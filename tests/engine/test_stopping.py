@@ -120,3 +120,28 @@ async def test_a_claim_on_its_way_when_the_worker_stops_strands_no_run(app):
     found = await app.get(run.id)
     assert found.status is not Status.LEASED
     assert found.crashes == 0
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_a_run_that_is_claimed_in_the_moment_of_the_second_signal_is_given_back(app):
+    """It is told to stop before it began: that too is answered, and nothing waits for it."""
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        raise AssertionError("it must not begin")
+
+    run = await app.start(order)
+    worker = app.worker()
+    begin = worker._begin
+
+    def begin_and_hurry(claim, claimed_at):
+        begin(claim, claimed_at)
+        worker.hurry()
+        worker._draining = True
+
+    worker._begin = begin_and_hurry
+    async with worker:
+        await asyncio.sleep(1)
+        assert worker.busy == 0
+    found = await app.get(run.id)
+    assert (found.status, found.attempt) == (Status.PENDING, 0)

@@ -168,11 +168,12 @@ class Execution:
     # -- one execution of the function ---------------------------------------------------------
 
     async def _perform(self) -> ends.Outcome:
-        if self._stop is not None:
-            return ends.Stopped(self._stop)
         self.record.begin()
         self._parking, self.unopened, self.backoffs, self.given_up = None, {}, {}, {}
         self.stage = Stage(self.record.rank, self.record.settled_keys(), self._at_rest)
+        if self._stop is not None:
+            self.stage.leave()  # it was told to stop before it began: what it still sends is answered
+            return ends.Stopped(self._stop)
         try:
             params = self._params()
             plain, function = self.workflow.plain, self.workflow.function

@@ -81,14 +81,22 @@ def reason(text: Json, what: str) -> CannotOpen:
 
 def shut(claim: Claim) -> str:
     """Why this run cannot be executed here, in the words of an answer; empty when it can."""
-    found = claim.params if claim.params.startswith(MARK) else None
+    if claim.params.startswith(MARK):
+        return shut_by(reason(claim.params, f"the params of run {claim.id}"))
     for step in claim.steps:
-        output = step.output
-        if output is not None and (
-            output.startswith(MARK) or (step.kind is StepKind.EVENT and MARK in output)
-        ):
-            found = found or output
-    return "" if found is None else shut_by(reason(found[found.index(MARK) :], f"a value of run {claim.id}"))
+        if step.output is not None and MARK in step.output:
+            value = _value(step.kind, step.output)
+            if value.startswith(MARK):
+                what = "payload" if step.kind is StepKind.EVENT else "output"
+                return shut_by(reason(value, f"the {what} of step {step.key!r} of run {claim.id}"))
+    return ""
+
+
+def _value(kind: StepKind, output: Json) -> Json:
+    """What of a step's output is the user's: of an event its payload."""
+    if kind is not StepKind.EVENT:
+        return output
+    return bytes(msgspec.json.decode(output, type=dict[str, msgspec.Raw])["payload"]).decode()
 
 
 def shut_by(why: CannotOpen) -> str:

@@ -1,0 +1,176 @@
+"""A worker that cannot open a run harms nothing: the run goes back, and waits for one that can."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from holdfast import Backoff, Status
+from holdfast.records import NewEvent
+from holdfast.sealing import Encrypt
+from tests.engine.kit import until
+from tests.sealing.conftest import NEW, OLD, OTHER
+
+KEYED = {"new": NEW}
+LACKING = {
+    "no codec": None,
+    "another key": Encrypt({"other": OTHER}),
+    "other bytes": Encrypt({"new": OTHER}),
+}
+
+
+def define(app, ran=None):
+    """The same workflow in each app; `ran` collects what is executed where."""
+
+    @app.workflow("shop.order.v1", retry=Backoff.none())
+    async def order(ctx, params=None):
+        if ran is not None:
+            ran.append(params)
+        await ctx.step("make", lambda: "made")
+        return (await ctx.await_event("paid")).payload
+
+    return app
+
+
+@pytest.mark.spec("OPS-5")
+@pytest.mark.parametrize("codec", LACKING.values(), ids=LACKING)
+async def test_a_run_that_cannot_be_opened_goes_back_unharmed(codec, opened):
+    """No attempt is used up, none of its code runs, and the reason is there to read; later it succeeds."""
+    app, ran = define(opened(Encrypt(KEYED))), []
+    lacking = define(opened(codec), ran)
+    run = await app.start("shop.order.v1", {"n": 1}, max_attempts=1)
+    async with lacking.worker() as worker:
+        await asyncio.sleep(200)
+        assert worker.busy == 0
+        found = await lacking.store.get(run.id)
+        assert (found.status, found.attempt, found.crashes) == (Status.PENDING, 0, 0)
+        assert found.last_error.startswith("sealed: ")
+        assert (found.error.kind, found.error.message) == (
+            "sealed",
+            found.last_error.removeprefix("sealed: "),
+        )
+    assert ran == []
+    tries = await app.trail(run.id, types=("leased",))
+    assert 3 <= len(tries) <= 5
+    async with app.worker():
+        await app.emit("paid", "yes")
+        assert await app.result(run.id, 120) == "yes"
+
+
+async def test_one_that_cannot_be_opened_does_not_hinder_the_others_of_its_claim(opened):
+    ours, theirs = define(opened(Encrypt(KEYED))), define(opened(Encrypt({"old": OLD})))
+    for app in (theirs, ours, theirs, ours):
+        await app.start("shop.order.v1")
+        await app.emit("paid", 1)
+    async with ours.worker():
+        await asyncio.sleep(30)
+    assert [str(run.status) for run in await ours.list()] == ["succeeded", "pending"] * 2
+
+
+@pytest.mark.parametrize("field", ["output", "error"])
+async def test_a_run_with_one_step_that_cannot_be_opened_goes_back_too(field, opened):
+    """Before any of its code runs: it might catch the error and go on as if the step had failed."""
+
+    def make():
+        if field == "error":
+            raise ValueError("no")
+        return "made"
+
+    def described(app, ran):
+        @app.workflow("shop.order.v1")
+        async def order(ctx):
+            ran.append(1)
+            try:
+                await ctx.step("make", make, retry=Backoff.none())
+            except Exception:
+                ran.append("caught")
+            await ctx.await_event("paid")
+
+        return app
+
+    old = described(opened(Encrypt({"old": OLD})), [])
+    both = described(opened(Encrypt({"old": OLD, "new": NEW}, newest="new")), [])
+    ran = []
+    run = await old.start("shop.order.v1")
+    async with both.worker():
+        await until(both, run, Status.WAITING)
+    await old.emit("paid")
+    async with described(opened(Encrypt({"old": OLD})), ran).worker():
+        await asyncio.sleep(30)
+    assert ran == []
+    found = await both.get(run.id)
+    assert "step 'make'" in found.last_error
+    assert "key 'new'" in found.last_error
+
+
+@pytest.mark.parametrize("codec", LACKING.values(), ids=LACKING)
+@pytest.mark.parametrize("when", ["before", "while it works", "while it sleeps"])
+async def test_an_event_that_cannot_be_opened_sends_its_run_back(codec, when, opened):
+    """Whenever it comes: found by park, told by a renewal, or brought by a claim. The code sees none of it."""
+    emitter, app, seen = opened(Encrypt(KEYED)), opened(codec), []
+
+    @app.workflow("shop.order.v1", retry=Backoff.none())
+    async def order(ctx):
+        async def paid():
+            try:
+                seen.append(await ctx.await_event("paid"))
+            except Exception as error:
+                seen.append(error)
+
+        async def work():
+            await asyncio.sleep(60 if when == "while it works" else 0)
+
+        await asyncio.gather(paid(), ctx.step("work", work))
+
+    run = await app.start(order)
+    async with app.worker() as worker:
+        if when != "before":
+            await asyncio.sleep(30)
+        await emitter.emit("paid", {"by": "Ada"})
+        await asyncio.sleep(20)
+        found = await app.store.get(run.id)
+        assert (found.status, found.attempt, found.crashes) == (Status.PENDING, 0, 0)
+        assert found.last_error.startswith("sealed: the payload of")
+        assert worker.busy == 0
+    assert seen == []
+
+
+async def test_an_event_of_another_place_does_not_open(opened, store):
+    """A payload that was put under another id or topic in the database is refused."""
+    app = define(opened(Encrypt(KEYED)))
+    sealed = app.store._records.event(NewEvent(topic="paid", payload='"stolen"', id="theirs", tenant="acme"))
+    await store.open()
+    await store.emit(msgspec.structs.replace(sealed, tenant="default"))
+    run = await app.start("shop.order.v1")
+    await store.emit(msgspec.structs.replace(sealed, tenant="default", id="mine"))
+    async with app.worker():
+        await asyncio.sleep(30)
+    found = await app.get(run.id)
+    assert found.status is Status.PENDING
+    assert "moved here from elsewhere" in found.last_error
+
+
+async def test_a_plain_value_that_somebody_put_in_is_not_executed(opened):
+    """By default; with accept_plain it is."""
+    run = await opened(None).start("shop.order.v1", {"n": 1})
+    ran = []
+    async with define(opened(Encrypt(KEYED)), ran).worker():
+        await asyncio.sleep(30)
+    assert ran == []
+    assert "accept_plain=True" in (await opened(None).get(run.id)).last_error
+    async with define(opened(Encrypt(KEYED, accept_plain=True)), ran).worker():
+        await asyncio.sleep(90)
+    assert ran[0] == {"n": 1}
+
+
+async def test_a_sealed_run_that_is_cancelled_or_released_is_so(opened):
+    """What a worker cannot open it can still give back, and anyone can cancel it."""
+    app, lacking = define(opened(Encrypt(KEYED))), define(opened(None))
+    run = await app.start("shop.order.v1")
+    async with lacking.worker():
+        await asyncio.sleep(5)
+        await lacking.cancel(run.id)
+        await asyncio.sleep(120)
+    assert (await app.get(run.id)).status is Status.CANCELLED
