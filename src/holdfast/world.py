@@ -14,13 +14,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import copy_context
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar, cast
 from uuid import UUID
 
 from .records import Instant
+from .threads import Errand, Pool, Stragglers, Talk
 
 T = TypeVar("T")
 
@@ -69,8 +69,14 @@ class World(Protocol):
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """A task of its own."""
 
-    async def thread(self, work: Callable[..., T], *args: Any) -> T:
-        """Run a plain function where it does not block the loop, with the caller's context."""
+    async def thread(self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None) -> T:
+        """Run a plain function where it does not block the loop, with the caller's context.
+
+        One that is left behind by a cancel is counted among the stragglers until it returns.
+        """
+
+    def talk(self, stragglers: Stragglers) -> Talk:
+        """A conversation with a plain function in a thread of its own kind: never one that `thread` uses."""
 
     def pulse(self, beat: Callable[[], None], interval_seconds: float, name: str) -> Pulse:
         """Begin to call `beat` from where a blocked event loop cannot starve it."""
@@ -108,8 +114,9 @@ class RealWorld:
     """The machine's own clock, randomness and threads."""
 
     def __init__(self, threads: int = 128) -> None:
-        self._threads = threads
-        self._pool: ThreadPoolExecutor | None = None
+        # Two pools: workflows that wait for their plain steps would otherwise hold the threads of these.
+        self._steps = Pool(threads, "holdfast-step")
+        self._workflows = Pool(threads, "holdfast-workflow")
         self._suffix = secrets.token_hex(3)
 
     def now(self) -> Instant:
@@ -133,11 +140,13 @@ class RealWorld:
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         return asyncio.get_running_loop().create_task(work, name=name)
 
-    async def thread(self, work: Callable[..., T], *args: Any) -> T:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="holdfast-step")
-        run = copy_context().run
-        return await asyncio.get_running_loop().run_in_executor(self._pool, run, work, *args)
+    async def thread(self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None) -> T:
+        errand = Errand(partial(work, *args), stragglers)
+        self._steps.put(errand.run)
+        return cast("T", await errand.done())
+
+    def talk(self, stragglers: Stragglers) -> Talk:
+        return Talk(self._workflows, stragglers)
 
     def pulse(self, beat: Callable[[], None], interval_seconds: float, name: str) -> Pulse:
         return _ThreadPulse(beat, interval_seconds, name)

@@ -21,7 +21,7 @@ from holdfast.sealing.envelope import NAME, reason, shut_by
 from .checks import check_topic
 from .failures import text
 from .signals import Continued
-from .steps import SCOPE, Call, Scope, check_callable
+from .steps import SCOPE, Call, Scope, check_callable, misplaced, within
 from .waits import wait
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Context:
         """Add a row to the trail with the run's next commit; an execution again does not repeat it."""
         row: dict[str, Any] = {**data, "message": text(message), "level": level}
         row.pop("log_no", None)  # ours, below
-        scope = SCOPE.get()
+        scope = within()
         if scope is not None:
             row["step"] = scope.key
         else:
@@ -224,13 +224,14 @@ class Context:
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """How far the run is, for people; written with the next commit or renewal, at most once a second."""
+        within()
         shown = {"done": done, "total": total, "note": None if note is None else text(note, 200)}
         self._run.journal.progress(plain.encode(shown, "progress"))
 
     def emit(self, topic: str, payload: Any = None) -> None:
         """Emit an event with this step's commit, or the run's next: once, however often it is executed."""
         body = plain.encode(payload, f"payload of event {check_topic(topic)!r}")
-        scope = SCOPE.get()
+        scope = within()
         if scope is not None:
             name = f"{scope.key}:emit{len(scope.events) + 1}"
             scope.events.append(self._event(name, topic, body))
@@ -282,9 +283,8 @@ class Context:
             return key or name
         scope = SCOPE.get()
         if scope is not None:
-            raise UsageError(
-                f"{name!r} is asked for inside step {scope.key!r}: steps and waits belong in the body"
-            )
+            within()
+            raise UsageError(misplaced(name, scope))
         return self._run.record.key(name, key, asyncio.current_task())
 
     def _wait(self, name: str, key: str | None, kind: StepKind, **fields: Any) -> StepWrite:
@@ -307,13 +307,13 @@ class Context:
         return NewEvent(id=f"{self.run_id}:{name}", topic=topic, payload=payload, tenant=self.tenant)
 
     def _scope(self, what: str) -> Scope:
-        scope = SCOPE.get()
+        scope = within()
         if scope is None:
             raise UsageError(f"ctx.{what} belongs inside a step: call it in the function that ctx.step runs")
         return scope
 
     def _draw(self) -> Dice:
-        scope = SCOPE.get()
+        scope = within()
         if scope is not None:
             # A later execution does not run the step: what it draws must not be missing from the body's.
             scope.dice = scope.dice or self._run.world.dice(f"{self.run_id}:{scope.key}")

@@ -106,6 +106,7 @@ class Workflow:
             raise UsageError(f"workflow {type_}: checkpoint={checkpoint!r}: 'step' or 'segment'")
         self.segment, self.refresh_seconds = checkpoint == "segment", seconds(refresh)
         self.takes_params = _takes_params(type_, function)
+        self.plain = not is_async(function)
         hints = annotated(function)
         names = list(inspect.signature(function).parameters)
         self.params = Codec(hints.get(names[1], Any) if self.takes_params else Any)
@@ -128,13 +129,19 @@ class Workflow:
         )
 
 
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await: an async function, a partial or an object of one."""
+    inner = getattr(function, "func", None) or type(function).__call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inner)
+
+
 def _takes_params(type_: str, function: Callable[..., Any]) -> bool:
-    if not inspect.iscoroutinefunction(function):
-        raise UsageError(f"workflow {type_}: write it as `async def`; plain code goes into its steps")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(f"workflow {type_}: a generator cannot be a workflow: write `return`, not `yield`")
     names = list(inspect.signature(function).parameters.values())
     if not names or len(names) > 2 or any(one.kind is one.KEYWORD_ONLY for one in names):
         raise UsageError(
             f"workflow {type_}: it takes the context and at most one value, "
-            f"as in `async def order(ctx, order: Order)`"
+            f"as in `def order(ctx, order: Order)`, plain or async"
         )
     return len(names) == 2

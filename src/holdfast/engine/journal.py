@@ -8,8 +8,9 @@ the segment. If that is refused, so is everything in it, and the code is execute
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import Claim, Instant, Item, Json, NewEvent, StepWrite, TrailWrite, Verdict
@@ -17,6 +18,8 @@ from holdfast.world import World
 
 from .committer import Committer
 from .record import OUTCOMES, Record
+
+T = TypeVar("T")
 
 PROGRESS_SECONDS = 1.0
 SEGMENT_BYTES = 4 * 1024 * 1024  # of results that wait here for their commit; more are written on the way
@@ -77,8 +80,9 @@ class Journal:
         self._buffer: list[Written] = []
         self._due = False  # something in the buffer does not wait for another reason to commit
         self._sent: list[Written] | None = None
-        self._trail: list[TrailWrite] = []
-        self._events: list[NewEvent] = []
+        # Plain steps add to these from their threads: emptied one by one, never replaced.
+        self._trail: deque[TrailWrite] = deque()
+        self._events: deque[NewEvent] = deque()
         self._progress: Json | None = None
         self._progress_at = -PROGRESS_SECONDS
         self._idle: asyncio.Future[Verdict] | None = None
@@ -199,8 +203,7 @@ class Journal:
             self._send()
 
     def _extras(self, *, last: bool) -> dict[str, Any]:
-        extras: dict[str, Any] = {"trail": tuple(self._trail), "events": tuple(self._events)}
-        self._trail, self._events = [], []
+        extras: dict[str, Any] = {"trail": _taken(self._trail), "events": _taken(self._events)}
         progress = self.take_progress(last=last)
         return extras if progress is None else {**extras, "progress": progress}
 
@@ -211,6 +214,10 @@ class Journal:
             return None
         progress, self._progress, self._progress_at = self._progress, None, now
         return progress
+
+
+def _taken(rows: deque[T]) -> tuple[T, ...]:
+    return tuple([rows.popleft() for _ in range(len(rows))])
 
 
 def _for_nobody(_verdict: Verdict, _sent: list[Written]) -> None:

@@ -44,6 +44,20 @@ class Scope:
 
 SCOPE: ContextVar[Scope | None] = ContextVar("holdfast_step", default=None)
 
+
+def within() -> Scope | None:
+    """The step that runs here, if one does; CancelledError for one that was given up."""
+    scope = SCOPE.get()
+    if scope is not None and scope.over:
+        raise asyncio.CancelledError(f"step {scope.key!r} was given up: return")
+    return scope
+
+
+def misplaced(name: str, scope: Scope) -> str:
+    """What is wrong with a step inside a step."""
+    return f"{name!r} is asked for inside step {scope.key!r}: steps and waits belong in the body"
+
+
 CALLEES_MAX = 10_000  # functions and types that are made anew in each call would fill the table for ever
 
 _callees: dict[object, tuple[Codec, bool]] = {}
@@ -199,11 +213,13 @@ class Call:
                 raise RuntimeError(f"step {self.key!r} raised StopIteration") from error
 
         try:
-            return await self._run.world.thread(call)
-        finally:
-            waiting = False
+            return await self._run.world.thread(call, stragglers=self._run.worker.stragglers)
+        except BaseException:
             if scope is not None:
                 scope.over = True
+            raise
+        finally:
+            waiting = False
 
     async def _written(self, write: StepWrite, value: Any) -> Any:
         if self._stage.closed:
