@@ -142,7 +142,7 @@ class Context:
         results = self._stage.promised[base] = every()
         return results
 
-    def sleep(self, duration: Seconds = 0, *, key: str | None = None, **units: float) -> Awaitable[None]:
+    def sleep(self, /, duration: Seconds = 0, *, key: str | None = None, **units: float) -> Awaitable[None]:
         """Park for a while, holding nothing: `ctx.sleep(5)`, `ctx.sleep(hours=1)`, a timedelta."""
         delay = seconds(duration) + (timedelta(**units).total_seconds() if units else 0.0)
         if delay < 0:
@@ -200,7 +200,7 @@ class Context:
         bits = self._draw().getrandbits(128)
         return UUID(int=bits & ~(0xF << 76 | 3 << 62) | 4 << 76 | 2 << 62)
 
-    def log(self, message: str, level: str = "info", **data: Any) -> None:
+    def log(self, /, message: str, level: str = "info", **data: Any) -> None:
         """Add a row to the trail with the run's next commit; an execution again does not repeat it."""
         row: dict[str, Any] = {**data, "message": text(message), "level": level}
         row.pop("log_no", None)  # ours, below

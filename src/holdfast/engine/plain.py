@@ -81,7 +81,7 @@ def blocking(
     """The method of the same name that blocks until there is an answer."""
 
     @wraps(method)
-    def asked(self: PlainContext, *args: P.args, **kwargs: P.kwargs) -> T:
+    def asked(self: PlainContext, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._ask(method.__name__, lambda ctx: method(ctx, *args, **kwargs))  # type: ignore[no-any-return]
 
     return asked
@@ -93,7 +93,7 @@ def through(
     """The method of the same name; the record belongs to the event loop, so the body asks there."""
 
     @wraps(method)
-    def asked(self: PlainContext, *args: P.args, **kwargs: P.kwargs) -> T:
+    def asked(self: PlainContext, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if SCOPE.get() is not None:  # a step's own: it may be on the event loop, and must not wait for it
             return method(self._context, *args, **kwargs)
         return self._talk.ask(lambda ctx: method(ctx, *args, **kwargs))  # type: ignore[no-any-return]
@@ -107,7 +107,7 @@ def direct(
     """The method of the same name, which touches nothing that the event loop works with."""
 
     @wraps(method)
-    def called(self: PlainContext, *args: P.args, **kwargs: P.kwargs) -> T:
+    def called(self: PlainContext, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if SCOPE.get() is None:
             self._talk.check()
         return method(self._context, *args, **kwargs)
