@@ -1,4 +1,5 @@
-"""The common writes of holders, many at once: checkpoints of one new step, and completes with nothing else.
+"""The common writes of holders, many at once: checkpoints of one new step, and completes with nothing else,
+or with all the steps that the run has.
 
 A few statements serve a whole batch, whatever its size: they run without Python and without its
 lock, so that the event loop works meanwhile. Whatever is not plain, or turns out not to be when
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.lifecycle import Move, Status, StepStatus
-from holdfast.records import SECOND, Instant, Item, Json, Verdict
+from holdfast.records import SECOND, Instant, Item, Json, StepWrite, Verdict
 
 from .database import Database, Row, text
 from .sql import statements
@@ -30,18 +31,19 @@ def apply(db: Database, now: Instant, batch: Sequence[Item], runs: Sequence[str]
     """Write what is plain; who is not among the answers has still to be written. `runs`: ids as text."""
     checkpoints: list[Row] = []
     completes: list[Row] = []
+    segments: dict[str, Item] = {}
     begun: list[Row] = []
     for item, run in zip(batch, runs, strict=True):
         if item.known is not None or item.progress is not None or item.trail or item.events or item.starts:
             continue
-        if item.move is Move.COMPLETE and not item.steps and _is_short(item.result):
-            completes.append((run, item.fence, item.number, item.result, item.started_at))
+        if item.move is Move.COMPLETE and _is_short(item.result):
+            if item.steps:
+                segments[run] = item
+            else:
+                completes.append(_completing(run, item))
         elif item.move is Move.CHECKPOINT and len(item.steps) == 1:
             write = item.steps[0]
-            if (
-                write.status is StepStatus.SUCCEEDED and not write.cost and write.error is None
-                and _is_short(write.output)
-            ):  # fmt: skip
+            if _is_plain(write):
                 checkpoints.append((
                     run, item.fence, item.number, item.lease_seconds * (2 * SECOND), write.key, write.kind,
                     write.attempts, write.output, write.started_at,
@@ -51,13 +53,46 @@ def apply(db: Database, now: Instant, batch: Sequence[Item], runs: Sequence[str]
     answers: Answers = {}
     if checkpoints:
         _checkpoint(db, now, checkpoints, begun, answers)
+    whole = _whole(db, now, segments) if segments else {}
+    completes += [_completing(run, item) for run, item in whole.items()]
     if completes:
-        _complete(db, now, completes, answers)
+        _complete(db, now, completes, _steps(whole), answers)
     return answers
+
+
+def _is_plain(write: StepWrite) -> bool:
+    return (
+        write.status is StepStatus.SUCCEEDED
+        and not write.cost
+        and write.error is None
+        and _is_short(write.output)
+    )
 
 
 def _is_short(value: Json | None) -> bool:
     return value is None or len(value) <= LONG
+
+
+def _completing(run: str, item: Item) -> Row:
+    return run, item.fence, item.number, item.result, item.started_at
+
+
+def _whole(db: Database, now: Instant, segments: dict[str, Item]) -> dict[str, Item]:
+    """Of segments that end their runs, those that hold all of it: no step stands yet, and each is plain."""
+    asked = [
+        (run, item.fence, item.number)
+        for run, item in segments.items()
+        if all(map(_is_plain, item.steps)) and len({one.key for one in item.steps}) == len(item.steps)
+    ]
+    return {run: segments[run] for (run,) in db.all(_SQL["whole"], {"items": text(asked), "now": now})}
+
+
+def _steps(whole: dict[str, Item]) -> list[Row]:
+    return [
+        (run, item.fence, item.number, seq, one.key, one.kind, one.attempts, one.output, one.started_at)
+        for run, item in whole.items()
+        for seq, one in enumerate(item.steps, 1)
+    ]
 
 
 def _checkpoint(db: Database, now: Instant, rows: list[Row], begun: list[Row], answers: Answers) -> None:
@@ -72,10 +107,14 @@ def _checkpoint(db: Database, now: Instant, rows: list[Row], begun: list[Row], a
     answers.update(dict.fromkeys(written, _LEASED))
 
 
-def _complete(db: Database, now: Instant, rows: list[Row], answers: Answers) -> None:
+def _complete(db: Database, now: Instant, rows: list[Row], steps: list[Row], answers: Answers) -> None:
     items = text(rows)
     if any(row[4] is not None for row in rows):
         db.run(_SQL["started"], {"items": items, "now": now})
+    if steps:
+        written = {"items": text(steps), "now": now}
+        db.run(_SQL["steps"], written)
+        db.run(_SQL["step_succeeded"], written)
     ended = [
         run for (run,) in db.all(_SQL["complete"], {"items": items, "now": now, "answer": _SUCCEEDED_TEXT})
     ]

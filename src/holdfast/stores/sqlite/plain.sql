@@ -25,6 +25,21 @@ where run.status = 'leased' and run.fence = item.value ->> 1 and run.lease_until
 on conflict (run_id, key) do nothing
 returning run_id
 
+-- :whole    Completes that carry all the steps of their runs: none stands, so their numbers are known.
+select run.id from json_each(:items) as item cross join workflow_run as run on run.id = item.value ->> 0
+where run.status = 'leased' and run.fence = item.value ->> 1 and run.lease_until >= :now
+    and run.attempt = 1 and run.crashes = 0 and run.step_mark = 0
+    and not (run.commit_fence = run.fence and run.commit_no >= item.value ->> 2)
+    and not exists (select 1 from workflow_step where run_id = run.id)
+
+-- :steps    Of those.
+insert into workflow_step (
+    run_id, seq, key, kind, status, attempts, output, fence, number, started_at, finished_at
+)
+select value ->> 0, value ->> 3, value ->> 4, value ->> 5, 'succeeded', value ->> 6, value ->> 7, value ->> 1,
+    value ->> 2, value ->> 8, :now
+from json_each(:items)
+
 -- :started    Of those that complete: `started`, where no renewal has written it for this fence.
 insert into workflow_event (workflow_id, event_type, data, created_at)
 select run.id, 'started', json_object('at', item.value ->> 4), :now
