@@ -15,7 +15,7 @@ OLD, NEW, OTHER = bytes(32), bytes(range(32)), bytes(range(32, 64))
 
 @pytest.fixture
 def opened(store, world):
-    """Apps on the one store of the test, each with a codec of its own: `opened(Encrypt(…))`, `opened(None)`."""
+    """Apps on the one store of the test, each with a codec of its own, or None."""
 
     def made(codec):
         return App(store, name="test", world=world, codec=codec)

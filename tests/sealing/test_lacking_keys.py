@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast import Backoff, Status
+from holdfast import Backoff, HoldfastError, Status, StepFailed
 from holdfast.records import NewEvent
 from holdfast.sealing import Encrypt
 from tests.engine.kit import until
@@ -84,7 +84,7 @@ async def test_a_run_with_one_step_that_cannot_be_opened_goes_back_too(field, op
             ran.append(1)
             try:
                 await ctx.step("make", make, retry=Backoff.none())
-            except Exception:
+            except StepFailed:
                 ran.append("caught")
             await ctx.await_event("paid")
 
@@ -108,7 +108,7 @@ async def test_a_run_with_one_step_that_cannot_be_opened_goes_back_too(field, op
 @pytest.mark.parametrize("codec", LACKING.values(), ids=LACKING)
 @pytest.mark.parametrize("when", ["before", "while it works", "while it sleeps"])
 async def test_an_event_that_cannot_be_opened_sends_its_run_back(codec, when, opened):
-    """Whenever it comes: found by park, told by a renewal, or brought by a claim. The code sees none of it."""
+    """Whenever it comes: found by park, told by a renewal, brought by a claim. The code sees none of it."""
     emitter, app, seen = opened(Encrypt(KEYED)), opened(codec), []
 
     @app.workflow("shop.order.v1", retry=Backoff.none())
@@ -116,7 +116,7 @@ async def test_an_event_that_cannot_be_opened_sends_its_run_back(codec, when, op
         async def paid():
             try:
                 seen.append(await ctx.await_event("paid"))
-            except Exception as error:
+            except HoldfastError as error:
                 seen.append(error)
 
         async def work():

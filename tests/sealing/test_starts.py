@@ -41,7 +41,7 @@ async def test_the_same_start_after_a_rotation_gives_the_run_that_is_there(opene
 
 
 async def test_the_same_start_in_one_call_is_one_run(opened):
-    """Also when one that was there before the rotation is among them; a conflict is the answer for its item."""
+    """Also one that was there before the rotation; a conflict is the answer for its item."""
     await started(opened(Encrypt({"old": OLD})), {"n": 1})
     rotated = opened(Encrypt({"old": OLD, "new": NEW}, newest="new"))
     answers = await rotated.start_many(
