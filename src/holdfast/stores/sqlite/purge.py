@@ -1,6 +1,12 @@
-"""purge: what has expired goes for good, a slice a commit, so that nobody waits long for it."""
+"""purge: what has expired goes for good, a slice a commit, so that nobody waits long for it.
+
+A slice is bounded by the clock and not by a count: to remove a row takes as long as its values are, and
+how long they are nobody knows before he has read them.
+"""
 
 from __future__ import annotations
+
+import time
 
 from holdfast.records import Instant, Purged
 from holdfast.store import EVENT_KEEP_SECONDS, GONE_SECONDS
@@ -11,9 +17,10 @@ from .sql import statements
 
 _SQL = statements("purge")
 _EXPIRED = {name: _SQL[name].replace("$free", _SQL["free"]) for name in ("deleted", "expired", "finished")}
-_WITH_A_RUN = ("trail", "steps", "receipts", "addressed", "outbox", "runs")
+_OF_A_RUN = [_SQL[f"some_{what}"] for what in ("trail", "steps", "receipts", "addressed", "outbox")]
 
-ROWS = 1000  # of the trail, in one slice: with what else goes that is about ten milliseconds
+SLICE_SECONDS = 0.01
+SOME = 20  # rows that are removed between two looks at the clock
 HALF_GONE = -1  # as deleted_at: a purge has begun to remove it
 
 Terms = tuple[float, float]  # how long finished and deleted runs are kept, in seconds
@@ -26,50 +33,61 @@ def found(db: Database, now: Instant, terms: Terms) -> bool:
 
 def purge(db: Database, now: Instant, terms: Terms, limit: int) -> Purged | None:
     """One slice. None: so far only a part of a run that is too long for one."""
+    until = time.monotonic() + SLICE_SECONDS
     runs = _expired(db, now, terms, limit)
-    few = _few(db, runs)
-    if runs and not few:
-        _remove_some(db, runs[0])
+    removed = _remove(db, runs, until)
+    if runs and not removed:
         return None
-    for what in _WITH_A_RUN if few else ():
-        db.run(_SQL[what], (text(few),))
-    events, workers = _over(db, now, ROWS), _gone(db, now)
-    if events:
-        db.run(_SQL["events"], (text(events),))
+    workers = _gone(db, now)
     if workers:
         db.run(_SQL["workers"], (text(workers),))
-    return Purged(runs=len(few), events=len(events), workers=len(workers))
+    return Purged(runs=removed, events=_remove_over(db, now, until), workers=len(workers))
 
 
 def _expired(db: Database, now: Instant, terms: Terms, limit: int) -> list[str]:
     ttl, deleted = terms
-    found: dict[str, None] = {}
+    runs: dict[str, None] = {}
     for name, until in (
         ("deleted", max(HALF_GONE, now - micros(deleted))),
         ("expired", now),
         ("finished", now - micros(ttl)),
     ):
-        if len(found) < limit:
-            found |= dict.fromkeys(run for (run,) in db.all(_EXPIRED[name], (until, limit)))
-    return list(found)[: max(0, limit)]
+        if len(runs) < limit:
+            runs |= dict.fromkeys(run for (run,) in db.all(_EXPIRED[name], (until, limit)))
+    return list(runs)[: max(0, limit)]
 
 
-def _few(db: Database, runs: list[str]) -> list[str]:
-    """As many of them, from the first on, as have few enough rows together."""
-    few, rows = [], 0
-    for run, size in db.all(_SQL["size"], {"runs": text(runs), "most": ROWS + 1}) if runs else ():
-        rows += size
-        if rows > ROWS:
+def _remove(db: Database, runs: list[str], until: float) -> int:
+    """As many of them as there is time for; one that is begun and not done is hidden."""
+    for number, run in enumerate(runs):
+        while _some_of(db, run):
+            if time.monotonic() >= until:
+                db.run(_SQL["hide"], (run,))
+                return number
+        db.run(_SQL["run"], (run,))
+        if time.monotonic() >= until:
+            return number + 1
+    return len(runs)
+
+
+def _some_of(db: Database, run: str) -> bool:
+    """Remove some rows of each kind; whether there may be more."""
+    more = False
+    for sql in _OF_A_RUN:
+        db.run(sql, (run, SOME))
+        more = more or db.changes() == SOME
+    return more
+
+
+def _remove_over(db: Database, now: Instant, until: float) -> int:
+    """Events whose time is over, some at least."""
+    removed = 0
+    while some := _over(db, now, SOME):
+        db.run(_SQL["events"], (text(some),))
+        removed += len(some)
+        if time.monotonic() >= until:
             break
-        few.append(run)
-    return few
-
-
-def _remove_some(db: Database, run: str) -> None:
-    """Of a run with very many rows: hidden first, the run itself last."""
-    db.run(_SQL["hide"], (run,))
-    for what in ("some_trail", "some_steps", "some_events"):
-        db.run(_SQL[what], (run, ROWS))
+    return removed
 
 
 def _over(db: Database, now: Instant, limit: int) -> list[int]:

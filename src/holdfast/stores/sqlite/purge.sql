@@ -24,45 +24,31 @@ not exists (select 1 from workflow_outbox where run_id = run.id and status = 'pe
             and step.status = 'waiting' and step.kind = 'child' and step.finished_at is null
     )
 
--- :size    How many rows go with each run, counted no further than to :most. Of steps there are hardly more than of
--- trail rows, and those are counted in an index.
-select value,
-    (select count(*) from (select 1 from workflow_event where workflow_id = value limit :most))
-    + (select count(*) from (select 1 from workflow_inbox where run_id is not null and run_id = value limit :most))
-from json_each(:runs)
-
 -- :hide    A run that is removed in several commits: from the first one on nobody sees it, or restores it.
 update workflow_run set deleted_at = -1, rev = rev + 1 where id = :run
 
 -- :some_trail
 delete from workflow_event
-where id in (select id from workflow_event where workflow_id = :run order by id limit :most)
+where id in (select id from workflow_event where workflow_id = :run order by id limit :some)
 
 -- :some_steps
 delete from workflow_step
-where run_id = :run and seq in (select seq from workflow_step where run_id = :run order by seq limit :most)
+where run_id = :run and seq in (select seq from workflow_step where run_id = :run order by seq limit :some)
 
--- :some_events
+-- :some_receipts
+delete from workflow_receipt
+where run_id = :run
+    and event_seq in (select event_seq from workflow_receipt where run_id = :run order by event_seq limit :some)
+
+-- :some_addressed
 delete from workflow_inbox
-where seq in (select seq from workflow_inbox where run_id is not null and run_id = :run limit :most)
+where seq in (select seq from workflow_inbox where run_id is not null and run_id = :run limit :some)
 
--- :trail
-delete from workflow_event where workflow_id in (select value from json_each(:runs))
+-- :some_outbox
+delete from workflow_outbox where seq in (select seq from workflow_outbox where run_id = :run limit :some)
 
--- :steps
-delete from workflow_step where run_id in (select value from json_each(:runs))
-
--- :receipts
-delete from workflow_receipt where run_id in (select value from json_each(:runs))
-
--- :addressed
-delete from workflow_inbox where run_id is not null and run_id in (select value from json_each(:runs))
-
--- :outbox
-delete from workflow_outbox where run_id in (select value from json_each(:runs))
-
--- :runs
-delete from workflow_run where id in (select value from json_each(:runs))
+-- :run
+delete from workflow_run where id = :run
 
 -- :over    Events that were delivered and whose retention has ended; one that is addressed goes with its run, if there
 -- is one.
