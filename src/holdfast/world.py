@@ -24,6 +24,8 @@ from .threads import Errand, Pool, Stragglers, Talk
 
 T = TypeVar("T")
 
+THREADS = 128  # at most so many for plain workflows, and as many for plain steps
+
 
 class Dice(Protocol):
     """A sequence of draws."""
@@ -113,7 +115,7 @@ class _ThreadPulse:
 class RealWorld:
     """The machine's own clock, randomness and threads."""
 
-    def __init__(self, threads: int = 128) -> None:
+    def __init__(self, threads: int = THREADS) -> None:
         # Two pools: workflows that wait for their plain steps would otherwise hold the threads of these.
         self._steps = Pool(threads, "holdfast-step")
         self._workflows = Pool(threads, "holdfast-workflow")

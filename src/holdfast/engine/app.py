@@ -14,7 +14,7 @@ from holdfast.backoff import Backoff
 from holdfast.durations import Seconds
 from holdfast.errors import UsageError
 from holdfast.sealing import CodecHook, Sealed
-from holdfast.world import RealWorld, World
+from holdfast.world import THREADS, RealWorld, World
 
 from .client import Client
 from .definitions import REFRESH_SECONDS, STEPS_MAX, Workflow
@@ -30,7 +30,10 @@ H = TypeVar("H", bound=Callable[..., Any])
 
 
 class App(Client):
-    """Workflows, and a store for their runs: `sqlite:///holdfast.db`, or what HOLDFAST_STORE says."""
+    """Workflows, and a store for their runs: `sqlite:///holdfast.db`, or what HOLDFAST_STORE says.
+
+    Plain code runs in threads: at most `threads` for workflows, and as many for steps.
+    """
 
     def __init__(
         self,
@@ -38,13 +41,14 @@ class App(Client):
         *,
         name: str = "app",
         world: World | None = None,
+        threads: int = THREADS,
         codec: CodecHook | Sequence[CodecHook] | None = None,
     ) -> None:
         from holdfast.stores import DEFAULT_URL, make_store
 
         if store is None:
             store = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
-        world = world or RealWorld()
+        world = world or RealWorld(threads)
         if isinstance(store, str):
             store = make_store(store)
         super().__init__(store if codec is None else Sealed(store, codec), world)
