@@ -128,9 +128,7 @@ class Sealed:
     async def start(
         self, runs: Sequence[NewRun], connection: Any = None
     ) -> builtins.list[Started | HoldfastError]:
-        answers = await self.inner.start(
-            [self._records.new_run(new) for new in runs], *(() if connection is None else (connection,))
-        )
+        answers = await self.inner.start([self._records.new_run(new) for new in runs], connection)
         for n, answer in enumerate(answers):
             if isinstance(answer, KeyReused):
                 answers[n] = await self._same_start(runs[n], answer)
@@ -208,9 +206,7 @@ class Sealed:
         return _replace(held, settled=settled)
 
     async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
-        return await self.inner.emit(
-            self._records.event(event), *(() if connection is None else (connection,))
-        )
+        return await self.inner.emit(self._records.event(event), connection)
 
     # Keepers and people.
 
