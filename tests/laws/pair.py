@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import FINAL, Status, StepStatus
-from holdfast.records import Run, Step, TrailEntry
+from holdfast.records import Run, RunFilter, Step, TrailEntry
 from holdfast.testing.contract.hand import Clock, Hand
 from holdfast.testing.contract.replay import replayed
 
@@ -32,7 +32,7 @@ class Pair:
     def do(self, call: Callable[[Hand], Any]) -> Any:
         """Make the call on both; the answer, or the error that both raised."""
         expected, answer = (_outcome(call, hand) for hand in self.hands)
-        assert _plain(answer) == _plain(expected)
+        assert _plain(answer) == _plain(expected), f"{answer} is not {expected}"
         return expected
 
     def compare(self, runs: list[Any], types: tuple[str, ...]) -> None:
@@ -92,9 +92,11 @@ def _observed(hand: Hand, runs: list[Any], types: tuple[str, ...]) -> dict[str, 
         "undelivered": stats.undelivered,
         "unclaimable": stats.unclaimable,
     }
+    there = {run.id: run for run in hand.run(hand.store.list(RunFilter(tenant=None, deleted=True)))}
+    seen["hidden"] = {run for run in runs if hand.get(run) is None}
     for run in runs:
-        seen[f"run {run}"] = _run(hand.get(run))
-        seen[f"steps {run}"] = hand.steps(run)
+        seen[f"run {run}"] = _run(there[run])
+        seen[f"steps {run}"] = _plain(_outcome(lambda hand, run=run: hand.steps(run), hand))
         seen[f"trail {run}"] = trails[run]
     return seen
 
@@ -102,6 +104,9 @@ def _observed(hand: Hand, runs: list[Any], types: tuple[str, ...]) -> dict[str, 
 def assert_lawful(seen: Run, steps: list[Step], trail: list[TrailEntry]) -> None:
     """The laws that hold for every run at every moment."""
     status, by_key = replayed(trail)
+    if seen.deleted_at is not None:
+        assert status == seen.status != Status.LEASED, "nobody at a deleted run"
+        return
     assert (status, by_key) == (seen.status, {step.key: step.status for step in steps}), "the trail replayed"
     assert [step.seq for step in steps] == sorted({step.seq for step in steps}), "one row a seq"
     held = {seen.status is Status.LEASED, seen.leased_by is not None, seen.lease_until is not None}

@@ -19,10 +19,12 @@ from holdfast.records import (
     Lease,
     NewEvent,
     NewRun,
+    Purged,
     RunFilter,
     StepWrite,
     TrailWrite,
 )
+from holdfast.store import EVENT_KEEP_SECONDS
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.contract.hand import backing_off, broken, done, error, listen, sleep
@@ -33,6 +35,8 @@ TYPES = ("shop.order.v1", "shop.order.v2")
 TENANTS = ("default", "default", "default", "acme")
 TOPICS = ("t", "u")
 MICRO = 0.000001
+WEEK = EVENT_KEEP_SECONDS
+EVERY = RunFilter(tenant=None, deleted=True)
 NEXT = UUID(int=(0x018BCFE6 << 96) | (7 << 76) | (2 << 62))  # the run that continue_as starts
 
 # Turns that end exactly at, just before or just after leases, delays and deadlines.
@@ -69,7 +73,7 @@ RARELY = st.integers(0, 5).map(lambda n: n == 0)
 OPERATIONS = {
     "start": 3, "claim": 2, "claim_all": 6, "commit": 14, "commit_two": 3, "send_again": 4, "renew": 2,
     "emit": 5, "tick": 4, "deliver": 1, "ask": 3, "rewind": 2, "turn": 3, "turn_to_the_next_chore": 4,
-    "turn_back": 1, "publish": 1, "look": 2,
+    "turn_back": 1, "turn_far": 1, "publish": 1, "look": 2, "delete": 2, "restore": 2, "purge": 1,
 }  # fmt: skip
 WEIGHTED = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
 
@@ -77,6 +81,11 @@ WEIGHTED = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
 def told(trail):
     """Without its numbers: sweeps go in an order of their own."""
     return sorted((str(entry.run), entry.at, entry.type) for entry in trail)
+
+
+def _purged(hand, **terms):
+    slices = iter(lambda: hand.purge(**terms), Purged())
+    return [sum(counts) for counts in zip(*((one.runs, one.events) for one in slices), strict=True)]
 
 
 def _as_far_as_known(verdicts, newest):
@@ -137,7 +146,10 @@ class StoresAgree(RuleBasedStateMachine):
 
     def _event(self, pick, **fields):
         self.event_ids += pick(1, 1, 1, 1, 0)
-        return NewEvent(topic=pick(*TOPICS), id=f"e{self.event_ids}", payload=f"{self.event_ids}", **fields)
+        return NewEvent(
+            topic=pick(*TOPICS), id=f"e{self.event_ids}", payload=f"{self.event_ids}",
+            keep_seconds=pick(None, None, 1.0, 10 * WEEK), **fields,
+        )  # fmt: skip
 
     # Workers.
 
@@ -158,7 +170,7 @@ class StoresAgree(RuleBasedStateMachine):
         move, steps = data.draw(MOVES), data.draw(STEPS)
         known = pick(None, "all", "all", 0, 1, 2)
         if known == "all":
-            known = max((step.seq for step in self.pair.hands[0].steps(claim.id)), default=0)
+            known = max((step.seq for step in self._steps(claim.id)), default=0)
         if move is Move.CHECKPOINT and not steps:
             steps = (done("d"),)
         if move is Move.RETRY and pick(True, False):
@@ -171,6 +183,11 @@ class StoresAgree(RuleBasedStateMachine):
             steps=steps, known=known, **self._extras(pick, data, move),
         )  # fmt: skip
 
+    def _steps(self, run):
+        """Those that can be seen: none of a run that is deleted or gone."""
+        hand = self.pair.hands[0]
+        return hand.steps(run) if hand.get(run) is not None else []
+
     def _writers(self):
         """Those who hold a run and those who did. Whoever was refused has stopped, also when the clock is
         turned back and his lease seems to live again."""
@@ -179,7 +196,7 @@ class StoresAgree(RuleBasedStateMachine):
         return alive, [claim for claim in self.claims if claim not in holders]
 
     def _holders(self):
-        now_held = {(run.id, run.fence) for run in map(self.pair.hands[0].get, self.runs) if run.leased_by}
+        now_held = {(run.id, run.fence) for run in map(self.pair.hands[0].get, self.runs) if run and run.leased_by}
         return [claim for claim in self.claims if (claim.id, claim.fence) in now_held]
 
     def _extras(self, pick, data, move):
@@ -191,7 +208,8 @@ class StoresAgree(RuleBasedStateMachine):
         if data.draw(RARELY):
             extras["events"] = (self._event(pick, tenant=pick(*TENANTS), run=self._addressee(pick)),)
         if data.draw(RARELY):
-            extras["starts"] = (NewRun(id=pick(self.runs[0], NEXT), type=TYPES[0], key=pick(None, "k")),)
+            ids = (*self.runs[:1], NEXT)
+            extras["starts"] = (NewRun(id=pick(*ids), type=TYPES[0], key=pick(None, "k")),)
         if data.draw(RARELY):
             extras["progress"] = '{"done":1}'
         if move in {Move.RETRY, Move.FAIL}:
@@ -234,7 +252,7 @@ class StoresAgree(RuleBasedStateMachine):
             assert [self._everything(hand) for hand in self.pair.hands] == before, applied
 
     def _everything(self, hand):
-        return hand.everything(), [hand.snapshot(run) for run in self.runs]
+        return hand.everything(), [hand.snapshot(run) for run in self.runs if hand.get(run) is not None]
 
     def renew(self, pick, data):
         holders = self._holders() or self.claims
@@ -268,9 +286,32 @@ class StoresAgree(RuleBasedStateMachine):
     def rewind(self, pick, data):
         if self.runs:
             run = pick(*self.runs)
-            keys = [step.key for step in self.pair.hands[0].steps(run)]
+            keys = [step.key for step in self._steps(run)]
             step = pick(*keys, *keys, "none")
             self.pair.do(lambda hand: hand.rewind(run, step, by="ann"))
+
+    def delete(self, pick, data):
+        if self.runs:
+            run, tenant = pick(*self.runs), pick(None, None, None, "default")
+            self.pair.do(lambda hand: hand.delete(run, tenant=tenant, by="ann"))
+
+    def restore(self, pick, data):
+        if self.runs:
+            hidden = [run for run in self.runs if self.pair.hands[0].get(run) is None]
+            run = pick(*hidden, *hidden, *self.runs)
+            self.pair.do(lambda hand: hand.restore(run, by="ann"))
+
+    def purge(self, pick, data):
+        """To the end: how much one slice takes is a store's own business."""
+        terms = {"ttl_seconds": pick(0.0, 30.0, WEEK), "deleted_seconds": pick(0.0, 5.0, WEEK)}
+        limit = pick(1, 2, 100)
+        self.pair.do(lambda hand: _purged(hand, limit=limit, **terms))
+        left = {run.id for run in self.pair.hands[0].run(self.pair.hands[0].store.list(EVERY))}
+        self.runs = [run for run in self.runs if run in left]
+        self.sent = [item for item in self.sent if item.run in left]
+
+    def turn_far(self, pick, data):
+        self.pair.clock.turn(pick(WEEK, WEEK - MICRO))
 
     def turn(self, pick, data):
         self.pair.clock.turn(pick(*TURNS))
@@ -289,7 +330,7 @@ class StoresAgree(RuleBasedStateMachine):
             statuses=pick((), (Status.WAITING, Status.LEASED), (Status.PENDING,), (Status.FAILED,)),
             waiting_on=pick(None, None, StepKind.EVENT, StepKind.APPROVAL),
             tenant=pick(None, "default", "acme"), type=pick(None, TYPES[0], "shop.%", "Shop.%", "%"),
-            key=pick(None, None, "k"),
+            key=pick(None, None, "k"), deleted=pick(False, False, True),
         )  # fmt: skip
         limit, after = pick(1, 2, 100), pick(None, *self.runs)
         self.pair.do(lambda hand: hand.run(hand.store.list(where, limit, after)))

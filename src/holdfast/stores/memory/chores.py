@@ -20,7 +20,7 @@ def tick(state: State, now: Instant) -> Ticked:
         timed_out=len(late),
         lapsed=_lapse(state, now),
         delivered=deliver(state, now),
-        failed=tuple(sorted(row.id for row in (*expired, *late) if row.status is Status.FAILED)),
+        failed=tuple(sorted({row.id for row in (*expired, *late) if row.status is Status.FAILED})),
     )
 
 
