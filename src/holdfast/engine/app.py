@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from holdfast.backoff import Backoff
@@ -23,6 +24,8 @@ from .worker import Worker
 
 if TYPE_CHECKING:
     from holdfast.store import Store
+
+    from .door import Door
 
 log = logging.getLogger("holdfast")
 
@@ -134,6 +137,13 @@ class App(Client):
         """Be a worker, blocking. Takes the options of `worker`."""
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self.work(**options))
+
+    @cached_property
+    def sync(self) -> Door:
+        """The same verbs, blocking, for code without an event loop: `app.sync.start(order).result()`."""
+        from .door import Door
+
+        return Door(self)
 
     async def close(self) -> None:
         """Let go of the store."""

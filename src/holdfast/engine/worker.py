@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import LeaseLost, StoreError, UsageError
@@ -27,6 +28,8 @@ from .lease import Leases
 from .teller import Teller
 
 log = logging.getLogger("holdfast.worker")
+
+_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()  # how many work on each
 
 PRESENCE_SECONDS = 30.0
 GATHER_SECONDS = 0.003  # how long a nearly full worker lets slots gather before it claims again
@@ -94,6 +97,7 @@ class Worker:
         ]
         if self._with_keeper:
             self._loops.append(self.world.spawn(self._keeper.run(), "holdfast-keeper"))
+        _loops[asyncio.get_running_loop()] = _loops.get(asyncio.get_running_loop(), 0) + 1
         log.info("worker %s: %d workflows, %d slots", self.id, len(self._workflows), self.slots)
         self.teller.tell("worker.started")
         return self
@@ -126,6 +130,7 @@ class Worker:
             await self.store.absent(self.id)
         self.teller.tell("worker.stopped")
         await self.teller.end()
+        _loops[asyncio.get_running_loop()] -= 1
         log.info("worker %s stopped after %d executions", self.id, self.finished)
 
     def hurry(self) -> None:
@@ -335,3 +340,11 @@ class Worker:
                 slots=self.slots,
             )
         )
+
+
+def hosts_worker() -> bool:
+    """Whether this thread runs an event loop on which a worker is at work."""
+    try:
+        return _loops.get(asyncio.get_running_loop(), 0) > 0
+    except RuntimeError:
+        return False

@@ -1,0 +1,134 @@
+"""`app.sync`: one thin blocking door over the same verbs, for code that has no event loop.
+
+Each name here is the async verb of the same name, run on a loop in a background thread. It works from
+scripts, from many threads at once, from a notebook whose own loop is running, inside plain steps and
+workflows, and anew in a forked child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from uuid import UUID
+
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.threads import Background
+
+from .app import App
+from .client import Handle
+from .definitions import Workflow
+from .worker import Worker, hosts_worker
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """The method of the same name that blocks until there is an answer."""
+
+    @wraps(method)
+    def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._call(lambda behind: method(behind, *args, **kwargs))  # type: ignore[no-any-return]
+
+    return called
+
+
+class PlainHandle(Generic[T]):
+    """A run that was started: its id, and whether this call created it. What would be awaited blocks."""
+
+    def __init__(self, door: Door, handle: Handle[T]) -> None:
+        self._door, self._handle = door, handle
+        self.id: UUID = handle.id
+        self.created: bool = handle.created
+
+    def __repr__(self) -> str:
+        """Short, for logs."""
+        return repr(self._handle)
+
+    def _call(self, verb: Callable[[Handle[T]], Coroutine[Any, Any, Any]]) -> Any:
+        return self._door.call(lambda: verb(self._handle))
+
+    result = blocking(Handle.result)
+    get = blocking(Handle.get)
+    cancel = blocking(Handle.cancel)
+
+
+class Door:
+    """The verbs of an app, blocking. `with app.sync:` closes it at the end of the block."""
+
+    def __init__(self, app: App) -> None:
+        self._app, self._background = app, Background("holdfast-sync")
+
+    def __enter__(self) -> Self:
+        """Nothing begins before the first call."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As `close`."""
+        self.close()
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, T]], context: Context | None = None) -> T:
+        """Run any coroutine of your own behind the door: `app.sync.call(lambda: report(app))`."""
+        if hosts_worker():
+            raise UsageError(
+                "app.sync is called on the event loop of a worker, which would stand still meanwhile: "
+                "await the app itself, or call it in a plain step"
+            )
+        return self._background.call(work, context)
+
+    def _call(self, verb: Callable[[App], Coroutine[Any, Any, T]]) -> T:
+        return self.call(lambda: verb(self._app))
+
+    @wraps(App.start)
+    def start(self, workflow: Workflow | str, params: Any = None, **options: Any) -> PlainHandle[Any]:
+        return PlainHandle(self, self._call(lambda app: app.start(workflow, params, **options)))
+
+    @wraps(App.start_many)
+    def start_many(self, *args: Any, **kwargs: Any) -> list[PlainHandle[Any] | HoldfastError]:
+        answers = self._call(lambda app: app.start_many(*args, **kwargs))
+        return [PlainHandle(self, one) if isinstance(one, Handle) else one for one in answers]
+
+    emit = blocking(App.emit)
+    cancel = blocking(App.cancel)
+    pause = blocking(App.pause)
+    resume = blocking(App.resume)
+    rewind = blocking(App.rewind)
+    retry = blocking(App.retry)
+    delete = blocking(App.delete)
+    restore = blocking(App.restore)
+    purge = blocking(App.purge)
+    get = blocking(App.get)
+    known = blocking(App.known)
+    list = blocking(App.list)
+    steps = blocking(App.steps)
+    trail = blocking(App.trail)
+    explain = blocking(App.explain)
+    doctor = blocking(App.doctor)
+    result = blocking(App.result)
+    ended = blocking(App.ended)
+    final = blocking(App.final)
+    publish = blocking(App.publish)
+
+    @contextmanager
+    def worker(self, **options: Any) -> Iterator[Worker]:
+        """A worker behind the door while the block runs, for notebooks and tests: `app.worker`'s options."""
+        # In a context of its own: begun inside a step, it would take all runs for a part of that step.
+        worker, context = self._app.worker(**options), Context()
+        self.call(worker.__aenter__, context)
+        try:
+            yield worker
+        finally:
+            self.call(worker.stop, context.copy())
+
+    def close(self) -> None:
+        """Let go of the store and end the background loop. The next call opens both anew."""
+        self._call(App.close)
+        self._background.close()
