@@ -1,0 +1,215 @@
+"""`app.sync`: the same verbs, blocking, wherever there is no event loop, or another one."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from holdfast import App, Client, Handle, ResultTimeout, RunFilter, Status, UnknownRun, UsageError
+from holdfast.engine.door import Door, PlainHandle
+from holdfast.errors import Unavailable
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def app(request, tmp_path):
+    app = App(MemoryStore() if request.param == "memory" else SqliteStore(str(tmp_path / "holdfast.db")))
+
+    @app.workflow("shop.order.v1")
+    def order(ctx, amount: int = 1) -> int:
+        return ctx.step("charge", lambda: amount + 1)
+
+    @app.workflow("shop.wait.v1")
+    def wait(ctx):
+        return ctx.await_event("go").payload
+
+    yield app
+    app.sync.close()
+
+
+def coroutines(cls):
+    return {name for name, one in inspect.getmembers(cls, inspect.iscoroutinefunction) if name[0] != "_"}
+
+
+@pytest.mark.spec("FLOW-15")
+def test_every_verb_of_client_app_and_handle_is_at_the_door():
+    """Only `work` is not: its blocking form is `app.run`."""
+    verbs = coroutines(Client) | coroutines(App) - {"work"}
+    assert verbs <= set(dir(Door))
+    assert coroutines(Handle) <= set(dir(PlainHandle))
+    for name in verbs - {"close"}:
+        there, here = getattr(App, name), getattr(Door, name)
+        assert (here.__doc__, inspect.signature(here)) == (there.__doc__, inspect.signature(there)), name
+
+
+@pytest.mark.spec("FLOW-15")
+def test_a_script_starts_runs_looks_at_them_and_waits_for_their_results(app):
+    with app.sync as sync, sync.worker(grace=0):
+        run = sync.start("shop.order.v1", 41, key="order:1")
+        assert run.created
+        assert run.result(timeout=10) == 42
+        assert sync.result(run.id, timeout=10) == 42
+        assert (run.get().status, sync.get(run.id).status) == (Status.SUCCEEDED, Status.SUCCEEDED)
+        assert [step.key for step in sync.steps(run.id)] == ["charge"]
+        assert sync.trail(run.id)[-1].type == "succeeded"
+        assert len(sync.list(RunFilter(type="shop.%"))) == 1
+        assert sync.explain(run.id).reason == "succeeded"
+        many = sync.start_many(
+            [("shop.order.v1", n) for n in range(5)] + [("shop.order.v1", 7, {"key": "order:1"})]
+        )
+        assert [one.result(10) for one in many[:5]] == [1, 2, 3, 4, 5]
+        assert type(many[5]).__name__ == "KeyReused"
+
+
+def test_runs_are_told_paused_and_cancelled_through_the_door(app):
+    with app.sync.worker(grace=0):
+        first, second = app.sync.start("shop.wait.v1"), app.sync.start("shop.wait.v1")
+        with pytest.raises(ResultTimeout):
+            first.result(timeout=0.05)
+        assert app.sync.pause(first.id).status in {Status.PAUSED, Status.LEASED}
+        app.sync.resume(first.id)
+        assert second.cancel().status is Status.CANCELLED
+        app.sync.emit("go", "gone")
+        assert first.result(timeout=10) == "gone"
+    with pytest.raises(UnknownRun):
+        app.sync.known("0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10")
+
+
+@pytest.mark.spec("FLOW-15")
+def test_many_threads_share_one_door(app):
+    """As a threaded web server does it: one background loop for all."""
+
+    def visit(n):
+        return app.sync.start("shop.order.v1", n).result(timeout=15)
+
+    with app.sync.worker(grace=0), ThreadPoolExecutor(20) as pool:
+        assert list(pool.map(visit, range(100))) == [n + 1 for n in range(100)]
+    assert sum(one.name == "holdfast-sync" for one in threading.enumerate()) <= 2
+
+
+def test_it_works_where_a_loop_is_running_already(app):
+    """As in a notebook: the calling thread has a loop, which stands still for the call."""
+
+    async def cell():
+        run = app.sync.start("shop.order.v1", 1)
+        with app.sync.worker(grace=0):
+            return run.result(timeout=10)
+
+    assert asyncio.run(cell()) == 2
+
+
+@pytest.mark.parametrize("inside", ["body", "plain step"])
+def test_plain_code_of_a_run_may_use_the_door(app, inside):
+    @app.workflow("shop.parent.v1")
+    def parent(ctx):
+        def call():
+            return app.sync.start("shop.order.v1", 5, key=f"child:{ctx.run_id}").result(timeout=10)
+
+        return call() if inside == "body" else ctx.step("child", call)
+
+    async def main():
+        async with app.worker(grace=0):
+            return await (await app.start(parent)).result(10)
+
+    assert asyncio.run(main()) == 6
+    with app.sync.worker(grace=0):
+        assert app.sync.start(parent).result(10) == 6
+
+
+@pytest.mark.parametrize("behind", [True, False], ids=["behind the door", "on a loop of its own"])
+def test_on_the_loop_of_a_worker_it_is_refused_instead_of_standing_still_for_ever(app, behind):
+    @app.workflow("shop.async.v1")
+    async def wrong(ctx):
+        return app.sync.start("shop.order.v1").result()
+
+    async def main():
+        async with app.worker(grace=0):
+            return await app.final((await app.start(wrong)).id, 10)
+
+    if behind:
+        with app.sync.worker(grace=0):
+            found = app.sync.final(app.sync.start(wrong).id, 10)
+    else:
+        found = asyncio.run(main())
+    assert found.error.kind == "fatal"
+    assert "await the app itself" in found.error.message
+
+
+def test_on_its_own_loop_it_is_refused(app):
+    async def wrong():
+        return app.sync.get("0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10")
+
+    with pytest.raises(UsageError, match="await the app itself"):
+        app.sync.call(wrong)
+
+
+def test_an_interrupt_while_it_blocks_leaves_the_door_usable(app):
+    run = app.sync.start("shop.wait.v1")
+    for _ in range(3):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            run.result()
+    assert run.get().status is Status.PENDING
+
+
+def test_a_call_that_waits_while_the_door_is_closed_is_told(app):
+    run = app.sync.start("shop.wait.v1")
+    waiting = ThreadPoolExecutor(1).submit(run.result)
+    time.sleep(0.1)  # let it begin to wait
+    app.sync.close()
+    with pytest.raises(Unavailable):
+        waiting.result(10)
+    assert run.get().status is Status.PENDING
+
+
+def test_a_door_that_nobody_holds_ends_its_thread():
+    app = App("memory://")
+    app.sync.list()
+    thread = app.sync._background._thread
+    del app
+    gc.collect()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+SCRIPT = """
+import holdfast as hf
+
+app = hf.App("{url}")
+
+@app.workflow("shop.order.v1")
+def order(ctx):
+    return ctx.step("charge", lambda: 1)
+
+{body}
+print("end", flush=True)
+"""
+BODIES = {
+    "left open": "app.sync.start(order)",
+    "closed": "with app.sync: app.sync.start(order)",
+    "a worker left": "left = app.sync.worker(); left.__enter__(); print(app.sync.start(order).result(10))",
+    "waited for in a thread": "import threading; run = app.sync.start(order); "
+    "threading.Thread(target=run.result, daemon=True).start()",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_at_the_end_of_a_script_nothing_hangs_and_nothing_is_said(tmp_path, store, body):
+    url = "memory://" if store == "memory" else f"sqlite:///{tmp_path}/holdfast.db"
+    command = [sys.executable, "-X", "dev", "-c", SCRIPT.format(url=url, body=body)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+    assert ended.stdout.endswith("end\n")
+    assert (ended.returncode, ended.stderr) == (0, "")
