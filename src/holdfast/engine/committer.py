@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import StoreError, Unavailable
 from holdfast.lifecycle import Status
@@ -17,9 +18,13 @@ from holdfast.records import Item, Verdict
 from holdfast.store import Store
 from holdfast.world import World
 
+if TYPE_CHECKING:
+    from .transactions import Transaction
+
 log = logging.getLogger("holdfast.committer")
 
 Answered = Callable[[Verdict], None]
+Failed = Callable[[Item, "Transaction", BaseException], None]
 
 BATCH_MAX = 1000
 BUSY_SECONDS = 0.02  # before a row that someone else holds is tried again, when nothing else is to be sent
@@ -34,6 +39,7 @@ class Committer:
         self._store, self._world, self._sending = store, world, sending
         self._queue: list[tuple[Item, Answered, int]] = []
         self._busy = False
+        self._alone = 0  # transactions on their way, each by itself
         self._bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
@@ -104,7 +110,52 @@ class Committer:
             self._flush()
         else:
             self._busy = False
+            self._rest()
+
+    def _rest(self) -> None:
+        if not self._busy and not self._alone:
             self._idle.set()
+
+    def transact(self, item: Item, transaction: Transaction, answered: Answered, failed: Failed) -> None:
+        """Send one item by itself: its last step is made in its commit. `failed` gets what that raises."""
+        self._alone += 1
+        self._idle.clear()
+        self._spawn(self._transact(item, transaction, answered, failed), "holdfast-transact")
+
+    async def _transact(
+        self, item: Item, transaction: Transaction, answered: Answered, failed: Failed
+    ) -> None:
+        try:
+            verdict = await self._transacted(item, transaction)
+        except BaseException as error:
+            if not isinstance(error, Exception) and error is not transaction.raised:
+                raise
+            failed(item, transaction, error)
+        else:
+            self.lost += verdict.answer == "lost"
+            answered(verdict)
+            if item.events or transaction.scope.events:
+                self._spawn(self._deliver(), "holdfast-deliver")
+        finally:
+            self._alone -= 1
+            self._rest()
+
+    async def _transacted(self, item: Item, transaction: Transaction) -> Verdict:
+        """As `_commit`. What the function itself has raised is its answer, whatever it is."""
+        delay = 0.05
+        while True:
+            try:
+                verdict = await self._store.transact(
+                    item, partial(transaction.perform, item), transaction.limit_seconds
+                )
+                if verdict.answer != "busy":
+                    return verdict
+            except Unavailable as error:
+                if error is transaction.raised:
+                    raise
+                self._complain(error)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, 2.0)
 
     async def _commit(self, items: list[Item]) -> list[Verdict]:
         """Send until there is an answer. Items already applied are answered as the first time."""

@@ -22,6 +22,7 @@ from .checks import check_topic
 from .failures import text
 from .signals import Continued
 from .steps import SCOPE, Call, Scope, check_callable, misplaced, within
+from .transactions import TransactionCall, transaction_limit, transaction_name
 from .waits import wait
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ COST_MAX = 1_000_000_000  # of one call: sums stay far from where a store's inte
 
 
 class Context:
-    """A run's context. Await `step`, `sleep`, `await_event` and `map`; the rest answers at once."""
+    """A run's context. What is under the first heading is awaited; the rest answers at once."""
 
     __slots__ = ("_dice", "_run", "_stage")
 
@@ -113,6 +114,27 @@ class Context:
         call = Call(self._run, self._stage, key, fn, args)
         if retry is not None or timeout is not None:
             call.limited(retry, None if timeout is None else seconds(timeout))
+        answer = self._stage.promised[key] = call.answer()
+        return answer
+
+    def transaction(
+        self,
+        fn: Callable[..., T],
+        *args: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: Backoff | None = None,
+        limit: Seconds | None = None,
+    ) -> Awaitable[T]:
+        """Run plain `fn(connection, *args)` inside the commit that records its result: exactly once.
+
+        The connection is to the store's own database (SQLite: apsw's). It may read and write tables of your
+        own there, for at most `limit` (5 s), and leaves begin and commit to the engine.
+        """
+        name = transaction_name(fn, name)
+        key = self._key(name, key)
+        call = TransactionCall(self._run, self._stage, key, fn, args)
+        call.limited(retry, transaction_limit(name, limit))
         answer = self._stage.promised[key] = call.answer()
         return answer
 
@@ -214,7 +236,11 @@ class Context:
             if record.logs <= record.logged:
                 return
             record.logged = row["log_no"] = record.logs
-        self._run.journal.note(TrailWrite("log", plain.encode(row, f"log {text(message, 40)!r}")))
+        entry = TrailWrite("log", plain.encode(row, f"log {text(message, 40)!r}"))
+        if scope is not None:
+            scope.note(self._run.journal, entry)
+        else:
+            self._run.journal.note(entry)
 
     def cost(self, amount: float) -> None:
         """Inside a step: what it has cost. The run's cost is the sum over its steps."""

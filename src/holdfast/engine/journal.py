@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import Claim, Instant, Item, Json, NewEvent, StepWrite, TrailWrite, Verdict
@@ -18,6 +18,9 @@ from holdfast.world import World
 
 from .committer import Committer
 from .record import OUTCOMES, Record
+
+if TYPE_CHECKING:
+    from .transactions import Transaction
 
 T = TypeVar("T")
 
@@ -55,6 +58,8 @@ class Journal:
         "_sent",
         "_tenant",
         "_trail",
+        "_transaction",
+        "_transactions",
         "_world",
         "pause_asked",
         "started_at",
@@ -80,6 +85,8 @@ class Journal:
         self._buffer: list[Written] = []
         self._due = False  # something in the buffer does not wait for another reason to commit
         self._sent: list[Written] | None = None
+        self._transactions: deque[Transaction] = deque()  # each is sent by itself, once its turn has come
+        self._transaction: Transaction | None = None  # on its way
         # Plain steps add to these from their threads: emptied one by one, never replaced.
         self._trail: deque[TrailWrite] = deque()
         self._events: deque[NewEvent] = deque()
@@ -139,6 +146,41 @@ class Journal:
             and self._bytes < SEGMENT_BYTES
         )
 
+    def transact(self, transaction: Transaction) -> None:
+        """Record a step whose function runs inside its commit, which takes along all that has gathered."""
+        self._transactions.append(transaction)
+        if self._sent is None:
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        """Send the next transaction, or what does not wait for another reason to be sent."""
+        while self._transactions and self._transactions[0].future.done():
+            self._transactions.popleft()  # its branch was cancelled before its turn had come
+        # A try that failed needs a retry of its own, and a transaction is a checkpoint.
+        if not self._transactions or any(step.status is StepStatus.READY for step, _, _ in self._buffer):
+            if self._due:
+                self._send()
+        else:
+            self._transaction = self._transactions.popleft()
+            self._transaction.hurried = self._due
+            self._send()
+
+    def _failed(self, item: Item, transaction: Transaction, error: BaseException) -> None:
+        """Nothing was recorded: what went along goes with the next commit instead."""
+        sent, self._sent, self._transaction = self._sent or [], None, None
+        self._buffer[:0] = sent
+        self._bytes += sum(len(step.output or "") for step, _, _ in sent)
+        self._due = self._due or transaction.hurried
+        self._trail.extendleft(reversed(item.trail))
+        self._events.extendleft(reversed(item.events))
+        if self._progress is None:
+            self._progress = item.progress
+        transaction.fail(error)
+        if self._idle is not None:
+            self._wake(self._idle, _APPLIED)
+        else:
+            self._send_waiting()
+
     def keep(self, step: StepWrite) -> None:
         """Record a step with the next commit."""
         self._buffer.append((step, None, None))
@@ -149,6 +191,7 @@ class Journal:
 
     async def outcome(self, move: Move, **fields: Any) -> Verdict:
         """Send the move that ends this execution, with all that has gathered, after what is on its way."""
+        self._transactions.clear()
         while self._sent is not None:
             await self._answer()
         self._send(move, fields)
@@ -186,21 +229,33 @@ class Journal:
             lease_seconds=self._lease_seconds,
             **fields,
         )
+        if self._transaction is not None:
+            # In the context of whoever asked, which the function may look into.
+            self._transaction.context.run(
+                self._committer.transact, item, self._transaction, self._answered, self._failed
+            )
+            return
         self._committer.put(item, self._answered)
 
     def _answered(self, verdict: Verdict) -> None:
         sent, self._sent = self._sent, None
+        if self._transaction is not None:
+            made, self._transaction = self._transaction.made, None
+            sent = [*(sent or ()), *(() if made is None else (made,))]
         if verdict.answer in {"applied", "paused"}:
             self.started_at = None
         if sent and self._segment:
             sent = [one for one in sent if one[2] is not _GRANTED]
         self._on_verdict(verdict, sent or [])
         if self._idle is not None:
-            idle, self._idle = self._idle, None
-            if not idle.done():
-                idle.set_result(verdict)
-        elif self._due and verdict.answer == "applied":
-            self._send()
+            self._wake(self._idle, verdict)
+        elif (self._due or self._transactions) and verdict.answer == "applied":
+            self._send_waiting()
+
+    def _wake(self, idle: asyncio.Future[Verdict], verdict: Verdict) -> None:
+        self._idle = None
+        if not idle.done():
+            idle.set_result(verdict)
 
     def _extras(self, *, last: bool) -> dict[str, Any]:
         extras: dict[str, Any] = {"trail": _taken(self._trail), "events": _taken(self._events)}

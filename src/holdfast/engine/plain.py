@@ -175,6 +175,7 @@ class PlainContext:
     def step(self, name: str, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
         return self._ask("step", lambda ctx: ctx.step(name, fn, *args, **options))
 
+    transaction = blocking(Context.transaction)
     map = blocking(Context.map)
     sleep = blocking(Context.sleep)
     sleep_until = blocking(Context.sleep_until)

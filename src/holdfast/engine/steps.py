@@ -15,7 +15,7 @@ from holdfast.backoff import IN_PLACE_MAX_SECONDS, Backoff
 from holdfast.codec import Codec, result_codec
 from holdfast.errors import StepFailed, StepTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import SECOND, Error, Instant, NewEvent, StepWrite
+from holdfast.records import SECOND, Error, Instant, NewEvent, StepWrite, TrailWrite
 
 from .failures import delay_after, encoded, error_of, final_kind, line
 from .signals import Continued, Parked
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.world import Dice
 
     from .execution import Execution
+    from .journal import Journal
     from .record import Recorded
     from .stage import Stage
 
@@ -40,6 +41,10 @@ class Scope:
         self.dice: Dice | None = None
         self.cost = 0
         self.events: list[NewEvent] = []
+
+    def note(self, journal: Journal, row: TrailWrite) -> None:
+        """A row of the trail, from inside this step."""
+        journal.note(row)
 
 
 SCOPE: ContextVar[Scope | None] = ContextVar("holdfast_step", default=None)
@@ -63,7 +68,7 @@ CALLEES_MAX = 10_000  # functions and types that are made anew in each call woul
 _callees: dict[object, tuple[Codec, bool]] = {}
 
 
-def _callee(fn: Callable[..., Any]) -> tuple[Codec, bool]:
+def callee(fn: Callable[..., Any]) -> tuple[Codec, bool]:
     """How a function's result is recorded, and whether it is async."""
     found = _callees.get(fn) if type(fn) is FunctionType else None
     return found or _described(fn)
@@ -125,7 +130,7 @@ class Call:
         tries = 0
         if found is not None:
             if found.status is StepStatus.SUCCEEDED:
-                codec, _ = _callee(self._fn)
+                codec, _ = callee(self._fn)
                 value = codec.decode(found.output or "null", f"the recorded result of step {key!r}")
                 return await stage.replayed(key, value)
             if found.status is StepStatus.FAILED:
@@ -148,7 +153,7 @@ class Call:
 
     async def _tries(self, tries: int) -> Any:
         run, key = self._run, self.key
-        codec, is_async = _callee(self._fn)
+        codec, is_async = callee(self._fn)
         while True:
             tries += 1
             scope = Scope(key)
@@ -164,7 +169,7 @@ class Call:
             except (Parked, Continued, KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
-                if self._stage.closed or (isinstance(error, asyncio.CancelledError) and _cancelled()):
+                if self._stage.closed or (isinstance(error, asyncio.CancelledError) and cancelled()):
                     raise  # it was told to stop: whatever it answers is no failed try
                 SCOPE.reset(token)
                 token = SCOPE.set(None)
@@ -282,7 +287,7 @@ class Call:
                 self._stage.running -= 1
 
 
-def _cancelled() -> bool:
+def cancelled() -> bool:
     """Whether the workflow's own code has cancelled this branch: a timeout around it, a lost race."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

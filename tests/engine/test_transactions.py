@@ -1,0 +1,457 @@
+"""Exactly-once steps: what a function writes to the store's database shares the fate of its checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import apsw
+import msgspec
+import pytest
+
+from holdfast import App, Backoff, Fatal, Status, StepFailed, UsageError
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+from tests.engine.faulty import Faulty, delay, fail_before, lose_reply
+from tests.engine.kit import keys, outcome, process, trail, until
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file with a table of the user's own beside the engine's."""
+    path = tmp_path / "holdfast.db"
+    connection = apsw.Connection(str(path))
+    connection.execute("create table account (name text unique, amount integer)")
+    connection.close()
+    return path
+
+
+@pytest.fixture
+def store(path, world):
+    return SqliteStore(str(path), clock=world.now, inline=True)
+
+
+def amounts(path):
+    connection = apsw.Connection(str(path))
+    try:
+        return dict(connection.execute("select name, amount from account").fetchall())
+    finally:
+        connection.close()
+
+
+def put(connection, name, amount=1):
+    sql = (
+        "insert into account values (?, ?) "
+        "on conflict (name) do update set amount = amount + excluded.amount returning amount"
+    )
+    return connection.execute(sql, (name, amount)).fetchall()[0][0]
+
+
+async def noted(value=None):
+    return value
+
+
+@dataclass
+class Balance:
+    name: str
+    amount: int
+
+
+@pytest.mark.spec("FLOW-16")
+async def test_what_it_writes_is_there_with_its_result_and_later_executions_do_not_call_it(app, path):
+    """Law 3: what was recorded is never run again, and here that holds for its effect, too."""
+    called = []
+
+    def deposit(connection, name, amount) -> Balance:
+        called.append(name)
+        return Balance(name, put(connection, name, amount))
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        first = await ctx.transaction(deposit, "ada", 5)
+        again = await ctx.transaction(deposit, "ada", 7)
+        await ctx.sleep(10)
+        last = await ctx.transaction(deposit, "bob", 1, name="last", key="last:bob")
+        return [first.amount, again.amount, last.name]
+
+    run = await app.start(banking)
+    async with app.worker():
+        assert await run.result(60) == [5, 12, "bob"]
+    assert called == ["ada", "ada", "bob"]
+    assert amounts(path) == {"ada": 12, "bob": 1}
+    steps = {step.key: step for step in await app.steps(run.id)}
+    assert list(steps) == ["deposit", "deposit#2", "sleep", "last:bob"]
+    assert (steps["deposit"].kind, steps["deposit"].output) == ("task", '{"name":"ada","amount":5}')
+
+
+@pytest.mark.spec("FLOW-16", "FLOW-18", "COST-1", "TRAIL-4")
+async def test_cost_events_and_log_rows_of_the_function_go_along(app):
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        def deposit(connection):
+            ctx.cost(1.5)
+            ctx.emit("deposited", {"by": ctx.idempotency_key})
+            ctx.log("counting")
+            return put(connection, "ada")
+
+        return await ctx.transaction(deposit)
+
+    @app.workflow("bank.watch.v1")
+    async def watching(ctx):
+        return (await ctx.await_event("deposited")).payload
+
+    watcher, run = await app.start(watching), await app.start(banking)
+    async with app.worker():
+        assert await run.result(60) == 1
+        assert await watcher.result(60) == {"by": f"{run.id}:deposit"}
+    assert (await app.get(run.id)).cost == 1.5
+    rows = await app.trail(run.id)
+    assert [row.type for row in rows] == [
+        "created", "leased", "started", "log", "step_succeeded", "succeeded",
+    ]  # fmt: skip
+    assert rows[3].data == {"message": "counting", "level": "info", "step": "deposit"}
+
+
+@pytest.mark.spec("FLOW-16", "RETRY-1")
+async def test_a_function_that_raises_leaves_nothing_and_is_tried_again_by_its_policy(app, path):
+    tries = []
+
+    def deposit(connection):
+        tries.append(put(connection, "ada"))
+        if len(tries) < 3:
+            raise OSError("not today")
+        return tries
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        return await ctx.transaction(deposit, retry=Backoff.fixed(5, attempts=3))
+
+    run = await app.start(banking)
+    async with app.worker():
+        assert await run.result(60) == [1, 1, 1]
+    assert amounts(path) == {"ada": 1}
+    assert (await app.steps(run.id))[0].attempts == 3
+    assert (await trail(app, run)).count("retried") == 2
+
+
+def _raise(_connection):
+    raise OSError("never")
+
+
+def _endless(connection):
+    connection.execute(
+        "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n"
+    )
+
+
+def _commits(connection):
+    put(connection, "ada")
+    connection.execute("commit")
+
+
+def _unencodable(connection):
+    return put(connection, "ada") and {1, 2}
+
+
+def _stops(connection):
+    put(connection, "ada")
+    raise StopIteration
+
+
+def _exits(connection):
+    put(connection, "ada")
+    raise SystemExit(1)
+
+
+def _gives_up(connection):
+    put(connection, "ada")
+    raise Fatal("no")
+
+
+async def _coroutine():
+    pass
+
+
+@pytest.mark.spec("FLOW-16", "FLOW-17", "FLOW-19")
+@pytest.mark.parametrize(
+    ("function", "kind", "said"),
+    [
+        (_raise, "exhausted", "never"),
+        (_endless, "timeout", "longer than 0.02 s"),
+        (_commits, "fatal", "calls commit"),
+        (_unencodable, "encoding", "the result of step"),
+        (_stops, "exhausted", "raised StopIteration"),
+        (_exits, "exhausted", "1"),
+        (_gives_up, "fatal", "no"),
+        (lambda connection: put(connection, "ada") and _coroutine(), "fatal", "is async"),
+    ],
+)
+async def test_whatever_is_wrong_with_it_nothing_stays_and_the_step_fails_by_its_kind(
+    app, path, function, kind, said
+):
+    caught = []
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        once = Backoff.fixed(0, attempts=1)
+        try:
+            await ctx.transaction(function, name="deposit", retry=once, limit=0.02)
+        except StepFailed as error:
+            caught.append(error)
+        return await ctx.transaction(put, "bob")
+
+    run = await app.start(banking)
+    async with app.worker():
+        assert await run.result(60) == 1
+    assert [error.kind for error in caught] == [kind]
+    assert said in str(caught[0])
+    assert amounts(path) == {"bob": 1}
+    failed = (await app.steps(run.id))[0]
+    assert (failed.key, failed.status, msgspec.json.decode(failed.error)["kind"]) == (
+        "deposit",
+        "failed",
+        kind,
+    )
+
+
+@pytest.mark.spec("FLOW-16")
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda ctx: ctx.transaction(noted), "write `def noted(connection, …)`"),
+        (lambda ctx: ctx.transaction(lambda _: 1), "give name="),
+        (lambda ctx: ctx.transaction(7), "cannot be called"),
+        (lambda ctx: ctx.transaction(put, limit=-1), "-1"),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused_where_it_is_asked_for(app, ask, said):
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        with pytest.raises(UsageError, match=said.replace("(", r"\(").replace(")", r"\)")):
+            ask(ctx)
+
+    run = await app.start(banking)
+    async with app.worker():
+        await run.result(60)
+    assert await keys(app, run) == []
+
+
+@pytest.mark.spec("FLOW-16")
+async def test_a_step_inside_it_is_refused_and_so_is_a_call_of_the_store(app, path):
+    said = []
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        def deposit(connection):
+            for ask in (
+                lambda: ctx.step("a", noted),
+                lambda: ctx.sleep(1),
+                lambda: app.store.get(run.id).send(None),
+            ):
+                with pytest.raises(UsageError) as refused:
+                    ask()
+                said.append(str(refused.value))
+            return put(connection, "ada")
+
+        return await ctx.transaction(deposit)
+
+    run = await app.start(banking)
+    async with app.worker():
+        assert await run.result(60) == 1
+    assert said[0] == "'a' is asked for inside step 'deposit': steps and waits belong in the body"
+    assert "called from inside the function of a transaction" in said[2]
+
+
+@pytest.mark.spec("FLOW-16", "LEASE-14")
+@pytest.mark.parametrize(("fault", "calls"), [(lose_reply, 1), (fail_before, 1)])
+async def test_a_reply_that_is_lost_does_not_do_it_again(app, path, fault, calls):
+    called = []
+
+    def deposit(connection):
+        called.append(put(connection, "ada"))
+        return called[-1]
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        return await ctx.transaction(deposit)
+
+    app.store = Faulty(app.store)
+    app.store.plan("transact", 1, fault)
+    run = await app.start(banking)
+    async with app.worker():
+        assert await run.result(60) == 1
+    assert (app.store.calls["transact"], len(called)) == (2, calls)
+    assert amounts(path) == {"ada": 1}
+
+
+@pytest.mark.spec("FLOW-16", "LEASE-4")
+@pytest.mark.parametrize("clever", [False, True])
+async def test_who_loses_the_lease_while_his_function_runs_leaves_nothing_of_it(app, path, world, clever):
+    """Law 2, for the function's own writes: fence and lease are asked once more at the end."""
+    called = []
+
+    def deposit(connection):
+        called.append(put(connection, "ada"))
+        if len(called) == 1:
+            world.leap(31)  # past the lease, as a machine that was suspended
+        if clever and len(called) == 1:
+            raise OSError("and that was not all")
+        return called[-1]
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        return await ctx.transaction(deposit)
+
+    run = await app.start(banking)
+    await process(app, 1, lease=30)
+    await process(app, 2, lease=30)
+    assert await outcome(app, run) == ("succeeded", 1)
+    assert called == [1, 1]
+    assert amounts(path) == {"ada": 1}
+    assert "lease_expired" in await trail(app, run)
+
+
+@pytest.mark.spec("FLOW-16", "PAUSE-1")
+async def test_a_pause_that_is_asked_for_is_taken_at_its_commit(app, path):
+    called = []
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        def deposit(connection):
+            called.append(put(connection, "ada"))
+            return called[-1]
+
+        async def ask():
+            await app.pause(ctx.run_id, by="me")
+
+        await ctx.step("before", noted)
+        await asyncio.gather(ctx.transaction(deposit), ask())
+        return "on"
+
+    run = await app.start(banking)
+    async with app.worker():
+        await until(app, run, Status.PAUSED)
+        assert amounts(path) == {"ada": 1}
+        await app.resume(run.id)
+        assert await run.result(60) == "on"
+    assert called == [1]
+    assert (await trail(app, run)).count("step_succeeded") == 2
+
+
+@pytest.mark.spec("FLOW-16", "FLOW-2")
+async def test_branches_may_have_transactions_and_steps_at_once(app, path):
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        async def one(n):
+            got = await ctx.transaction(put, f"n{n}", key=f"put:{n}")
+            return got + await ctx.step("step", noted, 1, key=f"step:{n}")
+
+        total = sum(await asyncio.gather(*map(one, range(5))))
+        await ctx.sleep(5)
+        return total
+
+    run = await app.start(banking)
+    async with app.worker():
+        assert await run.result(60) == 10
+    assert amounts(path) == {f"n{n}": 1 for n in range(5)}
+    assert len(await keys(app, run)) == 11
+
+
+@pytest.mark.spec("FLOW-16", "FLOW-2")
+async def test_what_went_along_with_one_that_failed_is_recorded_all_the_same(app, path):
+    """A sibling's result that shared the commit does not share its fate; nor does what the body has said."""
+    tries = []
+
+    def deposit(connection):
+        tries.append(put(connection, "ada"))
+        if len(tries) == 1:
+            raise OSError("not now")
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        ctx.log("first")
+        ctx.emit("begun")
+        at = ctx.now()
+        await asyncio.gather(
+            ctx.transaction(deposit, retry=Backoff.fixed(0.5)), ctx.step("a", noted), ctx.step("b", noted)
+        )
+        return at == ctx.now() or "later"
+
+    run = await app.start(banking)
+    async with app.worker():
+        assert await run.result(60) == "later"
+    assert tries == [1, 1]
+    assert sorted(await keys(app, run)) == ["a", "b", "deposit", "emit:begun", "now", "now#2"]
+    assert (await trail(app, run)).count("log") == 1
+
+
+@pytest.mark.spec("FLOW-16")
+async def test_a_branch_that_is_cancelled_before_its_turn_does_not_begin(app, path):
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        first = asyncio.ensure_future(ctx.transaction(put, "ada", key="first"))
+        second = asyncio.ensure_future(ctx.transaction(put, "bob", key="second"))
+        await asyncio.sleep(0.5)
+        second.cancel()
+        return await first
+
+    run = await app.start(banking)
+    app.store = Faulty(app.store)
+    app.store.plan("transact", 1, delay(1))
+    async with app.worker():
+        assert await run.result(60) == 1
+    assert amounts(path) == {"ada": 1}
+
+
+@pytest.mark.spec("FLOW-16", "FLOW-12")
+@pytest.mark.parametrize("fails", [False, True])
+async def test_in_a_segment_what_is_buffered_goes_along_in_its_commit(app, path, fails):
+    tries = []
+
+    def deposit(connection):
+        tries.append(put(connection, "ada"))
+        if fails and len(tries) == 1:
+            raise OSError("not now")
+        return tries[-1]
+
+    @app.workflow("bank.deposit.v1", checkpoint="segment")
+    async def banking(ctx):
+        await ctx.step("a", noted)
+        await ctx.step("b", noted)
+        await ctx.transaction(deposit, retry=Backoff.fixed(0.5))
+        return await ctx.step("c", noted, "done")
+
+    run = await app.start(banking)
+    app.store = Faulty(app.store)
+    async with app.worker(keeper=False):
+        assert await run.result(60) == "done"
+    assert (app.store.calls["commit"], app.store.calls["transact"]) == ((2, 2) if fails else (1, 1))
+    assert await keys(app, run) == ["a", "b", "deposit", "c"]
+    assert amounts(path) == {"ada": 1}
+
+
+@pytest.mark.spec("FLOW-16", "FLOW-15")
+async def test_a_plain_workflow_has_it_too(app, path):
+    @app.workflow("bank.deposit.v1")
+    def banking(ctx):
+        return ctx.transaction(put, "ada")
+
+    run = await app.start(banking)
+    async with app.worker():
+        assert await run.result(60) == 1
+    assert amounts(path) == {"ada": 1}
+
+
+@pytest.mark.spec("FLOW-16")
+async def test_a_store_without_a_database_says_so(world):
+    app = App(MemoryStore(clock=world.now), world=world)
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        await ctx.transaction(put, "ada")
+
+    run = await app.start(banking)
+    async with app.worker():
+        assert await outcome(app, run) == ("failed", "fatal")
+    error = (await app.get(run.id)).error
+    assert error.message.startswith("step 'put' failed: the memory store has no database")
