@@ -196,7 +196,8 @@ class StoresAgree(RuleBasedStateMachine):
         return alive, [claim for claim in self.claims if claim not in holders]
 
     def _holders(self):
-        now_held = {(run.id, run.fence) for run in map(self.pair.hands[0].get, self.runs) if run and run.leased_by}
+        shown = map(self.pair.hands[0].get, self.runs)
+        now_held = {(run.id, run.fence) for run in shown if run is not None and run.leased_by}
         return [claim for claim in self.claims if (claim.id, claim.fence) in now_held]
 
     def _extras(self, pick, data, move):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 
 import apsw
 import pytest
 
 from holdfast.lifecycle import HOLDER_MOVES, RULES, Move, Status, StepStatus
+from holdfast.records import Item
 from holdfast.stores.sqlite.sql import FOLDER, statements
-from tests.stores.files import live, new_run, plain
+from tests.stores.files import ask, live, new_run, plain
 
 GUARDS = {
     Move.CLAIM: ("claim", "claim"),
@@ -132,3 +135,30 @@ def test_plain_sql_reads_what_the_interface_shows(tmp_path):
         ).fetchone()
     assert row == (str(run.id), shown.status, '{"n":1}', "acme\x1forder:42", 0, "integer")
     assert shown.key == "order:42"
+
+
+@pytest.mark.spec("SQL-3")
+@pytest.mark.parametrize("move", [Move.COMPLETE, Move.FAIL, Move.RETRY])
+def test_a_plain_select_reads_how_a_run_has_ended(tmp_path, move):
+    """By Python's own sqlite3, which knows nothing of us: status, result, last_error, attempt."""
+    path, run = tmp_path / "holdfast.db", new_run()
+    error = '{"kind":"fatal","message":"no stock"}'
+    ends = {
+        Move.COMPLETE: {"result": '{"paid":[1,"ä"]}'},
+        Move.FAIL: {"error": error, "last_error": "fatal: no stock", "kind": "fatal"},
+        Move.RETRY: {"error": error, "last_error": "fatal: no stock", "delay_seconds": 60.0},
+    }
+
+    async def story(store):
+        await store.start([run])
+        (claim,) = await store.claim(ask())
+        await store.commit([Item(run=run.id, fence=claim.fence, number=1, move=move, **ends[move])])
+        return await store.get(run.id)
+
+    shown = live(path, story)
+    with closing(sqlite3.connect(path)) as db:
+        row = db.execute(
+            "select status, result, last_error, attempt from workflow_run where id = ?", (str(run.id),)
+        ).fetchone()
+    assert row == (shown.status.value, shown.result_json, shown.last_error, shown.attempt)
+    assert row[0] == {Move.COMPLETE: "succeeded", Move.FAIL: "failed", Move.RETRY: "pending"}[move]

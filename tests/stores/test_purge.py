@@ -1,0 +1,218 @@
+"""A purge on SQLite: it looks before it writes, by an index, and what it has begun nobody sees."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import UnknownRun
+from holdfast.lifecycle import Move
+from holdfast.records import Item, Purged, RunFilter, Started, StepWrite
+from holdfast.stores.sqlite import migrate, purge
+from holdfast.stores.sqlite.sql import FOLDER
+from tests.stores.files import TYPE, ask, live, new_run, opened, plain
+
+NOW = {"ttl_seconds": 0.0, "deleted_seconds": 0.0}
+TABLES = ("run", "step", "event", "receipt", "inbox", "outbox")
+
+MANY = """
+insert into workflow_run (id, type, status, run_at, created_at, updated_at, finished_at, expires_at)
+with recursive n (i) as (select 1 union all select i + 1 from n where i < 20000)
+select printf('%08d-0000-7000-8000-000000000000', i), 'a.b.v1', iif(i % 2, 'succeeded', 'pending'), 0, 0, 0,
+    iif(i % 2, :now, null), iif(i % 4 = 1, :now + 1000000000, null)
+from n
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "holdfast.db"
+
+
+async def ended(store, steps=0, **fields):
+    run = new_run(**fields)
+    await store.start([run])
+    (claim,) = await store.claim(ask())
+    writes = tuple(StepWrite(key=f"s{number}", output="1") for number in range(steps))
+    item = Item(run=run.id, fence=claim.fence, number=1, move=Move.COMPLETE, steps=writes, result='{"a":1}')
+    await store.commit([item])
+    return run.id
+
+
+async def purged(store, **terms):
+    """All slices."""
+    total = 0
+    while (one := await store.purge(**{**NOW, **terms})).total:
+        total += one.runs
+    return total
+
+
+def rows_of(path):
+    with plain(path) as db:
+        return {table: db.execute(f"select count(*) from workflow_{table}").fetchone()[0] for table in TABLES}
+
+
+@pytest.mark.spec("TTL-1", "LEASE-15")
+def test_a_purge_that_finds_nothing_takes_no_lock_and_writes_nothing(path):
+    """It answers at once, also while another process holds the file."""
+
+    async def story(store):
+        await ended(store)
+        await store.start([new_run()])
+        before = store._committer.commits
+        with plain(path) as other:
+            other.execute("begin immediate")
+            assert await store.purge() == Purged()
+        assert store._committer.commits == before
+
+    live(path, story)
+
+
+@pytest.mark.spec("TTL-1")
+def test_looking_for_what_has_expired_does_not_pay_for_what_has_not(path):
+    """Twenty thousand open and finished runs are not looked at."""
+
+    async def story(store):
+        few = _instructions(store)
+        await store._write(lambda db, now: db.run(MANY, {"now": now}))
+        assert _instructions(store) <= few + 50
+
+    live(path, story)
+
+
+def _instructions(store):
+    """How many instructions SQLite's machine executes to find that nothing has expired."""
+    counted = []
+    db = store._reader
+    db.connection.set_progress_handler(lambda: bool(counted.append(1)), 1)
+    try:
+        assert not purge.found(db, store._clock(), (3600.0, 3600.0))
+    finally:
+        db.connection.set_progress_handler(None)
+    return len(counted)
+
+
+@pytest.mark.spec("TTL-1")
+def test_a_purge_leaves_no_row_behind(path):
+    """Of no table that knows the run."""
+
+    async def story(store):
+        run = await ended(store, steps=45)
+        add = (
+            "insert into workflow_outbox (id, run_id, sink, next_at, created_at, status)"
+            " values ('m', ?, '', 0, 0, 'sent')",
+            "insert into workflow_receipt (run_id, event_seq, step) values (?, 1, 's0')",
+            "insert into workflow_inbox (topic, event_id, run_id, at) values ('t', 'e', ?, 0)",
+        )
+        for sql in add:
+            await store._write(lambda db, _, sql=sql: db.run(sql, (str(run),)))
+        assert await purged(store) == 1
+
+    live(path, story)
+    assert rows_of(path) == dict.fromkeys(TABLES, 0)
+
+
+@pytest.mark.spec("TTL-1")
+def test_a_run_stays_while_a_message_of_its_outbox_is_on_its_way(path):
+    """Sent or dead: it goes, and its messages with it."""
+
+    async def story(store):
+        runs = [await ended(store) for _ in range(2)]
+        add = "insert into workflow_outbox (id, run_id, sink, next_at, created_at) values (?1, ?1, '', 0, 0)"
+        for run in runs:
+            await store._write(lambda db, _, run=run: db.run(add, (str(run),)))
+        await store.delete(runs[0])
+        assert await store.purge(**NOW) == Purged()
+        for run, status in zip(runs, ("sent", "dead"), strict=True):
+            done = "update workflow_outbox set status = ? where run_id = ?"
+            await store._write(lambda db, _, row=(status, str(run)): db.run(done, row))
+            assert await purged(store) == 1
+
+    live(path, story)
+    assert rows_of(path) == dict.fromkeys(TABLES, 0)
+
+
+@pytest.mark.spec("TTL-1", "DEL-1")
+def test_a_run_that_is_removed_in_several_commits_is_hidden_from_the_first_on(path, monkeypatch):
+    """Whoever dies in between leaves nothing that can be seen or restored; the next purge goes on."""
+    monkeypatch.setattr(purge, "SLICE_SECONDS", 0.0)
+    begun = []
+
+    async def begin(store):
+        run = await ended(store, steps=200, key="k", digest="d")
+        begun.append(run)
+        assert await store._write(lambda db, now: purge.purge(db, now, (0.0, 1e6), 100)) is None
+        assert await store.get(run) is None
+        assert await store.trail(run) == []
+        assert await store.list(RunFilter(deleted=True)) == []
+        for verb in (store.restore, store.delete, store.steps):
+            with pytest.raises(UnknownRun):
+                await verb(run)
+        assert await store.start([new_run(key="k", digest="d")]) == [Started(run, created=False)]
+
+    async def go_on(store):
+        assert (await store.purge(ttl_seconds=1e9, deleted_seconds=1e9)).runs == 1
+        (answer,) = await store.start([new_run(key="k", digest="d")])
+        assert answer.created
+        await store.delete(answer.id)
+        await purged(store)
+
+    live(path, begin)
+    left = rows_of(path)
+    assert (left["run"], 0 < left["step"] < 200) == (1, True)
+    live(path, go_on)
+    assert rows_of(path) == dict.fromkeys(TABLES, 0)
+
+
+@pytest.mark.spec("TTL-1")
+def test_several_may_purge_one_file_at_once(path):
+    """Every run is removed once, and counted once."""
+
+    async def story(first):
+        for _ in range(30):
+            await ended(first)
+        async with opened(path) as second:
+            counts = await asyncio.gather(purged(first, limit=3), purged(second, limit=3))
+        assert sum(counts) == 30
+
+    live(path, story)
+
+
+@pytest.mark.spec("STORE-5")
+def test_a_file_of_the_first_schema_is_brought_up_to_date(path, monkeypatch):
+    """What it holds stays, and can be purged."""
+    with monkeypatch.context() as older:
+        older.setattr(migrate, "minors", lambda: _minors()[:1])
+        run = live(path, lambda store: ended(store, steps=3))
+        assert _version(path) == "1"
+
+    async def story(store):
+        assert (await store.get(run)).result == {"a": 1}
+        assert await purged(store) == 1
+
+    live(path, story)
+    assert _version(path) == str(len(_minors()))
+
+
+@pytest.mark.spec("STORE-5")
+def test_a_library_that_knows_the_first_schema_only_works_on_with_a_newer_one(path, monkeypatch):
+    """Nothing but indexes was added, and it leaves the version alone."""
+    live(path, ended)
+    newest = _version(path)
+    with monkeypatch.context() as older:
+        older.setattr(migrate, "minors", lambda: _minors()[:1])
+        run = live(path, lambda store: ended(store, steps=3))
+        assert live(path, lambda store: store.get(run)).type == TYPE
+    assert _version(path) == newest
+    added = " ".join((FOLDER / "schema" / "0002.sql").read_text().split()).split(";")[:-1]
+    assert all("create index" in statement for statement in added)
+
+
+def _minors():
+    return sorted((FOLDER / "schema").glob("[0-9]*.sql"))
+
+
+def _version(path):
+    with plain(path) as db:
+        return db.execute("select value from workflow_meta where key = 'minor'").fetchone()[0]
