@@ -100,8 +100,8 @@ def test_a_purge_leaves_no_row_behind(path):
     async def story(store):
         run = await ended(store, steps=45)
         add = (
-            "insert into workflow_outbox (id, run_id, sink, next_at, created_at, status)"
-            " values ('m', ?, '', 0, 0, 'sent')",
+            "insert into workflow_outbox (id, run_id, sink, status, next_at, created_at)"
+            + " values ('m', ?, '', 'sent', 0, 0)",
             "insert into workflow_receipt (run_id, event_seq, step) values (?, 1, 's0')",
             "insert into workflow_inbox (topic, event_id, run_id, at) values ('t', 'e', ?, 0)",
         )
@@ -124,8 +124,8 @@ def test_a_run_stays_while_a_message_of_its_outbox_is_on_its_way(path):
             await store._write(lambda db, _, run=run: db.run(add, (str(run),)))
         await store.delete(runs[0])
         assert await store.purge(**NOW) == Purged()
+        done = "update workflow_outbox set status = ? where run_id = ?"
         for run, status in zip(runs, ("sent", "dead"), strict=True):
-            done = "update workflow_outbox set status = ? where run_id = ?"
             await store._write(lambda db, _, row=(status, str(run)): db.run(done, row))
             assert await purged(store) == 1
 
