@@ -70,11 +70,14 @@ OPTIONS = [
     "parent",
     "tenant",
     "labels",
+    "connection",
 ]
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
     """The options of a start, all of them known."""
+    if "connection" in options:
+        raise UsageError("one connection serves all: start_many([…], connection=connection)")
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise UsageError(f"start has no option {unknown[0]!r}: there are {', '.join(OPTIONS)}")

@@ -92,27 +92,37 @@ class Client:
         """Record an intent and return its handle once it is durable; no user code runs here.
 
         Options: key, id, priority, run_at, delay, timeout, max_attempts, ttl, budget, limit_key, parent,
-        tenant, labels. The same key again: the run that is there, with created=False.
+        tenant, labels, connection. The same key again: the run that is there, with created=False.
+        `connection`: your own, on the store's database, in a transaction that you commit or roll back.
         """
-        answer = (await self.start_many([(workflow, params, options)]))[0]
+        connection = options.pop("connection", None)
+        answer = (await self.start_many([(workflow, params, options)], connection=connection))[0]
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
 
     async def start_many(
-        self, starts: Sequence[tuple[Workflow | str, Any] | tuple[Workflow | str, Any, dict[str, Any]]]
+        self,
+        starts: Sequence[tuple[Workflow | str, Any] | tuple[Workflow | str, Any, dict[str, Any]]],
+        *,
+        connection: Any = None,
     ) -> list[Handle[Any] | HoldfastError]:
-        """Start many in few round trips. A conflict is the answer for its item; the others are started."""
-        await self._opened()
+        """Start many in few round trips. A conflict is the answer for its item; the others are started.
+
+        `connection`: one for all, as in `start`.
+        """
+        if connection is None:
+            await self._opened()
         made: list[tuple[NewRun, Codec | None]] = []
         for workflow, params, *rest in starts:
-            known = await self._workflow(workflow)
+            known = await self._workflow(workflow, look=connection is None)
             made.append(self._new_run(known, params, **check_options(rest[0] if rest else {})))
         handles: list[Handle[Any] | HoldfastError] = []
+        within = () if connection is None else (connection,)
         for at in range(0, len(made), 500):
             slice_ = made[at : at + 500]
             for answer, (_, codec) in zip(
-                await self.store.start([new for new, _ in slice_]), slice_, strict=True
+                await self.store.start([new for new, _ in slice_], *within), slice_, strict=True
             ):
                 handles.append(
                     Handle(self, answer.id, created=answer.created, codec=codec)
@@ -121,13 +131,17 @@ class Client:
                 )
         return handles
 
-    async def _workflow(self, workflow: Workflow | str) -> Workflow | str:
+    async def _workflow(self, workflow: Workflow | str, *, look: bool) -> Workflow | str:
         if isinstance(workflow, Workflow):
             return workflow
         if not isinstance(workflow, str):
             raise UsageError(f"{workflow!r} is no workflow: give the decorated function, or its type as text")
         type_ = workflow
         if type_ not in self.workflows:
+            if not look and not _is_full(type_):
+                raise UsageError(
+                    f"{type_!r}: beside a connection of your own say which version, as in {type_}.v1"
+                )
             published = {} if _is_full(type_) else {one.type for one in await self.store.definitions()}
             type_ = newest(type_, {*published, *self.workflows})
         return self.workflows.get(type_, type_)
@@ -192,9 +206,15 @@ class Client:
         run: UUID | str | None = None,
         tenant: str = DEFAULT_TENANT,
         keep: Seconds | None = None,
+        *,
+        connection: Any = None,
     ) -> Emitted:
-        """Send an event to every run of the tenant that waits for it, or to one. Durable when it returns."""
-        await self._opened()
+        """Send an event to every run of the tenant that waits for it, or to one. Durable when it returns.
+
+        `connection`: as in `start`. The event is delivered after you commit, to how many cannot be told here.
+        """
+        if connection is None:
+            await self._opened()
         event = NewEvent(
             topic=check_topic(topic),
             payload=plain.encode(payload, f"payload of event {topic!r}"),
@@ -203,7 +223,7 @@ class Client:
             tenant=check_name("tenant", tenant),
             keep_seconds=None if keep is None else seconds(keep),
         )
-        return await self.store.emit(event)
+        return await self.store.emit(event, *(() if connection is None else (connection,)))
 
     async def cancel(self, run: UUID | str, by: str = "") -> Run:
         """Cancel an open run; again: unchanged."""

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from contextvars import Context
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 from uuid import UUID
 
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.records import Emitted
 from holdfast.threads import Background
 
 from .app import App
@@ -37,6 +38,16 @@ def blocking(
         return self._call(lambda behind: method(behind, *args, **kwargs))  # type: ignore[no-any-return]
 
     return called
+
+
+def at_once(call: Coroutine[Any, Any, T]) -> T:
+    """The answer of a verb in the caller's own transaction: on his thread, with nothing to wait for."""
+    try:
+        call.send(None)
+    except StopIteration as answer:
+        return cast("T", answer.value)
+    call.close()
+    raise UsageError("this connection is to be awaited: use the app itself, not app.sync")
 
 
 class PlainHandle(Generic[T]):
@@ -89,14 +100,21 @@ class Door:
 
     @wraps(App.start)
     def start(self, workflow: Workflow | str, params: Any = None, **options: Any) -> PlainHandle[Any]:
-        return PlainHandle(self, self._call(lambda app: app.start(workflow, params, **options)))
+        connection = options.get("connection")
+        return PlainHandle(self, self._told(lambda app: app.start(workflow, params, **options), connection))
 
     @wraps(App.start_many)
     def start_many(self, *args: Any, **kwargs: Any) -> list[PlainHandle[Any] | HoldfastError]:
-        answers = self._call(lambda app: app.start_many(*args, **kwargs))
+        answers = self._told(lambda app: app.start_many(*args, **kwargs), kwargs.get("connection"))
         return [PlainHandle(self, one) if isinstance(one, Handle) else one for one in answers]
 
-    emit = blocking(App.emit)
+    @wraps(App.emit)
+    def emit(self, *args: Any, **kwargs: Any) -> Emitted:
+        return self._told(lambda app: app.emit(*args, **kwargs), kwargs.get("connection"))
+
+    def _told(self, verb: Callable[[App], Coroutine[Any, Any, T]], connection: Any) -> T:
+        return self._call(verb) if connection is None else at_once(verb(self._app))
+
     cancel = blocking(App.cancel)
     pause = blocking(App.pause)
     resume = blocking(App.resume)
