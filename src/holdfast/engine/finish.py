@@ -61,6 +61,8 @@ async def _continue(run: Execution, params: Any) -> bool:
         return await _retry_or_fail(run, error)
     claim = run.claim
     record = await _as_it_is(run)
+    if record is None:  # deleted: it has been taken from this worker
+        return _ended(run, Verdict(answer="lost", status=Status.PENDING))
     timeout = None if record.timeout_at is None else (record.timeout_at - record.created_at).total_seconds()
     following = NewRun(
         id=run.world.uuid7(),
@@ -71,6 +73,7 @@ async def _continue(run: Execution, params: Any) -> bool:
         priority=record.priority,
         max_attempts=claim.max_attempts,
         timeout_seconds=timeout,
+        ttl_seconds=record.ttl_seconds,
         budget=record.budget_units,
         limit_key=record.limit_key,
         parent=record.parent,
@@ -80,17 +83,14 @@ async def _continue(run: Execution, params: Any) -> bool:
     return _ended(run, await run.journal.outcome(Move.COMPLETE, result=result, starts=(following,)))
 
 
-async def _as_it_is(run: Execution) -> Run:
-    """The run as the store has it, as soon as the store can be reached."""
+async def _as_it_is(run: Execution) -> Run | None:
+    """The run as the store has it, as soon as the store can be reached; None when it was deleted."""
     while True:
         try:
-            record = await run.worker.store.get(run.claim.id)
+            return await run.worker.store.get(run.claim.id)
         except StoreError as error:
             log.warning("run %s cannot be read, will try again: %s", run.claim.id, error)
             await asyncio.sleep(TROUBLE_SECONDS)
-        else:
-            assert record is not None  # it is held here, and nobody deletes what is held
-            return record
 
 
 async def _park(run: Execution, outcome: ends.Waits) -> bool:

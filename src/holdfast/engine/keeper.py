@@ -1,4 +1,7 @@
-"""The chores: expire, time out, lapse, deliver. Any number of keepers at once, in workers or alone."""
+"""The chores: expire, time out, lapse, deliver; and now and then a purge.
+
+Any number of keepers at once, in workers or alone.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,16 @@ from uuid import UUID
 
 from holdfast.errors import StoreError
 from holdfast.records import SECOND, Ticked
-from holdfast.store import Store
+from holdfast.store import TTL_SECONDS, Store
 
 log = logging.getLogger("holdfast.keeper")
 
 POLL_MIN_SECONDS = 0.02
 POLL_MAX_SECONDS = 1.0
 TROUBLE_SECONDS = 1.0
+PURGE_FIRST_SECONDS = 60.0  # a worker that has just begun has better things to do
+PURGE_SECONDS = 600.0
+PURGE_PAUSE_SECONDS = 0.02
 LOOK_SECONDS = 0.01  # between two looks of a keeper, however many hints come
 
 
@@ -63,8 +69,10 @@ class Keeper:
         store: Store,
         news: Callable[[], None] | None = None,
         failed: Callable[[Sequence[UUID]], None] | None = None,
+        ttl_seconds: float = TTL_SECONDS,
     ) -> None:
         self._store, self._news, self._failed = store, news, failed
+        self._ttl_seconds = ttl_seconds
         self.bell = Bell()
 
     async def tick(self) -> Ticked:
@@ -101,6 +109,31 @@ class Keeper:
             early = looked_at + min(LOOK_SECONDS, due or LOOK_SECONDS) - clock()
             if early > 0:
                 await asyncio.sleep(early)
+
+    async def purge(self) -> int:
+        """Remove what has expired, slice by slice, with pauses in which others write; how many runs went."""
+        clock, runs = asyncio.get_running_loop().time, 0
+        while True:
+            begun = clock()
+            purged = await self._store.purge(ttl_seconds=self._ttl_seconds)
+            if not purged.total:
+                break
+            runs += purged.runs
+            # Where commits are slow, or many, a slice takes longer: then the next one comes later.
+            await asyncio.sleep(max(PURGE_PAUSE_SECONDS, 2 * (clock() - begun)))
+        if runs:
+            log.info("purged %d runs that had expired", runs)
+        return runs
+
+    async def purges(self, chance: float) -> None:
+        """A purge now and then, until cancelled: not at once, and not when all other keepers do it."""
+        await asyncio.sleep(PURGE_FIRST_SECONDS + chance * PURGE_SECONDS)
+        while True:
+            try:
+                await self.purge()
+            except Exception as error:
+                log.warning("cannot purge now, will try again: %s", error, exc_info=unforeseen(error))
+            await asyncio.sleep(PURGE_SECONDS)
 
 
 async def seconds_until(

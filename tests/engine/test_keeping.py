@@ -1,0 +1,184 @@
+"""How long runs are kept, and what happens to one that is deleted while a worker is at it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import pairwise
+
+import pytest
+
+from holdfast import App, days, hours, minutes
+from holdfast.engine import keeper as keeping
+from holdfast.engine.keeper import Keeper
+from holdfast.errors import Unavailable, UsageError
+from holdfast.lifecycle import Status
+from holdfast.records import Purged
+from tests.engine.kit import outcome, trail, until, working
+
+ROUND = keeping.PURGE_FIRST_SECONDS + 2 * keeping.PURGE_SECONDS
+
+
+def quick(app):
+    @app.workflow("shop.quick.v1")
+    async def quick(ctx, _):
+        return "done"
+
+    return quick
+
+
+@pytest.mark.spec("TTL-1", "OPS-1")
+async def test_a_worker_removes_runs_some_time_after_their_end(store, world):
+    """By the app's ttl, or the run's own; not before."""
+    app = App(store, world=world, ttl=minutes(40))
+    quick(app)
+    async with working(app):
+        usual, short = await app.start("shop.quick.v1"), await app.start("shop.quick.v1", ttl=minutes(10))
+        for run in (usual, short):
+            await until(app, run)
+        await asyncio.sleep(10 * 60 - 1)
+        assert await app.get(short.id) is not None
+        await asyncio.sleep(ROUND)
+        assert await app.get(short.id) is None
+        await asyncio.sleep(30 * 60 - ROUND)
+        assert await app.get(usual.id) is not None
+        await asyncio.sleep(ROUND)
+        assert await app.get(usual.id) is None
+
+
+@pytest.mark.spec("TTL-1")
+async def test_thirty_days_unless_the_app_says_otherwise(app):
+    """The default; and a worker without a keeper removes nothing."""
+    quick(app)
+    async with working(app, keeper=False):
+        run = await app.start("shop.quick.v1")
+        await until(app, run)
+    keeper = Keeper(app.store)
+    await asyncio.sleep(days(30).total_seconds() - 1)
+    assert await keeper.purge() == 0
+    await asyncio.sleep(1)
+    async with working(app, keeper=False):
+        await asyncio.sleep(ROUND)
+    assert await keeper.purge() == 1
+
+
+async def test_a_worker_does_not_begin_with_a_purge(store, world):
+    """Nor do all workers that were started together purge at the same time."""
+    calls = []
+    app = App(Watched(store, world, calls), world=world)
+    begun = world.monotonic()
+    async with working(app), working(app), working(app):
+        await asyncio.sleep(ROUND)
+    firsts = sorted(at - begun for at in calls)[:3]
+    assert firsts[0] >= keeping.PURGE_FIRST_SECONDS
+    assert len(set(firsts)) == 3
+
+
+class Watched:
+    """A store that puts down when it was asked to purge, and answers as it is told."""
+
+    def __init__(self, store, world, calls, answers=()):
+        self._store, self._world, self._calls, self._answers = store, world, calls, list(answers)
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def purge(self, **terms):
+        self._calls.append(self._world.monotonic())
+        answer = self._answers.pop(0) if self._answers else Purged()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.spec("TTL-1")
+async def test_between_two_slices_of_a_purge_others_may_write(store, world):
+    """A pause after each."""
+    calls = []
+    keeper = Keeper(Watched(store, world, calls, [Purged(runs=100), Purged(runs=100), Purged(runs=1)]))
+    assert await keeper.purge() == 201
+    pauses = [later - sooner for sooner, later in pairwise(calls)]
+    assert len(pauses) == 3
+    assert min(pauses) == pytest.approx(keeping.PURGE_PAUSE_SECONDS)
+
+
+async def test_a_purge_that_fails_is_tried_again_in_the_next_round(store, world, caplog):
+    """The keeper says so, and goes on."""
+    calls = []
+    app = App(Watched(store, world, calls, [Unavailable("the disk is gone")]), world=world)
+    with caplog.at_level(logging.WARNING, "holdfast.keeper"):
+        async with working(app):
+            await asyncio.sleep(ROUND + keeping.PURGE_SECONDS)
+    assert "cannot purge now" in caplog.text
+    assert len(calls) >= 2
+
+
+def test_a_ttl_that_cannot_be_meant_is_refused():
+    """By name, before anything starts."""
+    with pytest.raises(UsageError, match="ttl is -1 s"):
+        App("memory://", ttl=-1)
+
+
+@pytest.mark.spec("FLOW-21", "TTL-1")
+async def test_a_run_that_is_continued_hands_its_ttl_on(app):
+    """The next one is kept as long."""
+
+    @app.workflow("shop.loop.v1")
+    async def loop(ctx, left):
+        if left:
+            ctx.continue_as(left - 1)
+
+    async with working(app):
+        first = await app.start("shop.loop.v1", 1, ttl=hours(2))
+        ended = await until(app, first)
+        (following,) = [run for run in await app.list() if run.id != first.id]
+    assert ended.ttl_seconds == following.ttl_seconds == hours(2).total_seconds()
+
+
+@pytest.mark.spec("DEL-1", "LEASE-4")
+async def test_a_run_that_is_deleted_under_its_worker_is_lost_to_it_and_goes_on_when_restored(app):
+    """What the worker did since counts for nothing; recorded steps stay."""
+    began, done = [], []
+
+    async def slow():
+        began.append(1)
+        await asyncio.sleep(5)
+        done.append(1)
+
+    @app.workflow("shop.slow.v1")
+    async def work(ctx, _):
+        await ctx.step("first", str)
+        await ctx.step("slow", slow)
+        return "done"
+
+    async with working(app):
+        run = await app.start("shop.slow.v1")
+        await until(app, run, Status.LEASED)
+        while not began:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await app.store.delete(run.id)
+        await asyncio.sleep(60)
+        assert await app.get(run.id) is None
+        await app.store.restore(run.id)
+        assert [step.key for step in await app.steps(run.id)] == ["first"]
+        assert await outcome(app, run) == ("succeeded", "done")
+    assert len(began) == 2
+    assert (await trail(app, run)).count("deleted") == 1
+
+
+@pytest.mark.spec("DEL-1", "FLOW-21")
+async def test_a_run_that_is_deleted_before_it_is_continued_is_not_continued(app):
+    """Its worker has lost it: no second run is started behind its back."""
+
+    @app.workflow("shop.loop.v1")
+    async def loop(ctx, left):
+        if left:
+            await app.store.delete(ctx.run_id)
+            ctx.continue_as(left - 1)
+        return "end"
+
+    async with working(app):
+        run = await app.start("shop.loop.v1", 1)
+        await asyncio.sleep(60)
+        assert await app.list() == []
+        assert (await app.store.restore(run.id)).status is Status.PENDING
