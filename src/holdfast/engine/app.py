@@ -12,9 +12,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from holdfast.backoff import Backoff
-from holdfast.durations import Seconds
+from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
 from holdfast.sealing import CodecHook, Sealed
+from holdfast.store import TTL_SECONDS
 from holdfast.world import THREADS, RealWorld, World
 
 from .client import Client
@@ -35,7 +36,8 @@ H = TypeVar("H", bound=Callable[..., Any])
 class App(Client):
     """Workflows, and a store for their runs: `sqlite:///holdfast.db`, or what HOLDFAST_STORE says.
 
-    Plain code runs in threads: at most `threads` for workflows, and as many for steps.
+    Plain code runs in threads: at most `threads` for workflows, and as many for steps. Finished runs are kept
+    for `ttl`, unless they were started with one of their own.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class App(Client):
         world: World | None = None,
         threads: int = THREADS,
         codec: CodecHook | Sequence[CodecHook] | None = None,
+        ttl: Seconds = TTL_SECONDS,
     ) -> None:
         from holdfast.stores import DEFAULT_URL, make_store
 
@@ -55,7 +58,9 @@ class App(Client):
         if isinstance(store, str):
             store = make_store(store)
         super().__init__(store if codec is None else Sealed(store, codec), world)
-        self.name = name
+        self.name, self.ttl_seconds = name, seconds(ttl)
+        if self.ttl_seconds < 0:
+            raise UsageError(f"ttl is {self.ttl_seconds:g} s: how long finished runs are kept, 0 or more")
         self.hooks: Hooks = {}
 
     def workflow(
@@ -108,7 +113,8 @@ class App(Client):
 
         Options: name, patterns, tenants, slots, batch, lease, poll, grace, keeper.
         """
-        return Worker(self.store, self.world, self.workflows, self.hooks, **{"name": self.name, **options})
+        mine = {"name": self.name, "ttl": self.ttl_seconds}
+        return Worker(self.store, self.world, self.workflows, self.hooks, **{**mine, **options})
 
     async def work(self, **options: Any) -> None:
         """Be a worker until SIGTERM or SIGINT; a second signal stops at once."""

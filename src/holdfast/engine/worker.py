@@ -15,7 +15,7 @@ from holdfast.durations import Seconds, seconds
 from holdfast.errors import LeaseLost, StoreError, UsageError
 from holdfast.records import SECOND, Ask, Claim, Presence
 from holdfast.sealing.envelope import shut
-from holdfast.store import Store
+from holdfast.store import TTL_SECONDS, Store
 from holdfast.threads import Stragglers
 from holdfast.world import World
 
@@ -56,6 +56,7 @@ class Worker:
         poll: Seconds = 1.0,
         grace: Seconds = 10.0,
         keeper: bool = True,
+        ttl: Seconds = TTL_SECONDS,
     ) -> None:
         if slots < 1:
             raise UsageError(f"slots is {slots}: at least 1")
@@ -72,7 +73,7 @@ class Worker:
         self._tenants = None if tenants is None else tuple(tenants)
         self.slots, self._batch = slots, batch or slots
         self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
-        self._with_keeper = keeper
+        self._with_keeper, self._ttl_seconds = keeper, seconds(ttl)
         self._draining = self._hurried = False
         self._refreshed_at = -REFRESH_SECONDS
         self._refreshing: asyncio.TimerHandle | None = None
@@ -86,7 +87,7 @@ class Worker:
         await self.store.open()
         self.committer = Committer(self.store, self.world, self._sending)
         self.leases = Leases(self.id, self.store, self.world, self.committer, self.lease_seconds)
-        self._bell, self._keeper = Bell(self._poll_seconds), Keeper(self.store, self._news, self._failed)
+        self._bell, self._keeper = Bell(self._poll_seconds), Keeper(self.store, self._news, self._failed, self._ttl_seconds)
         await self.store.publish([one.definition() for one in self._workflows.values()])
         await self._show()
         self._unlisten = self.store.listen(self._hint)
@@ -97,6 +98,8 @@ class Worker:
         ]
         if self._with_keeper:
             self._loops.append(self.world.spawn(self._keeper.run(), "holdfast-keeper"))
+            purges = self._keeper.purges(self.world.chance())
+            self._loops.append(self.world.spawn(purges, "holdfast-purge"))
         _loops[asyncio.get_running_loop()] = _loops.get(asyncio.get_running_loop(), 0) + 1
         log.info("worker %s: %d workflows, %d slots", self.id, len(self._workflows), self.slots)
         self.teller.tell("worker.started")
