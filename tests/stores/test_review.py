@@ -1,14 +1,10 @@
-"""What a hostile reader found: several loops, forks, stopped processes, many who listen, opens that fail."""
+"""What a hostile reader found: several loops, stopped processes, many who listen, opens that fail."""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
 import itertools
-import os
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -185,84 +181,3 @@ def test_the_log_stays_short_beside_readers_who_leave_no_gap(path, monkeypatch):
         return max(sizes)
 
     assert live(path, story) < 5 << 20
-
-
-FORKS = """
-import asyncio, os, sys, threading
-sys.path.insert(0, os.getcwd())
-from holdfast.errors import Unavailable
-from tests.stores.files import SqliteStore, new_run, opened
-
-async def told(call):
-    try:
-        return repr(await asyncio.wait_for(call, 5))
-    except Unavailable as error:
-        return str(error)
-
-async def child(store):
-    print(await told(store.start([new_run()])))
-    print(await told(store.open()))
-    print(await told(SqliteStore(store.path).open()))
-    await store.close()
-
-async def main():
-    async with opened(sys.argv[1]) as store:
-        await store.start([new_run()])
-        pid = os.fork()
-        if pid == 0:
-            threading.Thread(target=asyncio.run, args=(child(store),)).start()
-            for thread in threading.enumerate():
-                thread is threading.current_thread() or thread.join()
-            sys.stdout.flush()
-            os._exit(0)
-        os.waitpid(pid, 0)
-        print((await store.start([new_run()]))[0].created)
-
-asyncio.run(main())
-"""
-
-KILLED_AMIDST = """
-import asyncio, os, sys, threading, time
-sys.path.insert(0, os.getcwd())
-from tests.stores.files import opened, until
-
-async def main():
-    async with opened(sys.argv[1]) as store:
-        inside = threading.Event()
-        asyncio.ensure_future(store._write(lambda *_: (inside.set(), time.sleep(60))))
-        await until(inside.is_set)
-        if (pid := os.fork()) == 0:
-            time.sleep(60)
-        print(pid, flush=True)
-        await asyncio.sleep(60)
-
-asyncio.run(main())
-"""
-
-
-def script(text, path):
-    return subprocess.Popen([sys.executable, "-c", text, str(path)], stdout=subprocess.PIPE, text=True)
-
-
-@pytest.mark.slow
-def test_a_forked_child_is_refused_and_its_parent_goes_on(path):
-    """Connections do not cross a fork: no call hangs in the child, and no new one is opened there."""
-    with script(FORKS, path) as process:
-        not_open, again, anew, parent = process.communicate(timeout=PATIENCE)[0].splitlines()
-    assert "the store is not open" in not_open
-    assert "forked" in again
-    assert "forked" in anew
-    assert parent == "True"
-
-
-@pytest.mark.slow
-@pytest.mark.spec("STORE-2")
-def test_a_child_does_not_keep_the_turn_of_its_dead_parent(path):
-    """A worker killed in the midst of a commit blocks nobody, though a child of its lives on."""
-    with script(KILLED_AMIDST, path) as process:
-        child = int(process.stdout.readline())
-        process.kill()
-    try:
-        assert live(path, lambda store: store.start([new_run()]))[0].created
-    finally:
-        os.kill(child, signal.SIGKILL)

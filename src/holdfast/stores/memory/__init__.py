@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
+from weakref import WeakSet
 
 import msgspec
 
@@ -51,6 +53,9 @@ NO_DATABASE = (
 )
 
 
+_all: WeakSet[MemoryStore] = WeakSet()
+
+
 def _wall_clock() -> Instant:
     return time.time_ns() // 1000
 
@@ -62,6 +67,7 @@ class MemoryStore:
         self._clock = clock or _wall_clock
         self._state = State()
         self._lock = threading.RLock()
+        _all.add(self)
         self._hints: dict[object, tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = {}
 
     async def open(self) -> None:
@@ -260,3 +266,35 @@ class MemoryStore:
         for loop, hint in tuple(self._hints.values()):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(hint)
+
+    # Forks: the child has a copy of its own. Nobody may be at it meanwhile, nor hold its lock for ever.
+
+    def hold_still(self) -> None:
+        self._lock.acquire()
+
+    def go_on(self) -> None:
+        self._lock.release()
+
+    def left_behind(self) -> None:
+        self._hints.clear()
+        self._lock.release()
+
+
+def _before_fork() -> None:
+    _forking.extend(_all)
+    for store in _forking:
+        store.hold_still()
+
+
+def _in_parent() -> None:
+    while _forking:
+        _forking.pop().go_on()
+
+
+def _in_child() -> None:
+    while _forking:
+        _forking.pop().left_behind()
+
+
+_forking: list[MemoryStore] = []
+os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

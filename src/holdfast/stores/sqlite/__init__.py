@@ -101,7 +101,7 @@ class SqliteStore:
     async def open(self) -> None:
         if self._writer is not None:
             return
-        with self._life:
+        with forks.opening(), self._life:
             if self._writer is None:
                 self._open()
 
@@ -110,6 +110,14 @@ class SqliteStore:
             forks.refuse_forked(self.path)
             strangers.refuse_beside_seen(self.path)
             migrate.check_place(self.path)
+            forks.opened(self)
+        try:
+            self._connect()
+        except BaseException:
+            forks.closed(self)
+            raise
+
+    def _connect(self) -> None:
         turnstile = None if self._inline else self._new_turnstile()
         try:
             db = migrate.open_up_to_date(self.path, turnstile)
@@ -121,8 +129,6 @@ class SqliteStore:
         self._turnstile = turnstile
         self._committer = Committer(self.path, db, self._clock, turnstile, self._hints)
         self._writer = Inline(self._committer, self._reading) if self._inline else Writer(self._committer)
-        if self.path != MEMORY:
-            forks.opened(self)
 
     def _new_turnstile(self) -> Turnstile:
         try:
@@ -148,6 +154,17 @@ class SqliteStore:
             self._turnstile.close()
         self._committer = self._turnstile = None
         forks.closed(self)
+
+    def locks(self) -> builtins.list[threading.Lock]:
+        """Whoever holds them all has the file for himself."""
+        writing = [self._writer.working] if isinstance(self._writer, Writer) else []
+        return [self._life, self._reading, *writing]
+
+    def connections(self) -> builtins.list[Database]:
+        """What is open, to one who holds the locks."""
+        return [
+            db for db in (self._reader, self._committer and self._committer.db) if isinstance(db, Database)
+        ]
 
     def left_behind(self) -> object:
         kept = self._writer, self._reader, self._committer
@@ -193,7 +210,8 @@ class SqliteStore:
                 row = self._reader.one("pragma data_version") if self._reader is not None else None
             except apsw.Error:
                 return 0  # whoever is woken by this change asks, and is told what is wrong
-            return row[0] if row is not None else 0
+            # Counted by each connection for itself: one that was opened anew has news to tell.
+            return self._reader.opened << 32 | row[0] if self._reader is not None and row is not None else 0
 
     # Reads.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import apsw
@@ -22,10 +23,19 @@ def text(value: Any) -> str:
 class Database:
     """One connection. Not to be used from two threads at once."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        self.connection = connection
-        self.run = connection.cursor().execute  # a statement; its rows, if one wants them
-        self.changes = connection.changes
+    opened = 0  # how often
+    resting = False
+
+    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+        self._connect = connect
+        self._open()
+
+    def _open(self) -> None:
+        self.connection = self._connect()
+        self.opened += 1
+        # A statement; its rows, if one wants them.
+        self.run: Callable[..., apsw.Cursor] = self.connection.cursor().execute
+        self.changes = self.connection.changes
 
     def one(self, sql: str, args: Any = ()) -> Row | None:
         # All rows, not the first: a statement that is not read to its end keeps its snapshot open.
@@ -37,3 +47,17 @@ class Database:
 
     def close(self) -> None:
         self.connection.close()
+
+    def rest(self) -> None:
+        """Close, and open anew with the next statement: nothing of it is there in between."""
+        if self.resting:
+            return
+        # Nobody leaves for good: what is in the log may stay there.
+        self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self.connection.close()
+        self.resting, self.run = True, self._run_anew
+
+    def _run_anew(self, sql: str, args: Any = ()) -> apsw.Cursor:
+        self._open()
+        self.resting = False
+        return self.run(sql, args)

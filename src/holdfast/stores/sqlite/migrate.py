@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -62,13 +63,16 @@ def check_place(path: str) -> None:
 
 def connect(path: str, *, reader: bool = False) -> Database:
     """A connection with the settings that everything here relies on."""
+    return Database(partial(_connected, path, reader=reader))
+
+
+def _connected(path: str, *, reader: bool) -> apsw.Connection:
     connection = apsw.Connection(path, flags=_NO_FLAGS, statementcachesize=_STATEMENT_CACHE)
     try:
         connection.set_busy_timeout(BUSY_MS)
         # Or a statement that might use a partial index is planned anew at every call, three times the cost of
         # running it: the planner would like to know what its parameters are this time.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        db = Database(connection)
         for name, value in (
             ("journal_mode", "wal"),
             ("synchronous", "full"),
@@ -79,11 +83,11 @@ def connect(path: str, *, reader: bool = False) -> Database:
             ("cache_size", -16_000),
             ("query_only", "on" if reader else "off"),
         ):
-            db.run(f"pragma {name} = {value}").fetchall()
+            connection.execute(f"pragma {name} = {value}").fetchall()
     except BaseException:
         connection.close()
         raise
-    return db
+    return connection
 
 
 def migrate(db: Database, path: str) -> None:

@@ -165,8 +165,8 @@ class Committer:
         job.news = job.news and self.db.connection.total_changes() != before
 
     def _roll_back(self) -> None:
-        if self.db.connection.in_transaction:
-            with contextlib.suppress(apsw.Error):
+        with contextlib.suppress(apsw.Error):  # it may not even have been opened
+            if self.db.connection.in_transaction:
                 self.db.run("rollback")
 
     def tell(self, batch: Sequence[Job[Any]]) -> None:
@@ -229,6 +229,7 @@ class Writer:
         self._aside: deque[Job[Any]] = deque()  # those that must be alone
         # Nobody may queue behind the last batch: he would wait for ever.
         self._door, self._stopped = threading.Lock(), False
+        self.working = threading.Lock()  # held while jobs are done
         self._thread = threading.Thread(target=self._main, name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
@@ -264,9 +265,10 @@ class Writer:
         while True:
             for jobs in self._turns(self._gathered()):
                 if jobs:
-                    self._committer.commit(jobs)
-                    self._committer.tell(jobs)
-                    self._committer.tidy()
+                    with self.working:
+                        self._committer.commit(jobs)
+                        self._committer.tell(jobs)
+                        self._committer.tidy()
             if self._stopped and self._queue.empty() and not self._urgent and not self._aside:
                 return
 
