@@ -72,19 +72,15 @@ def _names(sql: str) -> tuple[str, ...]:
 
 def within(connection: Any, path: str, now: Instant, work: Callable[[Database, Instant], T]) -> T:
     """What a verb answers inside the caller's transaction."""
-    match connection:
-        case apsw.Connection():
-            guest: Database = ApswGuest(connection)
-        case sqlite3.Connection():
-            if not ONE_LIBRARY:
-                strangers.refuse_beside_open(path)
-            guest = SqliteGuest(connection)
-        case _:
-            raise UsageError(
-                f"connection={_kind(connection)}: give the driver's own, an apsw.Connection or a "
-                "sqlite3.Connection"
-            )
+    if isinstance(connection, sqlite3.Connection):
+        if not ONE_LIBRARY:
+            strangers.refuse_beside_open(path)
+    elif not isinstance(connection, apsw.Connection):
+        raise UsageError(
+            f"connection={_kind(connection)}: give the driver's own, apsw.Connection or sqlite3.Connection"
+        )
     with _clear(path), _plain_text(connection):
+        guest = ApswGuest(connection) if isinstance(connection, apsw.Connection) else SqliteGuest(connection)
         _check_place(guest, path)
         _begin(connection)
         if not ONE_LIBRARY and isinstance(connection, sqlite3.Connection):
