@@ -99,6 +99,7 @@ class Guard:
     def _let_go(self) -> None:
         connection = self._connection
         connection.authorizer = None
+        connection.row_trace = connection.exec_trace = None  # or what it has set would look at our rows, too
         connection.set_commit_hook(None, id=self)
         connection.set_rollback_hook(None, id=self)
         connection.set_progress_handler(None, id=self)
