@@ -158,8 +158,8 @@ def order(ctx, n: int):
             return sum(pool.map(child, [n, n]))
     return ctx.step("spread", spread)
 
+runs = [app.sync.start(order, 10) for _ in range(4)]
 with app.sync, app.sync.worker():
-    runs = [app.sync.start(order, 10) for _ in range(4)]
     print([run.result(30) for run in runs])
 """
 
