@@ -12,6 +12,7 @@ from pathlib import Path
 from . import suite
 from .crashpoints import crashpoints
 from .kill9 import kill9, poison
+from .purging import purging
 from .report import Report, conclude
 from .sabotage import BLIND_RESEND, NO_FENCE, RENEW_ON_LOOP
 from .zombie import starve, zombie
@@ -43,6 +44,10 @@ def _crashpoints(args: argparse.Namespace) -> list[Report]:
     return crashpoints(names, args.sabotage, args.seed, short=args.brief)
 
 
+def _purging(args: argparse.Namespace) -> list[Report]:
+    return [asyncio.run(purging(args.runs, args.calm, args.workers))]
+
+
 def _sabotages(args: argparse.Namespace) -> list[Report]:
     return suite.twins(args.seed)
 
@@ -58,6 +63,10 @@ COMMANDS: dict[str, tuple[str, Command]] = {
     "crashpoints": (
         "die before, die after, reply lost, never sent, sent twice, stand still, at every store call in turn",
         _crashpoints,
+    ),
+    "purging": (
+        "many expired runs are removed beside workers at work: no commit waits long for it",
+        _purging,
     ),
     "sabotages": ("the same experiments with a bug switched in: each must be caught", _sabotages),
 }
@@ -78,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     made = {name: commands.add_parser(name, description=words) for name, (words, _) in COMMANDS.items()}
     for command in made.values():
         _common(command)
-    for name in ("kill9", "poison", "zombie", "starve"):
+    for name in ("kill9", "poison", "zombie", "starve", "purging"):
         # Memory is gone with its process: there is nothing that another one could take over.
         made[name].add_argument("--store", choices=["sqlite"], default="sqlite")
     made["crashpoints"].add_argument("--store", choices=["memory", "sqlite"], help="default: both")
@@ -107,6 +116,9 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["zombie"].add_argument("--rounds", type=int, default=8)
     made["zombie"].add_argument("--runs", type=int, default=8, help="in each round")
     made["starve"].add_argument("--runs", type=int, default=4)
+    made["purging"].add_argument("--runs", type=int, default=100_000, help="that have expired")
+    made["purging"].add_argument("--calm", type=float, default=15.0, help="seconds without, before and after")
+    made["purging"].add_argument("--workers", type=int, default=2)
     bugs = {"zombie": [NO_FENCE], "starve": [RENEW_ON_LOOP], "crashpoints": [NO_FENCE, BLIND_RESEND]}
     for name, choices in bugs.items():
         made[name].add_argument("--sabotage", choices=choices, help="switch a bug in: this must fail then")

@@ -7,6 +7,7 @@ import time
 
 from .crashpoints import crashpoints
 from .kill9 import kill9, poison
+from .purging import purging
 from .report import Report
 from .sabotage import BLIND_RESEND, NO_FENCE, RENEW_ON_LOOP, SABOTAGES
 from .zombie import starve, zombie
@@ -20,6 +21,7 @@ def everything(seed: int, *, short: bool) -> list[Report]:
         _shown(asyncio.run(poison(good=40 if short else 100, seed=seed))),
         _shown(asyncio.run(zombie(rounds=1 if short else 8, seed=seed))),
         _shown(asyncio.run(starve(runs=2 if short else 6))),
+        _shown(asyncio.run(purging(runs=5000, calm=3.0) if short else purging())),
         *(_shown(report) for report in crashpoints(seed=seed, short=short)),
         *twins(seed),
     ]
