@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.engine.app import App
 from holdfast.lifecycle import FINAL
 from holdfast.records import Item, RunFilter, StepWrite
-from holdfast.testing.crashes import Cast, Crash, Mode, modes_of, patient
+from holdfast.testing.cast import Cast, patient
+from holdfast.testing.complaints import complaints
+from holdfast.testing.crashes import Crash, Mode, modes_of
 from holdfast.testing.virtual import VirtualWorld, play
 
 from .evidence import Evidence, gathered
@@ -145,7 +146,7 @@ def _on(name: str, sabotage: str | None, seed: int, *, short: bool) -> Report:
     calm = once(Crash())
     played: list[Played] = []
     broken = unfenced() if sabotage == NO_FENCE else contextlib.nullcontext()
-    with progress() as tell, _complaints() as complaints, broken:
+    with progress() as tell, complaints() as heard, broken:
         for made in calm.crash.made if calm.evidence.finished == RUNS else ():
             if sum(one.evidence.finished != RUNS for one in played) >= ENOUGH:
                 break  # red as it is, and every play that does not end takes its time
@@ -155,34 +156,12 @@ def _on(name: str, sabotage: str | None, seed: int, *, short: bool) -> Report:
                 modes = (REVEALED_BY[sabotage],) if made.verb == "commit" else ()
             played += [once(Crash(made.number, mode)) for mode in modes]
     _judge(report, calm, played)
-    report.expect("the engine itself never failed", not complaints, "; ".join(complaints[:SHOWN]))
+    report.expect("the engine itself never failed", not heard, "; ".join(heard[:SHOWN]))
     report.figures |= {
         "calls": len(calm.crash.made), "plays": len(played),
         "verbs": len({made.verb for made in calm.crash.made}), "seconds": round(time.monotonic() - began, 1),
     }  # fmt: skip
     return report
-
-
-class _Complaints(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.heard: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.heard.append(record.getMessage())
-
-
-@contextlib.contextmanager
-def _complaints() -> Iterator[list[str]]:
-    """What the engine logs as an error of its own; its warnings of a failing store are what it should say."""
-    log, handler = logging.getLogger("holdfast"), _Complaints()
-    log.addHandler(handler)
-    propagated, log.propagate = log.propagate, False
-    try:
-        yield handler.heard
-    finally:
-        log.removeHandler(handler)
-        log.propagate = propagated
 
 
 def _judge(report: Report, calm: Played, played: Sequence[Played]) -> None:

@@ -1,6 +1,58 @@
-"""For tests: a world whose time is virtual, so that a month of sleep takes no time at all."""
+"""For tests: rehearse workflows with a clock turned by hand, explore them crash by crash, test a store.
 
+Names are fetched when they are first asked for: the pytest plugin is loaded in every run of pytest, and
+must cost next to nothing there.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+# Not lazily: the package of the same name would take its place as soon as it is imported.
 from .contract import contract
-from .virtual import Deadlock, VirtualLoop, VirtualWorld, play
 
-__all__ = ["Deadlock", "VirtualLoop", "VirtualWorld", "contract", "play"]
+if TYPE_CHECKING:
+    from .exploring import explore
+    from .findings import Finding, Report
+    from .rehearsal import Rehearsal, RehearsedRun, Stuck
+    from .virtual import Deadlock, VirtualLoop, VirtualWorld, play
+
+__all__ = [
+    # workflows
+    "Rehearsal",
+    "RehearsedRun",
+    "Stuck",
+    "explore",
+    "Report",
+    "Finding",
+    # stores
+    "contract",
+    # what it stands on
+    "VirtualWorld",
+    "VirtualLoop",
+    "Deadlock",
+    "play",
+]
+
+_HOMES = {
+    "exploring": "explore",
+    "findings": "Finding Report",
+    "rehearsal": "Rehearsal RehearsedRun Stuck",
+    "virtual": "Deadlock VirtualLoop VirtualWorld play",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+if not TYPE_CHECKING:  # or the type checker would believe in every name
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")
+        found = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

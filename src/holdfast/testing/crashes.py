@@ -1,33 +1,23 @@
-"""Crashes at the n-th store call, and the cast that goes on: whoever falls is replaced by another.
-
-Dying is standing still for ever: not a line of the process runs any more. A zombie stands still until
-another holds what it held, and then sends what it was about to send.
-"""
+"""Crashes: one fault at the n-th store call, whoever makes it, and the calls in words."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 from uuid import UUID
 
-from holdfast.errors import Unavailable
-from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import Item, RunFilter, StepWrite, Verdict
+from holdfast.lifecycle import StepKind, StepStatus
+from holdfast.records import Claim, Item, StepWrite, Verdict
 
 from .faulty import Fault, Faulty, Heard, die_after, die_before, fail_before, lose_reply, send_twice
-from .virtual import EPOCH, VirtualWorld
+from .virtual import VirtualWorld
 
-T = TypeVar("T")
-
-PATIENCE_SECONDS = 0.1
-
-Role = Callable[[VirtualWorld, Any], Coroutine[Any, Any, None]]
 Recorded = Callable[[Item, StepWrite], None]
+Took = Callable[[Claim], None]
 
 
 class Mode(StrEnum):
@@ -79,7 +69,21 @@ class Crash:
         self.at, self.mode, self._calls_max = at, mode, calls_max
         self.made: list[Made] = []
         self.fired: Made | None = None
+        self.late: list[str] = []  # what was written by one who had lost the run: there must be none
         self._verbs: Counter[str] = Counter()
+        self._fences: dict[UUID, int] = {}
+        self._applied: set[tuple[UUID, int, int]] = set()
+
+    def claimed(self, claim: Claim) -> None:
+        """From here on older fences are of no use."""
+        self._fences[claim.id] = claim.fence
+
+    def applied(self, item: Item) -> None:
+        """A store took it. The same one again is an answer to whoever sends it twice."""
+        sent = (item.run, item.fence, item.number)
+        if item.fence < self._fences.get(item.run, 0) and sent not in self._applied:
+            self.late.append(f"{_words(item)}, under fence {item.fence}")
+        self._applied.add(sent)
 
     def strikes(self, verb: str, world: VirtualWorld) -> tuple[Fault | None, Made | None]:
         """What is to happen at this call; and the call, to be described once it is answered."""
@@ -120,9 +124,11 @@ def _fault(mode: Mode, world: VirtualWorld) -> Fault:
 class Stricken(Faulty):
     """The store as one process sees it: it hears nothing once the process is dead."""
 
-    def __init__(self, store: Any, crash: Crash, world: VirtualWorld, recorded: Recorded | None) -> None:
+    def __init__(
+        self, store: Any, crash: Crash, world: VirtualWorld, recorded: Recorded | None, took: Took
+    ) -> None:
         super().__init__(store)
-        self._crash, self._world, self._recorded = crash, world, recorded
+        self._crash, self._world, self._recorded, self._took = crash, world, recorded, took
 
     def struck(self, verb: str, args: tuple[Any, ...]) -> tuple[Fault | None, Heard | None]:
         """The crash, if it is this call's."""
@@ -135,14 +141,21 @@ class Stricken(Faulty):
 
     def _heard(self, made: Made, args: tuple[Any, ...], answer: Any) -> None:
         made.idle = _found_nothing(made.verb, args, answer)
-        made.carried = _carried(made.verb, args, answer)
+        nothing = made.idle and made.verb in LOOKS
+        made.carried = "found nothing" if nothing else _carried(made.verb, args, answer)
+        for claim in answer if made.verb == "claim" else ():
+            self._crash.claimed(claim)
+            self._took(claim)
         if made.verb == "commit":
             self._note(args[0], answer)
 
     def _note(self, batch: Sequence[Item], verdicts: Sequence[Verdict]) -> None:
         """From here on these steps must not be done again."""
         for item, verdict in zip(batch, verdicts, strict=True):
-            for step in item.steps if verdict.answer in {"applied", "paused"} else ():
+            if verdict.answer not in {"applied", "paused"}:
+                continue
+            self._crash.applied(item)
+            for step in item.steps:
                 final = step.status in {StepStatus.SUCCEEDED, StepStatus.FAILED}
                 if self._recorded is not None and step.kind is StepKind.TASK and final:
                     self._recorded(item, step)
@@ -170,84 +183,3 @@ def _carried(verb: str, args: tuple[Any, ...], answer: Any) -> str:
 def _words(item: Item) -> str:
     steps = [f"{'step' if one.kind is StepKind.TASK else one.kind} {one.key!r}" for one in item.steps]
     return f"{item.move} of {', '.join(steps)}" if steps else f"{item.move} of the run"
-
-
-@dataclass
-class _Actor:
-    world: VirtualWorld
-    role: Role
-    fences: dict[UUID, int] | None = None  # what was held when it fell; None while it stands
-    fell_at: float = 0.0
-
-
-class Cast:
-    """All who play, each in a process of its own, before one store and one crash."""
-
-    def __init__(
-        self,
-        store: Any,
-        crash: Crash,
-        lease_seconds: float,
-        *,
-        seed: int = 0,
-        begins_at: int = EPOCH,
-        recorded: Recorded | None = None,
-    ) -> None:
-        self._store, self._crash, self._lease_seconds = store, crash, lease_seconds
-        self._seed, self._begins_at, self._recorded = seed, begins_at, recorded
-        self._actors: list[_Actor] = []
-        self._tasks: list[Any] = []
-
-    def enter(self, role: Role) -> VirtualWorld:
-        """Someone begins to play: `role(world, store)`, in a world of its own."""
-        world = VirtualWorld(self._seed * 100 + len(self._actors), self._begins_at)
-        self._actors.append(_Actor(world, role))
-        store = Stricken(self._store, self._crash, world, self._recorded)
-        # Kept: the loop holds its tasks only weakly.
-        self._tasks.append(world.spawn(role(world, store), getattr(role, "__name__", "role")))
-        return world
-
-    @property
-    def fallen(self) -> bool:
-        """Someone is to be replaced, or stands still and may have to go on."""
-        return any(one.world.frozen and (one.fences is None or self._zombie) for one in self._actors)
-
-    @property
-    def standing_still(self) -> bool:
-        """A zombie has yet to come back."""
-        return self._zombie and any(one.world.frozen for one in self._actors)
-
-    @property
-    def _zombie(self) -> bool:
-        return self._crash.mode is Mode.STAND_STILL and self._crash.fired is not None
-
-    async def go_on(self) -> bool:
-        """Replace whoever fell; whoever only stands still goes on once another holds his runs."""
-        moved = False
-        for actor in [one for one in self._actors if one.world.frozen]:
-            if actor.fences is None:
-                actor.fences, actor.fell_at = await self._held_under(), actor.world.monotonic()
-                self.enter(actor.role)
-                moved = True
-            elif self._zombie and await self._overtaken(actor):
-                actor.world.thaw()
-                moved = True
-        return moved
-
-    async def _overtaken(self, actor: _Actor) -> bool:
-        fences, now = actor.fences or {}, await self._held_under()
-        taken = any(fence > fences.get(run, 0) for run, fence in now.items())
-        return taken or actor.world.monotonic() - actor.fell_at > 3 * self._lease_seconds
-
-    async def _held_under(self) -> dict[UUID, int]:
-        runs = await self._store.list(RunFilter(statuses=(Status.LEASED,), tenant=None))
-        return {run.id: run.fence for run in runs}
-
-
-async def patient(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Ask again and again while the store does not answer."""
-    while True:
-        try:
-            return await call()
-        except Unavailable:
-            await asyncio.sleep(PATIENCE_SECONDS)

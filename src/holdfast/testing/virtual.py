@@ -239,7 +239,9 @@ class VirtualWorld:
     def freeze(self) -> None:
         """Nothing that was spawned here runs any more: no cleanup, no `finally`, no goodbye."""
         self.frozen = True
-        _loop().frozen.add(self)
+        loop = self._loop or _loop()  # its own: it may be called from a thread of a plain function
+        assert isinstance(loop, VirtualLoop)
+        loop.frozen.add(self)
 
     def thaw(self) -> None:
         """Go on as if nothing had been; what came meanwhile comes now."""

@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.store import Store
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
-MakeStore = Callable[[Callable[[], int], Path], Store]
+MakeStore = Callable[[Callable[[], int], Path], "Store"]
 
 
 def contract(make_store: MakeStore) -> Any:

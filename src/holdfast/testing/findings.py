@@ -1,0 +1,120 @@
+"""What an exploration found, in words: at which crash, what was seen, what was expected, how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .crashes import Made, Mode
+
+CASES_SHOWN = 3
+VALUE_MAX = 300
+
+WORDS = {
+    Mode.DIE_BEFORE: "the worker died before {}",
+    Mode.DIE_AFTER: "the worker died after {}",
+    Mode.REPLY_LOST: "the reply was lost to {}",
+    Mode.NEVER_SENT: "the store could not be reached for {}",
+    Mode.SENT_TWICE: "the store was sent twice {}",
+    Mode.STAND_STILL: "the worker stood still before {}, until another had taken over, and then went on",
+}
+
+OUTSIDE = (
+    "no step was cut off, so this was done in the body, outside of any step, where it is done again in every "
+    "execution. Put it into a step: await ctx.step(name, function)"
+)
+OUTSIDE_STEP = (
+    "a step that is cut off before its commit runs again. Let the other side know it by ctx.idempotency_key, "
+    "or leave out idempotent=True"
+)
+OUTCOME = (
+    "the body must come to the same whenever it is executed: ctx.now(), ctx.random() and ctx.uuid() instead "
+    "of the clock and of chance, and nothing remembered outside of steps. What may differ in the result is "
+    "left out by compare="
+)
+AGAIN = "a recorded step is never run again: this is a fault of the store, or of Holdfast itself"
+FENCE = "a worker without the current lease changes nothing: the store must check the fence of every write"
+FAULT = "this is a fault of the store, or of Holdfast itself"
+UNENDED = "the run waits for something that came only once, or came too early: give the script more time"
+RESTLESS = (
+    "even two undisturbed plays differ. Give reset=, so that each begins anew, and let nothing in the "
+    "workflow depend on the clock or on chance"
+)
+
+
+def where(mode: Mode, made: Made) -> str:
+    """One crash, in words."""
+    return WORDS[mode].format(f"{made} (store call {made.number})")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One way in which plays differed from the undisturbed one; `cases` are the crashes that show it."""
+
+    what: str
+    expected: str
+    seen: str
+    hint: str
+    cases: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """As it stands in a report."""
+        more = len(self.cases) - CASES_SHOWN
+        # A commit says most: it names the step.
+        told = sorted(self.cases, key=lambda case: "commit" not in case)
+        lines = [
+            *(f"  when {case}" for case in told[:CASES_SHOWN]),
+            *([f"  and in {more} more plays"] if more > 0 else []),
+            f"    {self.what}: {self.seen}",
+            f"    {'expected':>{len(self.what)}}: {self.expected}",
+            f"    hint: {self.hint}",
+        ]
+        return "\n".join(lines)
+
+
+@dataclass
+class Report:
+    """How an exploration went. `cut_off` counts plays in which a step was cut off before its commit."""
+
+    workflow: str
+    plays: int = 0
+    calls: int = 0
+    cut_off: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was found."""
+        return not self.findings
+
+    def check(self) -> Report:
+        """Itself, or AssertionError with all of it in words."""
+        if not self.ok:
+            raise AssertionError(str(self))
+        return self
+
+    def add(self, what: str, expected: object, seen: object, hint: str, case: str) -> None:
+        """Note a difference; the same one again is another case of it."""
+        told = (what, _short(expected), _short(seen), hint)
+        for n, one in enumerate(self.findings):
+            if (one.what, one.expected, one.seen, one.hint) == told:
+                self.findings[n] = Finding(*told, (*one.cases, case))
+                return
+        self.findings.append(Finding(*told, (case,)))
+
+    def __str__(self) -> str:
+        """For people."""
+        played = f"{self.workflow}: {self.plays} plays, with a crash at each of {self.calls} store calls"
+        if self.ok:
+            again = f"; in {self.cut_off} a step was cut off before its commit and ran again"
+            return f"{played}: all came to the same{again if self.cut_off else ''}"
+        return "\n".join([f"{played}: {_count(self.findings)}", *map(str, self.findings)])
+
+
+def _count(findings: Sequence[Finding]) -> str:
+    return "one finding" if len(findings) == 1 else f"{len(findings)} findings"
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= VALUE_MAX else text[:VALUE_MAX] + "…"

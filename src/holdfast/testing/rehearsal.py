@@ -1,0 +1,261 @@
+"""A rehearsal: an app's workflows on a stage of their own, with a clock that the test turns.
+
+Time stands still while the test looks, and passes in no time when it says so. The app's own store is
+never opened. Everything is decided by the order of calls: a rehearsal goes the same way every time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, cast
+from uuid import UUID
+
+from holdfast.durations import Seconds, seconds
+from holdfast.engine.app import App
+from holdfast.engine.client import Handle
+from holdfast.engine.definitions import Workflow
+from holdfast.errors import UnknownRun, UsageError
+from holdfast.lifecycle import FINAL, Status
+from holdfast.records import SECOND, Emitted, Run, RunFilter, Step, TrailEntry, instant, moment
+
+from .clockwork import Clockwork, MakeStore, Watch
+from .understudy import Parts, taken_over
+from .virtual import EPOCH, VirtualWorld
+
+LEASE_SECONDS = 30.0
+TURNS_MAX = 100_000  # of the clock, until a run that has not ended is taken for one that never will
+
+
+class Stuck(AssertionError):
+    """The run cannot end by itself: something must come from outside, or it stands in its own way."""
+
+
+class RehearsedRun:
+    """A run on a stage: everything about it, without `await`."""
+
+    def __init__(self, stage: Rehearsal, handle: Handle[Any]) -> None:
+        self._stage, self._handle = stage, handle
+        self.id, self.created = handle.id, handle.created
+
+    def __repr__(self) -> str:
+        """With its status, for it stands in the message of a failed assert."""
+        return f"<run {self.id}>" if self._stage.over else f"<run {self.id} {self.status}>"
+
+    def get(self) -> Run:
+        """The run as it is now."""
+        return cast("Run", self._stage.do(self._handle.get()))
+
+    @property
+    def status(self) -> Status:
+        """Its status now."""
+        return self.get().status
+
+    def result(self) -> Any:
+        """What it returns, in its own type; time passes until it ends. RunFailed, RunCancelled, Stuck."""
+        self._stage.finish(self)
+        return self._stage.do(self._handle.result())
+
+    def steps(self) -> dict[str, Step]:
+        """Its recorded steps by key, in the order in which their outcomes became known."""
+        return {step.key: step for step in self._stage.do(self._stage.app.steps(self.id))}
+
+    def trail(self) -> list[TrailEntry]:
+        """What happened to it, in order."""
+        return list(self._stage.do(self._stage.app.trail(self.id, limit=100_000)))
+
+    def explain(self) -> str:
+        """Why it is not moving, in a sentence."""
+        return str(self._stage.do(self._stage.app.explain(self.id)))
+
+
+class Rehearsal:
+    """`with Rehearsal(app) as stage:` — a store in memory, one worker, and a clock that stands still.
+
+    `what` are apps, or single workflows. `store` is "memory", "sqlite", or `make_store(clock)`;
+    `replace` maps functions that steps call to those that stand for them; `at` is the time it begins.
+    """
+
+    def __init__(
+        self,
+        *what: App | Workflow,
+        store: str | MakeStore = "memory",
+        replace: Mapping[Any, Any] | None = None,
+        at: datetime | None = None,
+        lease: Seconds = LEASE_SECONDS,
+        watch: Watch | None = None,
+    ) -> None:
+        if not what or not all(isinstance(one, App | Workflow) for one in what):
+            raise UsageError("Rehearsal: give your app, or workflows, as in `with Rehearsal(app) as stage:`")
+        self._what, self._make_store, self._lease_seconds = what, _maker(store), seconds(lease)
+        self._begins_at = EPOCH if at is None else instant(at)
+        self._watch = watch or Watch()
+        self._parts = Parts(replace, self._watch.begun)
+
+    def __enter__(self) -> Self:
+        """Raise the curtain: a worker stands ready."""
+        if _inside_a_loop():
+            raise UsageError("a rehearsal turns a loop of its own: use it in a plain `def test_…`, not async")
+        self._works = Clockwork(
+            self._make_store, self._make_app, self._lease_seconds, self._begins_at, self._watch
+        )
+        self.app = self._works.app
+        try:
+            self._works.begin()
+        except BaseException:
+            self._works.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Everything is gone; what went wrong behind the scenes is raised now."""
+        self._works.close()
+        if error is None:
+            self._works.check()
+
+    # -- what the outside world does -----------------------------------------------------------
+
+    def start(self, workflow: Workflow | str, params: Any = None, **options: Any) -> RehearsedRun:
+        """Start a run; it comes as far as it comes without time passing. Options as in `app.start`."""
+        return RehearsedRun(self, self.do(self.app.start(workflow, params, **options)))
+
+    def emit(self, topic: str, payload: Any = None, **options: Any) -> Emitted:
+        """Send an event; whoever it wakes goes on at once. Options as in `app.emit`."""
+        return cast("Emitted", self.do(self.app.emit(topic, payload, **options)))
+
+    def cancel(self, run: RehearsedRun | UUID) -> None:
+        """Cancel a run."""
+        self.do(self.app.cancel(_id(run), by="test"))
+
+    def pause(self, run: RehearsedRun | UUID) -> None:
+        """Pause a run, at its next step boundary if it is at work."""
+        self.do(self.app.pause(_id(run), by="test"))
+
+    def resume(self, run: RehearsedRun | UUID) -> None:
+        """Let a paused run go on."""
+        self.do(self.app.resume(_id(run), by="test"))
+
+    def rewind(self, run: RehearsedRun | UUID, step: str) -> None:
+        """Forget a step and all later ones; the run goes on from there."""
+        self.do(self.app.rewind(_id(run), step, by="test"))
+
+    def retry(self, run: RehearsedRun | UUID) -> None:
+        """Let a failed run go on where it failed."""
+        self.do(self.app.retry(_id(run), by="test"))
+
+    def do(self, call: Awaitable[Any]) -> Any:
+        """Any other verb of the app: `stage.do(stage.app.list())`. All that it sets off happens at once."""
+        return self._works.do(call)
+
+    def replace(self, function: Callable[..., Any], other: Callable[..., Any]) -> None:
+        """From now on steps call `other` where they would call `function`."""
+        self._parts.replace(function, other)
+
+    def crash(self) -> None:
+        """The worker dies as by kill -9. Another stands ready, and takes over when the lease has run out.
+
+        Called inside a step it dies there: what the step returns is recorded nowhere.
+        """
+        self._works.crash()
+
+    # -- time ----------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        """The time on the stage."""
+        return moment(self._begins_at + self._works.elapsed)
+
+    @property
+    def over(self) -> bool:
+        """The curtain has fallen."""
+        return self._works.over
+
+    def advance(self, duration: Seconds = 0, **units: float) -> None:
+        """Let time pass: `stage.advance(days=30)`, seconds, or a timedelta. All that comes due happens."""
+        delay = seconds(duration) + (timedelta(**units).total_seconds() if units else 0.0)
+        if delay < 0:
+            raise UsageError(f"advance({delay:g}): time does not go back")
+        until = self._works.elapsed + round(delay * SECOND)
+        while self._works.elapsed < until:
+            self._works.turn(until)
+
+    def finish(self, run: RehearsedRun | UUID) -> Run:
+        """Let time pass until the run has ended; Stuck, saying what it waits for, when it never will."""
+        for _ in range(TURNS_MAX):
+            found = self._get(run)
+            if found.status in FINAL:
+                return found
+            paused = found.status is Status.PAUSED and not self._works.busy
+            if paused or not self._works.turn(None):
+                raise Stuck(f"{found.type} can never end by itself. {self._explained(found)}")
+        found = self._get(run)
+        raise Stuck(f"{found.type} has not ended by {self.now:%Y-%m-%d %H:%M}. {self._explained(found)}")
+
+    def rest(self) -> None:
+        """Let time pass until whoever stood still has come back, and everyone has learnt what there is."""
+        while self._works.cast.standing_still:
+            self.advance(self._lease_seconds)
+        self.advance(2 * self._lease_seconds)
+
+    def runs(self, type: str | None = None) -> list[RehearsedRun]:
+        """All runs, or those of a type (`shop.%` is a prefix), in the order of their starts."""
+        found = self.do(self.app.list(RunFilter(type=type, tenant=None), limit=10_000))
+        return [RehearsedRun(self, self._handle(run)) for run in reversed(found)]
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _get(self, run: RehearsedRun | UUID) -> Run:
+        found: Run | None = self.do(self.app.get(_id(run)))
+        if found is None:
+            raise UnknownRun(_id(run))
+        return found
+
+    def _handle(self, run: Run) -> Handle[Any]:
+        known = self.app.workflows.get(run.type)
+        return Handle(self.app, run.id, created=True, codec=known.result if known else None)
+
+    def _explained(self, run: Run) -> str:
+        return str(self.do(self.app.explain(run.id)))
+
+    def _make_app(self, world: VirtualWorld, store: Any) -> App:
+        """The first app with all that is configured on it, before another store, in another world."""
+        app = next((copy.copy(one) for one in self._what if isinstance(one, App)), None) or App(store)
+        app.store, app.world = store, world
+        known = [[*one.workflows.values()] if isinstance(one, App) else [one] for one in self._what]
+        app.workflows = {one.type: taken_over(one, self._parts) for many in known for one in many}
+        return app
+
+
+def _inside_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _id(run: RehearsedRun | UUID) -> UUID:
+    return run.id if isinstance(run, RehearsedRun) else run
+
+
+def _maker(store: str | MakeStore) -> MakeStore:
+    match store:
+        case "memory":
+            from holdfast.stores.memory import MemoryStore
+
+            return lambda clock: MemoryStore(clock=clock)
+        case "sqlite":
+            from holdfast.stores.sqlite import SqliteStore
+
+            return lambda clock: SqliteStore(":memory:", clock=clock, inline=True)
+        case str():
+            raise UsageError(
+                f"store={store!r}: 'memory', 'sqlite', or a function of the clock that makes one"
+            )
+        case _:
+            return store

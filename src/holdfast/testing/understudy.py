@@ -1,0 +1,115 @@
+"""Parts taken over: what a step would call is replaced by a test's own, and every call of a step is noted.
+
+Nothing of the engine is changed. A workflow is given a context whose `step` and `map` hand on another
+function; its results are recorded as those of the function that it stands for.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from holdfast.engine.definitions import Workflow
+from holdfast.engine.steps import SCOPE
+from holdfast.errors import UsageError
+from holdfast.records import Claim
+
+Begun = Callable[[Claim, str], None]  # the claim under which a step begins, and its key
+
+
+class Parts:
+    """Who plays what: functions by the function that they stand for."""
+
+    def __init__(self, replaced: Mapping[Any, Any] | None = None, begun: Begun | None = None) -> None:
+        self._replaced: dict[Any, Any] = {}
+        self._begun = begun
+        for function, other in (replaced or {}).items():
+            self.replace(function, other)
+
+    def replace(self, function: Callable[..., Any], other: Callable[..., Any]) -> None:
+        """From now on steps call `other` where they would call `function`."""
+        for given in (function, other):
+            if not callable(given):
+                raise UsageError(f"replace: {given!r} cannot be called: give two functions")
+        self._replaced[function] = other
+
+    def of(self, function: Any, execution: Any) -> Any:
+        """What a step is to call."""
+        if isinstance(function, Part) or not callable(function):
+            return function
+        try:
+            other = self._replaced.get(function, function)
+        except TypeError:  # an object that cannot be hashed was never named
+            other = function
+        if other is function and self._begun is None:
+            return function
+        return Part(function, other, self._begun, execution.claim)
+
+
+class Part:
+    """A function in another's place: annotated like it, and async where it is."""
+
+    def __init__(self, function: Any, other: Any, begun: Begun | None, claim: Claim) -> None:
+        plain = inspect.isroutine(function) or inspect.isclass(function)
+        # Named as in a partial: the engine looks there for annotations, and whether to await.
+        self.func = function if plain else getattr(function, "func", None) or type(function).__call__
+        self._other, self._begun, self._claim = other, begun, claim
+
+    def __call__(self, *args: Any) -> Any:
+        """Play it."""
+        scope = SCOPE.get()
+        if self._begun is not None and scope is not None:
+            self._begun(self._claim, scope.key)
+        answer = self._other(*args)
+        if inspect.iscoroutinefunction(self.func) and not inspect.isawaitable(answer):
+            return _answered(answer)
+        return answer
+
+
+async def _answered(answer: Any) -> Any:
+    return answer
+
+
+def taken_over(workflow: Workflow, parts: Parts) -> Workflow:
+    """The same workflow, whose steps call whom `parts` name."""
+    function = workflow.function
+
+    def performed(ctx: Any, *params: Any) -> Any:
+        return function(_understudy(ctx, parts), *params)
+
+    other = copy.copy(workflow)
+    other.function = performed
+    return other
+
+
+def _understudy(ctx: Any, parts: Parts) -> Any:
+    kind: Any = type(ctx)
+    other = object.__new__(_class(kind))
+    for name in kind.__slots__:
+        setattr(other, name, getattr(ctx, name))
+    other._parts = parts
+    return other
+
+
+@cache
+def _class(kind: Any) -> Any:
+    class Understudy(kind):  # type: ignore[misc]
+        """The context that is given, but for whom its steps call."""
+
+        __slots__ = ("_parts",)
+
+        def step(self, name: str, fn: Any, *args: Any, **options: Any) -> Any:
+            return super().step(name, self._parts.of(fn, _execution(self)), *args, **options)
+
+        def map(self, name: str, fn: Any, *args: Any, **options: Any) -> Any:
+            return super().map(name, self._parts.of(fn, _execution(self)), *args, **options)
+
+    return Understudy
+
+
+def _execution(ctx: Any) -> Any:
+    """Behind the context of a plain workflow stands an ordinary one."""
+    return ctx._run if hasattr(ctx, "_run") else ctx._context._run  # noqa: SLF001 - of our own engine

@@ -1,0 +1,164 @@
+"""Exploring: a crash at every store call, and what it finds out about workflows that are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+import holdfast as hf
+from holdfast.testing import Stuck
+from verify.sabotage import unfenced
+
+
+def address(stage, run):
+    stage.advance(days=31)
+    stage.emit("address", "Bern")
+
+
+@pytest.mark.slow
+@pytest.mark.spec("TEST-2")
+def test_a_good_workflow_comes_to_the_same_wherever_it_crashes(explore, shop):
+    """Before, after, reply lost, never sent, sent twice, a zombie: the same outcome, and the same seen."""
+    report = explore(shop.order, 5, script=address, observe=lambda: shop.seen, reset=shop.seen.clear)
+    assert report.ok
+    assert report.calls > 30
+    assert report.plays > 2 * report.calls
+    assert report.cut_off > 0
+    assert str(report).endswith("a step was cut off before its commit and ran again")
+
+
+@pytest.mark.spec("TEST-2")
+def test_a_charge_outside_of_a_step_is_found_and_the_report_says_where(explore, shop):
+    """The planted bug: named are the crash, what was seen, what was expected, and how to mend it."""
+    with pytest.raises(AssertionError) as raised:
+        explore(shop.hasty, 5, observe=lambda: shop.seen, reset=shop.seen.clear)
+    told = str(raised.value)
+    assert "when the worker died after commit 2: checkpoint of step 'ship' (store call " in told
+    assert "the outside world saw: ['reserved', 'charged 5', 'shipped shelf 5', 'charged 5']" in told
+    assert "expected: ['reserved', 'charged 5', 'shipped shelf 5']" in told
+    assert "Put it into a step: await ctx.step(name, function)" in told
+
+
+@pytest.mark.slow
+@pytest.mark.spec("TEST-2")
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_a_plain_workflow_is_explored_too(explore, shop, store):
+    assert explore(shop.counter, 5, observe=lambda: shop.seen, reset=shop.seen.clear, store=store).ok
+
+
+def test_a_result_that_remembers_is_found(explore):
+    """What a crash wipes out must not matter: here a counter in memory stands for it."""
+    app, executions = hf.App("memory://"), []
+
+    @app.workflow("shop.forgetful.v1")
+    async def forgetful(ctx: hf.Context) -> int:
+        executions.append(1)
+        await ctx.step("look", lambda: None)
+        return len(executions)
+
+    report = explore(forgetful, reset=executions.clear, check=False)
+    assert (report.findings[0].what, report.findings[0].expected) == ("result of shop.forgetful.v1", "1")
+    assert explore(forgetful, reset=executions.clear, compare=lambda _: "whatever").ok
+
+
+def test_steps_that_depend_on_memory_are_found(explore):
+    app, executions = hf.App("memory://"), []
+
+    @app.workflow("shop.fickle.v1")
+    async def fickle(ctx: hf.Context) -> None:
+        executions.append(1)
+        await ctx.step("first", lambda: None)
+        if len(executions) == 1:
+            await ctx.step("second", lambda: None)
+
+    report = explore(fickle, reset=executions.clear, check=False)
+    assert ("steps of shop.fickle.v1", "['first (task) succeeded']") in [
+        (one.what, one.seen) for one in report.findings
+    ]
+
+
+def test_without_a_reset_it_is_said_before_anything_crashes(explore, shop):
+    report = explore(shop.counter, 5, observe=lambda: shop.seen, check=False)
+    assert report.plays == 2
+    assert "Give reset=" in str(report)
+
+
+def test_a_workflow_that_rolls_dice_is_found_before_anything_crashes(explore):
+    app, dice = hf.App("memory://"), random.Random(1)
+
+    @app.workflow("shop.dicey.v1")
+    async def dicey(ctx: hf.Context) -> float:
+        return dice.random()
+
+    assert "even two undisturbed plays differ" in str(explore(dicey, check=False))
+
+
+def test_a_workflow_that_needs_a_script_says_what_it_waits_for(explore):
+    app = hf.App("memory://")
+
+    @app.workflow("shop.patient.v1")
+    async def patient(ctx: hf.Context) -> None:
+        await ctx.await_event("paid")
+
+    with pytest.raises(Stuck, match=r"undisturbed, shop\.patient\.v1 can never end .* 'paid' .*script="):
+        explore(patient)
+
+
+def test_a_script_that_fails_says_in_which_play(explore, shop):
+    def impatient(stage, run):
+        stage.advance(0)
+        assert run.status == "waiting"
+
+    with pytest.raises(AssertionError) as raised:
+        explore(shop.counter, 5, script=impatient)
+    assert raised.value.__notes__[0].startswith("in the play in which ")
+
+
+def test_effects_can_be_held_to_once_even_where_a_step_is_cut_off(explore):
+    """At least once is what steps promise; with an idempotency key the outside can make it once."""
+    app, sent, kept = hf.App("memory://"), [], {}
+
+    async def pay(ctx) -> None:
+        sent.append(ctx.idempotency_key)
+        kept[ctx.idempotency_key] = "paid"
+
+    @app.workflow("shop.pay.v1")
+    async def order(ctx: hf.Context) -> None:
+        await ctx.step("pay", pay, ctx)
+
+    report = explore(order, observe=lambda: sent, reset=sent.clear, idempotent=True, check=False)
+    assert "ctx.idempotency_key" in report.findings[0].hint
+    assert explore(order, observe=lambda: kept, reset=kept.clear, idempotent=True).ok
+    assert explore(order, observe=lambda: sent, reset=sent.clear).ok
+
+
+def test_gathered_branches_and_retries_come_to_the_same(explore):
+    app, tries = hf.App("memory://"), []
+
+    async def flaky(name) -> str:
+        tries.append(name)
+        if tries.count(name) < 2:
+            raise OSError("not yet")
+        return name
+
+    @app.workflow("shop.many.v1", retry=hf.Backoff.fixed(2, attempts=9))
+    async def many(ctx: hf.Context) -> list[str]:
+        return await asyncio.gather(*(ctx.step(name, flaky, name) for name in "abc"))
+
+    assert explore(many, reset=tries.clear, replace={len: len}).ok
+
+
+@pytest.mark.spec("TEST-2")
+def test_a_store_that_forgets_its_fence_is_found(explore, shop):
+    """The kit is also for authors of stores: a zombie that gets through changes what comes out."""
+    with unfenced():
+        report = explore(shop.order, 5, script=address, check=False)
+    assert not report.ok
+    assert any("stood still" in case for one in report.findings for case in one.cases)
+
+
+def test_what_is_no_workflow_is_refused(explore):
+    with pytest.raises(hf.UsageError, match="give the decorated function"):
+        explore("shop.order.v1")

@@ -1,0 +1,114 @@
+"""The plugin as pytest loads it, and the contract suite as the author of a store runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing import contract
+from holdfast.testing.contract import suite
+
+SRC = str(Path(suite.__file__).parents[3])
+
+USERS = """
+import holdfast as hf
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import contract
+
+app = hf.App("memory://")
+
+
+@app.workflow("shop.nap.v1")
+async def nap(ctx: hf.Context) -> str:
+    await ctx.sleep(days=30)
+    return "rested"
+
+
+def test_a_nap(rehearsal):
+    stage = rehearsal(app)
+    run = stage.start(nap)
+    stage.advance(days=30)
+    assert run.status == "succeeded"
+
+
+def test_any_crash(explore):
+    assert explore(nap).ok
+
+
+class Careless(MemoryStore):
+    async def emit(self, event):
+        raise NotImplementedError
+
+
+TestGood = contract(lambda clock, folder: MemoryStore(clock=clock))
+
+
+class TestCareless(contract(lambda clock, folder: Careless(clock=clock))):
+    pass
+"""
+
+
+def run(folder, *argv):
+    env = os.environ | {
+        "PYTHONPATH": SRC,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return subprocess.run(
+        [sys.executable, *argv], cwd=folder, env=env, capture_output=True, text=True, timeout=50, check=False
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.spec("TEST-3", "TEST-4")
+def test_a_users_tests_have_the_fixtures_and_a_stores_author_the_suite(tmp_path):
+    """With strict markers and warnings as errors; what a store does not do fails by name."""
+    (tmp_path / "test_users.py").write_text(USERS)
+    chosen = "test_a_nap or test_any_crash or counts_them"
+    done = run(
+        tmp_path, "-m", "pytest", "-q", "-p", "holdfast.testing.plugin", "--strict-markers", "-W", "error",
+        "-p", "no:cacheprovider", "-k", chosen,
+    )  # fmt: skip
+    assert "1 failed, 3 passed" in done.stdout, done.stdout + done.stderr
+    assert "TestCareless::test_an_event_wakes_everyone_who_waits_and_counts_them" in done.stdout
+    assert "NotImplementedError" in done.stdout
+
+
+@pytest.mark.spec("TEST-3")
+def test_loading_the_plugin_loads_nothing_of_the_engine(tmp_path):
+    """It comes with every run of pytest, whether a test of Holdfast is in it or not."""
+    heavy = "{'msgspec', 'apsw', 'asyncio', 'holdfast.engine', 'holdfast.records'}"
+    code = (
+        "import sys, pytest; known = set(sys.modules); import holdfast.testing.plugin; "
+        f"print(sorted({heavy} & (set(sys.modules) - known)))"
+    )
+    done = run(tmp_path, "-c", code)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_the_kit_can_be_had_without_pytest(tmp_path):
+    code = (
+        "import sys; sys.modules['pytest'] = None; from holdfast.testing import Rehearsal, explore, contract"
+    )
+    done = run(tmp_path, "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.spec("TEST-4")
+def test_every_test_of_the_package_is_in_the_suite():
+    """Whoever adds a file with tests adds them for every store."""
+    made = contract(lambda *_: None)
+    folder = Path(suite.__file__).parent
+    names = [
+        line.removeprefix("def ").partition("(")[0]
+        for file in folder.glob("test_*.py")
+        for line in file.read_text("utf-8").splitlines()
+        if line.startswith("def test_")
+    ]
+    assert len(names) > 150
+    assert sorted(name for name in vars(made) if name.startswith("test_")) == sorted(names)
+    assert "make_store" in vars(made)

@@ -1,0 +1,269 @@
+"""A rehearsal: a month in milliseconds, from plain functions, and the app's own store is never touched."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import holdfast as hf
+from holdfast.testing import Rehearsal, Stuck
+from tests.testing.shop import Receipt
+
+
+@pytest.mark.spec("TEST-1")
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_a_month_passes_in_milliseconds_and_to_the_very_instant(rehearsal, shop, store):
+    """Time stands still while the test looks; advanced by 30 days, a sleep of 30 days has ended."""
+    begun = time.monotonic()
+    stage = rehearsal(shop.app, store=store)
+    run = stage.start(shop.order, 700, key="o-7")
+    assert (run.status, shop.seen) == ("waiting", ["reserved", "charged 700"])
+    stage.advance(days=30, seconds=-0.000001)
+    assert list(run.steps()) == ["reserve", "charge", "sleep"]
+    assert run.steps()["sleep"].status == "waiting"
+    stage.advance(0.000001)
+    assert run.steps()["sleep"].status == "succeeded"
+    stage.emit("address", "Bern", keep=hf.days(90))
+    assert run.result() == "shipped to Bern"
+    assert stage.now == datetime(2026, 1, 31, tzinfo=UTC)
+    assert time.monotonic() - begun < 1
+
+
+@pytest.mark.spec("TEST-1")
+def test_a_plain_workflow_is_rehearsed_like_an_async_one(rehearsal, shop):
+    stage = rehearsal(shop.app)
+    run = stage.start(shop.counter, 5)
+    assert run.status == "waiting"
+    assert run.result() == "shipped"
+    assert stage.now == datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.mark.spec("TEST-1")
+def test_a_run_that_waits_for_the_outside_world_says_so_instead_of_hanging(rehearsal, shop):
+    @shop.app.workflow("shop.patient.v1")
+    async def patient(ctx: hf.Context) -> str:
+        return (await ctx.await_event("paid.o-7")).payload
+
+    stage = rehearsal(shop.app)
+    run = stage.start(patient)
+    with pytest.raises(
+        Stuck, match=r"^shop\.patient\.v1 can never end by itself\. It waits for an event on 'paid\.o-7'"
+    ):
+        run.result()
+    stage.emit("paid.o-7", "thanks")
+    assert run.result() == "thanks"
+
+
+def test_a_paused_run_and_one_without_a_worker_say_so(rehearsal, shop):
+    stage = rehearsal(shop.order)
+    paused, strange = stage.start(shop.order, 1), stage.start(shop.counter, 1)
+    stage.pause(paused)
+    with pytest.raises(Stuck, match="It was paused by test"):
+        paused.result()
+    with pytest.raises(Stuck, match=r"No live worker can run shop\.counter\.v1"):
+        strange.result()
+
+
+def test_a_step_that_never_ends_is_no_endless_test(rehearsal, shop, monkeypatch):
+    monkeypatch.setattr("holdfast.testing.rehearsal.TURNS_MAX", 500)
+
+    @shop.app.workflow("shop.stuck.v1")
+    async def stuck(ctx: hf.Context) -> None:
+        await ctx.step("wait", asyncio.get_running_loop().create_future)
+
+    stage = rehearsal(shop.app)
+    with pytest.raises(Stuck, match=r"shop\.stuck\.v1 has not ended by 2026-01-01 .*executes it"):
+        stage.start(stuck).result()
+
+
+@pytest.mark.spec("TEST-1")
+def test_what_a_step_calls_can_be_replaced_and_is_recorded_as_before(rehearsal, shop):
+    """By function, async for plain and plain for async; the annotation of the replaced one counts."""
+
+    async def slowly(receipt_id):
+        await asyncio.sleep(60)
+        return f"{receipt_id} is on its way"
+
+    stage = rehearsal(shop.app, replace={shop.charge: lambda cents: Receipt("fake", cents)})
+    stage.replace(shop.ship, slowly)
+    run = stage.start(shop.order, 5)
+    stage.emit("address", "Chur", keep=hf.days(90))
+    assert run.result() == "fake is on its way to Chur"
+    assert shop.seen == ["reserved"]
+    assert run.steps()["charge"].output == '{"id":"fake","cents":5}'
+
+
+def test_what_is_replaced_also_stands_in_for_a_map_and_for_failures(rehearsal):
+    app = hf.App("memory://")
+
+    def price(city: str) -> int:
+        raise AssertionError("the network was asked")
+
+    @app.workflow("travel.prices.v1")
+    async def prices(ctx: hf.Context, cities: list[str]) -> list[int]:
+        return await ctx.map("price", price, cities)
+
+    @app.workflow("travel.plainly.v1")
+    def plainly(ctx, cities: list[str]) -> list[int]:
+        return ctx.map("price", price, cities)
+
+    def refuse(city):
+        raise hf.Fatal(f"no way to {city}")
+
+    stage = rehearsal(app, replace={price: len})
+    assert stage.start(prices, ["Rome", "Chur"]).result() == [4, 4]
+    assert stage.start(plainly, ["Oslo"]).result() == [4]
+    stage.replace(price, refuse)
+    with pytest.raises(hf.RunFailed, match="no way to Rome"):
+        stage.start(prices, ["Rome"]).result()
+
+
+@pytest.mark.spec("TEST-1")
+def test_a_crash_is_survived_and_costs_the_lease(rehearsal, shop):
+    """The worker dies as by kill -9; another takes over when the lease has run out."""
+    stage = rehearsal(shop.app)
+
+    def die_once(receipt_id):
+        shop.seen.append(f"shipped {receipt_id}")
+        if len(shop.seen) == 3:
+            stage.crash()
+        return "shipped"
+
+    stage.replace(shop.ship, die_once)
+    run = stage.start(shop.order, 5)
+    stage.emit("address", "Bern", keep=hf.days(90))
+    stage.advance(days=30)
+    assert run.status == "leased"
+    assert "ship" not in run.steps()
+    assert run.result() == "shipped to Bern"
+    assert shop.seen == ["reserved", "charged 5", "shipped r1", "shipped r1"]
+    assert stage.now - datetime(2026, 1, 31, tzinfo=UTC) == pytest.approx(
+        timedelta(seconds=30), abs=timedelta(seconds=2)
+    )
+    assert "lease_expired" in [entry.type for entry in run.trail()]
+
+
+def test_a_crash_between_steps_loses_nothing(rehearsal, shop):
+    stage = rehearsal(shop.app)
+    run = stage.start(shop.order, 5)
+    for _ in range(3):
+        stage.crash()
+        stage.advance(days=5)
+    stage.emit("address", "Bern", keep=hf.days(90))
+    assert run.result() == "shipped to Bern"
+    assert shop.seen == ["reserved", "charged 5", "shipped r1"]
+
+
+def test_retries_take_their_time_and_only_that(rehearsal):
+    app, tries = hf.App("memory://"), []
+
+    async def flaky() -> str:
+        tries.append(stage.now)
+        if len(tries) < 3:
+            raise OSError("not yet")
+        return "at last"
+
+    @app.workflow("net.ask.v1", retry=hf.Backoff.of([0.5, 3600], attempts=3))
+    async def ask(ctx: hf.Context) -> str:
+        return await ctx.step("flaky", flaky)
+
+    stage = rehearsal(app)
+    run = stage.start(ask)
+    assert len(tries) == 1
+    stage.advance(0.5)
+    assert len(tries) == 2
+    assert run.result() == "at last"
+    assert (tries[2] - tries[1]).total_seconds() == pytest.approx(3600, abs=1)
+
+
+def test_people_can_be_played_too(rehearsal, shop):
+    stage = rehearsal(shop.app)
+    run = stage.start(shop.order, 5)
+    stage.pause(run)
+    stage.advance(days=60)
+    stage.resume(run)
+    stage.emit("address", "Bern", keep=hf.days(90))
+    assert run.result() == "shipped to Bern"
+    stage.rewind(run, "charge")
+    assert shop.seen[-1] == "charged 5"
+    stage.cancel(run.id)
+    assert run.status == "cancelled"
+    with pytest.raises(hf.RunCancelled):
+        run.result()
+    assert [one.id for one in stage.runs("shop.%")] == [run.id]
+    assert stage.do(stage.app.explain(run.id)).reason == "cancelled"
+
+
+def test_a_failed_run_can_be_retried_on_stage(rehearsal, shop):
+    stage = rehearsal(shop.app)
+    run = stage.start(shop.order, 5)
+    with pytest.raises(hf.RunFailed, match="address"):
+        run.result()
+    stage.emit("address", "Bern", keep=hf.days(90))
+    stage.retry(run)
+    assert run.result() == "shipped to Bern"
+
+
+def test_it_begins_when_it_is_told_to(rehearsal, shop):
+    stage = rehearsal(shop.app, at=datetime(2028, 2, 28, 12, tzinfo=UTC))
+    run = stage.start(shop.order, 5)
+    stage.advance(timedelta(days=1))
+    assert stage.now == datetime(2028, 2, 29, 12, tzinfo=UTC)
+    assert run.get().created_at == datetime(2028, 2, 28, 12, tzinfo=UTC)
+
+
+def test_it_goes_the_same_way_every_time(shop):
+    def played():
+        with Rehearsal(shop.app) as stage:
+            run = stage.start(shop.order, 5)
+            stage.crash()
+            stage.emit("address", "Bern", keep=hf.days(90))
+            run.result()
+            return run.id, [(entry.type, entry.at) for entry in run.trail()]
+
+    assert played() == played()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        (lambda _: Rehearsal(), "give your app"),
+        (lambda _: Rehearsal("shop"), "give your app"),
+        (lambda shop: Rehearsal(shop.app, store="postgres"), "'memory', 'sqlite'"),
+        (lambda shop: Rehearsal(shop.app, replace={shop.charge: 5}), "replace: 5 cannot be called"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(shop, mistake, told):
+    with pytest.raises(hf.UsageError, match=told):
+        mistake(shop)
+
+
+def test_time_does_not_go_back_and_the_stage_is_moved_from_outside_only(rehearsal, shop):
+    stage = rehearsal(shop.app)
+    with pytest.raises(hf.UsageError, match="time does not go back"):
+        stage.advance(-1)
+    stage.replace(shop.ship, lambda _: stage.advance(1))
+    run = stage.start(shop.order, 5)
+    stage.emit("address", "Bern", keep=hf.days(90))
+    with pytest.raises(hf.RunFailed, match=r"only stage\.crash\(\) can"):
+        run.result()
+
+
+def test_after_the_last_curtain_there_is_nothing_to_see(shop):
+    with Rehearsal(shop.app) as stage:
+        run = stage.start(shop.order, 5)
+    with pytest.raises(hf.UsageError, match="the rehearsal is over"):
+        run.status  # noqa: B018
+    assert repr(run) == f"<run {run.id}>"
+
+
+def test_inside_of_a_loop_it_says_where_it_belongs(shop):
+    async def scene():
+        with Rehearsal(shop.app):
+            pass
+
+    with pytest.raises(hf.UsageError, match="plain `def test_…`"):
+        asyncio.run(scene())
