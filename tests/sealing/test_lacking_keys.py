@@ -105,6 +105,19 @@ async def test_a_run_with_one_step_that_cannot_be_opened_goes_back_too(field, op
     assert "key 'new'" in found.last_error
 
 
+async def test_a_plain_run_that_has_become_sealed_is_not_replayed_where_it_cannot_be_opened(opened):
+    """Encryption was turned on while it ran, and one worker has no codec: seals are no results."""
+    plain, ran = define(opened(None), []), []
+    run = await plain.start("shop.order.v1", {"n": 1})
+    async with define(opened(Encrypt(KEYED, accept_plain=True))).worker():
+        await until(plain, run, Status.WAITING)
+    await plain.emit("paid")
+    async with define(opened(None), ran).worker():
+        await asyncio.sleep(30)
+    assert ran == []
+    assert "the output of step 'make'" in (await plain.get(run.id)).last_error
+
+
 @pytest.mark.parametrize("codec", LACKING.values(), ids=LACKING)
 @pytest.mark.parametrize("when", ["before", "while it works", "while it sleeps"])
 async def test_an_event_that_cannot_be_opened_sends_its_run_back(codec, when, opened):
@@ -133,6 +146,7 @@ async def test_an_event_that_cannot_be_opened_sends_its_run_back(codec, when, op
         found = await app.store.get(run.id)
         assert (found.status, found.attempt, found.crashes) == (Status.PENDING, 0, 0)
         assert found.last_error.startswith("sealed: the payload of")
+        assert ("no codec" in found.last_error) == (codec is None)
         assert worker.busy == 0
     assert seen == []
 

@@ -128,6 +128,22 @@ async def test_a_step_that_backs_off_says_why_only_to_whoever_has_the_key(app, s
     assert told.data["error"]["message"] == SECRET
 
 
+async def test_the_progress_that_a_renewal_carries_is_sealed_too(app, store):
+    async def work(ctx):
+        ctx.progress(1, 2, SECRET)
+        await asyncio.sleep(60)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("work", work, ctx)
+
+    run = await app.start(order, tenant="acme")
+    async with app.worker():
+        await asyncio.sleep(30)
+        assert (await app.get(run.id)).progress == {"done": 1, "total": 2, "note": SECRET}
+        assert (await store.get(run.id)).progress["note"] == "(sealed)"
+
+
 async def test_a_sealed_run_continues_as_the_next(app):
     @app.workflow("shop.count.v1")
     async def count(ctx, n: int):
