@@ -111,7 +111,7 @@ class App(Client):
     def worker(self, **options: Any) -> Worker:
         """A worker for this app's workflows; use it as `async with app.worker(slots=100):`.
 
-        Options: name, patterns, tenants, slots, batch, lease, poll, grace, keeper.
+        Options: name, patterns, tenants, slots, batch, lease, poll, grace, keeper, ttl.
         """
         mine = {"name": self.name, "ttl": self.ttl_seconds}
         return Worker(self.store, self.world, self.workflows, self.hooks, **{**mine, **options})
