@@ -120,7 +120,8 @@ def _greet(app: App) -> None:
 
 
 def _url(app: App) -> str:
-    path = getattr(app.store, "path", None)
+    store = getattr(app.store, "inner", app.store)  # behind a codec
+    path = getattr(store, "path", None)
     return "memory:// (this process only)" if path is None else f"sqlite:///{path}"
 
 

@@ -55,11 +55,22 @@ class App(Client):
         if store is None:
             store = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
         world = world or RealWorld(threads)
-        if isinstance(store, str):
-            store = make_store(store)
-        super().__init__(store if codec is None else Sealed(store, codec), world)
+        self._codec = codec
+        super().__init__(make_store(store) if isinstance(store, str) else store, world)
         self.name, self.ttl_seconds = name, seconds(ttl)
         if self.ttl_seconds < 0:
+    @property
+    def store(self) -> Store:
+        """Where its runs are. Another one that is put here stands behind the codec too, or it would be
+        written to in plain."""
+        return self._store
+
+    @store.setter
+    def store(self, store: Store) -> None:
+        if self._codec is not None and not isinstance(store, Sealed):
+            store = Sealed(store, self._codec)
+        self._store = store
+
             raise UsageError(f"ttl is {self.ttl_seconds:g} s: how long finished runs are kept, 0 or more")
         self.hooks: Hooks = {}
 
