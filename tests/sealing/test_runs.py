@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import App, Backoff, RunFailed, Status, StepFailed, UnknownKey
 from holdfast.sealing import Compress, Encrypt, Sealed
+from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from tests.engine.kit import outcome, until
 from tests.sealing.conftest import NEW, OTHER
@@ -252,3 +253,12 @@ async def test_without_a_codec_there_is_no_wrapper(opened, store):
     wrapped = opened(Compress()).store
     assert isinstance(wrapped, Sealed)
     assert wrapped.inner is store
+
+
+async def test_another_store_that_is_put_into_an_app_stands_behind_its_codec(app, world):
+    """As `holdfast worker --store` does it: it must not be written to in plain."""
+    other = MemoryStore(clock=world.now)
+    app.store = other
+    run = await app.start("shop.order.v1", {"what": SECRET})
+    assert SECRET not in (await other.get(run.id)).params_json
+    assert (await app.get(run.id)).params == {"what": SECRET}
