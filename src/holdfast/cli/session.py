@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +16,9 @@ import click
 
 from holdfast.engine.client import Client
 from holdfast.errors import StoreError, UsageError
+from holdfast.sealing import Compress, Encrypt, Sealed
+from holdfast.sealing.encrypt import ENVIRONMENT
+from holdfast.store import Store
 from holdfast.stores import make_store
 from holdfast.world import RealWorld
 
@@ -36,10 +40,18 @@ def run(work: Callable[[Client], Awaitable[T]], *, create: bool = False) -> T:
         raise UsageError(
             f"{url} lives and ends with one process, so nothing could be found in it: use {DEFAULT_STORE}"
         )
-    store = make_store(url)
+    store = _sealed(make_store(url))
     if not create:
         check_exists(url)
     return asyncio.run(_with_client(Client(store, RealWorld()), work))
+
+
+def _sealed(store: Store) -> Store:
+    """With keys in the environment: behind a codec, as an app that encrypts has it."""
+    if not os.environ.get(ENVIRONMENT):
+        return store
+    # Plain values are shown too: whether they may be there, the app knows and this command does not.
+    return Sealed(store, [Compress(), Encrypt.from_env(accept_plain=True)])
 
 
 async def _with_client(client: Client, work: Callable[[Client], Awaitable[T]]) -> T:

@@ -1,0 +1,58 @@
+"""The command line before a store whose values are sealed: with the keys, without them, with wrong ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from holdfast import App, Encrypt
+
+KEY = Encrypt.new_key()
+KEYS = {"HOLDFAST_KEYS": f"2026-11={KEY}"}
+
+
+def played(url):
+    """A worker that has the key does what there is to do."""
+    app = App(url, codec=Encrypt({"2026-11": KEY}))
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx, params):
+        ctx.log(f"card {params['card']}")
+        return (await ctx.await_event("paid")).payload
+
+    async def work():
+        async with app.worker():
+            (run,) = await app.list()
+            await app.result(run.id, 20)
+        await app.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.spec("OPS-5")
+@pytest.mark.slow
+def test_with_the_keys_in_the_environment_commands_seal_and_open(cli_, url):
+    """What is started and emitted here can be executed by an app that encrypts, and is shown in clear."""
+    run = cli_("start", "shop.order.v1", '{"card": "4111"}', env=KEYS).stdout.strip()
+    cli_("emit", "paid", '{"by": "Ada"}', env=KEYS)
+    played(url)
+    shown = cli_("show", run, env=KEYS).stdout
+    assert '"4111"' in shown
+    assert "Ada" in shown
+    assert json.loads(cli_("result", run, env=KEYS).stdout) == {"by": "Ada"}
+    assert "log info: card 4111" in cli_("trail", run, env=KEYS).stdout
+
+
+def test_without_the_keys_everything_is_shown_as_it_is(cli_, url):
+    run = cli_("start", "shop.order.v1", '{"card": "4111"}', env=KEYS).stdout.strip()
+    shown = cli_("show", run)
+    assert shown.exit_code == 0
+    assert "aes256gcm:2026-11" in shown.stdout
+    assert "4111" not in shown.stdout
+
+
+def test_keys_that_cannot_be_meant_are_refused_in_one_line(cli_):
+    cli_.start("shop.order.v1")
+    assert "each key is id=base64" in cli_.refused("ls", code=2, env={"HOLDFAST_KEYS": "nonsense"})
