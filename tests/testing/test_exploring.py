@@ -8,7 +8,7 @@ import random
 import pytest
 
 import holdfast as hf
-from holdfast.testing import Stuck
+from holdfast.testing import Rehearsal, Stuck
 from verify.sabotage import unfenced
 
 
@@ -148,6 +148,27 @@ def test_gathered_branches_and_retries_come_to_the_same(explore):
         return await asyncio.gather(*(ctx.step(name, flaky, name) for name in "abc"))
 
     assert explore(many, reset=tries.clear, replace={len: len}).ok
+
+
+@pytest.mark.slow
+def test_a_transaction_is_made_once_wherever_it_crashes(explore):
+    """What is written inside the commit that records it is there once, and a stand-in can write it too."""
+    app, kept = hf.App("memory://"), []
+
+    def book(connection, n: int) -> int:
+        connection.execute("create table if not exists books (n)")
+        connection.execute("insert into books values (?)", (n,))
+        kept[:] = connection.execute("select n from books").fetchall()
+        return len(kept)
+
+    @app.workflow("shop.book.v1")
+    async def booked(ctx: hf.Context, n: int) -> int:
+        return await ctx.transaction(book, n)
+
+    assert explore(booked, 5, store="sqlite", observe=lambda: kept, idempotent=True).ok
+    assert kept == [(5,)]
+    with Rehearsal(booked, store="sqlite", replace={book: lambda _, n: n}) as stage:
+        assert stage.start(booked, 7).result() == 7
 
 
 @pytest.mark.spec("TEST-2")

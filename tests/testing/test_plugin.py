@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.testing import contract
 from holdfast.testing.contract import suite
+from tests.docs import pages
 
 SRC = str(Path(suite.__file__).parents[3])
 
@@ -63,19 +64,32 @@ def run(folder, *argv):
     )
 
 
+def pytest_in(folder, *argv):
+    """Without what else is installed here, and strict in all that a user may be strict in."""
+    plugins = ("-p", "holdfast.testing.plugin", "-p", "no:cacheprovider")
+    return run(folder, "-m", "pytest", "-q", *plugins, "--strict-markers", "-W", "error", *argv)
+
+
 @pytest.mark.slow
 @pytest.mark.spec("TEST-3", "TEST-4")
 def test_a_users_tests_have_the_fixtures_and_a_stores_author_the_suite(tmp_path):
     """With strict markers and warnings as errors; what a store does not do fails by name."""
     (tmp_path / "test_users.py").write_text(USERS)
-    chosen = "test_a_nap or test_any_crash or counts_them"
-    done = run(
-        tmp_path, "-m", "pytest", "-q", "-p", "holdfast.testing.plugin", "--strict-markers", "-W", "error",
-        "-p", "no:cacheprovider", "-k", chosen,
-    )  # fmt: skip
+    done = pytest_in(tmp_path, "-k", "test_a_nap or test_any_crash or counts_them")
     assert "1 failed, 3 passed" in done.stdout, done.stdout + done.stderr
     assert "TestCareless::test_an_event_wakes_everyone_who_waits_and_counts_them" in done.stdout
     assert "NotImplementedError" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.spec("TEST-3", "TEST-4")
+def test_the_files_that_the_guide_shows_are_tests_that_pass(tmp_path):
+    shown = [block for block in pages.blocks(pages.ROOT / "docs" / "guide" / "testing.md") if block.file]
+    for block in shown:
+        (tmp_path / block.file).write_text(block.text)
+    chosen = "test_a_month or test_any_crash or wakes_everyone"
+    done = pytest_in(tmp_path, "-k", chosen)
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.spec("TEST-3")

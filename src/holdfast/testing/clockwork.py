@@ -17,6 +17,7 @@ from holdfast.errors import UsageError
 from holdfast.records import SECOND, Instant
 
 from .cast import Cast, patient
+from .complaints import complaints
 from .crashes import Calm, Crash, Recorded
 from .understudy import Begun
 from .virtual import VirtualLoop, VirtualWorld, sweep
@@ -115,7 +116,8 @@ class Clockwork:
 
     def close(self) -> None:
         """End everything."""
-        sweep(self._loop)
+        with complaints():  # the dead are woken for it, and would say that they have lost their runs
+            sweep(self._loop)
         self._loop.run_until_complete(self._store.close())
         self._loop.close()
 

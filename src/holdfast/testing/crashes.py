@@ -173,6 +173,8 @@ def _carried(verb: str, args: tuple[Any, ...], answer: Any) -> str:
             return ", ".join(f"took {claim.type}" for claim in answer)
         case "commit":
             return "; ".join(map(_words, args[0]))
+        case "transact":
+            return "the commit of a transaction"
         case "tick":
             counts = {name: getattr(answer, name) for name in type(answer).__struct_fields__}
             return ", ".join(f"{n} {name}" for name, n in counts.items() if n and isinstance(n, int))

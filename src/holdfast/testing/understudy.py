@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.engine.definitions import Workflow
 from holdfast.engine.steps import SCOPE
+from holdfast.engine.transactions import transaction_name
 from holdfast.errors import UsageError
 from holdfast.records import Claim
 
@@ -106,6 +107,11 @@ def _class(kind: Any) -> Any:
 
         def map(self, name: str, fn: Any, *args: Any, **options: Any) -> Any:
             return super().map(name, self._parts.of(fn, _execution(self)), *args, **options)
+
+        def transaction(self, fn: Any, *args: Any, **options: Any) -> Any:
+            if options.get("name") is None:
+                options["name"] = transaction_name(fn, None)
+            return super().transaction(self._parts.of(fn, _execution(self)), *args, **options)
 
     return Understudy
 
