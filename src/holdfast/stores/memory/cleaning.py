@@ -59,8 +59,7 @@ def purge(state: State, ttl_seconds: float, deleted_seconds: float, limit: int, 
     ttl, kept_deleted = micros(ttl_seconds), micros(deleted_seconds)
     expired = [row for row in state.runs.values() if _has_expired(row, now, ttl, kept_deleted)]
     runs = [row for row in expired if not _is_awaited(state, row)][: max(0, limit)]
-    for row in runs:
-        _remove(state, row)
+    _remove(state, runs)
     events = [event for event in state.events if _is_over(state, event, now)]
     _remove_events(state, events)
     gone = [each.worker for each in state.workers.values() if each.seen_at <= now - micros(GONE_SECONDS)]
@@ -84,12 +83,15 @@ def _is_awaited(state: State, row: RunRow) -> bool:
     return any(wait.kind is StepKind.CHILD for wait in open_waits(parent))
 
 
-def _remove(state: State, row: RunRow) -> None:
-    del state.runs[row.id]
-    if row.key is not None:
-        del state.keys[row.tenant, row.key]
-    state.trail = [entry for entry in state.trail if entry.run != row.id]
-    _remove_events(state, [event for event in state.events if event.run == row.id])
+def _remove(state: State, runs: list[RunRow]) -> None:
+    for row in runs:
+        del state.runs[row.id]
+        if row.key is not None:
+            del state.keys[row.tenant, row.key]
+    gone = {row.id for row in runs}
+    if gone:
+        state.trail = [entry for entry in state.trail if entry.run not in gone]
+        _remove_events(state, [event for event in state.events if event.run in gone])
 
 
 def _is_over(state: State, event: EventRow, now: Instant) -> bool:
@@ -100,7 +102,8 @@ def _is_over(state: State, event: EventRow, now: Instant) -> bool:
 
 def _remove_events(state: State, gone: list[EventRow]) -> None:
     numbers = {event.seq for event in gone}
-    state.events = [event for event in state.events if event.seq not in numbers]
+    if numbers:
+        state.events = [event for event in state.events if event.seq not in numbers]
     for event in gone:
         del state.event_ids[event.tenant, event.id]
 
