@@ -33,6 +33,15 @@ def test_a_deleted_run_is_hidden_from_claims_lists_and_reads(hand):
     assert hand.due().claim_at is None
 
 
+@pytest.mark.spec("DEL-1", "TRAIL-3")
+def test_the_trail_of_all_runs_tells_of_deleted_ones_too(hand):
+    """It is the audit log: who deleted a run is found there until the run is removed."""
+    run = hand.start()
+    hand.delete(run, by="ann")
+    assert [(entry.run, entry.type) for entry in hand.trail()] == [(run, "created"), (run, "deleted")]
+    assert hand.trail(types=("deleted",), tenant="default")[0].data == {"by": "ann"}
+
+
 @pytest.mark.spec("DEL-1", "READ-1")
 @pytest.mark.parametrize("verb", ["steps", "cancel", "pause", "resume", "rewind", "retry_run", "emit"])
 def test_every_verb_on_a_deleted_run_answers_as_for_one_that_is_not_there(hand, verb):
