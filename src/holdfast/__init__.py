@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from .engine.client import Client, Handle
     from .engine.context import Context
     from .engine.definitions import Workflow
+    from .engine.door import Door, PlainHandle
     from .engine.hooks import Notice
+    from .engine.plain import PlainContext
     from .engine.worker import Worker
     from .errors import (
         BadType,
@@ -54,6 +56,7 @@ __all__ = [
     # what you write
     "App",
     "Context",
+    "PlainContext",
     "Workflow",
     "Backoff",
     "days",
@@ -65,6 +68,8 @@ __all__ = [
     # what you hold
     "Client",
     "Handle",
+    "Door",
+    "PlainHandle",
     "Worker",
     "Notice",
     "Run",
@@ -111,7 +116,9 @@ _HOMES = {
     "engine.client": "Client Handle",
     "engine.context": "Context",
     "engine.definitions": "Workflow",
+    "engine.door": "Door PlainHandle",
     "engine.hooks": "Notice",
+    "engine.plain": "PlainContext",
     "engine.worker": "Worker",
     "errors": (
         "BadType BadValue CannotOpen Conflict Drift EventTimeout Fatal HoldfastError IllegalMove "
