@@ -98,14 +98,14 @@ def process(tmp_path):
     """Processes of the command line; none outlives its test."""
     started = []
 
-    def begun(*args, env=None, **more):
+    def begun(*args, env=None, module=True, **more):
         # The tests may have been started with a relative path to the package; these run elsewhere.
         path = os.pathsep.join(
             [str(Path(holdfast.__file__).parents[1]), (env or os.environ).get("PYTHONPATH", "")]
         )
         one = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.cli", *map(str, args)], cwd=tmp_path, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, *(["-m", "holdfast.cli"] if module else []), *map(str, args)],
+            cwd=tmp_path, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**(env or os.environ), "PYTHONPATH": path}, **more,
         )  # fmt: skip
         started.append(one)

@@ -151,7 +151,7 @@ def test_a_closed_pipe_is_silent(cli_, url):
         ("orders", "which App of 'orders'?"),
         ("orders:empty", "orders:empty has no workflows"),
         ("raises:app", "raises.py:2: ZeroDivisionError: division by zero"),
-        ("plain:app", "plain.py:3: UsageError: workflow shop.order.v1: write it as `async def`"),
+        ("yields:app", "yields.py:3: UsageError: workflow shop.order.v1: a generator cannot be a workflow"),
         (
             "naked:app",
             'naked.py:3: UsageError: a workflow needs a type: write @app.workflow("shop.order.v1")',
@@ -168,7 +168,7 @@ def test_an_app_that_cannot_be_had_is_one_line(cli_, orders, tmp_path, monkeypat
     """Where it breaks is said in terms of the user's own code; no traceback."""
     for module, text in {
         "raises": "x = 1\n1 / 0\n",
-        "plain": f"{APP}@app.workflow('shop.order.v1')\ndef order(ctx): ...\n",
+        "yields": f"{APP}@app.workflow('shop.order.v1')\ndef order(ctx): yield\n",
         "naked": f"{APP}@app.workflow\nasync def order(ctx): ...\n",
         "thrice": f"{APP}@app.workflow('shop.order.v1', retry=3)\nasync def order(ctx): ...\n",
         "imports": "import nowhere\n",

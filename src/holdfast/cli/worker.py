@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from holdfast.engine.app import App, loop_factory
 from holdfast.engine.definitions import check_patterns, matches
+from holdfast.engine.stopping import SIGNALS, run
 from holdfast.errors import StoreError, UsageError
 from holdfast.stores import make_store
 
@@ -48,6 +51,11 @@ def worker(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], **opti
     MODULE:APP is where your App is, as in orders:app. SIGTERM or Ctrl-C stops gracefully, a second
     one at once.
     """
+    with _ended_by_signals():
+        _work(app, patterns, tenants, options)
+
+
+def _work(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], options: dict[str, Any]) -> None:
     loaded = _loaded(app)
     given = {key: value for key, value in options.items() if value is not None}
     if tenants:
@@ -56,6 +64,24 @@ def worker(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], **opti
         given["patterns"] = _checked(patterns, loaded)
     show_logs()
     loaded.run(**given)
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Before it works and when it has stopped, nothing is held: a signal then just ends the process."""
+
+    def end(*_: object) -> None:
+        os._exit(0)
+
+    before = {number: signal.signal(number, end) for number in SIGNALS}
+    try:
+        yield
+    except BaseException:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        raise
+    for number in SIGNALS:
+        signal.signal(number, end)
 
 
 @click.command()
@@ -72,8 +98,7 @@ def dev(app: str) -> None:
     # Its end is told by the trail, which tells more.
     logging.getLogger("holdfast.worker").setLevel(logging.WARNING)
     logging.getLogger("holdfast.keeper").setLevel(logging.WARNING)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_dev(loaded))
+    run(_dev(loaded), loop_factory())
 
 
 async def _dev(app: App) -> None:

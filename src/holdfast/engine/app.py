@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -21,14 +19,13 @@ from holdfast.world import THREADS, RealWorld, World
 from .client import Client
 from .definitions import REFRESH_SECONDS, STEPS_MAX, Workflow
 from .hooks import Hooks, check_names, register
+from .stopping import run, work_until_told
 from .worker import Worker
 
 if TYPE_CHECKING:
     from holdfast.store import Store
 
     from .door import Door
-
-log = logging.getLogger("holdfast")
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -59,6 +56,9 @@ class App(Client):
         super().__init__(make_store(store) if isinstance(store, str) else store, world)
         self.name, self.ttl_seconds = name, seconds(ttl)
         if self.ttl_seconds < 0:
+            raise UsageError(f"ttl is {self.ttl_seconds:g} s: how long finished runs are kept, 0 or more")
+        self.hooks: Hooks = {}
+
     @property
     def store(self) -> Store:
         """Where its runs are. Another one that is put here stands behind the codec too, or it would be
@@ -70,9 +70,6 @@ class App(Client):
         if self._codec is not None and not isinstance(store, Sealed):
             store = Sealed(store, self._codec)
         self._store = store
-
-            raise UsageError(f"ttl is {self.ttl_seconds:g} s: how long finished runs are kept, 0 or more")
-        self.hooks: Hooks = {}
 
     def workflow(
         self,
@@ -129,31 +126,11 @@ class App(Client):
 
     async def work(self, **options: Any) -> None:
         """Be a worker until SIGTERM or SIGINT; a second signal stops at once."""
-        await self._opened()
-        stop = asyncio.Event()
-        worker = self.worker(**options)
-
-        def told() -> None:
-            if stop.is_set():
-                log.warning("stopping at once")
-                worker.hurry()
-            else:
-                log.info("stopping: no new claims; running steps get their grace period (again: at once)")
-            stop.set()
-
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, told)
-        try:
-            async with worker:
-                await stop.wait()
-        finally:
-            await self.store.close()
+        await work_until_told(self.worker(**options))
 
     def run(self, **options: Any) -> None:
         """Be a worker, blocking. Takes the options of `worker`."""
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(self.work(**options))
+        run(work_until_told(self.worker(**options), last=True), loop_factory())
 
     @cached_property
     def sync(self) -> Door:
@@ -167,12 +144,12 @@ class App(Client):
         await self.store.close()
 
 
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     """uvloop's, when it is installed; never required, and no global policy is set."""
     if sys.platform == "win32":
         raise UsageError("Holdfast runs on Linux and macOS; on Windows use WSL")
     try:
         import uvloop
     except ImportError:
-        return None
+        return asyncio.new_event_loop
     return uvloop.new_event_loop

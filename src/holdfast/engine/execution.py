@@ -116,7 +116,7 @@ class Execution:
             # Or every run is a knot that only the garbage collector can untie.
             self.journal.leave()
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, unwind_seconds: float = UNWIND_SECONDS) -> None:
         """Unwind user code: the run was cancelled, lost or paused, or is to be released."""
         if self._stop is None:
             self._stop = reason
@@ -124,7 +124,7 @@ class Execution:
                 self.stage.closed = True
                 self._drive.interrupt(None)
         if reason == "released" and self._drive is not None:
-            self._limit_unwinding()
+            self._limit_unwinding(unwind_seconds)
 
     def lease(self) -> Lease:
         """What renewal says of this run. Called from the renewal thread."""
@@ -264,7 +264,7 @@ class Execution:
         drive.interrupt(Parked())
         self._limit_unwinding()
 
-    def _limit_unwinding(self) -> None:
+    def _limit_unwinding(self, limit_seconds: float = UNWIND_SECONDS) -> None:
         drive = self._drive
 
         def give_up() -> None:
@@ -272,7 +272,7 @@ class Execution:
                 self._swallowed = True
                 drive.abandon()
 
-        self._unwinding = asyncio.get_running_loop().call_later(UNWIND_SECONDS, give_up)
+        self._unwinding = asyncio.get_running_loop().call_later(limit_seconds, give_up)
 
     # -- what commits and renewals answer ------------------------------------------------------
 

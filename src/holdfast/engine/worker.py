@@ -34,6 +34,7 @@ _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary() 
 PRESENCE_SECONDS = 30.0
 GATHER_SECONDS = 0.003  # how long a nearly full worker lets slots gather before it claims again
 REFRESH_SECONDS = 0.25
+HURRIED_SECONDS = 0.5  # what code may take to clean up after a second signal
 CLAIM_SECONDS = 5.0  # how long a worker that stops waits for the answer to its last claim
 
 
@@ -74,6 +75,7 @@ class Worker:
         self.slots, self._batch = slots, batch or slots
         self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
         self._with_keeper, self._ttl_seconds = keeper, seconds(ttl)
+        self._bell = Bell(self._poll_seconds)
         self._draining = self._hurried = False
         self._refreshed_at = -REFRESH_SECONDS
         self._refreshing: asyncio.TimerHandle | None = None
@@ -87,7 +89,7 @@ class Worker:
         await self.store.open()
         self.committer = Committer(self.store, self.world, self._sending)
         self.leases = Leases(self.id, self.store, self.world, self.committer, self.lease_seconds)
-        self._bell, self._keeper = Bell(self._poll_seconds), Keeper(self.store, self._news, self._failed, self._ttl_seconds)
+        self._keeper = Keeper(self.store, self._news, self._failed, self._ttl_seconds)
         await self.store.publish([one.definition() for one in self._workflows.values()])
         await self._show()
         self._unlisten = self.store.listen(self._hint)
@@ -111,9 +113,13 @@ class Worker:
         """Stop gracefully: no new claims, the grace period for what runs, the rest is given back."""
         await self.stop()
 
+    def drain(self) -> None:
+        """Claim nothing more."""
+        self._draining = True
+
     async def stop(self, grace: Seconds | None = None) -> None:
         """As at the end of the block; `grace=0` gives everything back at once."""
-        self._draining = True
+        self.drain()
         self._unlisten()
         self._bell.ring()
         claims, *others = self._loops
@@ -140,12 +146,13 @@ class Worker:
         """A second signal: do not wait for the grace period."""
         self._hurried = True
         self._bell.ring()
-        self._release()
+        self._release(HURRIED_SECONDS)
+        self.teller.leave()
 
-    def _release(self) -> None:
+    def _release(self, unwind_seconds: float = UNWIND_SECONDS) -> None:
         # Not those held alone: one that was lost may still be at its end, and would never be told.
         for execution in list(self._executions.values()):
-            execution.stop("released")
+            execution.stop("released", unwind_seconds)
 
     async def _let_go(self) -> None:
         """Wait until all runs are given back; but not much longer than a lease: then they are gone anyway."""

@@ -1,0 +1,140 @@
+"""From a signal to an end: the first asks for a graceful stop, the second for one at once.
+
+Nothing of the user's may hold the process once it is told to end: code that does not let go is left
+behind, and what could not be given back is taken up elsewhere when its lease has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+log = logging.getLogger("holdfast")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HURRY_SECONDS = 1.5  # what giving back may take after a second signal
+SWEEP_SECONDS = 0.5  # what is only left over may take to end
+
+
+class _Told:
+    """What signals have asked for so far."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self.first, self.second = asyncio.Event(), asyncio.Event()
+
+    def hear(self) -> None:
+        if not self.first.is_set():
+            log.info("stopping: no new claims; running steps get their grace period (again: at once)")
+            self._worker.drain()
+            self.first.set()
+        elif not self.second.is_set():
+            log.warning("stopping at once")
+            self._worker.hurry()
+            self.second.set()
+
+    @contextmanager
+    def hearing(self, *, last: bool) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        try:
+            for number in SIGNALS:
+                loop.add_signal_handler(number, self.hear)
+        except (ValueError, RuntimeError):
+            raise UsageError(
+                "app.work() takes the process's signals, which only the main thread can: "
+                "elsewhere write `async with app.worker():`"
+            ) from None
+        try:
+            yield
+        finally:
+            # The last thing that the process does is not to die of a signal that came a moment late.
+            for number in () if last else SIGNALS:
+                loop.remove_signal_handler(number)
+
+
+async def work_until_told(worker: Worker, *, last: bool = False) -> None:
+    """Be this worker until SIGTERM or SIGINT, and let go of its store; `last`: then the loop is closed."""
+    told = _Told(worker)
+    with told.hearing(last=last):
+        answers = True
+        try:
+            answers = await _begun(worker, told)
+            if answers:
+                try:
+                    await told.first.wait()
+                finally:
+                    answers = await _stopped(worker, told)
+        finally:
+            if answers:  # or closing it would wait for what does not come
+                await worker.store.close()
+
+
+async def _begun(worker: Worker, told: _Told) -> bool:
+    """Whether it works; not if it was told to stop before it did: then the store has kept it waiting."""
+    beginning = asyncio.ensure_future(worker.__aenter__())
+    await _either(beginning, told.first)
+    if not beginning.done():
+        beginning.cancel()
+        with suppress(Exception):  # it may have shown itself already
+            await asyncio.wait_for(worker.store.absent(worker.id), SWEEP_SECONDS)
+        await asyncio.wait([beginning], timeout=SWEEP_SECONDS)
+    if not beginning.done() or beginning.cancelled():
+        return False
+    beginning.result()
+    return True
+
+
+async def _stopped(worker: Worker, told: _Told) -> bool:
+    """Whether everything came to its end; not after a second signal if the store does not answer."""
+    stopping = asyncio.ensure_future(worker.stop())
+    await _either(stopping, told.second)
+    if not stopping.done():
+        await asyncio.wait([stopping], timeout=HURRY_SECONDS)
+    if not stopping.done():
+        log.warning("runs that are not given back yet go on elsewhere when their leases have ended")
+        stopping.cancel()
+        return False
+    stopping.result()
+    return True
+
+
+async def _either(work: asyncio.Future[Any], told: asyncio.Event) -> None:
+    waiting = asyncio.ensure_future(told.wait())
+    try:
+        await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+
+
+def run(main: Coroutine[Any, Any, None], make_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """As asyncio.run, but not held by tasks that do not let go."""
+    loop = make_loop()
+    try:
+        loop.run_until_complete(main)
+    finally:
+        try:
+            loop.run_until_complete(_sweep(loop))
+        finally:
+            loop.close()
+
+
+async def _sweep(loop: asyncio.AbstractEventLoop) -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        _, held = await asyncio.wait(left, timeout=SWEEP_SECONDS)
+        if held:
+            names = ", ".join(sorted({task.get_name() for task in held}))
+            log.warning("left behind, for it does not end when it is cancelled: %s", names)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(loop.shutdown_asyncgens(), SWEEP_SECONDS)
