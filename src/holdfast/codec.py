@@ -22,6 +22,8 @@ from .records import Json
 
 LIMIT_BYTES = 4 * 1024 * 1024
 DEPTH_MAX = 64
+RESERVED = "holdfast.sealed"  # the first key of a sealed value, and of no other
+MARK = f'{{"{RESERVED}"'
 
 _SCALARS = (str, int, float, bool, type(None))
 _PLAIN = (*_SCALARS, list, tuple, dict)
@@ -77,6 +79,10 @@ class Codec:
             said = f"{what} is {len(encoded):,} bytes as JSON, the limit is {self._limit:,}"
             raise TooLarge(f"{said}: keep it elsewhere, and record where")
         text = encoded.decode()
+        if text.startswith(MARK):
+            raise BadValue(
+                f"{what} begins with the key {RESERVED!r}, by which sealed values are known: rename it"
+            )
         try:
             back = self._decoder.decode(encoded)
         except (msgspec.ValidationError, NotImplementedError) as error:

@@ -7,8 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast import Backoff, HoldfastError, Status, StepFailed
-from holdfast.records import NewEvent
+from holdfast import App, Backoff, BadValue, HoldfastError, Status, StepFailed
+from holdfast.lifecycle import Move, StepStatus
+from holdfast.records import Ask, Item, NewEvent, StepWrite
 from holdfast.sealing import Encrypt
 from tests.engine.kit import until
 from tests.sealing.conftest import NEW, OLD, OTHER
@@ -164,6 +165,87 @@ async def test_an_event_of_another_place_does_not_open(opened, store):
     found = await app.get(run.id)
     assert found.status is Status.PENDING
     assert "moved here from elsewhere" in found.last_error
+
+
+@pytest.mark.parametrize("codec", [None, Encrypt(KEYED)], ids=repr)
+async def test_nothing_that_looks_like_a_seal_can_be_given_or_returned(codec, opened):
+    """What comes from outside must not be able to make a run look as if it could not be opened."""
+    app, forged = opened(codec), {"holdfast.sealed": {"v": 1, "by": ["zlib"], "data": ""}}
+
+    @app.workflow("shop.order.v1", retry=Backoff.none())
+    async def order(ctx):
+        try:
+            await ctx.step("fetch", lambda: forged)
+        except StepFailed as error:
+            return error.kind
+
+    with pytest.raises(BadValue, match=r"begins with the key 'holdfast\.sealed'"):
+        await app.start(order, forged)
+    with pytest.raises(BadValue, match="by which sealed values are known"):
+        await app.emit("paid", forged)
+    async with app.worker():
+        assert await (await app.start(order)).result(60) == "encoding"
+
+
+async def test_a_payload_that_only_holds_the_reserved_key_is_no_seal(opened):
+    app = define(opened(None))
+    run = await app.start("shop.order.v1")
+    await app.emit("paid", {"a": 1, "holdfast.sealed": 2})
+    async with app.worker():
+        assert await run.result(60) == {"a": 1, "holdfast.sealed": 2}
+
+
+@pytest.mark.parametrize("field", ["output", "error"])
+async def test_a_step_that_somebody_put_in_plain_is_not_replayed(field, opened, store):
+    app, ran = define(opened(Encrypt(KEYED)), []), []
+    run = await app.start("shop.order.v1")
+    (claim,) = await app.store.claim(Ask(worker="w", types=("shop.order.v1",), limit=1))
+    failed = {"status": StepStatus.FAILED} if field == "error" else {}
+    forged = StepWrite(key="make", **{field: '{"kind":"fatal"}'}, **failed)
+    item = Item(run=run.id, fence=claim.fence, number=1, move=Move.RELEASE, steps=(forged,))
+    await store.commit([item])
+    async with define(opened(Encrypt(KEYED)), ran).worker():
+        await asyncio.sleep(30)
+    assert ran == []
+    assert "step 'make' of run" in (await app.get(run.id)).last_error
+
+
+class Spoilt:
+    """A store whose rows somebody has cut short."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def claim(self, ask):
+        claims = await self._store.claim(ask)
+        return [self._cut(one) if one.steps else one for one in claims]
+
+    def _cut(self, claim):
+        steps = [msgspec.structs.replace(one, output=(one.output or "")[:-9]) for one in claim.steps]
+        return msgspec.structs.replace(claim, steps=tuple(steps))
+
+
+@pytest.mark.parametrize("codec", [None, Encrypt(KEYED)], ids=repr)
+async def test_a_spoilt_row_hinders_no_other_run_of_its_claim(codec, opened, store, world):
+    app = define(opened(Encrypt(KEYED)))
+    spoilt = await app.start("shop.order.v1")
+    async with app.worker():
+        await until(app, spoilt, Status.WAITING)
+    await app.emit("paid", 1)
+    lame, ran = define(App(Spoilt(store), world=world, codec=codec)), []
+
+    @lame.workflow("shop.other.v1")
+    async def other(ctx):
+        ran.append(1)
+
+    await lame.start(other)
+    async with lame.worker():
+        await asyncio.sleep(30)
+    assert ran == [1]
+    assert (await store.get(spoilt.id)).last_error.startswith("sealed: ")
 
 
 async def test_a_plain_value_that_somebody_put_in_is_not_executed(opened):

@@ -12,11 +12,11 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from holdfast.codec import LIMIT_BYTES
+from holdfast.codec import LIMIT_BYTES, MARK
 from holdfast.errors import CannotOpen, NotSealed, UnknownKey, UsageError, WrongKey
 from holdfast.sealing import Compress, Encrypt, Where
 from holdfast.sealing.chain import Chain
-from holdfast.sealing.envelope import MARK, reason, unopened, written
+from holdfast.sealing.envelope import reason, unopened, written
 from tests.sealing.conftest import NEW, OLD, OTHER
 
 HERE = Where(tenant="default", run=UUID(int=1), field="output of step", name="charge")

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import Codec, digest, plain
+from holdfast.codec import MARK, Codec, digest, plain
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import (
     HoldfastError,
@@ -36,7 +36,7 @@ from holdfast.records import (
     TrailEntry,
     instant,
 )
-from holdfast.sealing import envelope
+from holdfast.sealing.envelope import reason
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.world import World
 
@@ -350,8 +350,8 @@ class Client:
             raise RunFailed(run, found.error)
         if found.status is Status.CANCELLED:
             raise RunCancelled(f"run {run} was cancelled")
-        if found.result_json is not None and found.result_json.startswith(envelope.MARK):
-            raise envelope.reason(found.result_json, f"the result of run {run}")
+        if found.result_json is not None and found.result_json.startswith(MARK):
+            raise reason(found.result_json, f"the result of run {run}")
         return found
 
     async def final(self, run: UUID | str, timeout: Seconds | None = None) -> Run:

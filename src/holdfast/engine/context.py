@@ -11,12 +11,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast.backoff import Backoff
-from holdfast.codec import plain
+from holdfast.codec import RESERVED, plain
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import EventTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import COST_UNIT, Event, NewEvent, StepWrite, TrailWrite, instant, moment
-from holdfast.sealing.envelope import NAME, reason, shut_by
+from holdfast.sealing.envelope import reason, shut_by
 
 from .checks import check_topic
 from .failures import text
@@ -292,7 +292,7 @@ class Context:
             raise EventTimeout(step.key, topic)
         found = msgspec.json.decode(step.output or "{}")
         payload = found["payload"]
-        if type(payload) is dict and NAME in payload:
+        if type(payload) is dict and next(iter(payload), None) == RESERVED:
             await self._shut(payload, topic)
         return Event(id=found["id"], topic=found["topic"], at=moment(found["at"]), payload=payload)
 

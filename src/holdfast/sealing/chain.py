@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.codec import MARK, RESERVED
 from holdfast.errors import CannotOpen, NotSealed, UsageError
 from holdfast.records import Json
 
-from .envelope import MARK, NAME, read, written
+from .envelope import read, written
 from .hooks import CodecHook, Where
 
 log = logging.getLogger("holdfast.sealing")
@@ -81,16 +82,24 @@ class Chain:
 
     def unveil(self, text: Json, where: Where) -> Json | None:
         """The text that was veiled; None when nothing is."""
-        found = msgspec.json.decode(text) if NAME in text else None
-        if not isinstance(found, dict) or NAME not in found:
+        found = decoded(text, Any) if RESERVED in text else None
+        if not isinstance(found, dict) or RESERVED not in found:
             return None
-        return self.open(msgspec.json.encode({NAME: found[NAME]}).decode(), where)
+        return self.open(msgspec.json.encode({RESERVED: found[RESERVED]}).decode(), where)
 
     def digest(self, digest: str, where: Where) -> str:
         """What may be stored of a start's digest."""
         for hook in self._hooks.values():
             digest = hook.digest(digest, where)
         return digest
+
+
+def decoded(text: Json, wanted: Any) -> Any:
+    """What a text of ours holds; CannotOpen when somebody has spoilt it."""
+    try:
+        return msgspec.json.decode(text, type=wanted)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise CannotOpen(f"a stored value is damaged: {error}") from None
 
 
 def _within(where: Where, by: tuple[str, ...]) -> Where:

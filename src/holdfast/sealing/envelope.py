@@ -2,20 +2,19 @@
 
     {"holdfast.sealed":{"v":1,"by":["zlib","aes256gcm:2026-11"],"data":"…base64…"}}
 
-Inside JSON text the mark can only be a real key: within a string its quotes would be escaped. What
-could not be opened is handed on in the same form, with the reason in it, and nothing is lost.
+No value of a user's begins so: it would not have been encoded. What could not be opened is handed on
+in the same form, with the reason in it, and nothing is lost.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from holdfast.codec import MARK, RESERVED
 from holdfast.errors import CannotOpen, NotSealed, UnknownKey, WrongKey
 from holdfast.lifecycle import StepKind
 from holdfast.records import Claim, Json
 
-NAME = "holdfast.sealed"  # reserved: the first key of no object of a user
-MARK = f'{{"{NAME}"'
 VERSION = 1
 OURS = "sealed"  # the kind of an error that says why a run was not opened: our words, and no secret
 SHUT = "sealed: "  # how the answer begins that tells a holder to stop: it cannot open what came
@@ -36,7 +35,7 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Envelope(msgspec.Struct, frozen=True):
     """The one form in which a sealed value is kept."""
 
-    seal: Seal = msgspec.field(name=NAME)
+    seal: Seal = msgspec.field(name=RESERVED)
 
 
 def read(text: Json) -> Seal:
@@ -54,7 +53,7 @@ def read(text: Json) -> Seal:
 
 def written(by: tuple[str, ...], data: bytes) -> Json:
     """A sealed value as it is kept. The version is always said."""
-    return msgspec.json.encode({NAME: {"v": VERSION, "by": by, "data": data}}).decode()
+    return msgspec.json.encode({RESERVED: {"v": VERSION, "by": by, "data": data}}).decode()
 
 
 def unopened(why: CannotOpen, text: Json) -> Json:
@@ -96,7 +95,10 @@ def _value(kind: StepKind, output: Json) -> Json:
     """What of a step's output is the user's: of an event its payload."""
     if kind is not StepKind.EVENT:
         return output
-    return bytes(msgspec.json.decode(output, type=dict[str, msgspec.Raw])["payload"]).decode()
+    try:
+        return bytes(msgspec.json.decode(output, type=dict[str, msgspec.Raw])["payload"]).decode()
+    except (msgspec.DecodeError, KeyError):
+        return MARK  # spoilt: nobody can open it
 
 
 def shut_by(why: CannotOpen) -> str:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.codec import RESERVED
 from holdfast.errors import CannotOpen
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import (
@@ -29,8 +30,8 @@ from holdfast.records import (
     TrailWrite,
 )
 
-from .chain import Chain
-from .envelope import NAME, OURS, unopened
+from .chain import Chain, decoded
+from .envelope import OURS, unopened
 from .hooks import Where
 
 HIDDEN = "(sealed)"
@@ -159,8 +160,9 @@ class Records:
             output = self.opened_output(step.kind, step.key, step.output, (tenant, run))
             return _replace(step, output=output)
         if step.error is not None and step.kind is StepKind.TASK:
-            error = self._chain.unveil(step.error, _step_error(tenant, run, step.key))
-            return step if error is None else _replace(step, error=error)
+            where = _step_error(tenant, run, step.key)
+            error = self._chain.unveil(step.error, where)
+            return _replace(step, error=self._chain.open(step.error, where) if error is None else error)
         return step
 
     def opened_output(self, kind: StepKind, key: str, output: Json, of: tuple[str, UUID]) -> Json:
@@ -201,7 +203,7 @@ class Records:
         return _replace(entry, data_json=msgspec.json.encode(data).decode())
 
     def _came(self, output: Json, tenant: str) -> Json:
-        event = msgspec.json.decode(output, type=_Came)
+        event = decoded(output, _Came)
         payload = self._chain.open(bytes(event.payload).decode(), _payload(tenant, event.id, event.topic))
         event.payload = msgspec.Raw(payload.encode())
         return msgspec.json.encode(event).decode()
@@ -215,11 +217,9 @@ class Records:
         """A run's error and its line. One that the store itself has written is not sealed."""
         try:
             whole = self._chain.unveil(error, where)
+            found, said = decoded(whole or "null", tuple[msgspec.Raw, str | None])
         except CannotOpen:
-            whole = None
-        if whole is None:
             return error, line
-        found, said = msgspec.json.decode(whole, type=tuple[msgspec.Raw, str | None])
         return bytes(found).decode(), said
 
     def _unveiled(self, text: Json, where: Where) -> Json:
@@ -237,7 +237,7 @@ class Records:
 
 def veiled(entries: Iterable[TrailEntry]) -> set[UUID]:
     """The runs of those rows that hold something sealed."""
-    return {entry.run for entry in entries if NAME in entry.data_json}
+    return {entry.run for entry in entries if RESERVED in entry.data_json}
 
 
 def _error(error: Json) -> Error:
