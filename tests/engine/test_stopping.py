@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
-from holdfast import Status
+from holdfast import App, Status, UsageError
 from tests.engine.faulty import Faulty, delay_reply
 from tests.engine.kit import keys, trail
 
@@ -145,3 +146,23 @@ async def test_a_run_that_is_claimed_in_the_moment_of_the_second_signal_is_given
         assert worker.busy == 0
     found = await app.get(run.id)
     assert (found.status, found.attempt) == (Status.PENDING, 0)
+
+
+def test_a_blocking_run_inside_a_loop_and_signals_outside_the_main_thread_are_refused_with_the_way_out():
+    async def inside():
+        App("memory://").run()
+
+    with pytest.raises(UsageError, match=r"write `await app.work"):
+        asyncio.run(inside())
+
+    said = []
+
+    def elsewhere():
+        with pytest.raises(UsageError) as refused:
+            asyncio.run(App("memory://").work())
+        said.append(str(refused.value))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert "elsewhere write `async with app.worker():`" in said[0]

@@ -134,6 +134,18 @@ def test_a_second_signal_ends_it_at_once_whatever_runs(cli_, worker, workflow):
 
 
 @pytest.mark.spec("LEASE-10")
+def test_a_second_signal_does_not_wait_for_a_store_that_does_not_answer(cli_, worker, tmp_path):
+    run = cli_.start("shop.order.v1", "60")
+    one = worker(grace=60)
+    packing(one)
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db", isolation_level=None)) as other:
+        other.execute("begin immediate")
+        code, took = told(one, signal.SIGTERM, signal.SIGINT)
+        assert (code, took < AT_ONCE_SECONDS + 0.5) == (0, True)
+    assert cli_.json("show", run)["status"] == "leased"
+
+
+@pytest.mark.spec("LEASE-10")
 def test_two_signals_in_one_breath_are_a_second_one(cli_, worker):
     """Two of a kind in one breath the system may make one of; it makes no difference which come."""
     run = cli_.start("shop.order.v1", "60")

@@ -82,6 +82,8 @@ class Handle(Generic[T]):
 class Client:
     """The verbs on runs, over any store. `App` is one, with workflows of its own."""
 
+    ttl_seconds = TTL_SECONDS
+
     def __init__(self, store: Store, world: World) -> None:
         self.store, self.world = store, world
         self.workflows: dict[str, Workflow] = {}
@@ -268,10 +270,11 @@ class Client:
     ) -> Purged:
         """Remove for good what has expired, slice by slice; `progress` is told the sum after each.
 
-        Finished runs go by their own ttl, else `older_than` after their end; deleted ones `deleted_after`.
+        Finished runs go by their own ttl, else `older_than` (None: the app's ttl) after their end.
         """
         await self._opened()
-        ttl, deleted, done = seconds(older_than), seconds(deleted_after), Purged()
+        ttl = self.ttl_seconds if older_than is None else seconds(older_than)
+        deleted, done = seconds(deleted_after), Purged()
         while (one := await self.store.purge(ttl, deleted)).total:
             done = Purged(
                 runs=done.runs + one.runs, events=done.events + one.events, workers=done.workers + one.workers

@@ -117,6 +117,10 @@ async def _either(work: asyncio.Future[Any], told: asyncio.Event) -> None:
 
 def run(main: Coroutine[Any, Any, None], make_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     """As asyncio.run, but not held by tasks that do not let go."""
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        main.close()
+        raise UsageError("app.run() blocks: where an event loop runs already, write `await app.work()`")
     loop = make_loop()
     try:
         loop.run_until_complete(main)
