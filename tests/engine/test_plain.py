@@ -7,7 +7,7 @@ import functools
 import inspect
 import threading
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -16,8 +16,7 @@ from holdfast import App, Backoff, Context, EventTimeout, Fatal, Status, StepFai
 from holdfast.engine.plain import PlainContext
 from holdfast.testing import VirtualWorld, play
 from tests.engine.conftest import MAKERS
-from tests.engine.faulty import Faulty, die_after, die_before, fail_before, lose_reply
-from tests.engine.kit import keys, outcome, process, trail, until
+from tests.engine.kit import keys, outcome, trail, until
 
 LEASE = 6
 
@@ -325,97 +324,6 @@ async def test_a_decorator_that_hides_an_async_function_is_told(app):
     async with app.worker():
         assert await outcome(app, run) == ("failed", "fatal")
     assert "returns a coroutine" in (await app.get(run.id)).error.message
-
-
-class Ledger:
-    """A plain workflow with one of everything, and who called which step although it was recorded."""
-
-    def __init__(self, app):
-        self.app, self.calls, self.again = app, Counter(), []
-
-    def workflow(self):
-        @self.app.workflow("shop.order.v1", retry=Backoff.fixed(0.5, attempts=5))
-        def order(ctx):
-            first = ctx.step("charge", self.called, ctx, "charge")
-            ctx.log("charged")
-            ctx.sleep(2)
-            ctx.emit("sent", first)
-            event = ctx.await_event("sent")
-            sizes = ctx.map("size", lambda item: item * 2, [1, 2, 3])
-            flaky = ctx.step("flaky", self.flaky, ctx, retry=Backoff.of([0.2, 3]))
-            self.calls["body"] += 1
-            if self.calls["body"] == 1:
-                raise OSError("stumbled")
-            return [
-                first,
-                event.payload,
-                sizes,
-                flaky,
-                str(ctx.uuid()),
-                ctx.now() > datetime.min.replace(tzinfo=UTC),
-            ]
-
-        return order
-
-    async def called(self, ctx, name):
-        self.calls[name] += 1
-        recorded = {step.key: step for step in await self.app.steps(ctx.run_id)}
-        if name in recorded and recorded[name].status == "succeeded":
-            self.again.append(name)
-        await asyncio.sleep(0.5)
-        return name
-
-    async def flaky(self, ctx):
-        if self.calls["flaky"] < 2:
-            self.calls["flaky"] += 1
-            raise ValueError("not yet")
-        return await self.called(ctx, "flaky")
-
-
-async def lived(app, verb, number, fault):
-    """The plain workflow's life with one fault; its worker is replaced when it dies."""
-    ledger, store = Ledger(app), Faulty(app.store)
-    run = await app.start(ledger.workflow(), id="0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10")
-    doomed = await process(app, 1, store, lease=LEASE)
-    if fault is not None:
-        store.plan(verb, number, fault(doomed.world) if fault in (die_before, die_after) else fault)
-    heir = None
-    for _ in range(80):
-        await asyncio.sleep(1)
-        if doomed.world.frozen and heir is None:
-            heir = await process(app, 2, lease=LEASE)
-        if (await app.get(run.id)).status is Status.SUCCEEDED:
-            break
-    steps = [(one.key, one.status) for one in await app.steps(run.id)]
-    doomed.kill()
-    if heir is not None:
-        heir.kill()
-    return (await app.get(run.id)).result, sorted(steps), ledger.again, store.calls
-
-
-@pytest.mark.spec("FLOW-15", "LEASE-14")
-@pytest.mark.parametrize(
-    "fault", [die_before, die_after, fail_before, lose_reply], ids=lambda one: one.__name__
-)
-@pytest.mark.parametrize("name", sorted(MAKERS))
-def test_a_crash_or_fault_at_any_call_of_the_store_leaves_a_plain_run_as_it_would_be(name, fault):
-    """Every call in turn: the outcome is the calm one's, and no recorded step runs again."""
-
-    def once(verb, number, fault):
-        def scene():
-            world = VirtualWorld(3)
-            return lived(App(MAKERS[name](world.now), world=world), verb, number, fault)
-
-        return play(scene)
-
-    result, steps, _, calls = once("", 0, None)
-    assert result[0] == "charge"
-    for verb in ("commit", "claim"):
-        for number in range(1, calls[verb] + 1):
-            if verb == "claim" and number > 6:
-                break
-            was, had, again, _ = once(verb, number, fault)
-            assert (was, had, again) == (result, steps, []), f"{verb} {number}"
 
 
 @pytest.mark.spec("FLOW-15")
