@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from holdfast.errors import UsageError
 
@@ -98,3 +99,15 @@ def check_labels(labels: Any) -> dict[str, str]:
     ):
         raise UsageError(f"labels {labels!r}: a dict of text to text, as in {{'team': 'billing'}}")
     return labels
+
+
+def check_id(run: UUID | str) -> UUID:
+    """A run's id, also as text."""
+    if isinstance(run, UUID):
+        return run
+    try:
+        return UUID(run)
+    except (ValueError, AttributeError, TypeError):
+        raise UsageError(
+            f"{run!r} is no run id: ids look like 0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10"
+        ) from None

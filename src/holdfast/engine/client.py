@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import MARK, Codec, digest, plain
+from holdfast.codec import MARK, Codec, plain
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import (
     HoldfastError,
@@ -22,9 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import (
-    COST_UNIT,
     DEFAULT_TENANT,
-    PRIORITY,
     Emitted,
     NewEvent,
     NewRun,
@@ -40,11 +38,12 @@ from holdfast.sealing.envelope import reason
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.world import World
 
-from .checks import check_datetime, check_labels, check_name, check_options, check_priority, check_topic
+from .checks import check_id, check_name, check_options, check_topic
 from .definitions import Workflow, newest
 from .doctor import Report, examine
 from .explain import Explanation, explain
 from .keeper import Bell
+from .starting import new_run
 
 T = TypeVar("T")
 
@@ -118,7 +117,7 @@ class Client:
         made: list[tuple[NewRun, Codec | None]] = []
         for workflow, params, *rest in starts:
             known = await self._workflow(workflow, look=connection is None)
-            made.append(self._new_run(known, params, **check_options(rest[0] if rest else {})))
+            made.append(new_run(self.world, known, params, **check_options(rest[0] if rest else {})))
         handles: list[Handle[Any] | HoldfastError] = []
         within = () if connection is None else (connection,)
         for at in range(0, len(made), 500):
@@ -148,56 +147,6 @@ class Client:
             type_ = newest(type_, {*published, *self.workflows})
         return self.workflows.get(type_, type_)
 
-    def _new_run(
-        self,
-        workflow: Workflow | str,
-        params: Any,
-        *,
-        key: str | None = None,
-        id: UUID | str | None = None,
-        priority: int = PRIORITY,
-        run_at: datetime | None = None,
-        delay: Seconds | None = None,
-        timeout: Seconds | None = None,
-        max_attempts: int | None = None,
-        ttl: Seconds | None = None,
-        budget: float | None = None,
-        limit_key: str | None = None,
-        parent: UUID | None = None,
-        tenant: str = DEFAULT_TENANT,
-        labels: dict[str, str] | None = None,
-    ) -> tuple[NewRun, Codec | None]:
-        known = workflow if isinstance(workflow, Workflow) else None
-        type_ = known.type if known else str(workflow)
-        if run_at is not None and delay is not None:
-            raise UsageError("give run_at or delay, not both")
-        if max_attempts is not None and max_attempts < 1:
-            raise UsageError(f"max_attempts is {max_attempts}: at least 1, the first execution counts")
-        text = (known.params if known else plain).encode(params, f"params of {type_}")
-        if known and max_attempts is None:
-            max_attempts = known.retry.attempts
-        if known and timeout is None:
-            timeout = known.timeout_seconds
-        new = NewRun(
-            id=_uuid(id) if id is not None else self.world.uuid7(),
-            type=type_,
-            params=text,
-            digest=digest(type_, text),
-            tenant=check_name("tenant", tenant),
-            key=None if key is None else check_name("key", key),
-            priority=check_priority(priority),
-            run_at=None if run_at is None else instant(check_datetime("run_at", run_at)),
-            delay_seconds=None if delay is None else seconds(delay),
-            max_attempts=max_attempts,
-            timeout_seconds=None if timeout is None else seconds(timeout),
-            ttl_seconds=None if ttl is None else seconds(ttl),
-            budget=None if budget is None else round(budget * COST_UNIT),
-            limit_key=limit_key,
-            parent=parent,
-            labels=None if labels is None else plain.encode(check_labels(labels), "labels"),
-        )
-        return new, known.result if known else None
-
     # -- tell ----------------------------------------------------------------------------------
 
     async def emit(
@@ -221,7 +170,7 @@ class Client:
             topic=check_topic(topic),
             payload=plain.encode(payload, f"payload of event {topic!r}"),
             id=check_name("event id", id) if id is not None else str(self.world.uuid7()),
-            run=None if run is None else _uuid(run),
+            run=None if run is None else check_id(run),
             tenant=check_name("tenant", tenant),
             keep_seconds=None if keep is None else seconds(keep),
         )
@@ -230,41 +179,41 @@ class Client:
     async def cancel(self, run: UUID | str, by: str = "") -> Run:
         """Cancel an open run; again: unchanged."""
         await self._opened()
-        return await self.store.cancel(_uuid(run), by=by)
+        return await self.store.cancel(check_id(run), by=by)
 
     async def pause(self, run: UUID | str, by: str = "") -> Run:
         """Pause an open run; a leased one at its next step boundary."""
         await self._opened()
-        return await self.store.pause(_uuid(run), by=by)
+        return await self.store.pause(check_id(run), by=by)
 
     async def resume(self, run: UUID | str, by: str = "") -> Run:
         """Let a paused run go on, or withdraw a pause that is asked for."""
         await self._opened()
-        return await self.store.resume(_uuid(run), by=by)
+        return await self.store.resume(check_id(run), by=by)
 
     async def rewind(self, run: UUID | str, step: str, by: str = "") -> Run:
         """Forget a step and all later ones; the run goes on from there."""
         await self._opened()
-        return await self.store.rewind(_uuid(run), step, by=by)
+        return await self.store.rewind(check_id(run), step, by=by)
 
     async def retry(self, run: UUID | str, by: str = "") -> Run:
         """Let a failed run go on at the step that failed, with fresh attempts."""
         await self._opened()
-        return await self.store.retry_run(_uuid(run), by=by)
+        return await self.store.retry_run(check_id(run), by=by)
 
     async def delete(self, run: UUID | str, by: str = "") -> Run:
         """Hide a run and execute it no more; `restore` brings it back until it is purged."""
         await self._opened()
-        return await self.store.delete(_uuid(run), by=by)
+        return await self.store.delete(check_id(run), by=by)
 
     async def restore(self, run: UUID | str, by: str = "") -> Run:
         """Show a deleted run again; an open one goes on."""
         await self._opened()
-        return await self.store.restore(_uuid(run), by=by)
+        return await self.store.restore(check_id(run), by=by)
 
     async def purge(
         self,
-        older_than: Seconds = TTL_SECONDS,
+        older_than: Seconds | None = None,
         deleted_after: Seconds = DELETED_SECONDS,
         progress: Callable[[Purged], None] | None = None,
     ) -> Purged:
@@ -288,7 +237,7 @@ class Client:
     async def get(self, run: UUID | str) -> Run | None:
         """The run, or None when it is unknown."""
         await self._opened()
-        return await self.store.get(_uuid(run))
+        return await self.store.get(check_id(run))
 
     async def known(self, run: UUID | str) -> Run:
         """The run, or UnknownRun."""
@@ -309,7 +258,7 @@ class Client:
     async def steps(self, run: UUID | str) -> Sequence[Step]:
         """All steps of a run, in the order in which their outcomes became known."""
         await self._opened()
-        return await self.store.steps(_uuid(run))
+        return await self.store.steps(check_id(run))
 
     async def trail(
         self,
@@ -325,7 +274,7 @@ class Client:
         """What happened to a run or to all, oldest first, from a seq on; by type, tenant and time."""
         await self._opened()
         between = (None if since is None else instant(since), None if until is None else instant(until))
-        chosen = None if run is None else _uuid(run)
+        chosen = None if run is None else check_id(run)
         return await self.store.trail(chosen, tenant, types, after, limit, between)
 
     async def explain(self, run: UUID | str) -> Explanation:
@@ -376,17 +325,6 @@ class Client:
 
     async def _opened(self) -> None:
         await self.store.open()
-
-
-def _uuid(run: UUID | str) -> UUID:
-    if isinstance(run, UUID):
-        return run
-    try:
-        return UUID(run)
-    except (ValueError, AttributeError, TypeError):
-        raise UsageError(
-            f"{run!r} is no run id: ids look like 0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10"
-        ) from None
 
 
 def _is_full(name: str) -> bool:

@@ -193,7 +193,7 @@ class Worker:
 
     @property
     def free(self) -> int:
-        """How many more it may take. A run whose end is on its way into the store executes nothing any more."""
+        """How many more it may take. A run whose end is on its way to the store executes nothing any more."""
         return max(0, self.slots - self.busy - self.stuck + self._ending)
 
     def ends(self, execution: Execution) -> None:
