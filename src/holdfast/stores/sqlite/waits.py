@@ -137,10 +137,10 @@ def undelivered(db: Database) -> bool:
 def deliver(
     db: Database, now: Instant, limit: int, cursor: Cursor, *, only: bool = False
 ) -> tuple[int, Cursor | None]:
-    """Hand over from `cursor` on, to at most `limit` waits: the runs woken, and where to go on."""
-    woken_runs, left = 0, limit
+    """Hand over from `cursor` on, or that event only, to at most `limit` waits: runs woken, and where to go on."""
+    woken_runs, left, first = 0, limit, cursor[0]
     while (event := db.one(_SQL["undelivered"], (cursor[0],))) is not None:
-        if only and event[0] != cursor[0]:
+        if only and event[0] != first:
             break
         if left <= 0:
             return woken_runs, cursor if event[0] == cursor[0] else (event[0], "", 0)

@@ -201,6 +201,15 @@ def test_a_park_past_its_deadline_takes_only_an_event_that_was_in_time(hand):
     assert [(s.key, s.status) for s in verdict.settled] == [("wait", StepStatus.FAILED)]
 
 
+@pytest.mark.spec("EVENT-2", "MOVE-4")
+def test_a_duplicate_helps_its_own_event_to_its_end_and_no_other(hand):
+    """Another one that waits to be delivered, the very next in the inbox too, is left to its own emit or a keeper."""
+    claim = hand.held()
+    hand.checkpoint(claim, events=(NewEvent(topic="t", id="a"), NewEvent(topic="t", id="b")))
+    assert hand.emit("t", id="a").duplicate
+    assert hand.stats().undelivered == 1
+
+
 @pytest.mark.spec("EVENT-6")
 def test_an_event_for_no_one_is_kept_and_changes_no_run(hand):
     """It is there for the run that asks later."""
