@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 import apsw
@@ -101,7 +102,7 @@ async def test_cost_events_and_log_rows_of_the_function_go_along(app):
         return (await ctx.await_event("deposited")).payload
 
     watcher, run = await app.start(watching), await app.start(banking)
-    async with app.worker():
+    async with app.worker(keeper=False):
         assert await run.result(60) == 1
         assert await watcher.result(60) == {"by": f"{run.id}:deposit"}
     assert (await app.get(run.id)).cost == 1.5
@@ -381,8 +382,35 @@ async def test_what_went_along_with_one_that_failed_is_recorded_all_the_same(app
     async with app.worker():
         assert await run.result(60) == "later"
     assert tries == [1, 1]
+    assert (await app.emit("begun", id=f"{run.id}:emit:begun")).duplicate
     assert sorted(await keys(app, run)) == ["a", "b", "deposit", "emit:begun", "now", "now#2"]
     assert (await trail(app, run)).count("log") == 1
+
+
+@pytest.mark.spec("FLOW-16", "FLOW-9")
+async def test_what_went_along_with_one_that_failed_is_sent_although_its_branch_has_gone(app, path):
+    def fail(_connection):
+        raise OSError("too late for anyone")
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        async def impatient():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.5):
+                    await ctx.transaction(fail)
+
+        async def step():
+            await asyncio.sleep(0.5)
+            return await ctx.step("a", noted, "done")
+
+        return await asyncio.gather(ctx.transaction(put, "ada"), impatient(), step())
+
+    run = await app.start(banking)
+    app.store = Faulty(app.store)
+    app.store.always("transact", delay(1))
+    async with app.worker():
+        assert await run.result(60) == [1, None, "done"]
+    assert amounts(path) == {"ada": 1}
 
 
 @pytest.mark.spec("FLOW-16")

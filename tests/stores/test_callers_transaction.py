@@ -162,6 +162,21 @@ def test_a_call_that_fails_leaves_what_the_caller_wrote_before_it(path, connecti
     assert rows(connection, "select count(*) from orders") == [(1,)]
 
 
+@pytest.mark.spec("START-7")
+def test_a_call_that_fails_in_the_middle_leaves_no_half(path, connection):
+    with closing(apsw.Connection(str(path))) as other:
+        other.execute(
+            "create trigger no before insert on workflow_run when new.type = 'shop.bad.v1' "
+            "begin select raise(abort, 'not this one'); end"
+        )
+    connection.execute("insert into orders values ('a')")
+    with pytest.raises(StoreError, match="not this one"):
+        start(path, connection, new_run(), new_run(type="shop.bad.v1"))
+    end(connection, "commit")
+    assert rows(connection, "select count(*) from workflow_run") == [(0,)]
+    assert rows(connection, "select count(*) from orders") == [(1,)]
+
+
 @pytest.mark.spec("EVENT-7")
 def test_an_event_for_a_run_that_has_ended_is_a_conflict_here_too(path):
     run = new_run()

@@ -46,8 +46,7 @@ class SqliteGuest(Database):
     """A connection of the standard library's, to be asked as if it were apsw's."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._cursor = sqlite3.Cursor(connection)
-        self._cursor.row_factory = None
+        self._cursor = sqlite3.Cursor(connection)  # connection.cursor() would bring its rows in another shape
 
     def run(self, sql: str, args: Any = ()) -> sqlite3.Cursor:  # type: ignore[override]  # it has fetchall, too
         return self._cursor.execute(sql, dict(zip(_names(sql), args, strict=True)))
