@@ -98,6 +98,33 @@ def test_parent_and_children_all_go_on_after_a_fork(path):
     assert count(path) == 7 * 20
 
 
+WORKERS = """
+app = hf.App(url, threads=4)
+
+@app.workflow("shop.order.v1")
+def order(ctx, n: int):
+    return ctx.step("charge", lambda: n + 1)
+
+def child():
+    with app.sync.worker(grace=0):
+        assert [app.sync.start(order, n).result(20) for n in range(10)] == list(range(1, 11))
+
+with app.sync.worker(grace=0):
+    children = []
+    for n in range(4):
+        assert app.sync.start(order, n).result(20) == n + 1  # threads of both kinds are there, and idle
+        children.append(forked(child))
+    print(ended(children))
+    assert app.sync.start(order, 1).result(20) == 2
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spec("FLOW-15")
+def test_children_of_a_worker_can_be_workers_with_threads_of_their_own(path):
+    assert told(WORKERS, path) == ["{0}"]
+
+
 AT_WORK = """
 app, calls = hf.App(url), collections.Counter()
 
