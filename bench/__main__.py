@@ -140,7 +140,8 @@ def segment(folder: Path, rounds: int) -> None:
     for n in range(rounds):
         for mode, rates in found.items():
             load = ("--runs", 400, "--steps", 5, "--flight", 1, "--checkpoint", mode)
-            rates.append(run("engine.py", "throughput", "--file", folder / f"{mode}{n}.db", *load)["steps_per_s"])
+            row = run("engine.py", "throughput", "--file", folder / f"{mode}{n}.db", *load)
+            rates.append(row["steps_per_s"])
         print(f"   round {n + 1}: segment {found['segment'][-1]}, step {found['step'][-1]}", flush=True)
     ours, plain = statistics.median(found["segment"]), statistics.median(found["step"])
     print(f"   steps_per_s: segment {ours}, step {plain}, ratio {ours / plain:.2f}  (goal >= 3)", flush=True)
