@@ -11,10 +11,11 @@ from pathlib import Path
 
 from . import suite
 from .crashpoints import crashpoints
+from .exactly import exactly
 from .kill9 import kill9, poison
 from .purging import purging
 from .report import Report, conclude
-from .sabotage import BLIND_RESEND, NO_FENCE, RENEW_ON_LOOP
+from .sabotage import BLIND_RESEND, NO_FENCE, RENEW_ON_LOOP, TORN
 from .zombie import starve, zombie
 
 Command = Callable[[argparse.Namespace], list[Report]]
@@ -48,6 +49,11 @@ def _purging(args: argparse.Namespace) -> list[Report]:
     return [asyncio.run(purging(args.runs, args.calm, args.workers))]
 
 
+def _exactly(args: argparse.Namespace) -> list[Report]:
+    torn = args.sabotage == TORN
+    return [asyncio.run(exactly(args.runs, args.steps, args.every, args.kills, args.seed, torn=torn))]
+
+
 def _sabotages(args: argparse.Namespace) -> list[Report]:
     return suite.twins(args.seed)
 
@@ -68,6 +74,10 @@ COMMANDS: dict[str, tuple[str, Command]] = {
         "many expired runs are removed beside workers at work: no commit waits long for it",
         _purging,
     ),
+    "exactly": (
+        "SIGKILL and SIGSTOP while transactions write beside the engine: a write a step, at every look",
+        _exactly,
+    ),
     "sabotages": ("the same experiments with a bug switched in: each must be caught", _sabotages),
 }
 
@@ -87,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
     made = {name: commands.add_parser(name, description=words) for name, (words, _) in COMMANDS.items()}
     for command in made.values():
         _common(command)
-    for name in ("kill9", "poison", "zombie", "starve", "purging"):
+    for name in ("kill9", "poison", "zombie", "starve", "purging", "exactly"):
         # Memory is gone with its process: there is nothing that another one could take over.
         made[name].add_argument("--store", choices=["sqlite"], default="sqlite")
     made["crashpoints"].add_argument("--store", choices=["memory", "sqlite"], help="default: both")
@@ -119,7 +129,16 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["purging"].add_argument("--runs", type=int, default=100_000, help="that have expired")
     made["purging"].add_argument("--calm", type=float, default=15.0, help="seconds without, before and after")
     made["purging"].add_argument("--workers", type=int, default=2)
-    bugs = {"zombie": [NO_FENCE], "starve": [RENEW_ON_LOOP], "crashpoints": [NO_FENCE, BLIND_RESEND]}
+    made["exactly"].add_argument("--runs", type=int, default=60)
+    made["exactly"].add_argument("--steps", type=int, default=10)
+    made["exactly"].add_argument("--every", type=float, default=0.25, help="seconds between kills")
+    made["exactly"].add_argument("--kills", type=int, default=60, help="so many at least")
+    bugs = {
+        "zombie": [NO_FENCE],
+        "starve": [RENEW_ON_LOOP],
+        "crashpoints": [NO_FENCE, BLIND_RESEND],
+        "exactly": [TORN],
+    }
     for name, choices in bugs.items():
         made[name].add_argument("--sabotage", choices=choices, help="switch a bug in: this must fail then")
 

@@ -17,12 +17,13 @@ from holdfast.errors import Unavailable
 from holdfast.records import Item, Verdict
 from holdfast.world import Pulse, RealWorld
 
-NO_FENCE, RENEW_ON_LOOP, BLIND_RESEND = "no-fence", "renew-on-loop", "blind-resend"
+NO_FENCE, RENEW_ON_LOOP, BLIND_RESEND, TORN = "no-fence", "renew-on-loop", "blind-resend", "torn"
 
 SABOTAGES = {
     NO_FENCE: "the guard of every commit ignores the fence: any worker may write what another holds",
     RENEW_ON_LOOP: "leases are renewed on the event loop, which a step may block",
     BLIND_RESEND: "a commit whose reply was lost is sent again under a new number",
+    TORN: "what a transaction writes is committed by itself, before its checkpoint",
 }
 
 

@@ -6,10 +6,11 @@ import asyncio
 import time
 
 from .crashpoints import crashpoints
+from .exactly import exactly
 from .kill9 import kill9, poison
 from .purging import purging
 from .report import Report
-from .sabotage import BLIND_RESEND, NO_FENCE, RENEW_ON_LOOP, SABOTAGES
+from .sabotage import BLIND_RESEND, NO_FENCE, RENEW_ON_LOOP, SABOTAGES, TORN
 from .zombie import starve, zombie
 
 
@@ -22,6 +23,7 @@ def everything(seed: int, *, short: bool) -> list[Report]:
         _shown(asyncio.run(zombie(rounds=1 if short else 8, seed=seed))),
         _shown(asyncio.run(starve(runs=2 if short else 6))),
         _shown(asyncio.run(purging(runs=5000, calm=3.0) if short else purging())),
+        _shown(asyncio.run(exactly(runs=20, kills=15, seed=seed) if short else exactly(seed=seed))),
         *(_shown(report) for report in crashpoints(seed=seed, short=short)),
         *twins(seed),
     ]
@@ -39,6 +41,7 @@ def twins(seed: int) -> list[Report]:
         ],
         RENEW_ON_LOOP: lambda: [asyncio.run(starve(runs=2, sabotage=RENEW_ON_LOOP))],
         BLIND_RESEND: lambda: crashpoints(sabotage=BLIND_RESEND, seed=seed),
+        TORN: lambda: [asyncio.run(exactly(runs=10, kills=5, seed=seed, torn=True))],
     }
     for name, words in SABOTAGES.items():
         print(f"  sabotage {name}: {words}", flush=True)

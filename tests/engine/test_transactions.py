@@ -101,8 +101,10 @@ async def test_cost_events_and_log_rows_of_the_function_go_along(app):
     async def watching(ctx):
         return (await ctx.await_event("deposited")).payload
 
-    watcher, run = await app.start(watching), await app.start(banking)
+    watcher = await app.start(watching)
     async with app.worker(keeper=False):
+        await until(app, watcher, Status.WAITING)
+        run = await app.start(banking)
         assert await run.result(60) == 1
         assert await watcher.result(60) == {"by": f"{run.id}:deposit"}
     assert (await app.get(run.id)).cost == 1.5

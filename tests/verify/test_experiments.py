@@ -11,6 +11,7 @@ from holdfast.testing.virtual import play
 from verify import sabotage
 from verify.__main__ import COMMANDS, main
 from verify.crashpoints import Stage, crashpoints, stores
+from verify.exactly import exactly
 from verify.invariants import INVARIANTS
 from verify.ledger import Entry, Ledger, ledger, read
 from verify.report import Check, Report, conclude
@@ -69,6 +70,14 @@ def test_a_sabotage_that_no_longer_bites_says_so(monkeypatch):
     monkeypatch.setattr(commit, "HOLD", "select 1")
     with pytest.raises(RuntimeError, match="mend this sabotage"):
         sabotage.drop_fence()
+
+
+@pytest.mark.slow
+@pytest.mark.spec("FLOW-16", "MOVE-2")
+def test_what_a_transaction_wrote_is_there_with_its_step_whoever_is_killed():
+    """Real processes, SIGKILL and SIGSTOP: in every snapshot of the file there is one write for each step."""
+    report = asyncio.run(exactly(runs=6, steps=6, every=0.3, kills=6))
+    assert [check for check in report.checks if not check.ok] == []
 
 
 @pytest.mark.slow
