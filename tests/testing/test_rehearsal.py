@@ -58,11 +58,23 @@ def test_a_run_that_waits_for_the_outside_world_says_so_instead_of_hanging(rehea
 
 
 def test_a_paused_run_and_one_without_a_worker_say_so(rehearsal, shop):
-    stage = rehearsal(shop.order)
+    """Also while another run goes on and on beside it."""
+    app = hf.App("memory://")
+
+    @app.workflow("clock.tick.v1")
+    async def tick(ctx: hf.Context) -> None:
+        while True:
+            await ctx.sleep(hours=1)
+
+    stage = rehearsal(shop.order, tick)
     paused, strange = stage.start(shop.order, 1), stage.start(shop.counter, 1)
     stage.pause(paused)
     with pytest.raises(Stuck, match="It was paused by test"):
         paused.result()
+    ticking = stage.start(tick)
+    with pytest.raises(Stuck, match=r"shop\.order\.v1 can never end by itself"):
+        paused.result()
+    stage.cancel(ticking)
     with pytest.raises(Stuck, match=r"No live worker can run shop\.counter\.v1"):
         strange.result()
 
@@ -144,6 +156,28 @@ def test_a_crash_is_survived_and_costs_the_lease(rehearsal, shop):
         timedelta(seconds=30), abs=timedelta(seconds=2)
     )
     assert "lease_expired" in [entry.type for entry in run.trail()]
+
+
+def test_the_dead_write_nothing_more(rehearsal, shop):
+    """Not even what the very same task sends next: here a commit that the body itself asks for."""
+    booked = []
+
+    def book(connection) -> int:
+        booked.append("by whoever took over" if len(begun) > 1 else "by the dead")
+        return len(booked)
+
+    begun = []
+
+    @shop.app.workflow("shop.book.v1")
+    async def twice(ctx: hf.Context) -> int:
+        begun.append(stage.now)
+        if len(begun) == 1:
+            stage.crash()
+        return await ctx.transaction(book)
+
+    stage = rehearsal(shop.app, store="sqlite")
+    assert stage.start(twice).result() == 1
+    assert booked == ["by whoever took over"]
 
 
 def test_a_crash_between_steps_loses_nothing(rehearsal, shop):

@@ -122,7 +122,7 @@ def _fault(mode: Mode, world: VirtualWorld) -> Fault:
 
 
 class Stricken(Faulty):
-    """The store as one process sees it: it hears nothing once the process is dead."""
+    """The store as one process sees it."""
 
     def __init__(
         self, store: Any, crash: Crash, world: VirtualWorld, recorded: Recorded | None, took: Took
@@ -134,8 +134,6 @@ class Stricken(Faulty):
         """The crash, if it is this call's."""
         if verb in LOCAL:
             return None, None
-        if self._world.frozen:
-            return die_before(self._world), None  # it died between two calls, in the middle of its code
         fault, made = self._crash.strikes(verb, self._world)
         return fault, None if made is None else partial(self._heard, made, args)
 
