@@ -1,0 +1,146 @@
+"""Transactions in trouble: lost replies, lost leases, failures that others went along with."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from holdfast import Backoff
+from holdfast.stores.sqlite import SqliteStore
+from tests.engine.accounts import amounts, noted, put, with_accounts
+from tests.engine.faulty import Faulty, delay, fail_before, lose_reply
+from tests.engine.kit import keys, outcome, process, trail
+
+
+@pytest.fixture
+def path(tmp_path):
+    return with_accounts(tmp_path / "holdfast.db")
+
+
+@pytest.fixture
+def store(path, world):
+    return SqliteStore(str(path), clock=world.now, inline=True)
+
+
+@pytest.mark.spec("FLOW-16", "LEASE-14")
+@pytest.mark.parametrize(("fault", "calls"), [(lose_reply, 1), (fail_before, 1)])
+async def test_a_reply_that_is_lost_does_not_do_it_again(app, path, fault, calls):
+    called = []
+
+    def deposit(connection):
+        called.append(put(connection, "ada"))
+        return called[-1]
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        return await ctx.transaction(deposit)
+
+    app.store = Faulty(app.store)
+    app.store.plan("transact", 1, fault)
+    run = await app.start(banking)
+    async with app.worker():
+        assert await run.result(60) == 1
+    assert (app.store.calls["transact"], len(called)) == (2, calls)
+    assert amounts(path) == {"ada": 1}
+
+
+@pytest.mark.spec("FLOW-16", "LEASE-4")
+@pytest.mark.parametrize("clever", [False, True])
+async def test_who_loses_the_lease_while_his_function_runs_leaves_nothing_of_it(app, path, world, clever):
+    """Law 2, for the function's own writes: fence and lease are asked once more at the end."""
+    called = []
+
+    def deposit(connection):
+        called.append(put(connection, "ada"))
+        if len(called) == 1:
+            world.leap(31)  # past the lease, as a machine that was suspended
+        if clever and len(called) == 1:
+            raise OSError("and that was not all")
+        return called[-1]
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        return await ctx.transaction(deposit)
+
+    run = await app.start(banking)
+    await process(app, 1, lease=30)
+    await process(app, 2, lease=30)
+    assert await outcome(app, run) == ("succeeded", 1)
+    assert called == [1, 1]
+    assert amounts(path) == {"ada": 1}
+    assert "lease_expired" in await trail(app, run)
+
+
+@pytest.mark.spec("FLOW-16", "FLOW-2")
+async def test_what_went_along_with_one_that_failed_is_recorded_all_the_same(app, path):
+    """A sibling's result that shared the commit does not share its fate; nor does what the body has said."""
+    tries = []
+
+    def deposit(connection):
+        tries.append(put(connection, "ada"))
+        if len(tries) == 1:
+            raise OSError("not now")
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        ctx.log("first")
+        ctx.emit("begun")
+        at = ctx.now()
+        await asyncio.gather(
+            ctx.transaction(deposit, retry=Backoff.fixed(0.5)), ctx.step("a", noted), ctx.step("b", noted)
+        )
+        return at == ctx.now() or "later"
+
+    run = await app.start(banking)
+    async with app.worker():
+        assert await run.result(60) == "later"
+    assert tries == [1, 1]
+    assert (await app.emit("begun", id=f"{run.id}:emit:begun")).duplicate
+    assert sorted(await keys(app, run)) == ["a", "b", "deposit", "emit:begun", "now", "now#2"]
+    assert (await trail(app, run)).count("log") == 1
+
+
+@pytest.mark.spec("FLOW-16", "FLOW-9")
+async def test_what_went_along_with_one_that_failed_is_sent_although_its_branch_has_gone(app, path):
+    def fail(_connection):
+        raise OSError("too late for anyone")
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        async def impatient():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.5):
+                    await ctx.transaction(fail)
+
+        async def step():
+            await asyncio.sleep(0.5)
+            return await ctx.step("a", noted, "done")
+
+        return await asyncio.gather(ctx.transaction(put, "ada"), impatient(), step())
+
+    run = await app.start(banking)
+    app.store = Faulty(app.store)
+    app.store.always("transact", delay(1))
+    async with app.worker():
+        assert await run.result(60) == [1, None, "done"]
+    assert amounts(path) == {"ada": 1}
+
+
+@pytest.mark.spec("FLOW-16")
+async def test_a_branch_that_is_cancelled_before_its_turn_does_not_begin(app, path):
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        first = asyncio.ensure_future(ctx.transaction(put, "ada", key="first"))
+        second = asyncio.ensure_future(ctx.transaction(put, "bob", key="second"))
+        await asyncio.sleep(0.5)
+        second.cancel()
+        return await first
+
+    run = await app.start(banking)
+    app.store = Faulty(app.store)
+    app.store.plan("transact", 1, delay(1))
+    async with app.worker():
+        assert await run.result(60) == 1
+    assert amounts(path) == {"ada": 1}

@@ -1,0 +1,77 @@
+"""What tests of transactions share: a counter beside the engine's tables, and a holder of one run."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import apsw
+import msgspec
+
+from holdfast.lifecycle import Move
+from holdfast.records import Item, StepWrite
+from tests.stores.files import ask, live, new_run, plain
+
+
+def with_counter(path):
+    """A file with tables of the user's own."""
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("create table counter (n integer); insert into counter values (0)")
+        connection.execute("create table named (name text unique); insert into named values ('a')")
+    return path
+
+
+def count(path):
+    with plain(path) as connection:
+        return connection.execute("select n from counter").fetchall()[0][0]
+
+
+def up(connection):
+    connection.execute("update counter set n = n + 1")
+    return connection.execute("select n from counter").fetchall()[0][0]
+
+
+class Hand:
+    """A holder of one run, who numbers what he sends."""
+
+    def __init__(self, store, claim):
+        self.store, self.claim, self.number = store, claim, 0
+        self.called = 0
+
+    def item(self, **fields):
+        self.number += 1
+        return Item(
+            **{
+                "run": self.claim.id,
+                "fence": self.claim.fence,
+                "number": self.number,
+                "move": Move.CHECKPOINT,
+            }
+            | fields
+        )
+
+    def work(self, item, function, key=None):
+        def work(connection):
+            self.called += 1
+            write = StepWrite(key=key or f"k{item.number}", output=str(function(connection)))
+            return msgspec.structs.replace(item, steps=(*item.steps, write))
+
+        return work
+
+    async def send(self, function, limit=5.0, key=None, **fields):
+        item = self.item(**fields)
+        return await self.store.transact(item, self.work(item, function, key), limit)
+
+
+async def hand(store, **fields):
+    await store.start([new_run(**fields)])
+    (claim,) = await store.claim(ask())
+    return Hand(store, claim)
+
+
+def told(path, story):
+    """A story of one holder and an open store."""
+
+    async def with_hand(store):
+        return await story(store, await hand(store))
+
+    return live(path, with_hand)

@@ -1,0 +1,304 @@
+"""What a function inside the store's commit may do there, and how it is found out when it does more."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+
+import apsw
+import pytest
+
+from holdfast.errors import StepTimeout, Unavailable, UsageError
+from holdfast.records import Lease, NewEvent
+from holdfast.stores.sqlite import guard
+from tests.stores.files import ask, live, new_run, plain
+from tests.stores.holder import count, told, up, with_counter
+
+PATIENCE = 10.0
+
+
+@pytest.fixture
+def path(tmp_path):
+    return with_counter(tmp_path / "holdfast.db")
+
+
+# What a function must not do.
+
+
+def runs(*statements):
+    def function(connection):
+        up(connection)
+        for sql in statements:
+            connection.execute(sql)
+
+    return function
+
+
+def swallows(sql):
+    def function(connection):
+        up(connection)
+        with suppress(Exception):
+            connection.execute(sql)
+        return up(connection)
+
+    return function
+
+
+def closes(connection):
+    up(connection)
+    connection.close()
+
+
+_kept = []
+
+
+def leaves_open(connection):
+    _kept.append(connection.execute("insert into counter values (7), (8) returning n"))
+
+
+def takes_off_its_guard(connection):
+    up(connection)
+    connection.authorizer = None
+    connection.execute("commit")
+
+
+WRONG = {
+    "calls commit": runs("/* hidden */ commit"),
+    "calls commit, as `end`": runs("end"),
+    "calls rollback": runs("rollback"),
+    "calls begin": runs("begin"),
+    "calls commit, and swallows it": swallows("commit"),
+    "attaches or detaches a database": runs("attach ':memory:' as x"),
+    "sets pragma journal_mode": runs("pragma journal_mode = delete"),
+    "sets pragma writable_schema": runs("pragma writable_schema = on"),
+    "writes to workflow_run": runs("update workflow_run set status = 'failed'"),
+    "writes to workflow_step": runs("delete from workflow_step"),
+    "writes to workflow_meta": runs("insert or rollback into workflow_meta values ('a', 'b')"),
+    "writes to workflow_run, by dropping": runs("drop table workflow_run"),
+    "writes to workflow_run, by a trigger on it": runs(
+        "create trigger t after insert on workflow_run begin select 1; end"
+    ),
+    "writes to workflow_run, from a trigger": runs(
+        "create temp trigger t after insert on named begin delete from workflow_run; end",
+        "insert into named values ('b')",
+    ),
+    "writes to idx_workflow_run_claim": runs("drop index idx_workflow_run_claim"),
+    "uses the savepoint holdfast_work": runs("release holdfast_work"),
+    "goes on writing after its transaction was rolled back": swallows(
+        "insert or rollback into named values ('a')"
+    ),
+    "goes on writing after": takes_off_its_guard,
+    "closes its connection": closes,
+    "leaves a statement unfinished": leaves_open,
+}
+
+
+@pytest.mark.spec("FLOW-16")
+@pytest.mark.parametrize("said", WRONG)
+def test_a_function_that_does_what_is_the_engines_is_found_out_and_nothing_of_it_stays(path, said):
+    async def story(store, hand):
+        with pytest.raises(UsageError) as refused:
+            await hand.send(WRONG[said])
+        assert "\n" not in str(refused.value)
+        # The store is none the worse for it, and so is the number that was used up.
+        return str(refused.value), (await hand.send(up)).answer, await store.steps(hand.claim.id)
+
+    message, answer, steps = told(path, story)
+    assert said.partition(",")[0] in message
+    assert (answer, count(path), [step.key for step in steps]) == ("applied", 1, ["k2"])
+
+
+@pytest.mark.spec("FLOW-16")
+def test_a_rollback_by_a_conflict_clause_is_found_out_even_when_nothing_is_written_after_it(path):
+    def function(connection):
+        try:
+            connection.execute("insert or rollback into named values ('a')")
+        except apsw.ConstraintError:
+            return 1
+
+    async def story(_store, hand):
+        with pytest.raises(UsageError, match="rolls its transaction back"):
+            await hand.send(function)
+
+    told(path, story)
+
+
+@pytest.mark.spec("FLOW-16")
+def test_what_it_may_do(path):
+    """Tables of its own, savepoints in both spellings, looking at the engine's tables and at the schema."""
+
+    def function(connection):
+        with connection:
+            up(connection)
+        connection.execute("savepoint a")
+        up(connection)
+        connection.execute("rollback to a; release a")
+        connection.execute("create table mine (x); insert into mine values (1); pragma user_version = 3")
+        assert connection.execute("select status from workflow_run").fetchall() == [("leased",)]
+        assert connection.execute("pragma table_info(mine)").fetchall()
+
+    async def story(_store, hand):
+        return (await hand.send(function)).answer
+
+    assert told(path, story) == "applied"
+    assert count(path) == 1
+    with plain(path) as connection:
+        assert connection.execute("pragma user_version").fetchall() == [(3,)]
+
+
+@pytest.mark.spec("FLOW-16")
+def test_nothing_that_it_leaves_on_its_connection_is_met_again(path):
+    def function(connection):
+        connection.execute("create temp table scratch (x)")
+        connection.create_scalar_function("one", lambda: 1)
+        connection.row_trace, connection.exec_trace = (lambda *_: None), (lambda *_: False)
+        connection.set_busy_timeout(0)
+        return 1
+
+    def looks(connection):
+        with pytest.raises(apsw.SQLError, match="no such function"):
+            connection.execute("select one()")
+        return up(connection)
+
+    async def story(_store, hand):
+        return [(await hand.send(one)).answer for one in (function, function, looks)]
+
+    assert told(path, story) == ["applied"] * 3
+
+
+@pytest.mark.spec("FLOW-16")
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), apsw.ConstraintError("no"), SystemExit(3), KeyboardInterrupt()]
+)
+def test_what_it_raises_comes_out_as_it_is(path, error):
+    def function(connection):
+        up(connection)
+        raise error
+
+    async def story(_store, hand):
+        with pytest.raises(type(error)) as raised:
+            await hand.send(function)
+        return raised.value is error, (await hand.send(up)).answer
+
+    assert told(path, story) == (True, "applied")
+    assert count(path) == 1
+
+
+@pytest.mark.spec("FLOW-16")
+def test_a_full_disk_is_the_stores_trouble_and_not_the_functions(path):
+    """Sent again with the same number it is done, once."""
+    full = [True]
+
+    def function(connection):
+        up(connection)
+        if full.pop() if full else False:
+            raise apsw.FullError("database or disk is full")
+        return 1
+
+    async def story(store, hand):
+        item = hand.item()
+        work = hand.work(item, function)
+        with pytest.raises(Unavailable, match="the disk is full"):
+            await store.transact(item, work)
+        return (await store.transact(item, work)).answer
+
+    assert told(path, story) == "applied"
+    assert count(path) == 1
+
+
+# How long it may take.
+
+
+@pytest.mark.spec("FLOW-16")
+def test_a_statement_that_does_not_end_is_stopped_at_the_limit(path):
+    sql = (
+        "with recursive n(i) as (select 1 union all select i + 1 from n) insert into counter select i from n"
+    )
+
+    async def story(_store, hand):
+        with pytest.raises(StepTimeout, match=r"longer than 0\.05 s"):
+            await hand.send(runs(sql), limit=0.05)
+        with pytest.raises((StepTimeout, UsageError)):
+            await hand.send(swallows(sql), limit=0.05)
+
+    told(path, story)
+    assert count(path) == 0
+
+
+@pytest.mark.spec("FLOW-16")
+def test_code_that_takes_too_long_is_found_out_at_its_end(path, monkeypatch):
+    class Clock:
+        at = 0.0
+
+        def monotonic(self):
+            return self.at
+
+    clock = Clock()
+    monkeypatch.setattr(guard, "time", clock)
+
+    def function(connection):
+        clock.at += 5.1
+        return up(connection)
+
+    async def story(_store, hand):
+        with pytest.raises(StepTimeout, match="longer than 5 s"):
+            await hand.send(function)
+        return (await hand.send(function, limit=6)).answer
+
+    assert told(path, story) == "applied"
+    assert count(path) == 1
+
+
+# Whom it must not wait for.
+
+
+def through_a_thread(coroutine):
+    """As a blocking door does it: another thread has the loop, the caller's context goes along."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(PATIENCE)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.mark.spec("FLOW-16")
+@pytest.mark.parametrize("way", [asyncio.run, through_a_thread])
+def test_a_call_of_the_store_from_inside_is_refused_instead_of_hanging(path, way):
+    async def story(store, hand):
+        calls = {
+            "start": lambda: store.start([new_run()]),
+            "get": lambda: store.get(hand.claim.id),
+            "transact": lambda: store.transact(hand.item(), up),
+            "emit": lambda: store.emit(NewEvent(topic="t", id="e")),
+        }
+
+        def function(connection):
+            for call in calls.values():
+                with pytest.raises(UsageError, match="called from inside the function of a transaction"):
+                    way(call())
+            with pytest.raises(UsageError, match="called from inside"):
+                store.renew("w", [Lease(run=hand.claim.id, fence=hand.claim.fence)], 30.0)
+            with pytest.raises(UsageError, match="called from inside"):
+                way(store.start([new_run()], connection))
+            return up(connection)
+
+        return (await hand.send(function)).answer, len(await store.claim(ask()))
+
+    assert told(path, story) == ("applied", 0)
+
+
+@pytest.mark.spec("FLOW-16")
+def test_another_store_may_be_called_from_inside(path, tmp_path):
+    async def story(_store, hand):
+        def function(connection):
+            live(tmp_path / "other.db", lambda other: other.start([new_run()]))
+            return up(connection)
+
+        return (await hand.send(function)).answer
+
+    assert told(path, story) == "applied"
