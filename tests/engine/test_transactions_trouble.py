@@ -7,8 +7,9 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast import Backoff
+from holdfast import App, Backoff
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing import explore
 from tests.engine.accounts import amounts, noted, put, with_accounts
 from tests.engine.faulty import Faulty, delay, fail_before, lose_reply
 from tests.engine.kit import keys, outcome, process, trail
@@ -144,3 +145,26 @@ async def test_a_branch_that_is_cancelled_before_its_turn_does_not_begin(app, pa
     async with app.worker():
         assert await run.result(60) == 1
     assert amounts(path) == {"ada": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.spec("FLOW-16", "TEST-2")
+@pytest.mark.parametrize("checkpoint", ["step", "segment"])
+def test_a_crash_at_any_store_call_does_it_once(checkpoint):
+    """Also a zombie, a lost reply and a call that comes twice: the result tells how often it was done."""
+    app = App("memory://")
+
+    def deposit(connection, n):
+        connection.execute("create table if not exists account (name text unique, amount integer)")
+        return put(connection, "ada", n)
+
+    @app.workflow("bank.deposit.v1", checkpoint=checkpoint)
+    async def banking(ctx):
+        first = await ctx.transaction(deposit, 1, key="first")
+        await ctx.step("between", noted)
+        await ctx.sleep(5)
+        second, _ = await asyncio.gather(ctx.transaction(deposit, 1, key="second"), ctx.step("beside", noted))
+        return [first, second]
+
+    report = explore(banking, store="sqlite")
+    assert report.plays > report.calls > 10
