@@ -11,7 +11,7 @@ from contextlib import closing
 import apsw
 import pytest
 
-from holdfast import App
+from holdfast import App, Compress
 from holdfast.errors import (
     DuplicateRun,
     IllegalMove,
@@ -227,6 +227,22 @@ def test_an_app_takes_it_in_start_start_many_and_emit(path):
         return one.created, isinstance(three, KeyReused), emitted.woken, results
 
     assert asyncio.run(story()) == (True, True, None, ("ada", "bob"))
+
+
+@pytest.mark.spec("START-7", "START-4")
+def test_values_are_sealed_here_too_and_a_conflict_is_told_without_opening_the_store(path):
+    app = App(f"sqlite:///{path}", codec=Compress(min_bytes=1))
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx, name: str):
+        return name
+
+    with closing(begun(path)) as connection:
+        app.sync.start(order, "a" * 1000, key="k", connection=connection)
+        with pytest.raises(KeyReused):
+            app.sync.start(order, "b" * 1000, key="k", connection=connection)
+        ((payload,),) = rows(connection, "select payload from workflow_run")
+    assert "aaaa" not in payload
 
 
 @pytest.mark.spec("START-7")

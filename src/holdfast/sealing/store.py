@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import digest
-from holdfast.errors import CannotOpen, HoldfastError, KeyReused
+from holdfast.errors import CannotOpen, HoldfastError, KeyReused, Unavailable
 from holdfast.lifecycle import Status, StepKind
 from holdfast.records import (
     Ask,
@@ -131,7 +131,11 @@ class Sealed:
         answers = await self.inner.start([self._records.new_run(new) for new in runs], connection)
         for n, answer in enumerate(answers):
             if isinstance(answer, KeyReused):
-                answers[n] = await self._same_start(runs[n], answer)
+                try:
+                    answers[n] = await self._same_start(runs[n], answer)
+                except Unavailable:
+                    if connection is None:  # else the store need not be open here, and the refusal stands
+                        raise
         return answers
 
     async def _same_start(self, new: NewRun, refused: KeyReused) -> Started | HoldfastError:
