@@ -137,7 +137,7 @@ def undelivered(db: Database) -> bool:
 def deliver(
     db: Database, now: Instant, limit: int, cursor: Cursor, *, only: bool = False
 ) -> tuple[int, Cursor | None]:
-    """Hand over from `cursor` on, or that event only, to at most `limit` waits: runs woken, and where to go on."""
+    """Hand over from `cursor` on (`only`: that event), to `limit` waits: runs woken, and where to go on."""
     woken_runs, left, first = 0, limit, cursor[0]
     while (event := db.one(_SQL["undelivered"], (cursor[0],))) is not None:
         if only and event[0] != first:
