@@ -316,7 +316,7 @@ async def test_a_worker_holds_ever_fewer_of_the_runs_that_have_crashed_ever_more
 
 class Held:
     def __init__(self, crashes):
-        self.crashes = crashes
+        self.suspect = crashes
 
 
 @pytest.mark.spec("LEASE-6")

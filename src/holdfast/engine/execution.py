@@ -17,7 +17,7 @@ from . import outcome as ends
 from .context import Context
 from .drive import Drive
 from .finish import finish
-from .journal import Journal, Written
+from .journal import GRANTED, Asked, Journal, Written
 from .plain import bridge
 from .record import OUTCOMES, Record
 from .signals import Parked, continued, only_signals
@@ -81,7 +81,8 @@ class Execution:
             self.world,
             worker.lease_seconds,
             self._told_verdict if worker.hooks else self._verdict,
-            segment=workflow.segment,
+            # A grant is no commit: no hook is told of it.
+            on_grant=self._verdict if workflow.segment else None,
         )
         self.attempt, self.crashes = claim.attempt, claim.crashes
         self.ended_as, self.ending = "", False
@@ -155,6 +156,11 @@ class Execution:
             self._early.extend(held.settled)
         else:
             self._settled(held.settled)
+
+    @property
+    def suspect(self) -> int:
+        """How often it has crashed since progress was last committed; in a segment none of it is yet."""
+        return self.claim.crashes if self.workflow.segment else self.crashes
 
     @property
     def cancelled(self) -> bool:
@@ -291,12 +297,9 @@ class Execution:
             while any(step.seq == before for step in news):
                 before -= 1
             self._settled(step for step in news if step.seq <= before)
-        for write, future, value in sent:
-            if write.status in OUTCOMES:
-                self.attempt, self.crashes = 1, 0
-            self.record.committed(write)
-            if future is not None:
-                self.stage.publish(future, _standing(verdict, write, value) if verdict.kept else value)
+        for one in sent:
+            if one[2] is not GRANTED:
+                self._committed(verdict, *one)
         if news:
             self._settled(step for step in news if step.seq > before)
         if self._early:
@@ -305,6 +308,13 @@ class Execution:
         self.record.known = max(self.record.known, verdict.seq)
         if self.stage.waits:
             self.stage.arm()
+
+    def _committed(self, verdict: Verdict, write: StepWrite, future: Asked, value: Any) -> None:
+        if write.status in OUTCOMES:
+            self.attempt, self.crashes = 1, 0
+        self.record.committed(write)
+        if future is not None:
+            self.stage.publish(future, _standing(verdict, write, value) if verdict.kept else value)
 
     def _settled(self, steps: Iterable[Step]) -> None:
         for step in steps:

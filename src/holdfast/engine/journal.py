@@ -31,9 +31,10 @@ _NONE: dict[str, Any] = {}
 _MAY_RETRY = frozenset({Move.CHECKPOINT, Move.RETRY})
 _APPLIED = Verdict(answer="applied", status=Status.LEASED)
 
-Written = tuple[StepWrite, asyncio.Future[Any] | None, Any]
+Asked = asyncio.Future[Any] | None  # whoever awaits a step's outcome
+Written = tuple[StepWrite, Asked, Any]
 
-_GRANTED = object()  # in place of a value: the code knows this outcome already
+GRANTED = object()  # in place of a value: the code knows this outcome already
 
 
 class Journal:
@@ -49,12 +50,12 @@ class Journal:
         "_idle",
         "_lease_seconds",
         "_number",
+        "_on_grant",
         "_on_verdict",
         "_progress",
         "_progress_at",
         "_record",
         "_run",
-        "_segment",
         "_sent",
         "_tenant",
         "_trail",
@@ -74,12 +75,12 @@ class Journal:
         lease_seconds: float,
         on_verdict: Callable[[Verdict, list[Written]], None],
         *,
-        segment: bool = False,
+        on_grant: Callable[[Verdict, list[Written]], None] | None = None,
     ) -> None:
         self._run, self._tenant, self._fence, self._record = claim.id, claim.tenant, claim.fence, record
         self._committer, self._world, self._lease_seconds = committer, world, lease_seconds
         self._on_verdict = on_verdict
-        self._segment, self._bytes = segment, 0
+        self._on_grant, self._bytes = on_grant, 0  # how a segment answers; None: it is none
         self.pause_asked = False  # as the newest renewal says
         self._number = 0
         self._buffer: list[Written] = []
@@ -121,10 +122,10 @@ class Journal:
 
         Of a try that failed, `value` is the delay before the next and the error in one line.
         """
-        if self._segment and self._may_stay(step):
-            self._buffer.append((step, None, _GRANTED))
-            self._bytes += len(step.output or "")
-            self._on_verdict(_APPLIED, [(step, future, value)])
+        if self._on_grant is not None and self._may_stay(step):
+            self._buffer.append((step, None, GRANTED))
+            self._bytes += len(step.output or step.error or "")
+            self._on_grant(_APPLIED, [(step, future, value)])
             return
         self._buffer.append((step, future, value))
         if self._sent is None:
@@ -176,6 +177,8 @@ class Journal:
         if self._progress is None:
             self._progress = item.progress
         transaction.fail(error)
+        # Nobody may listen to it any more, and what has waited for its end must get its turn all the same.
+        self._on_verdict(_APPLIED, [])
         if self._idle is not None:
             self._wake(self._idle, _APPLIED)
         else:
@@ -243,9 +246,7 @@ class Journal:
             made, self._transaction = self._transaction.made, None
             sent = [*(sent or ()), *(() if made is None else (made,))]
         if verdict.answer in {"applied", "paused"}:
-            self.started_at = None
-        if sent and self._segment:
-            sent = [one for one in sent if one[2] is not _GRANTED]
+            self.started_at, self.pause_asked = None, False
         self._on_verdict(verdict, sent or [])
         if self._idle is not None:
             self._wake(self._idle, verdict)

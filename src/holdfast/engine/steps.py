@@ -179,12 +179,22 @@ class Call:
                     key=key, output=output, attempts=tries, cost=scope.cost, started_at=begun_at
                 )
                 if run.workflow.segment:
-                    await run.boundary()
+                    await self._boundary(write, scope)
                 for event in scope.events:
                     run.journal.emit(event)
                 return await self._written(write, value)
             finally:
                 SCOPE.reset(token)
+
+    async def _boundary(self, write: StepWrite, scope: Scope) -> None:
+        try:
+            await self._run.boundary()
+        except asyncio.CancelledError:
+            if self._stage.closed:  # what was done goes along with the last commit, if there is one
+                for event in scope.events:
+                    self._run.journal.emit(event)
+                self._run.journal.keep(write)
+            raise
 
     async def _limited(self, *, is_async: bool) -> Any:
         limit = asyncio.timeout(self._timeout if is_async else None)
@@ -254,6 +264,8 @@ class Call:
             started_at=begun_at,
         )
         if kind:
+            if run.workflow.segment:
+                await run.boundary()
             await self._written(write, None)
             raise StepFailed(key, kind, recorded.message) from error
         delay = delay_after(error, policy, tries, run.world.chance())

@@ -37,7 +37,9 @@ async def wait(run: Execution, stage: Stage, write: StepWrite) -> Recorded:
 
 
 async def _settled_wait(run: Execution, stage: Stage, write: StepWrite, found: Recorded | None) -> Step:
-    if not stage.alone:
+    # One that is open in the store listens at once: its outcome may come with the very next commit, and
+    # stands before what is committed after that.
+    if not stage.alone and (found is None or found.status is not StepStatus.WAITING):
         await stage.live()
     run.check_time()
     if found is None:

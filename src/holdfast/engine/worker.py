@@ -264,7 +264,7 @@ class Worker:
 
     def _crashed_room(self) -> tuple[int, ...]:
         """How many more runs that crashed so often it may hold: soon the one that kills is alone."""
-        held = [one.crashes for one in self.leases.held.values() if one.crashes]
+        held = [one.suspect for one in self.leases.held.values() if one.suspect]
         room, cap, level = [], self.slots, 1
         while True:
             cap = max(1, cap // 8)
@@ -300,10 +300,9 @@ class Worker:
             if self.leases.held.get(claim.id) is execution:
                 del self.leases.held[claim.id]
             self.finished += 1
-            if execution.ending:
-                self._ending -= 1  # its slot was given on when its end was sent
-            else:
-                self._bell.ring()
+            self._ending -= execution.ending  # its slot was given on when its end was sent
+            if not execution.ending or claim.crashes:
+                self._bell.ring()  # the room for runs that have crashed is free only now
             if log.isEnabledFor(logging.INFO):
                 took = (execution.now() - claim.lease_until) / SECOND + self.lease_seconds
                 log.info(

@@ -120,7 +120,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        context = context or copy_context()
+        context = copy_context() if context is None else context
         return _own(
             callback, context, lambda one: super(VirtualLoop, self).call_soon(one, *args, context=context)
         )
@@ -128,7 +128,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        context = context or copy_context()
+        context = copy_context() if context is None else context
         return _own(
             callback,
             context,
@@ -142,7 +142,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        context = context or copy_context()
+        context = copy_context() if context is None else context
         return _own(
             callback, context, lambda one: super(VirtualLoop, self).call_at(when, one, *args, context=context)
         )

@@ -82,7 +82,9 @@ def _whole(db: Database, now: Instant, segments: dict[str, Item]) -> dict[str, I
     asked = [
         (run, item.fence, item.number)
         for run, item in segments.items()
-        if all(map(_is_plain, item.steps)) and len({one.key for one in item.steps}) == len(item.steps)
+        if all(map(_is_plain, item.steps))
+        and len({one.key for one in item.steps}) == len(item.steps)
+        and sum(len(one.output or "") for one in item.steps) <= LONG
     ]
     return {run: segments[run] for (run,) in db.all(_SQL["whole"], {"items": text(asked), "now": now})}
 

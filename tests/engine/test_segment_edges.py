@@ -1,0 +1,183 @@
+"""Where a segment, a slot or a wait meets what comes at the wrong moment."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import Fatal, Status, StepFailed
+from tests.engine.faulty import Faulty, delay
+from tests.engine.kit import keys, process
+
+MODES = pytest.mark.parametrize("mode", ["step", "segment"])
+
+
+async def noted(value=None):
+    return value
+
+
+@MODES
+@pytest.mark.spec("FLOW-2")
+async def test_an_open_wait_listens_before_its_branch_has_had_its_turn(app, mode):
+    """Its event may come with the commit of another branch, and stands before that: so the code learns it."""
+    winners = []
+
+    @app.workflow("shop.race.v1", checkpoint=mode)
+    async def race(ctx):
+        async def slow():
+            await ctx.sleep(1, key="nap")
+            await ctx.step("poke", app.emit, "x")
+            return "slow"
+
+        async def fast():
+            await ctx.step("first", noted)
+            await ctx.await_event("x", key="event")
+            return "fast"
+
+        branches = [asyncio.ensure_future(slow()), asyncio.ensure_future(fast())]
+        done, _ = await asyncio.wait(branches, return_when=asyncio.FIRST_COMPLETED)
+        winners.append(sorted(one.result() for one in done))
+        await ctx.sleep(1, key="later")
+        await asyncio.gather(*branches)
+
+    async with app.worker():
+        await (await app.start(race)).result(100)
+    assert winners == [["fast"]] * 2
+
+
+@pytest.mark.spec("FLOW-9", "FLOW-16")
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+async def test_a_transaction_that_fails_when_nobody_listens_lets_the_others_park(app):
+    app.store = Faulty(app.store)
+    app.store.plan("transact", 1, delay(1))
+
+    def refuse(_connection):
+        raise Fatal("no")
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        async def impatient():
+            try:
+                async with asyncio.timeout(0.5):
+                    await ctx.transaction(refuse)
+            except (TimeoutError, StepFailed):
+                return "gave up"
+
+        return (await asyncio.gather(impatient(), ctx.sleep(5)))[0]
+
+    async with app.worker():
+        assert await (await app.start(order)).result(100) == "gave up"
+
+
+@pytest.mark.spec("LEASE-6")
+@MODES
+async def test_a_run_that_crashed_is_suspect_until_its_progress_is_committed(app, mode):
+    @app.workflow("shop.order.v1", checkpoint=mode)
+    async def order(ctx):
+        await ctx.step("first", noted)
+        await ctx.step("deadly", asyncio.sleep, 1000)
+
+    runs = [await app.start(order) for _ in range(32)]
+    for round_ in range(3):
+        worker = await process(app, round_ + 1, slots=32, lease=3)
+        await asyncio.sleep(2)
+        held = [run for run in runs if (await app.get(run.id)).status is Status.LEASED]
+        assert len(held) == 32 if round_ == 0 else len(held) <= 4
+        worker.kill()
+        await asyncio.sleep(30)
+
+
+@pytest.mark.spec("LEASE-6")
+async def test_the_room_of_a_crashed_run_is_filled_when_it_has_ended(app):
+    """Its slot is given on when its end is sent; the room for crashed ones is free a moment later."""
+
+    @app.workflow("shop.order.v1")
+    async def order(_ctx):
+        await asyncio.sleep(0.01)
+
+    runs = [await app.start(order) for _ in range(20)]
+    killed = await process(app, 1, slots=20, lease=3)
+    await asyncio.sleep(0.005)
+    killed.kill()
+    await asyncio.sleep(20)
+    await app.store.tick()
+    assert {(await app.get(run.id)).crashes for run in runs} == {1}
+    begun = app.world.monotonic()
+    async with app.worker(slots=8):
+        for run in runs:
+            await run.result(60)
+    assert app.world.monotonic() - begun < 2
+
+
+@pytest.mark.spec("OPS-3")
+@MODES
+async def test_hooks_are_told_of_a_failed_step_when_it_is_committed(app, mode):
+    told = []
+    app.on("step.failed")(lambda notice: told.append(notice.step))
+
+    async def broken():
+        raise Fatal("no")
+
+    @app.workflow("shop.order.v1", checkpoint=mode)
+    async def order(ctx):
+        try:
+            await ctx.step("bad", broken)
+        except StepFailed:
+            await asyncio.sleep(ctx.attempt)
+
+    async with app.worker():
+        cancelled, run = await app.start(order), await app.start(order)
+        await asyncio.sleep(0.5)
+        await app.cancel(cancelled.id)
+        assert len(told) == (2 if mode == "step" else 0)
+        await run.result(10)
+        await asyncio.sleep(60)
+    assert len(told) == (2 if mode == "step" else 1)
+
+
+@MODES
+@pytest.mark.spec("FLOW-12")
+async def test_a_step_that_is_done_when_its_run_is_given_back_is_kept(app, mode):
+    @app.workflow("shop.order.v1", checkpoint=mode)
+    async def order(ctx):
+        await ctx.step("pay", asyncio.sleep, 2)
+        await ctx.step("ship", asyncio.sleep, 1000)
+
+    run = await app.start(order)
+    worker = app.worker(keeper=False, grace=0, lease=60)
+    await worker.__aenter__()
+    refresh = worker.leases.refresh
+
+    async def slowly():
+        await asyncio.sleep(0.5)
+        await refresh()
+
+    worker.leases.refresh = slowly
+    await asyncio.sleep(2.2)
+    await worker.stop()
+    assert await keys(app, run) == ["pay"]
+
+
+@pytest.mark.spec("FLOW-13")
+async def test_steps_that_fail_for_good_have_a_boundary_too(app):
+    done = []
+
+    async def broken():
+        app.world.leap(0.01)
+        raise Fatal("no")
+
+    @app.workflow("shop.order.v1", checkpoint="segment")
+    async def order(ctx):
+        for n in range(1000):
+            try:
+                await ctx.step("bad", broken, key=f"bad:{n}")
+            except StepFailed:
+                done.append(n)
+
+    run = await app.start(order)
+    async with app.worker(lease=60):
+        await asyncio.sleep(0.02)
+        await app.cancel(run.id)
+        await asyncio.sleep(5)
+    assert len(done) < 300
