@@ -203,7 +203,7 @@ def test_a_park_past_its_deadline_takes_only_an_event_that_was_in_time(hand):
 
 @pytest.mark.spec("EVENT-2", "MOVE-4")
 def test_a_duplicate_helps_its_own_event_to_its_end_and_no_other(hand):
-    """Another one that waits to be delivered, the very next in the inbox too, is left to its own emit or a keeper."""
+    """The next one in the inbox that is not delivered yet is left to its own emit, or to a keeper."""
     claim = hand.held()
     hand.checkpoint(claim, events=(NewEvent(topic="t", id="a"), NewEvent(topic="t", id="b")))
     assert hand.emit("t", id="a").duplicate
