@@ -181,6 +181,9 @@ def test_a_step_past_its_timeout_is_left_and_the_run_goes_on_with_one_slot_less(
             run = await app.start(order)
             assert await run.result(10) == "timeout"
             assert (worker.stuck, worker.free) == (1, 4)
+            await worker._show()
+            assert [one.stragglers for one in (await app.store.stats()).workers] == [1]
+            assert "1 plain function" in " ".join(one.what for one in (await app.doctor()).findings)
             gate.open.set()
             await until(lambda: worker.free == 5)
             assert (await app.get(run.id)).cost == 0

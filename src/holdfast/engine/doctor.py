@@ -110,6 +110,13 @@ def _workers(stats: Stats) -> Finding:
     live = len(stats.workers)
     if live:
         slots = sum(one.slots for one in stats.workers)
+        stragglers = sum(one.stragglers for one in stats.workers)
+        if stragglers:
+            return _warn(
+                f"{_count(stragglers, 'plain function')} of {_count(live, 'live worker')} told to stop, and not "
+                f"returned: each keeps one of {_count(slots, 'slot')}",
+                "let long plain functions look at `ctx.cancelled`; a restart of the worker frees the slots",
+            )
         return _well(f"{_count(live, 'live worker')} with {_count(slots, 'slot')}")
     is_open = sum(count for status, count in stats.by_status.items() if status not in FINAL)
     if not is_open:

@@ -347,6 +347,7 @@ class Worker:
                 patterns=self.patterns,
                 tenants=self._tenants,
                 slots=self.slots,
+                stragglers=self.stuck,
             )
         )
 

@@ -142,6 +142,7 @@ class Presence(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     patterns: tuple[str, ...] = ("%",)
     tenants: tuple[str, ...] | None = None
     slots: int = 0
+    stragglers: int = 0  # plain functions that were told to stop and have not returned; each keeps a slot
     seen_at: Instant = 0
 
 

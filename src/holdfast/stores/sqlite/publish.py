@@ -22,7 +22,8 @@ def publish(db: Database, now: Instant, definitions: Sequence[Definition]) -> No
 def present(db: Database, now: Instant, presence: Presence) -> None:
     tenants = None if presence.tenants is None else text(presence.tenants)
     types, patterns = text(presence.types), text(presence.patterns)
-    db.run(_SQL["present"], (presence.worker, types, patterns, tenants, presence.slots, now))
+    counts = presence.slots, presence.stragglers
+    db.run(_SQL["present"], (presence.worker, types, patterns, tenants, *counts, now))
 
 
 def absent(db: Database, worker: str) -> None:

@@ -159,7 +159,7 @@ def _can_run(worker: Presence, kind: str, tenant: str) -> bool:
 
 
 def _presence(row: tuple[object, ...]) -> Presence:
-    worker, types, patterns, tenants, slots, seen_at = row
+    worker, types, patterns, tenants, slots, stragglers, seen_at = row
     return msgspec.convert(
         {
             "worker": worker,
@@ -167,6 +167,7 @@ def _presence(row: tuple[object, ...]) -> Presence:
             "patterns": msgspec.json.decode(str(patterns)),
             "tenants": None if tenants is None else msgspec.json.decode(str(tenants)),
             "slots": slots,
+            "stragglers": stragglers,
             "seen_at": seen_at,
         },
         Presence,
