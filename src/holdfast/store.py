@@ -84,7 +84,8 @@ class Catalog(Protocol):
         between: tuple[Instant | None, Instant | None] = (None, None),
     ) -> Sequence[TrailEntry]:
         """What happened, oldest first, with seq > `after`; of one run or of all, of some types, at or
-        after one instant and before another."""
+        after one instant and before another. Of a deleted run nothing; over all runs it is the audit,
+        and shows deleted ones too."""
 
     async def waiting_on(self, topic: str, tenant: str = "default") -> Sequence[UUID]:
         """The open runs that have an open wait on this topic, by id."""
@@ -299,8 +300,9 @@ class Store(Catalog, Protocol):
 
     async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         """Hide a run from claims, lists and every verb but `restore`; its status stays, chores go on,
-        and its key stays taken until `purge`. Leased: first given back as pending, fence + 1,
-        attempt - 1, so that whoever is at it writes nothing more. Deleted: unchanged. Trail: deleted."""
+        and its key stays taken until `purge`. Leased: first given back as pending (paused, if that was
+        asked for), fence + 1, attempt - 1, so that whoever is at it writes nothing more.
+        Deleted: unchanged. Trail: deleted."""
 
     async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         """Show a deleted run again, as it is by now. Not deleted: unchanged. Trail: restored."""
@@ -311,8 +313,9 @@ class Store(Catalog, Protocol):
         deleted_seconds: float = DELETED_SECONDS,
         limit: int = PURGE_SLICE,
     ) -> Purged:
-        """Remove for good one slice of what has expired, in one short commit; call again until it
-        answers nothing. Finding nothing writes nothing.
+        """Remove for good one slice of what has expired, in one short commit (several, for a run with
+        very many rows: unseen first, its own row last); call again until it answers nothing. Finding
+        nothing writes nothing.
 
         A finished run expires at its expires_at, else ttl_seconds after its end; a deleted one, open or
         not, deleted_seconds after it was deleted; an open one that is not deleted never. With it go

@@ -113,8 +113,8 @@ def _workers(stats: Stats) -> Finding:
         stragglers = sum(one.stragglers for one in stats.workers)
         if stragglers:
             return _warn(
-                f"{_count(stragglers, 'plain function')} of {_count(live, 'live worker')} told to stop, and not "
-                f"returned: each keeps one of {_count(slots, 'slot')}",
+                f"{_count(stragglers, 'plain function')} told to stop and not returned: each keeps one of "
+                f"{_count(slots, 'slot')} of {_count(live, 'live worker')}",
                 "let long plain functions look at `ctx.cancelled`; a restart of the worker frees the slots",
             )
         return _well(f"{_count(live, 'live worker')} with {_count(slots, 'slot')}")
