@@ -302,3 +302,33 @@ async def test_what_code_says_while_it_is_unwound_is_not_said_yet(app):
         assert "00:01:00" in await watcher.result(120)
         await run.result(10)
     assert [entry.data["message"] for entry in await app.trail(run.id) if entry.type == "log"] == ["over"]
+
+
+@pytest.mark.spec("CANC-2", "PAUSE-1")
+@pytest.mark.parametrize("verb", ["cancel", "pause"])
+async def test_code_that_catches_every_cancel_is_abandoned_and_its_slot_is_free(app, verb):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("first", asyncio.sleep, 1)
+        while True:
+            with suppress(BaseException):
+                await ctx.step("again", asyncio.sleep, 1)
+
+    async with app.worker(slots=1) as worker:
+        run = await app.start(order)
+        await asyncio.sleep(0.5)
+        await getattr(app, verb)(run.id)
+        await asyncio.sleep(100)
+        assert worker.busy == 0
+
+
+@pytest.mark.spec("FLOW-21")
+async def test_a_continue_as_that_the_code_swallows_is_found_out(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx, n: int):
+        with suppress(BaseException):
+            ctx.continue_as(n + 1)
+        return "went on"
+
+    async with app.worker():
+        assert await outcome(app, await app.start(order, 1)) == ("failed", "fatal")

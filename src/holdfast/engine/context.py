@@ -271,6 +271,7 @@ class Context:
     def continue_as(self, params: Any = None) -> NoReturn:
         """End this run as succeeded and start the next one of the same workflow, linked, in one commit."""
         self._stage.check()
+        self._run.continuing = True
         raise Continued(params)
 
     # -- inside --------------------------------------------------------------------------------

@@ -29,13 +29,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.run")
 
-UNWIND_SECONDS = 5.0  # what user code may take to clean up when its run parks or is given back
+UNWIND_SECONDS = 5.0  # what user code may take to clean up when its run parks or is given back,
+CLEANUP_SECONDS = 60.0  # and what when the run was cancelled, paused or lost
 HEARTBEAT_SECONDS = 60.0
 GIVE_WAY_SECONDS = 0.005
 
 SWALLOWED = (
     "the workflow caught the signal that parks it (a bare `except:`, `except BaseException`, or a `finally` "
     "that does not end, around a sleep or an awaited event): catch Exception instead"
+)
+
+CONTINUED_ON = (
+    "the workflow caught the signal of ctx.continue_as (a bare `except:` or `except BaseException` around it) and "
+    "went on: catch Exception instead"
 )
 
 
@@ -57,6 +63,7 @@ class Execution:
         "backoffs",
         "claim",
         "clock_at_claim",
+        "continuing",
         "crashes",
         "ended_as",
         "ending",
@@ -124,6 +131,7 @@ class Execution:
             if self._drive is not None:
                 self.stage.closed = True
                 self._drive.interrupt(None)
+                self._limit_unwinding(CLEANUP_SECONDS)
         if reason == "released" and self._drive is not None:
             self._limit_unwinding(unwind_seconds)
 
@@ -176,6 +184,7 @@ class Execution:
     async def _perform(self) -> ends.Outcome:
         self.record.begin()
         self._parking, self.unopened, self.backoffs, self.given_up = None, {}, {}, {}
+        self.continuing = False
         self.stage = Stage(self.record.rank, self.record.settled_keys(), self._at_rest)
         if self._stop is not None:
             self.stage.leave()  # it was told to stop before it began: what it still sends is answered
@@ -231,6 +240,8 @@ class Execution:
             return ends.ContinuedAs(following.params)
         if isinstance(error, Parked):
             return ends.Raised(UsageError(SWALLOWED))
+        if self.continuing and error is None:
+            return ends.Raised(UsageError(CONTINUED_ON))
         return ended
 
     def _uncancel(self) -> None:
@@ -278,6 +289,8 @@ class Execution:
                 self._swallowed = True
                 drive.abandon()
 
+        if self._unwinding is not None:
+            self._unwinding.cancel()
         self._unwinding = asyncio.get_running_loop().call_later(limit_seconds, give_up)
 
     # -- what commits and renewals answer ------------------------------------------------------

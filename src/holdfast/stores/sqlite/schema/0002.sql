@@ -1,6 +1,3 @@
--- Plain functions of a worker that were told to stop and have not returned.
-alter table workflow_worker add column stragglers integer not null default 0;
-
 -- What a purge looks for: runs that have ended, by when they expire, and events, by how long they are kept.
 
 create index idx_workflow_run_finished on workflow_run (finished_at) where finished_at is not null and expires_at is null;
