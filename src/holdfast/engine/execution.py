@@ -40,7 +40,7 @@ SWALLOWED = (
 )
 
 CONTINUED_ON = (
-    "the workflow caught the signal of ctx.continue_as (a bare `except:` or `except BaseException` around it) and "
+    "the workflow caught the signal of ctx.continue_as (a bare `except:` or `except BaseException`) and "
     "went on: catch Exception instead"
 )
 
