@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -166,3 +168,43 @@ def test_a_blocking_run_inside_a_loop_and_signals_outside_the_main_thread_are_re
     thread.start()
     thread.join()
     assert "elsewhere write `async with app.worker():`" in said[0]
+
+
+PARENT = """
+import os, signal, sys, time
+{loop}
+import holdfast as hf
+
+app = hf.App("memory://")
+
+def told(number):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            time.sleep(20)
+        finally:
+            os._exit(7)  # by an exception, as Ctrl-C ends a script
+    os.kill(pid, number)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+@app.workflow("shop.order.v1")
+def order(ctx):
+    ctx.step("ended", lambda: print({{told(signal.SIGTERM) for _ in range(30)}}, flush=True))
+    ctx.step("interrupted", lambda: print(told(signal.SIGINT) in (-2, 7), flush=True))
+    ctx.step("goes on", lambda: print("goes on", flush=True))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+app.sync.start(order)
+app.run(grace=5)
+print("stopped", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spec("LEASE-10")
+@pytest.mark.parametrize("loop", ["sys.modules['uvloop'] = None", "import uvloop"], ids=["asyncio", "uvloop"])
+def test_what_is_signalled_to_a_forked_child_ends_the_child_and_not_its_worker(loop):
+    """As leaving a multiprocessing.Pool does it; at once, when the child has hardly begun."""
+    command = [sys.executable, "-W", "ignore", "-c", PARENT.format(loop=loop)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.stdout.splitlines() == ["{-15}", "True", "goes on", "stopped"], ended.stderr

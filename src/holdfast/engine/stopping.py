@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UsageError
+from holdfast.threads import hear, hear_no_more
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -53,12 +54,15 @@ class _Told:
                 "app.work() takes the process's signals, which only the main thread can: "
                 "elsewhere write `async with app.worker():`"
             ) from None
+        hear(SIGNALS)
         try:
             yield
         finally:
             # The last thing that the process does is not to die of a signal that came a moment late.
-            for number in () if last else SIGNALS:
-                loop.remove_signal_handler(number)
+            if not last:
+                for number in SIGNALS:
+                    loop.remove_signal_handler(number)
+                hear_no_more()
 
 
 async def work_until_told(worker: Worker, *, last: bool = False) -> None:

@@ -8,7 +8,8 @@ until it returns, and whatever it still asks for is refused. Nothing here crosse
 from __future__ import annotations
 
 from .background import Background
+from .children import hear, hear_no_more
 from .pool import Ended, Errand, Pool, Stragglers
 from .talk import Talk, TurnTalk
 
-__all__ = ["Background", "Ended", "Errand", "Pool", "Stragglers", "Talk", "TurnTalk"]
+__all__ = ["Background", "Ended", "Errand", "Pool", "Stragglers", "Talk", "TurnTalk", "hear", "hear_no_more"]
