@@ -274,6 +274,38 @@ def test_a_plain_workflow_that_waits_for_a_thread_when_it_is_cancelled_never_beg
     real(scene)
 
 
+@pytest.mark.spec("FLOW-15")
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, GeneratorExit, StopIteration])
+def test_what_a_plain_function_raises_in_its_thread_never_ends_the_loop_of_its_worker(tmp_path, raised):
+    """A body, a step, a transaction and a hook: each is told as failed, and the others go on."""
+    told = []
+
+    async def scene():
+        app = App(SqliteStore(str(tmp_path / "holdfast.db")))
+
+        def boom(*_):
+            told.append(1)
+            raise raised
+
+        app.on("run.started")(boom)
+
+        @app.workflow("shop.order.v1", retry=Backoff.none())
+        def order(ctx, where: str):
+            if where == "body":
+                boom()
+            return ctx.step("a", boom) if where == "step" else ctx.transaction(boom)
+
+        async with working(app):
+            runs = [await app.start(order, where) for where in ("body", "step", "transaction")]
+            for run in runs:
+                found = await app.final(run.id, 10)
+                assert (found.error.kind, found.attempt) == ("exhausted", 1)
+                assert raised.__name__ in found.error.message
+            await until(lambda: len(told) == 6)
+
+    real(scene)
+
+
 STUCK = """
 import sys, time
 import holdfast as hf

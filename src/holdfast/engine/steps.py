@@ -221,11 +221,7 @@ class Call:
             if self._timeout is not None:
                 # Its time counts from here: for a free thread it may have waited long.
                 loop.call_soon_threadsafe(begin)
-            try:
-                return self._fn(*self._args)
-            except StopIteration as error:
-                # It cannot pass through a future: up to Python 3.11 the step would never end.
-                raise RuntimeError(f"step {self.key!r} raised StopIteration") from error
+            return self._fn(*self._args)
 
         try:
             return await self._run.world.thread(call, stragglers=self._run.worker.stragglers)

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,6 +19,7 @@ from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
 from holdfast.records import Item, StepWrite, TrailWrite
 from holdfast.store import TRANSACTION_SECONDS
+from holdfast.threads import Ended
 
 from .signals import Continued, Parked
 from .steps import SCOPE, Call, Scope, callee, cancelled, check_callable
@@ -96,11 +98,7 @@ class Transaction:
         )
 
     def _called(self, connection: Any) -> Any:
-        try:
-            value = self._fn(connection, *self._args)
-        except StopIteration as error:
-            # It cannot pass through a future: up to Python 3.11 the step would never end.
-            raise RuntimeError(f"step {self.scope.key!r} raised StopIteration") from error
+        value = Ended.of(partial(self._fn, connection, *self._args)).value()
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()

@@ -13,12 +13,13 @@ import random
 import selectors
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 from uuid import UUID
 
 from holdfast.durations import Seconds, seconds
 from holdfast.records import SECOND, Instant
-from holdfast.threads import Pool, Stragglers, Talk, TurnTalk
+from holdfast.threads import Ended, Pool, Stragglers, Talk, TurnTalk
 from holdfast.world import Dice, Pulse, uuid7
 
 T = TypeVar("T")
@@ -227,7 +228,7 @@ class VirtualWorld:
     async def thread(self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None) -> T:
         """Inline, after the others had a turn; what blocks here blocks the world."""
         await asyncio.sleep(0)
-        return copy_context().run(work, *args)
+        return cast("T", copy_context().run(Ended.of, partial(work, *args)).value())
 
     def talk(self, stragglers: Stragglers) -> Talk:
         """In a thread, since it blocks where it asks; but no time passes and nothing else runs meanwhile."""

@@ -105,6 +105,14 @@ class Ended:
     def __init__(self, value: Any, error: BaseException | None = None) -> None:
         self._value, self._error = value, error
 
+    @classmethod
+    def of(cls, work: Callable[[], Any]) -> Ended:
+        """What came of a plain function, here and now."""
+        try:
+            return cls(work())
+        except BaseException as error:  # noqa: BLE001 - it is handed to whoever waits
+            return cls(None, _raisable(error))
+
     def value(self) -> Any:
         """What it returned; raises what it raised."""
         error, self._error = self._error, None
@@ -114,6 +122,20 @@ class Ended:
             finally:
                 del error  # or it would hold the frame that holds it
         return self._value
+
+
+def _raisable(error: BaseException) -> BaseException:
+    """On an event loop these would not mean what the function did: they end loops and coroutines there.
+
+    But what interrupts the main thread is a person's Ctrl-C.
+    """
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        return error
+    if not isinstance(error, (KeyboardInterrupt, GeneratorExit, StopIteration)):
+        return error
+    told = RuntimeError(f"a plain function raised {type(error).__name__}")
+    told.__cause__ = error
+    return told
 
 
 class Errand:
@@ -153,12 +175,7 @@ class Errand:
     def run(self) -> None:
         """In the thread."""
         self._begun = True
-        ended = Ended(None)
-        if not self._left:
-            try:
-                ended = Ended(self._context.run(self._work))
-            except BaseException as error:  # noqa: BLE001 - it is handed to whoever waits
-                ended = Ended(None, error)
+        ended = Ended(None) if self._left else self._context.run(Ended.of, self._work)
         with contextlib.suppress(RuntimeError):  # the loop has closed: nobody is left to tell
             self._loop.call_soon_threadsafe(self._end, ended)
 

@@ -76,12 +76,7 @@ class Talk:
 
     def _run(self, work: Callable[[], Any]) -> None:
         self._thread = threading.get_ident()
-        ended = Ended(None)
-        if not self.over:
-            try:
-                ended = Ended(work())
-            except BaseException as error:  # noqa: BLE001 - it is handed to whoever listens
-                ended = Ended(None, error)
+        ended = Ended(None) if self.over else Ended.of(work)
         with contextlib.suppress(RuntimeError):  # the loop has closed: nobody is left to tell
             self._say(ended)
 
