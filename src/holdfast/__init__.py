@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         BadType,
         BadValue,
         CannotOpen,
+        CannotSeal,
         Conflict,
         Drift,
         EventTimeout,
@@ -101,6 +102,7 @@ __all__ = [
     "RunFailed",
     "RunCancelled",
     "ResultTimeout",
+    "CannotSeal",
     "CannotOpen",
     "UnknownKey",
     "WrongKey",
@@ -121,7 +123,7 @@ _HOMES = {
     "engine.plain": "PlainContext",
     "engine.worker": "Worker",
     "errors": (
-        "BadType BadValue CannotOpen Conflict Drift EventTimeout Fatal HoldfastError IllegalMove "
+        "BadType BadValue CannotOpen CannotSeal Conflict Drift EventTimeout Fatal HoldfastError IllegalMove "
         "KeyReused LeaseLost NotSealed ResultTimeout RetryAfter RunCancelled RunFailed StepFailed "
         "StoreError TooLarge Unavailable UnknownKey UnknownRun UnknownWorkflow UsageError WrongKey"
     ),

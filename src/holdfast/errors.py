@@ -152,6 +152,10 @@ class RetryAfter(HoldfastError):
         self.delay = delay
 
 
+class CannotSeal(HoldfastError):
+    """A hook of the codec could not seal a value, and nothing of it was written."""
+
+
 class CannotOpen(HoldfastError):
     """A sealed value cannot be opened here; it stays as it is."""
 

@@ -27,7 +27,8 @@ class Verdict(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     cancelled  nothing changed: the run was cancelled: stop
     lost       nothing changed: another holds it, or nobody: stop
     busy       nothing changed, someone else holds the row: send it again
-    sealed: …  done, but what it brought cannot be opened here, and why: stop, and give the run back
+    sealed: …  what it brought cannot be opened here (it is done), or what it holds cannot be sealed
+               (nothing changed), and why: stop, and give the run back
     """
 
     answer: str

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.codec import MARK, RESERVED
-from holdfast.errors import CannotOpen, NotSealed, UsageError
+from holdfast.errors import CannotOpen, CannotSeal, NotSealed, UsageError
 from holdfast.records import Json
 
 from .envelope import read, written
@@ -32,7 +32,7 @@ class Chain:
         value = text.encode()
         by: tuple[str, ...] = ()
         for hook in self._hooks.values():
-            how, value = hook.seal(value, _within(where, by))
+            how, value = _sealed(hook, value, _within(where, by))
             by = (*by, how) if how else by
         return written(by, value) if by else text
 
@@ -64,13 +64,15 @@ class Chain:
         if hook is None:
             raise CannotOpen(f"{where} is sealed by {how!r}, which this app's codec does not know")
         try:
-            return hook.open(how, value, where)
+            opened = hook.open(how, value, where)
+            _check(hook, opened)
         except CannotOpen:
             raise
         except Exception as error:
             # A hook of the user's: one value that it cannot open must not take all others with it.
             log.exception("%s: the hook %r failed", where, hook.name)
-            raise CannotOpen(f"{where} does not open: the hook {hook.name!r} failed, {error!r}") from error
+            raise CannotOpen(f"{where} does not open: {_failed(hook, error)}") from error
+        return opened
 
     def veil(self, shown: dict[str, Any], text: Json, where: Where) -> Json | None:
         """An object with entries that anyone may read, and the sealed text beside them; None when every
@@ -92,6 +94,30 @@ class Chain:
         for hook in self._hooks.values():
             digest = hook.digest(digest, where)
         return digest
+
+
+def _sealed(hook: CodecHook, value: bytes, where: Where) -> tuple[str, bytes]:
+    try:
+        how, sealed = hook.seal(value, where)
+        _check(hook, sealed, how)
+    except CannotSeal:
+        raise
+    except Exception as error:
+        log.exception("%s: the hook %r failed", where, hook.name)
+        raise CannotSeal(f"{where} cannot be sealed: {_failed(hook, error)}") from error
+    return how, sealed
+
+
+def _check(hook: CodecHook, value: object, how: str = "") -> None:
+    if not isinstance(value, bytes):
+        raise TypeError(f"the hook {hook.name!r} answered {type(value).__name__} in place of bytes")
+    if how and how.partition(":")[0] != hook.name:
+        raise ValueError(f"the hook {hook.name!r} said {how!r}, by which nobody could find it to open this")
+
+
+def _failed(hook: CodecHook, error: Exception) -> str:
+    """Never what the error says: that may be a part of the value, and this is stored in plain."""
+    return f"the hook {hook.name!r} failed with {type(error).__name__}, and the log of this process says why"
 
 
 def decoded(text: Json, wanted: Any) -> Any:

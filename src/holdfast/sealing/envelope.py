@@ -11,13 +11,13 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.codec import MARK, RESERVED
-from holdfast.errors import CannotOpen, NotSealed, UnknownKey, WrongKey
+from holdfast.errors import CannotOpen, CannotSeal, NotSealed, UnknownKey, WrongKey
 from holdfast.lifecycle import StepKind
 from holdfast.records import Claim, Json
 
 VERSION = 1
 OURS = "sealed"  # the kind of an error that says why a run was not opened: our words, and no secret
-SHUT = "sealed: "  # how the answer begins that tells a holder to stop: it cannot open what came
+SHUT = "sealed: "  # how the answer begins that tells a holder to stop: it cannot open what came, or seal
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,6 +101,6 @@ def _value(kind: StepKind, output: Json) -> Json:
         return MARK  # spoilt: nobody can open it
 
 
-def shut_by(why: CannotOpen) -> str:
+def shut_by(why: CannotOpen | CannotSeal) -> str:
     """The answer that tells a holder to stop."""
     return f"{SHUT}{why}"

@@ -49,7 +49,7 @@ class CodecHook(Protocol):
 
     def seal(self, value: bytes, where: Where) -> tuple[str, bytes]:
         """How it was sealed, and the sealed bytes. How: `name`, or `name:` and what opening needs to know
-        and anyone may read; empty when the value was left as it is."""
+        and anyone may read; empty when the value was left as it is. CannotSeal says why not."""
 
     def open(self, how: str, value: bytes, where: Where) -> bytes:
         """What was sealed; CannotOpen or a leaf of it says why not."""

@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import RESERVED
-from holdfast.errors import CannotOpen
+from holdfast.errors import CannotOpen, CannotSeal
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import (
     Claim,
@@ -126,7 +126,11 @@ class Records:
         if not isinstance(found, dict) or found.get("note") is None:
             return progress  # numbers
         shown = {**found, "note": HIDDEN}
-        return self._chain.veil(shown, progress, _progressed(tenant, run)) or progress
+        try:
+            return self._chain.veil(shown, progress, _progressed(tenant, run)) or progress
+        except CannotSeal:
+            # A note is not worth a lease: the renewal that carries it is that of all runs of its worker.
+            return msgspec.json.encode(shown).decode()
 
     # -- out -----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import digest
-from holdfast.errors import CannotOpen, HoldfastError, KeyReused, Unavailable
+from holdfast.errors import CannotOpen, CannotSeal, HoldfastError, KeyReused, Unavailable
 from holdfast.lifecycle import Status, StepKind
 from holdfast.records import (
     Ask,
@@ -154,20 +154,41 @@ class Sealed:
         return [self._records.claim(claim) for claim in await self.inner.claim(ask)]
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
-        verdicts = await self.inner.commit([self._records.item(item) for item in batch])
-        return [self._verdict(item, verdict) for item, verdict in zip(batch, verdicts, strict=True)]
+        sealed: builtins.list[Item] = []
+        refused: dict[UUID, Verdict] = {}
+        for item in batch:
+            try:
+                sealed.append(self._records.item(item))
+            except CannotSeal as why:
+                refused[item.run] = _refusal(why)
+        verdicts = iter(await self.inner.commit(sealed) if sealed else ())
+        return [refused.get(item.run) or self._verdict(item, next(verdicts)) for item in batch]
 
     async def transact(
         self, item: Item, work: Callable[[Any], Item], limit_seconds: float = TRANSACTION_SECONDS
     ) -> Verdict:
         made = item
+        refused: CannotSeal | None = None
 
         def sealed(connection: Any) -> Item:
-            nonlocal made
+            nonlocal made, refused
             made = work(connection)
-            return self._records.item(made)
+            try:
+                return self._records.item(made)
+            except CannotSeal as why:
+                refused = why
+                raise
 
-        verdict = await self.inner.transact(self._records.item(item), sealed, limit_seconds)
+        try:
+            begun = self._records.item(item)
+        except CannotSeal as why:
+            return _refusal(why)
+        try:
+            verdict = await self.inner.transact(begun, sealed, limit_seconds)
+        except CannotSeal as why:
+            if why is not refused:
+                raise  # the function's own
+            return _refusal(why)
         return self._verdict(made, verdict)
 
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
@@ -260,3 +281,8 @@ class Sealed:
 
     def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
         return self.inner.listen(hint)
+
+
+def _refusal(why: CannotSeal) -> Verdict:
+    """Nothing was written. Whoever holds the run gives it back, and it is executed again later."""
+    return Verdict(answer=shut_by(why), status=Status.LEASED)
