@@ -120,6 +120,8 @@ def _listed(keys: Mapping[str, object]) -> str:
 def _key(id_: str, key: bytes | str) -> bytes:
     if not KEY_ID.fullmatch(id_):
         raise UsageError(f"key id {id_!r}: 1 to 64 letters, digits, '.', '_' or '-', as in '2026-11'")
+    if not isinstance(key, str | bytes | bytearray):
+        raise UsageError(f"key {id_!r} is of type {type(key).__name__}, not bytes or base64 text: {MAKE_ONE}")
     try:
         found = base64.b64decode(key, validate=True) if isinstance(key, str) else bytes(key)
     except (binascii.Error, ValueError):
