@@ -127,8 +127,10 @@ class Store(Catalog, Protocol):
 
         Same tenant and key: the existing run's id with created=False when the digest is the same
         (two items of one call too), else KeyReused; the key is looked at before the id. A new run
-        is pending, attempt 0, fence 0, run_at as given, else now + delay, else now. max_attempts
-        and timeout: as given, else the published definition's, else 3 and none.
+        is pending, attempt 0, run_at as given, else now + delay, else now. Its fence is no smaller
+        than any that this store has given so far: its id may be that of a run that was purged, whose
+        holder must stay shut out. max_attempts and timeout: as given, else the published definition's,
+        else 3 and none.
         Trail: created.
 
         `connection`: the caller's own, on this store's database, in his open transaction; the runs are

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 import pytest
 
 from holdfast import App, RunFilter, Status, UnknownRun, days
 from holdfast.store import PURGE_SLICE
-from tests.engine.kit import outcome, trail, until
+from tests.engine.kit import outcome, process, trail, until
 
 
 @pytest.mark.spec("DEL-1")
@@ -96,3 +97,51 @@ async def test_a_purge_by_an_app_goes_by_the_apps_own_ttl(store, world):
     assert (await app.purge()).runs == 0
     world.leap(days(2))
     assert (await app.purge()).runs == 1
+
+
+@pytest.mark.spec("LEASE-4", "START-8", "TTL-1")
+async def test_a_frozen_worker_stays_out_of_a_new_run_under_the_id_of_its_own(app):
+    """The run was deleted and purged, and its id given again, while the worker stood still."""
+    ended = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx, name):
+        await ctx.step("long", asyncio.sleep, 10)
+        ended.append(name)
+        return name
+
+    frozen = await process(app, 1)
+    run = await app.start(order, "old", id=uuid4())
+    await asyncio.sleep(3)
+    frozen.stop()
+    await app.delete(run.id)
+    assert (await app.purge(deleted_after=0)).runs == 1
+    await app.start(order, "new", id=run.id)
+    await process(app, 2)
+    await asyncio.sleep(3)
+    frozen.go_on()
+    assert await outcome(app, run) == ("succeeded", "new")
+    assert "new" in ended
+
+
+@pytest.mark.spec("EVENT-2", "TTL-1")
+async def test_a_new_run_under_a_purged_id_emits_events_of_its_own(app):
+    """Events outlive their run: those of the second one are no repeats of the first one's."""
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx, name):
+        ctx.emit("done", name)
+        await ctx.step("tell", lambda: ctx.emit("told", name))
+
+    @app.workflow("shop.waiter.v1")
+    async def waiter(ctx):
+        return [(await ctx.await_event(topic)).payload for topic in ("done", "told")]
+
+    async with app.worker():
+        first = await app.start(order, "old", id=uuid4(), ttl=0)
+        await outcome(app, first)
+        assert (await app.purge()).runs == 1
+        waiting = await app.start(waiter)
+        await until(app, waiting, Status.WAITING)
+        await app.start(order, "new", id=first.id)
+        assert await outcome(app, waiting) == ("succeeded", ["new", "new"])

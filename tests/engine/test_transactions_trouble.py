@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from holdfast import App, Backoff
+from holdfast.records import instant
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import explore
 from tests.engine.accounts import amounts, noted, put, with_accounts
@@ -98,7 +99,8 @@ async def test_what_went_along_with_one_that_failed_is_recorded_all_the_same(app
     async with app.worker():
         assert await run.result(60) == "later"
     assert tries == [1, 1]
-    assert (await app.emit("begun", id=f"{run.id}:emit:begun")).duplicate
+    began = instant((await app.get(run.id)).created_at)
+    assert (await app.emit("begun", id=f"{run.id}:{began}:emit:begun")).duplicate
     assert sorted(await keys(app, run)) == ["a", "b", "deposit", "emit:begun", "now", "now#2"]
     assert (await trail(app, run)).count("log") == 1
 

@@ -102,7 +102,7 @@ class StoresAgree(RuleBasedStateMachine):
             lambda clock: MemoryStore(clock=clock),
             lambda clock: SqliteStore(":memory:", clock=clock, inline=True),
         )
-        self.runs, self.claims, self.sent, self.refused = [], [], [], set()
+        self.runs, self.purged, self.claims, self.sent, self.refused = [], [], [], [], set()
         self.numbers = Counter()
         self.event_ids = 0
         for _ in range(2):
@@ -126,7 +126,7 @@ class StoresAgree(RuleBasedStateMachine):
             return
         fresh = self.pair.hands[0].id()
         new = NewRun(
-            id=self.runs[0] if self.runs and data.draw(RARELY) else fresh,
+            id=pick(*self.runs[:1], *self.purged, fresh) if data.draw(RARELY) else fresh,
             type=pick(*TYPES), tenant=pick(*TENANTS), digest=pick("d", "d", "e"),
             key=pick(None, None, "k", "l"), priority=pick(100, 100, 5), delay_seconds=pick(None, None, 5.0),
             timeout_seconds=pick(None, None, None, None, 40.0), ttl_seconds=pick(None, 60.0),
@@ -156,12 +156,17 @@ class StoresAgree(RuleBasedStateMachine):
     def claim(self, pick, data):
         limit, worker, types = pick(1, 2, 3), pick("w1", "w2"), pick(TYPES, TYPES[:1])
         tenants, crashed = pick(None, ("acme",)), pick(None, None, (1,), (2, 1))
-        self.claims += self.pair.do(
-            lambda hand: hand.claim(limit, worker, types, tenants=tenants, crashed=crashed)
-        )
+        self._take(lambda hand: hand.claim(limit, worker, types, tenants=tenants, crashed=crashed))
 
     def claim_all(self, pick, data):
-        self.claims += self.pair.do(lambda hand: hand.claim(types=TYPES))
+        self._take(lambda hand: hand.claim(types=TYPES))
+
+    def _take(self, claim):
+        taken = self.pair.do(claim)
+        for one in taken:
+            older = [known.fence for known in self.claims if known.id == one.id]
+            assert one.fence > max(older, default=0), "fences only grow, also under an id that was purged"
+        self.claims += taken
 
     def _item(self, pick, data):
         """The next item of a holder, now and then of one long gone."""
@@ -230,7 +235,9 @@ class StoresAgree(RuleBasedStateMachine):
     def commit_two(self, pick, data):
         if any(self._writers()):
             first, second = self._item(pick, data), self._item(pick, data)
-            self._send([first, second] if first.run != second.run else [first])
+            # A new run's fence tells how much was written before it, and stores may take plain items first.
+            both = sorted([first, second], key=lambda item: bool(item.starts))
+            self._send(both if first.run != second.run else [first])
 
     def _send(self, items):
         verdicts = self.pair.do(lambda hand: hand.send(*items))
@@ -308,6 +315,7 @@ class StoresAgree(RuleBasedStateMachine):
         limit = pick(1, 2, 100)
         self.pair.do(lambda hand: _purged(hand, limit=limit, **terms))
         left = {run.id for run in self.pair.hands[0].run(self.pair.hands[0].store.list(EVERY))}
+        self.purged += [run for run in self.runs if run not in left]
         self.runs = [run for run in self.runs if run in left]
         self.sent = [item for item in self.sent if item.run in left]
 

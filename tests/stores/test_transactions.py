@@ -188,7 +188,7 @@ def test_it_is_called_once_and_alone_whatever_its_neighbours_come_to(path, fails
         await asyncio.sleep(0)
         renewal = threading.Thread(
             target=lambda: (
-                store.renew("w", [Lease(run=hand.claim.id, fence=1)], 30.0),
+                store.renew("w", [Lease(run=hand.claim.id, fence=hand.claim.fence)], 30.0),
                 order.append("renewal"),
             )
         )

@@ -331,7 +331,9 @@ class Context:
         self._run.record.committed(write)
 
     def _event(self, name: str, topic: str, payload: str) -> NewEvent:
-        return NewEvent(id=f"{self.run_id}:{name}", topic=topic, payload=payload, tenant=self.tenant)
+        # Events outlive their run, and after a purge its id may be given again: the start tells the two apart.
+        id_ = f"{self.run_id}:{self._run.claim.created_at}:{name}"
+        return NewEvent(id=id_, topic=topic, payload=payload, tenant=self.tenant)
 
     def _scope(self, what: str) -> Scope:
         scope = within()

@@ -14,7 +14,7 @@ from holdfast.stores.durations import micros
 from . import waits
 from .claim import begin, held
 from .rows import RunRow, State, check
-from .start import start_one
+from .start import start
 from .steps import Recorded, record_steps, refuse_bad_steps
 
 
@@ -79,8 +79,7 @@ class _Writing:
             self._look()
         for event in item.events:
             waits.record(state, event, now)
-        for new in item.starts:
-            start_one(state, new, now)
+        start(state, item.starts, now)
         if item.progress is not None:
             row.progress = item.progress
         self._moves()[item.move]()

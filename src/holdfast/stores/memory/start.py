@@ -14,7 +14,8 @@ from .rows import RunRow, State, check
 def start(state: State, runs: Sequence[NewRun], now: Instant) -> list[Started | HoldfastError]:
     for new in runs:
         _refuse_bad(new)
-    return [start_one(state, new, now) for new in runs]
+    fence = state.trail_seq  # greater than all there were, for each growth of a fence is a row of the trail
+    return [_start_one(state, new, fence, now) for new in runs]
 
 
 def _refuse_bad(new: NewRun) -> None:
@@ -23,13 +24,13 @@ def _refuse_bad(new: NewRun) -> None:
         micros(seconds or 0.0)
 
 
-def start_one(state: State, new: NewRun, now: Instant) -> Started | HoldfastError:
+def _start_one(state: State, new: NewRun, fence: int, now: Instant) -> Started | HoldfastError:
     if new.key is not None and (taken := state.keys.get((new.tenant, new.key))) is not None:
         same = state.runs[taken].digest == new.digest
         return Started(taken, created=False) if same else KeyReused(new.key, taken)
     if new.id in state.runs:
         return DuplicateRun(new.id)
-    row = _row(state, new, now)
+    row = _row(state, new, fence, now)
     check(row)
     state.runs[row.id] = row
     if row.key is not None:
@@ -38,7 +39,7 @@ def start_one(state: State, new: NewRun, now: Instant) -> Started | HoldfastErro
     return Started(row.id, created=True)
 
 
-def _row(state: State, new: NewRun, now: Instant) -> RunRow:
+def _row(state: State, new: NewRun, fence: int, now: Instant) -> RunRow:
     known = state.definitions.get(new.type, Definition(type=new.type))
     timeout = known.timeout_seconds if new.timeout_seconds is None else new.timeout_seconds
     run_at = new.run_at if new.run_at is not None else now + micros(new.delay_seconds or 0)
@@ -50,7 +51,7 @@ def _row(state: State, new: NewRun, now: Instant) -> RunRow:
         timeout_at=None if timeout is None else now + micros(timeout),
         ttl_seconds=None if new.ttl_seconds is None else bounded(new.ttl_seconds),
         budget=new.budget, limit_key=new.limit_key, parent=new.parent,
-        labels=new.labels, created_at=now, updated_at=now, mark=state.event_seq,
+        labels=new.labels, created_at=now, updated_at=now, mark=state.event_seq, fence=fence,
     )  # fmt: skip
 
 

@@ -92,10 +92,10 @@ def claim(db: Database, now: Instant, ask: Ask) -> list[Claim]:
 
 
 def _claim(db: Database, row: Row) -> Claim:
-    run, fence = row[0], row[4]
-    again = fence > 1  # a run that nobody has held has neither steps nor logs
+    run = row[0]
+    again = row[11] > 1  # a row that only this claim has changed since its start has neither steps nor logs
     return Claim(
-        id=UUID(run), type=row[1], tenant=row[2], params=row[3], fence=fence, attempt=row[5], crashes=row[6],
+        id=UUID(run), type=row[1], tenant=row[2], params=row[3], fence=row[4], attempt=row[5], crashes=row[6],
         max_attempts=row[7], created_at=row[8], lease_until=row[9], timeout_at=row[10],
         steps=tuple(steps_of(db, run)) if again else (), logs=_logs(db, run) if again else 0,
     )  # fmt: skip

@@ -36,7 +36,7 @@ set status = 'leased', leased_by = :worker, lease_until = :until, attempt = atte
     updated_at = :now, rev = rev + 1
 where id in (select value from json_each(:runs))
     and status in ('pending') and run_at <= :now and deleted_at is null
-returning id, type, tenant, payload, fence, attempt, crashes, max_attempts, created_at, lease_until, timeout_at
+returning id, type, tenant, payload, fence, attempt, crashes, max_attempts, created_at, lease_until, timeout_at, rev
 
 -- :leased
 insert into workflow_event (workflow_id, event_type, data, created_at)

@@ -7,13 +7,17 @@ select max_attempts, timeout_seconds, kind from workflow_definition where type =
 -- :mark    Events up to here came before the run.
 select coalesce(max(seq), 0) from workflow_inbox
 
+-- :fence    Where a new run's fence begins: each growth of a fence is a row of the trail, so that none has passed the
+-- highest number the trail ever gave. `max(id)` would not do, for a purge takes rows away.
+select coalesce(max(seq), 0) from sqlite_sequence where name = 'workflow_event'
+
 -- :start
 insert into workflow_run (
     id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id,
-    limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, created_at, updated_at
+    limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, created_at, updated_at
 )
 values (
     :id, :tenant, :type, :kind, :payload, :priority, :run_at, :key, :digest, :max_attempts, :parent,
-    :limit_key, :labels, :budget, :timeout_seconds, :timeout_at, :ttl_seconds, :mark, :now, :now
+    :limit_key, :labels, :budget, :timeout_seconds, :timeout_at, :ttl_seconds, :mark, :fence, :now, :now
 )
 on conflict (id) do nothing

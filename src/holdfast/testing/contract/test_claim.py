@@ -38,14 +38,15 @@ def test_claims_go_by_priority_then_time_then_id(hand):
 @pytest.mark.spec("LEASE-1", "TRAIL-1")
 def test_a_claim_sets_the_lease_in_one_commit_and_returns_all_that_is_needed(hand):
     """Status, worker, lease_until, attempt + 1, fence + 1; run and steps come back."""
-    claim = hand.held(worker="alice", params="7", max_attempts=4, timeout_seconds=99.0)
+    before = hand.get(hand.start(params="7", max_attempts=4, timeout_seconds=99.0))
+    claim = hand.take(before.id, worker="alice")
     seen = hand.get(claim.id)
     until = hand.clock.now + 30_000_000
     assert (seen.status, seen.leased_by, seen.lease_until) == (Status.LEASED, "alice", moment(until))
-    assert (seen.attempt, seen.fence) == (claim.attempt, claim.fence) == (1, 1)
+    assert (seen.attempt, seen.fence) == (claim.attempt, claim.fence) == (1, before.fence + 1)
     assert (claim.lease_until, claim.params, claim.max_attempts) == (until, "7", 4)
     assert claim.timeout_at == claim.created_at + 99_000_000
-    assert hand.last(claim.id, "leased") == {"worker": "alice", "attempt": 1, "fence": 1}
+    assert hand.last(claim.id, "leased") == {"worker": "alice", "attempt": 1, "fence": claim.fence}
 
 
 @pytest.mark.spec("LEASE-1")

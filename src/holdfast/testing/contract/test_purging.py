@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import UnknownRun
-from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.lifecycle import Move, Status, StepKind, StepStatus
 from holdfast.records import NewEvent, NewRun, Presence, Purged, RunFilter, Started, StepWrite
 from holdfast.store import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, TTL_SECONDS
 
@@ -262,3 +262,29 @@ def test_a_zombie_of_a_run_that_was_removed_is_told_that_it_is_lost(hand):
     assert hand.checkpoint(claim, done("late")).answer == "lost"
     assert hand.renew(claim).held[0].answer == "lost"
     assert hand.everything() == before
+
+
+@pytest.mark.spec("LEASE-4", "START-8", "TTL-1")
+@pytest.mark.parametrize("again", ["started", "started by another run's commit"])
+def test_a_zombie_stays_shut_out_of_a_new_run_under_the_same_id(hand, again):
+    """A purge frees the id, but no fence is given twice, however often the first run changed hands."""
+    zombies = [hand.held()]
+    for _ in range(5):
+        hand.release(zombies[-1])
+        zombies.append(hand.take())
+    hand.delete(zombies[0].id)
+    assert purged(hand, deleted_seconds=0).runs == 1
+    if again == "started":
+        hand.start(id=zombies[0].id)
+    else:
+        starter = hand.held()
+        hand.complete(starter, starts=(NewRun(id=zombies[0].id, type=TYPE),))
+    holder = hand.take(zombies[0].id)
+    before = hand.snapshot(holder.id)
+    for number in range(1, 4):
+        for zombie in zombies:
+            late = hand.item(zombie, Move.COMPLETE, result='"late"', number=number)
+            assert hand.send(late)[0].answer == "lost"
+            assert hand.renew(zombie).held[0].answer == "lost"
+    assert hand.snapshot(holder.id) == before
+    assert hand.complete(holder).answer == "applied"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.lifecycle import Move, Status, StepKind
+from holdfast.records import NewRun
 
-from .hand import done, listen
+from .hand import TYPE, done, listen
 
 FIVE = tuple(done(key, f'"{key}"', started_at=n) for n, key in enumerate("abcde"))
 
@@ -14,7 +15,8 @@ FIVE = tuple(done(key, f'"{key}"', started_at=n) for n, key in enumerate("abcde"
 @pytest.mark.spec("FLOW-12")
 def test_a_run_that_ends_in_one_item_is_as_one_that_came_step_by_step(hand):
     """Rows, numbers and trail differ in nothing."""
-    once, slowly = hand.held(), hand.held()
+    hand.start_many([NewRun(id=hand.id(), type=TYPE) for _ in range(2)])
+    once, slowly = hand.claim()
     hand.complete(once, *FIVE, started_at=7)
     for n, step in enumerate(FIVE):
         hand.checkpoint(slowly, step, started_at=None if n else 7)

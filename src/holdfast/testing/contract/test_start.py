@@ -21,7 +21,7 @@ def test_a_start_needs_no_worker(hand):
     run = hand.start(params='{"n": 1}')
     hand.clock.turn(86400)
     claim = hand.take(run)
-    assert (claim.params, claim.attempt, claim.fence, claim.steps) == ('{"n": 1}', 1, 1, ())
+    assert (claim.params, claim.attempt, claim.steps) == ('{"n": 1}', 1, ())
 
 
 @pytest.mark.spec("START-3", "LEASE-1")
@@ -124,14 +124,14 @@ def test_the_key_is_looked_at_before_the_id(hand):
 
 @pytest.mark.spec("TRAIL-1", "READ-1")
 def test_a_new_run_shows_what_it_was_started_with(hand):
-    """Pending, attempt 0, fence 0; all that start was given can be read back."""
+    """Pending, attempt 0; all that start was given can be read back."""
     parent = hand.start()
     run = hand.start(
         params='{"a": [], "b": {}}', priority=7, max_attempts=9, timeout_seconds=60.0, ttl_seconds=5.0,
         budget=12, limit_key="shop", parent=parent, labels='{"team": "x"}', key="k",
     )  # fmt: skip
     seen = hand.get(run)
-    assert (seen.status, seen.attempt, seen.fence, seen.crashes) == (Status.PENDING, 0, 0, 0)
+    assert (seen.status, seen.attempt, seen.crashes) == (Status.PENDING, 0, 0)
     assert (seen.params_json, seen.priority, seen.max_attempts) == ('{"a": [], "b": {}}', 7, 9)
     assert seen.timeout_at == moment(hand.clock.now + 60_000_000)
     assert (seen.budget_units, seen.limit_key, seen.parent) == (12, "shop", parent)
