@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from holdfast import App, Encrypt
+from holdfast import App, Compress, Encrypt
 
 KEY = Encrypt.new_key()
 KEYS = {"HOLDFAST_KEYS": f"2026-11={KEY}"}
@@ -43,6 +43,29 @@ def test_with_the_keys_in_the_environment_commands_seal_and_open(cli_, url):
     assert "Ada" in shown
     assert json.loads(cli_("result", run, env=KEYS).stdout) == {"by": "Ada"}
     assert "log info: card 4111" in cli_("trail", run, env=KEYS).stdout
+
+
+@pytest.mark.parametrize(
+    "codec", [Encrypt({"2026-11": KEY}), [Compress(min_bytes=1), Encrypt({"2026-11": KEY})]], ids=repr
+)
+def test_what_a_command_seals_opens_in_every_app_that_has_the_key(codec, cli_, url):
+    """Whether the app compresses or not; and what it has compressed is shown."""
+    long = "x" * 600
+    run = cli_("start", "shop.order.v1", json.dumps(long), env=KEYS).stdout.strip()
+    app = App(url, codec=codec)
+
+    async def read_and_start():
+        assert (await app.get(run)).params == long
+        return str((await app.start("shop.order.v1", "y" * 600)).id)
+
+    assert "yyyy" in cli_("show", asyncio.run(finished(app, read_and_start())), env=KEYS).stdout
+
+
+async def finished(app, work):
+    try:
+        return await work
+    finally:
+        await app.close()
 
 
 def test_without_the_keys_everything_is_shown_as_it_is(cli_, url):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -51,7 +52,8 @@ def _sealed(store: Store) -> Store:
     if not os.environ.get(ENVIRONMENT):
         return store
     # Plain values are shown too: whether they may be there, the app knows and this command does not.
-    return Sealed(store, [Compress(), Encrypt.from_env(accept_plain=True)])
+    # Nor does it know whether the app can unpack: it opens what is compressed, and compresses nothing.
+    return Sealed(store, [Compress(min_bytes=sys.maxsize), Encrypt.from_env(accept_plain=True)])
 
 
 async def _with_client(client: Client, work: Callable[[Client], Awaitable[T]]) -> T:
