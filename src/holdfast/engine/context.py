@@ -331,7 +331,7 @@ class Context:
         self._run.record.committed(write)
 
     def _event(self, name: str, topic: str, payload: str) -> NewEvent:
-        # Events outlive their run, and after a purge its id may be given again: the start tells the two apart.
+        # Events outlive their run, whose id may be given again after a purge: the start tells the two apart.
         id_ = f"{self.run_id}:{self._run.claim.created_at}:{name}"
         return NewEvent(id=id_, topic=topic, payload=payload, tenant=self.tenant)
 
