@@ -79,3 +79,17 @@ def test_without_the_keys_everything_is_shown_as_it_is(cli_, url):
 def test_keys_that_cannot_be_meant_are_refused_in_one_line(cli_):
     cli_.start("shop.order.v1")
     assert "each key is id=base64" in cli_.refused("ls", code=2, env={"HOLDFAST_KEYS": "nonsense"})
+
+
+@pytest.mark.parametrize("command", [("emit", "paid", '"in plain"'), ("start", "shop.order.v1", "1")])
+def test_nothing_is_written_in_plain_into_an_encrypted_store(command, cli_):
+    """An app that encrypts would not take it, and runs that await such an event would go back for ever."""
+    cli_("start", "shop.order.v1", env=KEYS)
+    assert "are encrypted (aes256gcm:2026-11): set HOLDFAST_KEYS" in cli_.refused(*command, code=2)
+    assert cli_(*command, env=KEYS).exit_code == cli_(*command, "--plain").exit_code == 0
+
+
+def test_into_a_store_that_is_only_compressed_values_go_as_they_are(cli_, url):
+    app = App(url, codec=Compress(min_bytes=1))
+    asyncio.run(finished(app, app.start("shop.order.v1", "x" * 100)))
+    assert cli_("emit", "paid").exit_code == cli_("start", "shop.order.v1").exit_code == 0

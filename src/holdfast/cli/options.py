@@ -42,6 +42,12 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(command)
 
 
+def plain_option(command: F) -> F:
+    return click.option(
+        "--plain", is_flag=True, help="Without keys: write it in plain although the store is encrypted."
+    )(command)
+
+
 def by_option(command: F) -> F:
     return click.option(
         "--by", metavar="NAME", help="Who does it, for the trail; by default the system's user name."

@@ -17,8 +17,10 @@ import click
 
 from holdfast.engine.client import Client
 from holdfast.errors import StoreError, UsageError
+from holdfast.records import RunFilter
 from holdfast.sealing import Compress, Encrypt, Sealed
 from holdfast.sealing.encrypt import ENVIRONMENT
+from holdfast.sealing.envelope import hidden_by
 from holdfast.store import Store
 from holdfast.stores import make_store
 from holdfast.world import RealWorld
@@ -54,6 +56,17 @@ def _sealed(store: Store) -> Store:
     # Plain values are shown too: whether they may be there, the app knows and this command does not.
     # Nor does it know whether the app can unpack: it opens what is compressed, and compresses nothing.
     return Sealed(store, [Compress(min_bytes=sys.maxsize), Encrypt.from_env(accept_plain=True)])
+
+
+async def refuse_plain(client: Client, *, plain: bool) -> None:
+    """Before a value is written without keys: into an encrypted store, where no app would take it."""
+    if plain or isinstance(client.store, Sealed):
+        return
+    newest = await client.list(RunFilter(tenant=None), 1)
+    if newest and (by := hidden_by(newest[0].params_json)):
+        raise UsageError(
+            f"values of this store are encrypted ({by}): set {ENVIRONMENT}, or --plain if its app takes such"
+        )
 
 
 async def _with_client(client: Client, work: Callable[[Client], Awaitable[T]]) -> T:

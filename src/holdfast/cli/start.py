@@ -16,7 +16,7 @@ from . import session
 from .ending import print_ending, raise_unless_succeeded
 from .find import short
 from .follow import say, to_its_end
-from .options import TakesJson, duration_option, json_option, store_option
+from .options import TakesJson, duration_option, json_option, plain_option, store_option
 from .shape import ending_data, print_json
 from .values import typed_json, typed_label, typed_moment
 
@@ -43,6 +43,7 @@ from .values import typed_json, typed_label, typed_moment
     help="A tag; may be given again.",
 )
 @click.option("--strict", is_flag=True, help="Refuse a name.vN that no worker has published yet.")
+@plain_option
 @json_option
 @store_option()
 def start(
@@ -52,6 +53,7 @@ def start(
     wait: bool,
     as_json: bool,
     strict: bool,
+    plain: bool,
     labels: tuple[tuple[str, str], ...],
     **options: Any,
 ) -> None:
@@ -62,10 +64,12 @@ def start(
     """  # fmt: skip
     value = typed_json(params, "the value for the workflow")
     options["labels"] = dict(labels) or None
-    session.run(
-        lambda client: _start(client, name, value, options, wait=wait, as_json=as_json, strict=strict),
-        create=True,
-    )
+
+    async def begin(client: Client) -> None:
+        await session.refuse_plain(client, plain=plain)
+        await _start(client, name, value, options, wait=wait, as_json=as_json, strict=strict)
+
+    session.run(begin, create=True)
 
 
 async def _start(

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.errors import Unavailable
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import SECOND, Finding, RunFilter, Stats, moment
+from holdfast.sealing.envelope import SHUT
 from holdfast.store import Catalog
 
 LEVELS = ("ok", "warning", "error")
@@ -21,6 +22,7 @@ LAG_SECONDS = 60.0
 LATE_SECONDS = 10.0  # a keeper comes by every second: what is later than this is seen by none
 SHOWN = 5  # runs and types that a finding names
 LEASED_MAX = 1000  # held runs that are looked at
+PENDING_MAX = 1000  # and those that wait for a worker, the newest
 STUCK_MAX = 100
 _KEEP = "start a worker, or `holdfast tick --loop` where none is to run"
 
@@ -44,7 +46,7 @@ async def examine(store: Catalog) -> Report:
         "the store's own state": lambda store: store.checkup(),
         "the way on of the runs": _stuck,
         "the counts of runs and workers": _by_stats,
-        "the leases": _leases,
+        "the leases and the pending runs": _by_lists,
         "what keepers have to do": _chores,
     }
     findings: list[Finding] = []
@@ -159,6 +161,10 @@ def _events(stats: Stats) -> Finding:
     return _warn(f"{_count(stats.undelivered, 'event')} recorded and not delivered yet", _KEEP)
 
 
+async def _by_lists(store: Catalog) -> list[Finding]:
+    return [*await _leases(store), *await _shut(store)]
+
+
 async def _leases(store: Catalog) -> list[Finding]:
     held = await store.list(RunFilter(statuses=(Status.LEASED,), tenant=None), LEASED_MAX)
     now = moment(await store.now())
@@ -175,6 +181,22 @@ async def _leases(store: Catalog) -> list[Finding]:
             what=f"{_count(len(past), 'run')} whose worker is gone, and no keeper has taken them back",
             mend=_KEEP,
             runs=tuple(run.id for run in past[:SHOWN]),
+        )
+    ]
+
+
+async def _shut(store: Catalog) -> list[Finding]:
+    pending = await store.list(RunFilter(statuses=(Status.PENDING,), tenant=None), PENDING_MAX)
+    shut = [run for run in pending if (run.last_error or "").startswith(SHUT)]
+    if not shut:
+        return []  # most stores are not encrypted, and need not hear of it
+    return [
+        Finding(
+            level="error",
+            what=f"{_count(len(shut), 'run')} given back by workers that cannot open or seal a value of it: "
+            f"{(shut[0].last_error or '').removeprefix(SHUT)}",
+            mend="give every worker the codec and the keys; `holdfast explain RUN` says what each one lacks",
+            runs=tuple(run.id for run in shut[:SHOWN]),
         )
     ]
 

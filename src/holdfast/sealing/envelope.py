@@ -15,6 +15,8 @@ from holdfast.errors import CannotOpen, CannotSeal, NotSealed, UnknownKey, Wrong
 from holdfast.lifecycle import StepKind
 from holdfast.records import Claim, Json
 
+from .hooks import Compress
+
 VERSION = 1
 OURS = "sealed"  # the kind of an error that says why a run was not opened: our words, and no secret
 SHUT = "sealed: "  # how the answer begins that tells a holder to stop: it cannot open what came, or seal
@@ -76,6 +78,15 @@ def reason(text: Json, what: str) -> CannotOpen:
         return CannotOpen(f"{what} is sealed ({', '.join(seal.by)}), and here is no codec: App(…, codec=…)")
     kinds: dict[str, type[CannotOpen]] = {one.__name__: one for one in (NotSealed, UnknownKey, WrongKey)}
     return kinds.get(seal.why, CannotOpen)(seal.said, seal.key)
+
+
+def hidden_by(text: Json) -> str:
+    """What hides a value; empty when it is plain, or compressed only."""
+    try:
+        by = read(text).by if text.startswith(MARK) else ()
+    except CannotOpen:
+        return ""
+    return ", ".join(how for how in by if how != Compress.name)
 
 
 def shut(claim: Claim) -> str:
