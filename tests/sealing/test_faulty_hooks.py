@@ -27,8 +27,8 @@ class Backwards:
     def open(self, how, value, where):
         return value[::-1]
 
-    def digest(self, digest, where):
-        return digest
+    def digests(self, digest, where):
+        return [digest]
 
 
 FIELDS = ["output of step", "error of step", "log", "payload of event", "params", "result", "error"]
@@ -120,6 +120,23 @@ async def test_a_hook_that_answers_nonsense_is_refused_at_the_start(answer, open
     with pytest.raises(CannotSeal, match=r"the params of run .* cannot be sealed: the hook 'backwards'"):
         await opened(hook).start("shop.order.v1")
     assert await opened(None).list() == []
+
+
+async def test_a_start_that_cannot_be_sealed_is_refused_by_itself(opened):
+    """The others of its call are started."""
+
+    class OfOneTenant(Backwards):
+        def seal(self, value, where):
+            return super().seal(value, where) if where.tenant != "acme" else None
+
+        def digests(self, digest, where):
+            return [digest] if where.tenant != "evil" else None
+
+    starts = [("shop.order.v1", 1, {"tenant": tenant}) for tenant in ("default", "acme", "evil", "default")]
+    app = opened(OfOneTenant())
+    answers = await app.start_many(starts)
+    assert [isinstance(one, CannotSeal) for one in answers] == [False, True, True, False]
+    assert [one.id for one in await app.list()] == [answers[3].id, answers[0].id]
 
 
 async def test_a_hook_that_opens_to_no_bytes_hinders_no_other_run_of_its_claim(opened, store):

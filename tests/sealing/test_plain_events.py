@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 
+import apsw
 import pytest
 
 from holdfast import App, Encrypt, Status
@@ -60,8 +60,8 @@ async def test_a_plain_event_that_is_dropped_and_rewound_makes_room_for_the_next
     """Rewound alone the run would take it again, for it is the oldest."""
     run = await stuck(app)
     await app.emit("paid", "sealed")
-    with sqlite3.connect(path) as db:
-        db.execute(DROP)
+    db = apsw.Connection(path)
+    db.execute(DROP)
     db.close()
     await app.rewind(run.id, "event:paid")
     async with app.worker():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import apsw
 import pytest
 
-from holdfast import KeyReused, UnknownKey
+from holdfast import App, KeyReused, UnknownKey
 from holdfast.codec import digest
 from holdfast.errors import NotSealed
 from holdfast.sealing import Compress, Encrypt
+from holdfast.stores.sqlite import SqliteStore
 from tests.sealing.conftest import NEW, OLD, OTHER
 
 TYPE = "shop.order.v1"
@@ -29,7 +31,7 @@ async def test_the_same_start_gives_the_run_that_is_there(app):
 
 @pytest.mark.spec("START-4", "OPS-5")
 async def test_the_same_start_after_a_rotation_gives_the_run_that_is_there(opened):
-    """Its digest is another one by then: what was started is opened and compared."""
+    """Its digest is another one by then, which is known from the older key."""
     first, _ = await started(opened(Encrypt({"old": OLD})), {"n": 1})
     rotated = opened(Encrypt({"old": OLD, "new": NEW}, newest="new"))
     assert await started(rotated, {"n": 1}) == (first, False)
@@ -38,6 +40,43 @@ async def test_the_same_start_after_a_rotation_gives_the_run_that_is_there(opene
     assert told.value.run_id == first
     with pytest.raises(KeyReused):
         await rotated.start("shop.other.v1", {"n": 1}, key="order:42")
+
+
+@pytest.mark.spec("START-4", "OPS-5")
+async def test_the_same_start_after_a_rotation_is_known_of_a_deleted_run(opened):
+    """Its key is taken until the purge, and nobody can read it meanwhile."""
+    old = opened(Encrypt({"old": OLD}))
+    first, _ = await started(old, {"n": 1})
+    await old.delete(first)
+    rotated = opened(Encrypt({"old": OLD, "new": NEW}, newest="new"))
+    assert await started(rotated, {"n": 1}) == (first, False)
+    with pytest.raises(KeyReused):
+        await started(rotated, {"n": 2})
+
+
+@pytest.mark.spec("START-4", "OPS-5")
+async def test_the_same_start_after_a_rotation_is_known_in_the_callers_transaction(tmp_path, world):
+    """Where the app has never opened the store, and where the first has not been committed yet."""
+    path, ended = str(tmp_path / "x.db"), []
+
+    def app(codec):
+        ended.append(App(SqliteStore(path, clock=world.now, inline=True), world=world, codec=codec))
+        return ended[-1]
+
+    old, both = Encrypt({"old": OLD}), Encrypt({"old": OLD, "new": NEW}, newest="new")
+    first, _ = await started(app(old), {"n": 1})
+    db = apsw.Connection(path)
+    db.execute("begin immediate")
+    assert await started(app(both), {"n": 1}, connection=db) == (first, False)
+    with pytest.raises(KeyReused):
+        await started(app(both), {"n": 2}, connection=db)
+    second = await app(old).start(TYPE, {"n": 3}, key="order:43", connection=db)
+    again = await app(both).start(TYPE, {"n": 3}, key="order:43", connection=db)
+    assert (again.id, again.created) == (second.id, False)
+    db.execute("rollback")
+    db.close()
+    for one in ended:
+        await one.close()
 
 
 async def test_the_same_start_in_one_call_is_one_run(opened):
@@ -91,8 +130,6 @@ class Spy:
 
 async def test_what_is_stored_of_a_start_tells_nothing_of_its_params(store, world):
     """Not by its digest either, and two runs with equal params do not look alike."""
-    from holdfast import App
-
     spy = Spy(store)
     app = App(spy, world=world, codec=Encrypt({"k": OTHER}))
     for key in ("a", "b", None, None):

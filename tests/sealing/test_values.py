@@ -206,11 +206,13 @@ def test_what_did_not_open_is_handed_on_with_the_reason_in_it(why, text):
 
 def test_a_digest_is_keyed_and_bound_to_its_place():
     """A bare digest would let anyone try what the params may have been, and see which runs have the same."""
-    digest = encrypting().digest("d" * 64, HERE)
-    assert digest == encrypting().digest("d" * 64, HERE) != "d" * 64
-    assert digest != encrypting().digest("d" * 64, msgspec.structs.replace(HERE, name="other"))
-    assert digest != Chain([Encrypt({"new": OLD})]).digest("d" * 64, HERE)
-    assert Chain([Compress()]).digest("d" * 64, HERE) == "d" * 64
+    (digest,) = encrypting().digests("d" * 64, HERE)
+    assert [digest] == encrypting().digests("d" * 64, HERE) != ["d" * 64]
+    assert [digest] != encrypting().digests("d" * 64, msgspec.structs.replace(HERE, name="other"))
+    assert [digest] != Chain([Encrypt({"new": OLD})]).digests("d" * 64, HERE)
+    assert Chain([Compress()]).digests("d" * 64, HERE) == ["d" * 64]
+    rotated = Encrypt({"new": NEW, "other": OTHER}, newest="other", accept_plain=True)
+    assert Chain([Compress(), rotated]).digests("d" * 64, HERE)[1:] == [digest, "d" * 64]
 
 
 @pytest.mark.parametrize(

@@ -89,11 +89,16 @@ class Chain:
             return None
         return self.open(msgspec.json.encode({RESERVED: found[RESERVED]}).decode(), where)
 
-    def digest(self, digest: str, where: Where) -> str:
-        """What may be stored of a start's digest."""
+    def digests(self, digest: str, where: Where) -> list[str]:
+        """What may be stored of a start's digest, then what may be there of the same start from before."""
+        found = [digest]
         for hook in self._hooks.values():
-            digest = hook.digest(digest, where)
-        return digest
+            try:
+                found = [each for one in found for each in hook.digests(one, where)]
+            except Exception as error:
+                log.exception("%s: the hook %r failed", where, hook.name)
+                raise CannotSeal(f"{where} cannot be made: {_failed(hook, error)}") from error
+        return found
 
 
 def _sealed(hook: CodecHook, value: bytes, where: Where) -> tuple[str, bytes]:

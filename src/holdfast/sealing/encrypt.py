@@ -8,7 +8,7 @@ import hmac
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from holdfast.errors import UnknownKey, UsageError, WrongKey
@@ -22,6 +22,7 @@ KEY_BYTES = 32
 NONCE_BYTES = 12
 ENVIRONMENT = "HOLDFAST_KEYS"
 KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+DIGEST = b"holdfast: digest of a start"
 MAKE_ONE = "make one with Encrypt.new_key()"
 
 
@@ -47,8 +48,9 @@ class Encrypt:
         aesgcm, self._invalid = _library()
         known = {id_: _key(id_, key) for id_, key in keys.items()}
         self._ciphers = {id_: aesgcm(key) for id_, key in known.items()}
-        # A key of its own: a digest must not be made with the key that encrypts.
-        self._digest_key = hmac.digest(known[self._newest], b"holdfast: digest of a start", "sha256")
+        newest_first = sorted(known, key=lambda id_: id_ != self._newest)
+        # Keys of their own: a digest must not be made with the key that encrypts.
+        self._digest_keys = [hmac.digest(known[id_], DIGEST, "sha256") for id_ in newest_first]
 
     def __repr__(self) -> str:
         """The names of the keys, never the keys."""
@@ -99,9 +101,11 @@ class Encrypt:
                 id_,
             ) from None
 
-    def digest(self, digest: str, where: Where) -> str:
+    def digests(self, digest: str, where: Where) -> Sequence[str]:
         """Keyed: a bare digest would let anyone try what the params may have been."""
-        return hmac.digest(self._digest_key, where.bound + digest.encode(), "sha256").hex()
+        text = where.bound + digest.encode()
+        keyed = [hmac.digest(key, text, "sha256").hex() for key in self._digest_keys]
+        return [*keyed, digest] if self.optional else keyed
 
 
 def _library() -> tuple[type[AESGCM], type[Exception]]:

@@ -6,6 +6,7 @@ A hook is plain and quick: it is called on the event loop, and from the thread t
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -54,9 +55,9 @@ class CodecHook(Protocol):
     def open(self, how: str, value: bytes, where: Where) -> bytes:
         """What was sealed; CannotOpen or a leaf of it says why not."""
 
-    def digest(self, digest: str, where: Where) -> str:
-        """What may be stored of a start's digest: keyed by a hook that hides, as it is by others.
-        The same digest at the same place is always the same, until the key is another."""
+    def digests(self, digest: str, where: Where) -> Sequence[str]:
+        """What may be stored of a start's digest: keyed by a hook that hides, as it is by others. First the
+        one that is stored now, then those by which the same start may be there under older keys."""
 
 
 class Compress:
@@ -94,6 +95,6 @@ class Compress:
             raise CannotOpen(f"{where} is damaged: it is cut off")
         return unpacked
 
-    def digest(self, digest: str, where: Where) -> str:
+    def digests(self, digest: str, where: Where) -> Sequence[str]:
         """As it is."""
-        return digest
+        return (digest,)

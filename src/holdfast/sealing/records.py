@@ -58,9 +58,13 @@ class Records:
 
     def new_run(self, new: NewRun) -> NewRun:
         """A start. Its digest is bound to its key, or equal params of two runs could be told to be so."""
-        once = Where(tenant=new.tenant, field="digest", name=str(new.id) if new.key is None else new.key)
         params = self._chain.seal(new.params, Where(tenant=new.tenant, run=new.id, field="params"))
-        return _replace(new, params=params, digest=self._chain.digest(new.digest, once))
+        return _replace(new, params=params, digest=self.digests(new)[0])
+
+    def digests(self, new: NewRun) -> list[str]:
+        """What is stored of a start's digest, and what it may have been under older keys."""
+        once = Where(tenant=new.tenant, field="digest", name=str(new.id) if new.key is None else new.key)
+        return self._chain.digests(new.digest, once)
 
     def event(self, event: NewEvent) -> NewEvent:
         payload = self._chain.seal(event.payload, _payload(event.tenant, event.id, event.topic))

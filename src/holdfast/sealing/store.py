@@ -128,18 +128,41 @@ class Sealed:
     async def start(
         self, runs: Sequence[NewRun], connection: Any = None
     ) -> builtins.list[Started | HoldfastError]:
-        answers = await self.inner.start([self._records.new_run(new) for new in runs], connection)
-        for n, answer in enumerate(answers):
-            if isinstance(answer, KeyReused):
-                try:
-                    answers[n] = await self._same_start(runs[n], answer)
-                except Unavailable:
-                    if connection is None:  # else the store need not be open here, and the refusal stands
-                        raise
+        sealed = [self._new_run(new) for new in runs]
+        known = [one for one in sealed if isinstance(one, NewRun)]
+        told = iter(await self.inner.start(known, connection) if known else ())
+        answers: builtins.list[Started | HoldfastError] = []
+        for new, one in zip(runs, sealed, strict=True):
+            answer = one if isinstance(one, CannotSeal) else next(told)
+            if isinstance(answer, KeyReused) and isinstance(one, NewRun):
+                answer = await self._same_start(new, one, answer, connection)
+            answers.append(answer)
         return answers
 
-    async def _same_start(self, new: NewRun, refused: KeyReused) -> Started | HoldfastError:
-        """Under another key the same start has another digest: its params say whether it is the same."""
+    def _new_run(self, new: NewRun) -> NewRun | CannotSeal:
+        try:
+            return self._records.new_run(new)
+        except CannotSeal as why:
+            return why
+
+    async def _same_start(
+        self, new: NewRun, sealed: NewRun, refused: KeyReused, connection: Any
+    ) -> Started | HoldfastError:
+        """Under another key the same start has another digest. Asked once more with each that it may have:
+        so it is known where nothing can be read, of a deleted run and inside the caller's transaction."""
+        for digest_ in self._records.digests(new)[1:]:
+            (answer,) = await self.inner.start([_replace(sealed, digest=digest_)], connection)
+            if not isinstance(answer, KeyReused):
+                return answer
+        try:
+            return await self._compared(new, refused)
+        except Unavailable:
+            if connection is None:
+                raise
+            return refused  # the store need not be open here
+
+    async def _compared(self, new: NewRun, refused: KeyReused) -> Started | HoldfastError:
+        """Its params say whether it is the same, or why nobody can say."""
         found = await self.inner.get(refused.run_id, new.tenant)
         if found is None:
             return refused
