@@ -8,11 +8,15 @@ from pathlib import Path
 import apsw
 import pytest
 
+from holdfast.stores.sqlite import migrate
+
 SHOP = "shop.order.v1"
+MINORS = migrate.minors()
 READERS = [
     ["ls"], ["show", "abcdef"], ["trail"], ["explain", "abcdef"], ["result", "abcdef"], ["emit", "paid"],
     ["cancel", "abcdef"], ["pause", "abcdef"], ["resume", "abcdef"], ["rewind", "abcdef", "a"],
-    ["retry", "abcdef"], ["tick"],
+    ["retry", "abcdef"], ["delete", "abcdef"], ["restore", "abcdef"], ["purge", "--yes"], ["tick"],
+    ["doctor"],
 ]  # fmt: skip
 
 
@@ -34,6 +38,62 @@ def test_looking_at_a_store_that_is_not_there_does_not_make_one(cli_, tmp_path, 
     line = cli_.refused(*command, code=3)
     assert line.startswith(f"holdfast: no store at {tmp_path / 'runs.db'}: start a run first")
     assert list(tmp_path.iterdir()) == []
+
+
+def _foreign(file, mode):
+    """Somebody else's database."""
+    db = apsw.Connection(str(file))
+    db.execute(
+        f"pragma journal_mode = {mode}; create table theirs (name text); insert into theirs values ('Ann')"
+    )
+    db.close()
+
+
+FOREIGN = {
+    "empty": lambda file: file.touch(),
+    "theirs": lambda file: _foreign(file, "delete"),
+    "theirs, in WAL mode": lambda file: _foreign(file, "wal"),
+}
+
+
+@pytest.mark.spec("CLI-2", "CLI-3")
+@pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN)
+def test_a_file_without_a_store_is_left_as_it_is_by_commands_that_begin_nothing(cli_, tmp_path, make):
+    """Not a byte, not a file beside it; `migrate` makes a store of it, beside what is there."""
+    file = tmp_path / "runs.db"
+    make(file)
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    for command in READERS:
+        line = cli_.refused(*command, code=3)
+        assert line.startswith(f"holdfast: {file}: there is no store in this file; name another one")
+        assert "`holdfast migrate`" in line
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+    assert list(tmp_path.iterdir()) == [file]
+    assert cli_("migrate").exit_code == 0
+    assert cli_("ls").exit_code == 0
+
+
+@pytest.mark.spec("CLI-2", "STORE-5")
+def test_only_what_begins_something_brings_an_older_store_up_to_date(cli_, tmp_path, monkeypatch):
+    """Others say in one line that it is due; `doctor` reports it."""
+    file = tmp_path / "runs.db"
+    with monkeypatch.context() as older:
+        older.setattr(migrate, "minors", lambda: MINORS[:1])
+        run = cli_.start(SHOP)
+    before = file.read_bytes()
+    for command in (["ls"], ["cancel", run], ["purge", "--yes"], ["tick"]):
+        line = cli_.refused(*command, code=3)
+        assert (
+            f"its schema is of version 1.1, this library's is 1.{len(MINORS)}; run `holdfast migrate`" in line
+        )
+    told = cli_("doctor")
+    assert (told.exit_code, told.stdout.startswith("error    this library cannot use the store")) == (1, True)
+    assert "to mend it" in told.stdout
+    assert "run `holdfast migrate`" in told.stdout
+    assert cli_.json("doctor")["level"] == "error"
+    assert file.read_bytes() == before
+    cli_.start(SHOP)
+    assert cli_("cancel", run).exit_code == 0
 
 
 @pytest.mark.spec("CLI-2")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 
-from holdfast.engine.client import Client
 from holdfast.engine.doctor import SHOWN, Report
+from holdfast.errors import SchemaMismatch
 from holdfast.records import Finding
 
 from . import session
@@ -26,11 +28,15 @@ def doctor(*, as_json: bool) -> int:
 
     Exit code 1 when there is an error; warnings go away once workers and keepers are there.
     """
-    return session.run(lambda client: _doctor(client, as_json=as_json))
+    try:
+        report = session.run(lambda client: client.doctor())
+    except SchemaMismatch as error:
+        what = "this library cannot use the store as it is: nothing else was looked at"
+        report = Report(datetime.now(UTC), (Finding(level="error", what=what, mend=str(error)),))
+    return _tell(report, as_json=as_json)
 
 
-async def _doctor(client: Client, *, as_json: bool) -> int:
-    report = await client.doctor()
+def _tell(report: Report, *, as_json: bool) -> int:
     if as_json:
         print_json({"level": report.level, "at": report.at, "findings": report.findings})
     else:

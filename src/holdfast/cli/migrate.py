@@ -17,7 +17,8 @@ from .shape import print_json
 def migrate(*, as_json: bool) -> None:
     """Create the store or bring it up to date.
 
-    Every command does this by itself; here it can be done ahead, before workers start.
+    Workers, `dev` and `start` do this by themselves; here it can be done ahead. Other commands refuse
+    a file that is no store yet, or an older one.
     """
     url = session.store_url()
 

@@ -1,6 +1,7 @@
 """From a command to a store and back: open, do one thing, let go.
 
-A command that only looks must not leave a new, empty database behind.
+Only a command that begins something (`create`) makes a store where there is none, or brings its schema up to
+date: the others leave a file that is missing, foreign or older as it is, and say so.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ import getpass
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TypeVar
 
 import click
 
 from holdfast.engine.client import Client
-from holdfast.errors import StoreError, UsageError
+from holdfast.errors import UsageError
 from holdfast.records import RunFilter
 from holdfast.sealing import Compress, Encrypt, Sealed
 from holdfast.sealing.encrypt import ENVIRONMENT
@@ -43,9 +43,7 @@ def run(work: Callable[[Client], Awaitable[T]], *, create: bool = False) -> T:
         raise UsageError(
             f"{url} lives and ends with one process, so nothing could be found in it: use {DEFAULT_STORE}"
         )
-    store = _sealed(make_store(url))
-    if not create:
-        check_exists(url)
+    store = _sealed(make_store(url, create=create))
     return asyncio.run(_with_client(Client(store, RealWorld()), work))
 
 
@@ -75,17 +73,6 @@ async def _with_client(client: Client, work: Callable[[Client], Awaitable[T]]) -
         return await work(client)
     finally:
         await client.store.close()
-
-
-def check_exists(url: str) -> None:
-    path = sqlite_path(url)
-    if path is not None and not path.exists():
-        raise StoreError(f"no store at {path}: start a run first, or check --store (or HOLDFAST_STORE)")
-
-
-def sqlite_path(url: str) -> Path | None:
-    """The file that a SQLite URL names."""
-    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
 
 
 def operator(by: str | None) -> str:

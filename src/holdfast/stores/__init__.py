@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 DEFAULT_URL = "sqlite:///holdfast.db"
 
 
-def make_store(url: str, clock: Callable[[], Instant] | None = None) -> Store:
-    """The store that `url` names, not opened yet: sqlite:///file.db, sqlite:////abs/file.db, memory://."""
+def make_store(url: str, clock: Callable[[], Instant] | None = None, *, create: bool = True) -> Store:
+    """The store that `url` names, not opened yet: sqlite:///file.db, sqlite:////abs/file.db, memory://.
+
+    `create`: whether opening it makes it where it is missing, and brings its schema up to date.
+    """
     scheme, _, rest = url.partition("://")
     if scheme == "memory":
         from .memory import MemoryStore
@@ -29,5 +32,5 @@ def make_store(url: str, clock: Callable[[], Instant] | None = None) -> Store:
                 f"store URL {url!r} names no file: write sqlite:///holdfast.db (three slashes), "
                 f"or four for an absolute path"
             )
-        return SqliteStore(rest[1:], clock=clock)
+        return SqliteStore(rest[1:], clock=clock, create=create)
     raise UsageError(f"store URL {url!r} is not known: write sqlite:///holdfast.db or memory://")

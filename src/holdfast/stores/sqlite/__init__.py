@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -55,6 +54,7 @@ from . import (
     commit,
     forks,
     guard,
+    log,
     migrate,
     moves,
     publish,
@@ -73,6 +73,7 @@ from .turnstile import Turnstile
 from .writer import Committer, Inline, Work, Writer
 
 T = TypeVar("T")
+Clock = Callable[[], Instant]
 
 
 def _wall_clock() -> Instant:
@@ -83,10 +84,14 @@ class SqliteStore:
     """Every verb of the contract over one database file.
 
     `inline`: no thread; each write runs at once, in its own transaction, on the caller's thread.
+    `create`: False for a store that is opened only if it is there and up to date.
     """
 
-    def __init__(self, path: str, clock: Callable[[], Instant] | None = None, inline: bool = False) -> None:  # noqa: FBT001, FBT002
+    def __init__(
+        self, path: str, clock: Clock | None = None, *, inline: bool = False, create: bool = True
+    ) -> None:
         self.path, self._clock, self._inline = path, clock or _wall_clock, inline or path == MEMORY
+        self._create = create
         self._begin()
 
     def _begin(self) -> None:
@@ -109,7 +114,7 @@ class SqliteStore:
         if self.path != MEMORY:
             forks.refuse_forked(self.path)
             strangers.refuse_beside_seen(self.path)
-            migrate.check_place(self.path)
+            migrate.check_place(self.path, create=self._create)
             forks.opened(self)
         try:
             self._connect()
@@ -118,7 +123,7 @@ class SqliteStore:
             raise
 
     def _connect(self) -> None:
-        turnstile = None if self._inline else self._new_turnstile()
+        turnstile = None if self._inline else Turnstile(self.path, migrate.BUSY_MS / 1000)
         try:
             db = migrate.open_up_to_date(self.path, turnstile)
             self._reader = db if self._inline else migrate.opened(self.path, reader=True)
@@ -129,12 +134,6 @@ class SqliteStore:
         self._turnstile = turnstile
         self._committer = Committer(self.path, db, self._clock, turnstile, self._hints)
         self._writer = Inline(self._committer, self._reading) if self._inline else Writer(self._committer)
-
-    def _new_turnstile(self) -> Turnstile:
-        try:
-            return Turnstile(self.path, migrate.BUSY_MS / 1000)
-        except OSError as error:
-            raise Unavailable(f"{self.path}: its lock files cannot be opened ({error})") from None
 
     async def close(self) -> None:
         with self._life:
@@ -249,7 +248,9 @@ class SqliteStore:
 
     async def stats(self) -> Stats:
         commits = self._committer.commits if self._committer is not None else 0
-        return self._read(reads.stats, self._clock(), {"commits": commits, "wal_bytes": self._wal_bytes()})
+        return self._read(
+            reads.stats, self._clock(), {"commits": commits, "wal_bytes": log.length(self.path)}
+        )
 
     async def stuck(self, limit: int = 100) -> builtins.list[UUID]:
         return self._read(cleaning.stuck, limit)
@@ -260,10 +261,6 @@ class SqliteStore:
         if self._writer is None:
             raise Unavailable(f"{self.path}: the store is not open")
         return await asyncio.to_thread(checkup.alone, self.path)
-
-    def _wal_bytes(self) -> int:
-        wal = Path(self.path + "-wal")
-        return wal.stat().st_size if self.path != MEMORY and wal.exists() else 0
 
     # Writes.
 

@@ -17,19 +17,22 @@ WAIT_MS = 1000
 PAUSE_SECONDS = 30.0  # after a try that somebody outlasted who reads on and on
 
 
+def length(path: str) -> int:
+    """Of the log beside a database, in bytes; 0 when there is none."""
+    try:
+        return os.stat(path + "-wal").st_size  # noqa: PTH116 - asked often, and a Path costs more
+    except OSError:
+        return 0
+
+
 class Log:
     """The log of one file, as its writer sees it."""
 
     def __init__(self, path: str, db: Database) -> None:
-        self._path, self._db, self._not_before = path + "-wal", db, 0.0
+        self._path, self._db, self._not_before = path, db, 0.0
 
     def is_too_long(self) -> bool:
-        if time.monotonic() < self._not_before:
-            return False
-        try:
-            return os.stat(self._path).st_size > TOO_LONG  # noqa: PTH116 - asked often, and a Path costs more
-        except OSError:
-            return False
+        return time.monotonic() >= self._not_before and length(self._path) > TOO_LONG
 
     def start_anew(self) -> None:
         """Copy all of it into the database; the next commit writes from its beginning."""

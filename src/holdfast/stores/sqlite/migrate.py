@@ -15,7 +15,7 @@ from pathlib import Path
 
 import apsw
 
-from holdfast.errors import SchemaMismatch, Unavailable
+from holdfast.errors import NotADatabase, SchemaMismatch, StoreError, Unavailable
 
 from .database import Database
 from .errors import translated
@@ -40,8 +40,8 @@ def minors() -> list[Path]:
     return sorted((FOLDER / "schema").glob("[0-9]*.sql"))
 
 
-def check_place(path: str) -> None:
-    """Refuse what SQLite would refuse in worse words; make the file, for its owner only."""
+def check_place(path: str, *, create: bool) -> None:
+    """Refuse what SQLite would refuse in worse words. Make the file, for its owner only, or insist on it."""
     if sys.platform == "win32":
         raise Unavailable("the SQLite store runs on Linux and macOS only")
     file = Path(path)
@@ -57,8 +57,43 @@ def check_place(path: str) -> None:
         )
     if file.exists() and not os.access(file, os.R_OK | os.W_OK):
         raise Unavailable(f"{path}: the file is read-only for this user; give write permission on it")
+    if not create:
+        _check_store(file)
+        return
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _check_store(file: Path) -> None:
+    """Refuse a file in which there is no store that can be used as it is; whatever it is, it stays so."""
+    if not file.exists():
+        raise StoreError(f"no store at {file}: start a run first, or check --store (or HOLDFAST_STORE)")
+    there, here = _looked_up(str(file)) if file.stat().st_size else 0, len(minors())
+    if not there:
+        raise NotADatabase(
+            f"{file}: there is no store in this file; name another one by --store (or HOLDFAST_STORE), "
+            "or make one in it: `holdfast migrate`"
+        )
+    if there < here:
+        raise SchemaMismatch(
+            f"{file}: its schema is of version {MAJOR}.{there}, this library's is {MAJOR}.{here}; "
+            "run `holdfast migrate`, or start a worker"
+        )
+
+
+def _looked_up(path: str) -> int:
+    """The minor version, by a connection that changes nothing: not the file, not how it is written."""
+    # Not opened as read-only: of a file in WAL mode that would leave two more behind.
+    try:
+        db = Database(partial(apsw.Connection, path, flags=apsw.SQLITE_OPEN_READWRITE))
+        try:
+            db.connection.set_busy_timeout(BUSY_MS)
+            db.run("pragma query_only = on")
+            return version(db, path)
+        finally:
+            db.close()
+    except apsw.Error as error:
+        raise translated(error, path) from error
 
 
 def connect(path: str, *, reader: bool = False) -> Database:

@@ -23,8 +23,11 @@ class Turnstile:
 
     def __init__(self, path: str, patience_seconds: float) -> None:
         self._path, self._patience = path, patience_seconds
-        self._next = _opened(path + "-next")
-        self._turn = _opened(path + "-turn")
+        try:
+            self._next = _opened(path + "-next")
+            self._turn = _opened(path + "-turn")
+        except OSError as error:
+            raise Unavailable(f"{path}: its lock files cannot be opened ({error})") from None
 
     def enter(self) -> None:
         # Who has waited longer for `next` looks more often: of several he is the likeliest to get it.
