@@ -59,6 +59,11 @@ class Chain:
         except UnicodeError:
             raise CannotOpen(f"{where} is damaged: it holds no text") from None
 
+    def demand(self, where: Where) -> None:
+        """Where nothing stands: NotSealed, unless plain values are taken too."""
+        if self._needed:
+            raise NotSealed(f"{where} is not there, although this app has sealed it: somebody has removed it")
+
     def _opened(self, how: str, value: bytes, where: Where) -> bytes:
         hook = self._hooks.get(how.partition(":")[0])
         if hook is None:

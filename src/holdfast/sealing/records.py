@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.codec import RESERVED
 from holdfast.errors import CannotOpen, CannotSeal
-from holdfast.lifecycle import StepKind, StepStatus
+from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import (
     Claim,
     Error,
@@ -145,11 +145,10 @@ class Records:
         if progress is not None:
             progress = self._unveiled(progress, _progressed(run.tenant, run.id))
         params = Where(tenant=run.tenant, run=run.id, field="params")
-        result = Where(tenant=run.tenant, run=run.id, field="result")
         return _replace(
             run,
             params_json=self._shown(run.params_json, params),
-            result_json=None if run.result_json is None else self._shown(run.result_json, result),
+            result_json=self._result(run),
             error_json=error,
             last_error=line,
             progress_json=progress,
@@ -160,26 +159,38 @@ class Records:
         try:
             return self.opened_step(step, tenant, run)
         except CannotOpen as why:
-            return _replace(step, output=None if step.output is None else unopened(why, step.output))
+            succeeded = step.status is StepStatus.SUCCEEDED
+            return _replace(step, output=unopened(why, step.output or "null")) if succeeded else step
 
     def opened_step(self, step: Step, tenant: str, run: UUID) -> Step:
         """A step as its run reads it; CannotOpen."""
-        if step.output is not None and step.status is StepStatus.SUCCEEDED:
-            output = self.opened_output(step.kind, step.key, step.output, (tenant, run))
-            return _replace(step, output=output)
-        if step.error is not None and step.kind is StepKind.TASK:
-            where = _step_error(tenant, run, step.key)
-            error = self._chain.unveil(step.error, where)
-            return _replace(step, error=self._chain.open(step.error, where) if error is None else error)
-        return step
+        if step.status is StepStatus.SUCCEEDED:
+            output = self.opened_output(step.kind, step.key, step.topic, step.output, (tenant, run))
+            return step if output is step.output else _replace(step, output=output)
+        if step.kind is not StepKind.TASK:
+            return step
+        where = _step_error(tenant, run, step.key)
+        if step.error is None:
+            if step.status is StepStatus.FAILED:
+                self._chain.demand(where)
+            return step
+        error = self._chain.unveil(step.error, where)
+        return _replace(step, error=self._chain.open(step.error, where) if error is None else error)
 
-    def opened_output(self, kind: StepKind, key: str, output: Json, of: tuple[str, UUID]) -> Json:
-        """What a step has recorded; CannotOpen."""
-        if kind is StepKind.TASK:
-            return self._chain.open(output, _output(*of, key))
-        if kind is StepKind.EVENT:
-            return self._came(output, of[0])
-        return output
+    def opened_output(
+        self, kind: StepKind, key: str, topic: str | None, output: Json | None, of: tuple[str, UUID]
+    ) -> Json | None:
+        """What a step has recorded; CannotOpen, also where there must be something and is nothing."""
+        if kind is not StepKind.TASK and kind is not StepKind.EVENT:
+            return output
+        if output is None:
+            self._chain.demand(_output(*of, key))
+            return None
+        return (
+            self._chain.open(output, _output(*of, key))
+            if kind is StepKind.TASK
+            else self._came(output, of[0], topic or "")
+        )
 
     def opened_params(self, params: Json, tenant: str, run: UUID) -> Json:
         """What a run was started with; CannotOpen."""
@@ -210,11 +221,23 @@ class Records:
         data["error"] = msgspec.Raw(error.encode())
         return _replace(entry, data_json=msgspec.json.encode(data).decode())
 
-    def _came(self, output: Json, tenant: str) -> Json:
+    def _came(self, output: Json, tenant: str, topic: str) -> Json:
+        """An event as its wait took it. Bound to the wait's topic: its own, anyone could have written."""
         event = decoded(output, _Came)
-        payload = self._chain.open(bytes(event.payload).decode(), _payload(tenant, event.id, event.topic))
-        event.payload = msgspec.Raw(payload.encode())
+        payload = self._chain.open(bytes(event.payload).decode(), _payload(tenant, event.id, topic))
+        event.topic, event.payload = topic, msgspec.Raw(payload.encode())
         return msgspec.json.encode(event).decode()
+
+    def _result(self, run: Run) -> Json | None:
+        where = Where(tenant=run.tenant, run=run.id, field="result")
+        if run.result_json is not None:
+            return self._shown(run.result_json, where)
+        try:
+            if run.status is Status.SUCCEEDED:
+                self._chain.demand(where)
+        except CannotOpen as why:
+            return unopened(why, "null")
+        return None
 
     def _failed(self, run: Run) -> tuple[Json | None, str | None]:
         if run.error_json is None:

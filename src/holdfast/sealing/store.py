@@ -223,17 +223,13 @@ class Sealed:
     def _verdict(self, item: Item, verdict: Verdict) -> Verdict:
         if not verdict.settled and not verdict.kept:
             return verdict
-        kinds = {write.key: write.kind for write in item.steps}
-        of = item.tenant, item.run
+        written = {write.key: (write.kind, write.key, write.topic) for write in item.steps}
+        of, opened = (item.tenant, item.run), self._records.opened_output
         try:
             settled = tuple([self._records.opened_step(step, *of) for step in verdict.settled])
             kept = tuple(
                 [
-                    (
-                        key,
-                        output
-                        and self._records.opened_output(kinds.get(key, StepKind.TASK), key, output, of),
-                    )
+                    (key, output and opened(*written.get(key, (StepKind.TASK, key, None)), output, of))
                     for key, output in verdict.kept
                 ]
             )
