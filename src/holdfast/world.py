@@ -96,7 +96,8 @@ class _ThreadPulse:
         while True:
             self._asked.wait(self._interval)
             self._asked.clear()
-            if self._stopped:
+            # It ends with its loop, too: nobody would learn what it finds out, but leases would live on.
+            if self._stopped or self._loop.is_closed():
                 break
             self._beat()
         with suppress(RuntimeError):  # the loop has closed: nobody is left to tell

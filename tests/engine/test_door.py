@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import inspect
 import os
@@ -17,9 +18,11 @@ import pytest
 
 from holdfast import App, Client, Handle, ResultTimeout, RunFilter, Status, UnknownRun, UsageError
 from holdfast.engine.door import Door, PlainHandle
+from holdfast.engine.worker import _loops
 from holdfast.errors import Unavailable
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.threads import background
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -173,10 +176,94 @@ def test_a_call_that_waits_while_the_door_is_closed_is_told(app):
     assert run.get().status is Status.PENDING
 
 
+def test_a_call_that_does_not_end_when_the_door_is_closed_is_told_all_the_same(app, monkeypatch):
+    monkeypatch.setattr(background, "CANCEL_SECONDS", 0.05)
+    begun = threading.Event()
+
+    async def slow():
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(60)
+
+    waiting = ThreadPoolExecutor(1).submit(app.sync.call, slow)
+    assert begun.wait(10)
+    app.sync.close()
+    with pytest.raises(Unavailable):
+        waiting.result(10)
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt])
+def test_what_ends_one_call_is_told_to_its_caller_and_the_others_go_on(app, raised):
+    async def wrong():
+        raise raised
+
+    with app.sync.worker(grace=0):
+        run = app.sync.start("shop.wait.v1")
+        waiting = ThreadPoolExecutor(1).submit(run.result)
+        with pytest.raises(raised):
+            app.sync.call(wrong)
+        app.sync.emit("go", "gone")
+        assert waiting.result(10) == "gone"
+
+
+def test_a_call_may_be_made_of_the_answer_to_another(app):
+    """Nothing is locked while it is made."""
+    assert app.sync.call(lambda: asyncio.sleep(0, app.sync.start("shop.wait.v1"))).created
+
+
+@pytest.mark.spec("LEASE-10")
+@pytest.mark.parametrize("within", [True, False], ids=["in its block", "after it was forgotten"])
+def test_a_door_that_is_closed_stops_its_workers_and_gives_back_what_they_hold(app, within):
+    begun = threading.Event()
+
+    @app.workflow("shop.long.v1")
+    async def long(ctx):
+        await ctx.step("a", lambda: begun.set())
+        await ctx.step("b", asyncio.sleep, 60)
+
+    with contextlib.ExitStack() as stack:
+        worker = app.sync.worker(grace=0)
+        stack.enter_context(worker) if within else worker.__enter__()
+        run = app.sync.start(long)
+        assert begun.wait(10)
+        app.sync.close()
+    assert (run.get().status, run.get().attempt) == (Status.PENDING, 0)
+    assert not [one.name for one in threading.enumerate() if one.name == "holdfast-renew"]
+
+
+def test_nobody_renews_leases_for_a_loop_that_has_closed(app):
+    """Whoever leaves a worker behind with its loop has crashed it: its runs go on elsewhere."""
+
+    async def main():
+        await app.worker(lease=0.5).__aenter__()
+
+    asyncio.run(main())
+    for one in threading.enumerate():
+        if one.name == "holdfast-renew":
+            one.join(5)
+            assert not one.is_alive()
+
+
+def test_a_worker_may_be_stopped_twice_and_by_two_at_once(app):
+    def count():
+        return [one for loop, one in _loops.items() if not loop.is_closed()]
+
+    async def main():
+        async with app.worker(grace=0) as one:
+            await asyncio.gather(one.stop(), one.stop())
+            await one.stop()
+            assert count() == [0]
+        await app.close()
+
+    asyncio.run(main())
+
+
 def test_a_door_that_nobody_holds_ends_its_thread():
     app = App("memory://")
     app.sync.list()
-    thread = app.sync._background._thread
+    thread = app.sync._background._life.thread
     del app
     gc.collect()
     thread.join(5)
@@ -199,6 +286,9 @@ BODIES = {
     "left open": "app.sync.start(order)",
     "closed": "with app.sync: app.sync.start(order)",
     "a worker left": "left = app.sync.worker(); left.__enter__(); print(app.sync.start(order).result(10))",
+    "used at exit": "import atexit; atexit.register(lambda: app.sync.start(order)); app.sync.start(order)",
+    "forked in the block of a worker": "import os, sys\nwith app.sync.worker():\n"
+    "    pid = os.fork()\n    if pid == 0: sys.exit()\n    assert os.waitpid(pid, 0)[1] == 0",
     "waited for in a thread": "import threading; run = app.sync.start(order); "
     "threading.Thread(target=run.result, daemon=True).start()",
 }

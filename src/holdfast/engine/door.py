@@ -7,6 +7,7 @@ workflows, and anew in a forked child.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
@@ -50,6 +51,11 @@ def at_once(call: Coroutine[Any, Any, T]) -> T:
     raise UsageError("this connection is to be awaited: use the app itself, not app.sync")
 
 
+async def _begun(worker: Worker) -> asyncio.AbstractEventLoop:
+    await worker.__aenter__()
+    return asyncio.get_running_loop()
+
+
 class PlainHandle(Generic[T]):
     """A run that was started: its id, and whether this call created it. What would be awaited blocks."""
 
@@ -75,6 +81,7 @@ class Door:
 
     def __init__(self, app: App) -> None:
         self._app, self._background = app, Background("holdfast-sync")
+        self._workers: dict[Worker, asyncio.AbstractEventLoop] = {}  # and the loop that each is on
 
     def __enter__(self) -> Self:
         """Nothing begins before the first call."""
@@ -140,13 +147,21 @@ class Door:
         """A worker behind the door while the block runs, for notebooks and tests: `app.worker`'s options."""
         # In a context of its own: begun inside a step, it would take all runs for a part of that step.
         worker, context = self._app.worker(**options), Context()
-        self.call(worker.__aenter__, context)
+        self._workers[worker] = self.call(lambda: _begun(worker), context)
         try:
             yield worker
         finally:
-            self.call(worker.stop, context.copy())
+            self._stop(worker)
+
+    def _stop(self, worker: Worker) -> None:
+        """Unless it has gone with its loop: the door was closed meanwhile, or this is a forked child."""
+        loop = self._workers.pop(worker, None)
+        if loop is not None and loop is self._background.loop:
+            self.call(worker.stop, Context())
 
     def close(self) -> None:
-        """Let go of the store and end the background loop. The next call opens both anew."""
+        """Stop its workers, let go of the store and end the loop. The next call opens both anew."""
+        for worker in list(self._workers):
+            self._stop(worker)
         self._call(App.close)
         self._background.close()

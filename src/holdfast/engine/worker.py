@@ -76,7 +76,7 @@ class Worker:
         self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
         self._with_keeper, self._ttl_seconds = keeper, seconds(ttl)
         self._bell = Bell(self._poll_seconds)
-        self._draining = self._hurried = False
+        self._draining = self._hurried = self._works = False
         self._refreshed_at = -REFRESH_SECONDS
         self._refreshing: asyncio.TimerHandle | None = None
         self._executions: dict[asyncio.Task[None], Execution] = {}
@@ -102,6 +102,7 @@ class Worker:
             self._loops.append(self.world.spawn(self._keeper.run(), "holdfast-keeper"))
             purges = self._keeper.purges(self.world.chance())
             self._loops.append(self.world.spawn(purges, "holdfast-purge"))
+        self._works = True
         _loops[asyncio.get_running_loop()] = _loops.get(asyncio.get_running_loop(), 0) + 1
         log.info("worker %s: %d workflows, %d slots", self.id, len(self._workflows), self.slots)
         self.teller.tell("worker.started")
@@ -118,7 +119,9 @@ class Worker:
         self._draining = True
 
     async def stop(self, grace: Seconds | None = None) -> None:
-        """As at the end of the block; `grace=0` gives everything back at once."""
+        """As at the end of the block; `grace=0` gives everything back at once. Again, and nothing happens."""
+        if not self._works:
+            return
         self.drain()
         self._unlisten()
         self._bell.ring()
@@ -137,10 +140,12 @@ class Worker:
         await self.leases.end()
         with suppress(StoreError):
             await self.store.absent(self.id)
-        self.teller.tell("worker.stopped")
+        if self._works:  # or two have stopped it at the same time
+            self._works = False
+            _loops[asyncio.get_running_loop()] -= 1
+            log.info("worker %s stopped after %d executions", self.id, self.finished)
+            self.teller.tell("worker.stopped")
         await self.teller.end()
-        _loops[asyncio.get_running_loop()] -= 1
-        log.info("worker %s stopped after %d executions", self.id, self.finished)
 
     def hurry(self) -> None:
         """A second signal: do not wait for the grace period."""
