@@ -160,9 +160,35 @@ def test_a_run_that_is_removed_in_several_commits_is_hidden_from_the_first_on(pa
 
     live(path, begin)
     left = rows_of(path)
-    assert (left["run"], 0 < left["step"] < 200) == (1, True)
+    assert (left["run"], 0 < left["event"] < 203) == (1, True)
     live(path, go_on)
     assert rows_of(path) == dict.fromkeys(TABLES, 0)
+
+
+@pytest.mark.spec("TTL-1")
+@pytest.mark.parametrize(("row_seconds", "most"), [(0.004, 4), (0.0003, 80), (1e-9, 10_000)])
+def test_a_slice_lasts_as_long_as_it_may_however_long_a_row_takes(path, monkeypatch, row_seconds, most):
+    """Of runs and of events alike: whoever wants to write waits for one slice."""
+    slices = []
+
+    async def story(store):
+        await ended(store, steps=50)
+        add = (
+            "insert into workflow_inbox (topic, event_id, at, delivered, keep_until) values ('t', ?, 0, 1, 0)"
+        )
+        for number in range(50):
+            await store._write(lambda db, _, number=number: db.run(add, (f"e{number}",)))
+        removed = store._committer.db.connection.total_changes
+        clock = type("Clock", (), {"monotonic": lambda: removed() * row_seconds})
+        monkeypatch.setattr(purge, "time", clock)
+        while rows_of(path)["run"] or rows_of(path)["inbox"]:
+            before = removed()
+            await store._write(lambda db, now: purge.purge(db, now, (0.0, 0.0), 100))
+            slices.append(removed() - before)
+
+    live(path, story)
+    assert max(slices) <= most
+    assert len(slices) <= 2 + 3 * 200 * row_seconds / purge.SLICE_SECONDS
 
 
 @pytest.mark.spec("TTL-1")

@@ -1,7 +1,8 @@
 """purge: what has expired goes for good, a slice a commit, so that nobody waits long for it.
 
 A slice is bounded by the clock and not by a count: to remove a row takes as long as its values are, and
-how long they are nobody knows before he has read them.
+how long they are nobody knows before he has read them. So it begins with one row, and takes as many next
+as would fit, were they like those before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _EXPIRED = {name: _SQL[name].replace("$free", _SQL["free"]) for name in ("delete
 _OF_A_RUN = [_SQL[f"some_{what}"] for what in ("trail", "steps", "receipts", "addressed", "outbox")]
 
 SLICE_SECONDS = 0.01
-SOME = 20  # rows that are removed between two looks at the clock
+GROWTH = 4  # so many times as many rows at most, from one look at the clock to the next
 HALF_GONE = -1  # as deleted_at: a purge has begun to remove it
 
 Terms = tuple[float, float]  # how long finished and deleted runs are kept, in seconds
@@ -41,7 +42,8 @@ def purge(db: Database, now: Instant, terms: Terms, limit: int) -> Purged | None
     workers = _gone(db, now)
     if workers:
         db.run(_SQL["workers"], (text(workers),))
-    return Purged(runs=removed, events=_remove_over(db, now, until), workers=len(workers))
+    late = removed and time.monotonic() >= until
+    return Purged(runs=removed, events=0 if late else _remove_over(db, now, until), workers=len(workers))
 
 
 def _expired(db: Database, now: Instant, terms: Terms, limit: int) -> list[str]:
@@ -60,34 +62,42 @@ def _expired(db: Database, now: Instant, terms: Terms, limit: int) -> list[str]:
 def _remove(db: Database, runs: list[str], until: float) -> int:
     """As many of them as there is time for; one that is begun and not done is hidden."""
     for number, run in enumerate(runs):
-        while _some_of(db, run):
-            if time.monotonic() >= until:
-                db.run(_SQL["hide"], (run,))
-                return number
+        if not _is_emptied(db, run, until):
+            db.run(_SQL["hide"], (run,))
+            return number
         db.run(_SQL["run"], (run,))
         if time.monotonic() >= until:
             return number + 1
     return len(runs)
 
 
-def _some_of(db: Database, run: str) -> bool:
-    """Remove some rows of each kind; whether there may be more."""
-    more = False
+def _is_emptied(db: Database, run: str, until: float) -> bool:
+    """Remove all that belongs to it, or some: there was no time for more."""
     for sql in _OF_A_RUN:
-        db.run(sql, (run, SOME))
-        more = more or db.changes() == SOME
-    return more
+        some, began = 1, time.monotonic()
+        while db.run(sql, (run, some)) and db.changes() == some:
+            some, began = _fitting(some, began, until)
+            if not some:
+                return False
+    return True
 
 
 def _remove_over(db: Database, now: Instant, until: float) -> int:
-    """Events whose time is over, some at least."""
-    removed = 0
-    while some := _over(db, now, SOME):
-        db.run(_SQL["events"], (text(some),))
-        removed += len(some)
-        if time.monotonic() >= until:
-            break
+    """Events whose time is over, one at least."""
+    removed, some, began = 0, 1, time.monotonic()
+    while some and (over := _over(db, now, some)):
+        db.run(_SQL["events"], (text(over),))
+        removed += len(over)
+        some, began = _fitting(some, began, until)
     return removed
+
+
+def _fitting(some: int, began: float, until: float) -> tuple[int, float]:
+    """How many rows more there is time for, going by `some` that were begun to be removed then; and now."""
+    now = time.monotonic()
+    if now >= until:
+        return 0, now
+    return max(1, int(some * min(GROWTH, (until - now) / max(now - began, 1e-6)))), now
 
 
 def _over(db: Database, now: Instant, limit: int) -> list[int]:
