@@ -118,3 +118,26 @@ async def test_an_event_does_not_open_under_a_wait_for_another_topic(said, app, 
     assert got == ["chat"]
     assert "moved here from elsewhere" in (await app.get(victim.id)).last_error
     await app.close()
+
+
+@pytest.mark.parametrize("data", ["[1,2]", "7", '{"error":[1]}', '{"error":1,"step":2}', "no JSON at all"])
+@pytest.mark.parametrize("type_", ["told", "log", "step_failed", "retried"])
+async def test_a_row_of_somebody_elses_hides_no_other_of_the_trail(type_, data, app, forge):
+    """It is shown as it is."""
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        ctx.log("hello")
+
+    async with app.worker():
+        run = await app.start(order)
+        await run.result(60)
+    forge(
+        "insert into workflow_event (workflow_id, event_type, data, created_at) values (?, ?, ?, 5)",
+        str(run.id),
+        type_,
+        data,
+    )
+    *_, logged, _ended, foreign = await app.trail(run.id)
+    assert (logged.data["message"], foreign.data_json) == ("hello", data)
+    await app.close()

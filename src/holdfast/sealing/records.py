@@ -209,12 +209,15 @@ class Records:
         """A row of the trail as people see it."""
         if entry.type == "log":
             return _replace(entry, data_json=self._unveiled(entry.data_json, _logged(tenant, entry.run)))
-        data = msgspec.json.decode(entry.data_json, type=dict[str, msgspec.Raw])
+        try:
+            data = decoded(entry.data_json, dict[str, msgspec.Raw])
+            step = decoded(bytes(data.get("step", b"null")).decode(), str | None) or ""
+        except CannotOpen:
+            return entry  # somebody else's row, or a spoilt one: no reason to hide the others
         if "error" not in data:
             return entry
         veiled = bytes(data["error"]).decode()
         if entry.type == "step_failed":
-            step = msgspec.json.decode(data["step"], type=str)
             error = self._unveiled(veiled, _step_error(tenant, entry.run, step))
         else:
             error = self._failure_of(veiled, None, _run_error(tenant, entry.run))[0]
