@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from pathlib import Path
 
+import apsw
 import pytest
 
 from holdfast import App, Backoff, RunFailed, Status, StepFailed, UnknownKey
@@ -214,6 +216,38 @@ async def test_what_plain_sql_sees_of_a_sealed_run(tmp_path, world):
     assert json.loads(row[3]) == {"shop": "north"}
     assert row[4:] == ("exhausted: ValueError (sealed)", "exhausted", "aes256gcm:new")
     assert logged == [("info",)] * 2
+
+
+async def test_the_guide_names_every_place_where_a_key_may_be_named(tmp_path, world):
+    """Else somebody would throw a key away that is still needed."""
+    guide = (Path(__file__).parents[2] / "docs/guide/encryption.md").read_text("utf-8")
+    query = guide.partition("```sql\n")[2].partition("```")[0].replace("2026-11", "new")
+    path = str(tmp_path / "x.db")
+    app = App(SqliteStore(path, clock=world.now, inline=True), world=world, codec=Encrypt({"new": NEW}))
+
+    @app.workflow("shop.early.v1")
+    async def early(ctx):
+        await ctx.await_event("early")
+        await ctx.step("long", asyncio.sleep, 3600)
+
+    async def ended(ctx):
+        return SECRET
+
+    await played(app, fail=True)
+    await app.start(app.workflow("shop.ended.v1")(ended))
+    await app.start(early)
+    await app.emit("early", SECRET)
+    async with app.worker():
+        await asyncio.sleep(5)
+        db = apsw.Connection(path)
+        tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table'")]
+        places = [(one, column[1]) for one in tables for column in db.execute(f"pragma table_info({one})")]
+        count = "select count(*) from {} where {} like '%aes256gcm:new%'"
+        counts = [db.execute(count.format(*place)).fetchone()[0] for place in places]
+        assert db.execute(query).fetchone()[0] == sum(counts)
+        assert len(counts) - counts.count(0) == query.count("select ") - 1
+        db.close()
+    await app.close()
 
 
 async def test_whoever_lacks_the_key_still_sees_his_lists(app, opened):
