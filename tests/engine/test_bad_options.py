@@ -15,6 +15,7 @@ from holdfast.errors import UsageError
         ({"run_at": 5}, "run_at 5: a datetime"),
         ({"labels": "x"}, "labels 'x': a dict of text to text"),
         ({"labels": {"n": 1}}, "labels {'n': 1}: a dict of text to text"),
+        ({"ttl": -100}, "ttl is -100 s: how long runs are kept, 0 or more"),
     ],
 )
 async def test_an_option_that_cannot_be_meant_is_refused_by_name(app, options, said):
@@ -22,6 +23,16 @@ async def test_an_option_that_cannot_be_meant_is_refused_by_name(app, options, s
         await app.start("shop.order.v1", None, **options)
     assert said in str(refusal.value)
     assert list(await app.list()) == []
+
+
+@pytest.mark.spec("TTL-1")
+async def test_nothing_is_kept_for_less_than_no_time(app):
+    """A slip of the sign must not remove what has not expired yet."""
+    with pytest.raises(UsageError, match="ttl is -5 s"):
+        app.worker(ttl=-5)
+    for option in ("older_than", "deleted_after"):
+        with pytest.raises(UsageError, match=f"{option} is -1e\\+09 s: how long runs are kept, 0 or more"):
+            await app.purge(**{option: -1e9})
 
 
 async def test_a_filter_is_a_filter(app):

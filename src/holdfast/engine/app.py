@@ -10,12 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from holdfast.backoff import Backoff
-from holdfast.durations import Seconds, seconds
+from holdfast.durations import Seconds
 from holdfast.errors import UsageError
 from holdfast.sealing import CodecHook, Sealed
 from holdfast.store import TTL_SECONDS
 from holdfast.world import THREADS, RealWorld, World
 
+from .checks import check_kept
 from .client import Client
 from .definitions import REFRESH_SECONDS, STEPS_MAX, Workflow
 from .hooks import Hooks, check_names, register
@@ -54,9 +55,7 @@ class App(Client):
         world = world or RealWorld(threads)
         self._codec = codec
         super().__init__(make_store(store) if isinstance(store, str) else store, world)
-        self.name, self.ttl_seconds = name, seconds(ttl)
-        if self.ttl_seconds < 0:
-            raise UsageError(f"ttl is {self.ttl_seconds:g} s: how long finished runs are kept, 0 or more")
+        self.name, self.ttl_seconds = name, check_kept("ttl", ttl)
         self.hooks: Hooks = {}
 
     @property

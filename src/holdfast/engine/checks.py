@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
 
 TOPIC_MAX = 512
@@ -47,6 +48,13 @@ def check_priority(priority: Any) -> int:
     if not isinstance(priority, int) or not 0 <= priority <= 999:
         raise UsageError(f"priority {priority!r}: a whole number from 0 to 999, lower goes first")
     return priority
+
+
+def check_kept(what: str, kept: Seconds) -> float:
+    """How long something is kept, in seconds."""
+    if (total := seconds(kept)) < 0:
+        raise UsageError(f"{what} is {total:g} s: how long runs are kept, 0 or more")
+    return total
 
 
 def _storable(text: str) -> bool:

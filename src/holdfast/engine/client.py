@@ -38,7 +38,7 @@ from holdfast.sealing.envelope import reason
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.world import World
 
-from .checks import check_id, check_name, check_options, check_topic
+from .checks import check_id, check_kept, check_name, check_options, check_topic
 from .definitions import Workflow, newest
 from .doctor import Report, examine
 from .explain import Explanation, explain
@@ -222,8 +222,8 @@ class Client:
         Finished runs go by their own ttl, else `older_than` (None: the app's ttl) after their end.
         """
         await self._opened()
-        ttl = self.ttl_seconds if older_than is None else seconds(older_than)
-        deleted, done = seconds(deleted_after), Purged()
+        ttl = self.ttl_seconds if older_than is None else check_kept("older_than", older_than)
+        deleted, done = check_kept("deleted_after", deleted_after), Purged()
         while (one := await self.store.purge(ttl, deleted)).total:
             done = Purged(
                 runs=done.runs + one.runs, events=done.events + one.events, workers=done.workers + one.workers

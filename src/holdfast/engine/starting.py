@@ -12,7 +12,7 @@ from holdfast.errors import UsageError
 from holdfast.records import COST_UNIT, DEFAULT_TENANT, PRIORITY, NewRun, instant
 from holdfast.world import World
 
-from .checks import check_datetime, check_id, check_labels, check_name, check_priority
+from .checks import check_datetime, check_id, check_kept, check_labels, check_name, check_priority
 from .definitions import Workflow
 
 
@@ -59,7 +59,7 @@ def new_run(
         delay_seconds=None if delay is None else seconds(delay),
         max_attempts=max_attempts,
         timeout_seconds=None if timeout is None else seconds(timeout),
-        ttl_seconds=None if ttl is None else seconds(ttl),
+        ttl_seconds=None if ttl is None else check_kept("ttl", ttl),
         budget=None if budget is None else round(budget * COST_UNIT),
         limit_key=limit_key,
         parent=parent,

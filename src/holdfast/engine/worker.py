@@ -19,6 +19,7 @@ from holdfast.store import TTL_SECONDS, Store
 from holdfast.threads import Stragglers
 from holdfast.world import World
 
+from .checks import check_kept
 from .committer import Committer
 from .definitions import Workflow, check_patterns, matches
 from .execution import UNWIND_SECONDS, Execution
@@ -74,7 +75,7 @@ class Worker:
         self._tenants = None if tenants is None else tuple(tenants)
         self.slots, self._batch = slots, batch or slots
         self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
-        self._with_keeper, self._ttl_seconds = keeper, seconds(ttl)
+        self._with_keeper, self._ttl_seconds = keeper, check_kept("ttl", ttl)
         self._bell = Bell(self._poll_seconds)
         self._draining = self._hurried = self._works = False
         self._refreshed_at = -REFRESH_SECONDS

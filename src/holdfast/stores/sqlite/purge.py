@@ -75,10 +75,12 @@ def _is_emptied(db: Database, run: str, until: float) -> bool:
     """Remove all that belongs to it, or some: there was no time for more."""
     for sql in _OF_A_RUN:
         some, began = 1, time.monotonic()
-        while db.run(sql, (run, some)) and db.changes() == some:
+        db.run(sql, (run, some))
+        while db.changes() == some:
             some, began = _fitting(some, began, until)
             if not some:
                 return False
+            db.run(sql, (run, some))
     return True
 
 
