@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import datetime
 
 import pytest
 
 from holdfast import App
 from holdfast.cli import clean
+from holdfast.store import DELETED_SECONDS
 
 SHOP = "shop.order.v1"
 
@@ -42,6 +44,38 @@ def test_a_finished_run_is_deleted_and_restored_by_the_end_of_its_id(cli_, done)
     assert cli_("restore", done).stdout == f"{short} ({SHOP}) is not deleted: succeeded\n"
     assert listed(cli_) == [done]
     assert "deleted by Ann" in cli_("trail", done).stdout
+
+
+@pytest.mark.spec("CLI-1", "DEL-1", "TTL-1")
+@pytest.mark.parametrize(
+    ("ttl", "kept"), [(3600, 3600), (400 * 86400, DELETED_SECONDS), (None, DELETED_SECONDS)]
+)
+def test_a_deleted_run_can_be_restored_until_it_expires_by_its_own_ttl(cli_, url, ttl, kept):
+    """A week, or what is left of its ttl: what is promised is kept."""
+
+    async def scene():
+        app = App(url)
+        run = await app.start(SHOP, ttl=ttl)
+        done = await app.cancel(run.id)
+        await app.close()
+        return done
+
+    done = asyncio.run(scene())
+    said = cli_("delete", done.id).stdout
+    until = datetime.fromisoformat(said.strip().rpartition("until ")[2])
+    assert 0 <= (until - done.finished_at).total_seconds() - kept + 1 < 20
+
+
+@pytest.mark.spec("CLI-1", "DEL-1", "TTL-1")
+def test_of_a_run_that_has_expired_nothing_is_promised(cli_, url):
+    async def scene():
+        app = App(url)
+        run = await app.start(SHOP, ttl=0)
+        await app.cancel(run.id)
+        await app.close()
+        return run.id
+
+    assert cli_("delete", asyncio.run(scene())).stdout.endswith("until the next purge: it has expired\n")
 
 
 @pytest.mark.spec("CLI-2", "CLI-4", "DEL-1")
@@ -105,6 +139,16 @@ def test_a_purge_of_nothing_that_is_there_leaves_nothing_behind(cli_, tmp_path):
     assert "no store at" in cli_.refused("purge", "--yes", code=3)
     assert "is no duration" in cli_.refused("purge", "--older-than", "a month", code=2)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spec("CLI-3", "TTL-1")
+@pytest.mark.parametrize("ages", ["9999999w", "9" * 400])
+def test_longer_than_any_calendar_is_as_good_as_for_ever(cli_, done, ages):
+    cli_("delete", done)
+    terms = ("--older-than", ages, "--deleted-after", ages)
+    assert cli_("purge", "--dry-run", *terms).stdout == "0 of 1 runs would be removed\n"
+    assert cli_("purge", "--yes", *terms).stdout == "nothing has expired\n"
+    assert "say --yes" in cli_.refused("purge", *terms, code=1)
 
 
 @pytest.mark.spec("TTL-1")

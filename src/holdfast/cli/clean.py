@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 
 import click
 import msgspec
@@ -13,8 +12,9 @@ import msgspec
 from holdfast.engine.client import Client
 from holdfast.errors import Conflict
 from holdfast.lifecycle import FINAL, Status
-from holdfast.records import Purged, Run, RunFilter, moment
+from holdfast.records import Instant, Purged, Run, RunFilter, instant, moment
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS
+from holdfast.stores.durations import bounded, micros
 
 from . import session
 from .find import find, short
@@ -51,10 +51,11 @@ async def _delete(client: Client, said: str, by: str, *, yes: bool, as_json: boo
     if as_json:
         print_json(run_data(deleted))
         return
-    until = None if deleted.deleted_at is None else deleted.deleted_at + timedelta(seconds=DELETED_SECONDS)
+    until, now = _expires_at(deleted, TTL_SECONDS, DELETED_SECONDS), await client.store.now()
     click.echo(
         f"{short(run.id)} ({run.type}) is deleted, and was {status_word(deleted.status)}; "
-        f"`holdfast restore {short(run.id)}` shows it again, until {stamp(until)}"
+        f"`holdfast restore {short(run.id)}` shows it again, until "
+        + (stamp(moment(until)) if until is not None and until > now else "the next purge: it has expired")
     )
 
 
@@ -99,8 +100,8 @@ def purge(
 
     With a run go its steps, its trail and its key. Open runs stay, but for deleted ones.
     """
-    ttl = TTL_SECONDS if older_than is None else older_than
-    deleted = DELETED_SECONDS if deleted_after is None else deleted_after
+    ttl = TTL_SECONDS if older_than is None else bounded(older_than)
+    deleted = DELETED_SECONDS if deleted_after is None else bounded(deleted_after)
     if dry_run:
         session.run(lambda client: _count(client, ttl, deleted, as_json=as_json))
     else:
@@ -130,11 +131,12 @@ def _removed(done: Purged) -> str:
 
 
 async def _count(client: Client, ttl: float, deleted: float, *, as_json: bool) -> None:
-    now = moment(await client.store.now())
+    now = await client.store.now()
     count, seen, after = 0, 0, None
     with _progress("looked at") as told:
         while page := await client.list(RunFilter(tenant=None, deleted=True), PAGE, after):
-            count += sum(_expired(run, now, ttl, deleted) for run in page)
+            ends = [_expires_at(run, ttl, deleted) for run in page]
+            count += sum(at is not None and at <= now for at in ends)
             seen, after = seen + len(page), page[-1].id
             told(seen)
     if as_json:
@@ -143,12 +145,14 @@ async def _count(client: Client, ttl: float, deleted: float, *, as_json: bool) -
         click.echo(f"{count:,} of {seen:,} runs would be removed")
 
 
-def _expired(run: Run, now: datetime, ttl: float, deleted: float) -> bool:
-    if run.deleted_at is not None and run.deleted_at + timedelta(seconds=deleted) <= now:
-        return True
-    if run.finished_at is None:
-        return False
-    return (run.expires_at or run.finished_at + timedelta(seconds=ttl)) <= now
+def _expires_at(run: Run, ttl: float, deleted: float) -> Instant | None:
+    """When a purge on these terms may remove it: deleted or finished, whichever comes first."""
+    ends = [instant(run.deleted_at) + micros(deleted)] if run.deleted_at is not None else []
+    if run.expires_at is not None:
+        ends.append(instant(run.expires_at))
+    elif run.finished_at is not None:
+        ends.append(instant(run.finished_at) + micros(ttl))
+    return min(ends, default=None)
 
 
 def _ask(danger: str) -> None:
