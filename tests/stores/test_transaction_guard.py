@@ -57,6 +57,19 @@ def leaves_open(connection):
     _kept.append(connection.execute("insert into counter values (7), (8) returning n"))
 
 
+def goes_on_in_a_thread(connection):
+    begun = threading.Event()
+    connection.create_scalar_function("begun", lambda _: begun.set())
+    endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select sum(begun(i)) from n"
+
+    def ask():
+        with suppress(apsw.InterruptError):
+            connection.execute(endless).fetchall()
+
+    threading.Thread(target=ask, daemon=True).start()
+    assert begun.wait(PATIENCE)
+
+
 def takes_off_its_guard(connection):
     up(connection)
     connection.authorizer = None
@@ -91,6 +104,7 @@ WRONG = {
     "goes on writing after": takes_off_its_guard,
     "closes its connection": closes,
     "leaves a statement unfinished": leaves_open,
+    "leaves a thread that uses its connection": goes_on_in_a_thread,
 }
 
 

@@ -208,3 +208,17 @@ def test_local_news_is_hinted_and_plain_checkpoints_are_not(path):
         return [*counts, len(heard)]
 
     assert live(path, story) == [1, 1, 1, 2, 2]
+
+
+def test_whatever_a_commit_ends_in_its_callers_are_answered_and_the_thread_lives(path, monkeypatch):
+    """Nobody is left waiting for a thread that is gone; what became of his write, he cannot be told."""
+
+    async def story(store):
+        with monkeypatch.context() as patched:
+            patched.setattr(store._committer, "_together", lambda _: 1 / 0)
+            async with asyncio.timeout(PATIENCE):
+                with pytest.raises(Unavailable, match="not known whether"):
+                    await store.start([new_run()])
+        return (await store.start([new_run()]))[0].created
+
+    assert live(path, story)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Self
 
@@ -21,6 +23,7 @@ INSIDE: ContextVar[str | None] = ContextVar("holdfast_inside", default=None)
 OURS = "workflow_"
 SAVEPOINT = "holdfast_work"
 _STEPS = 5_000  # of SQLite's machine between two looks at the clock: about a tenth of a millisecond
+_PATIENCE_SECONDS, _NAP_SECONDS = 1.0, 0.001  # with a thread that was left behind, and is in code of its own
 
 _LOOKING = frozenset(
     {apsw.SQLITE_READ, apsw.SQLITE_SELECT, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE, apsw.SQLITE_ANALYZE}
@@ -67,6 +70,19 @@ def refuse_inside(path: str) -> None:
         )
 
 
+def insist(connection: apsw.Connection, call: Callable[[], None]) -> None:
+    """A call on a connection that a thread of the function's may still be using: that one is stopped."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return call()
+        except apsw.ThreadingViolationError:
+            if time.monotonic() > end:
+                raise
+        connection.interrupt()
+        time.sleep(_NAP_SECONDS)
+
+
 class Guard:
     """Around one call of a user's function, on a connection with a transaction open."""
 
@@ -91,6 +107,10 @@ class Guard:
             self._let_go()
         except apsw.ConnectionClosedError:
             self._refused, open_still = self._refused or "closes its connection", False
+        except apsw.ThreadingViolationError:
+            self._refused, open_still = self._refused or "leaves a thread that uses its connection", False
+            with suppress(apsw.Error):
+                insist(self._connection, self._let_go)
         if isinstance(error, apsw.InterruptError) and self._is_over():
             raise self._too_long() from None
         if error is None:

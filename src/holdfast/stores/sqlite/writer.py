@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
@@ -24,10 +26,13 @@ from holdfast.records import Instant
 
 from .database import MEMORY, Database
 from .errors import WEATHER, translated
+from .guard import insist
 from .hints import Hints
 from .log import LOOK_EVERY, Log
 from .migrate import connect
 from .turnstile import Turnstile
+
+log = logging.getLogger("holdfast")
 
 T = TypeVar("T")
 Work = Callable[[Database, Instant], T]
@@ -139,7 +144,9 @@ class Committer:
             if db is self.db:
                 self._roll_back()
             else:
-                db.connection.close(True)  # noqa: FBT003  # it takes no name; what is open is rolled back
+                # What is open is rolled back. A thread that prevents it has the file locked until its end.
+                with contextlib.suppress(apsw.Error):
+                    insist(db.connection, partial(db.connection.close, True))  # noqa: FBT003  # it takes no name
 
     def _commit_alone(self, db: Database) -> None:
         try:
@@ -266,11 +273,19 @@ class Writer:
             for jobs in self._turns(self._gathered()):
                 if jobs:
                     with self.working:
-                        self._committer.commit(jobs)
-                        self._committer.tell(jobs)
-                        self._committer.tidy()
+                        self._serve(jobs)
             if self._stopped and self._queue.empty() and not self._urgent and not self._aside:
                 return
+
+    def _serve(self, jobs: list[Job[Any]]) -> None:
+        """Whatever comes of it: this thread lives on, and who waits is answered."""
+        try:
+            self._committer.commit(jobs)
+        except BaseException as error:
+            log.exception("a commit ended in a way that should not be")
+            _fail(jobs, Unavailable(f"it is not known whether this was written: {error!r}"))
+        self._committer.tell(jobs)
+        self._committer.tidy()
 
     def _turns(self, batch: list[Job[Any]]) -> Iterator[list[Job[Any]]]:
         """Who waits for a thread of his own first, then all who share, then one who must be alone."""
