@@ -213,6 +213,14 @@ def test_a_call_may_be_made_of_the_answer_to_another(app):
     assert app.sync.call(lambda: asyncio.sleep(0, app.sync.start("shop.wait.v1"))).created
 
 
+def renewing():
+    """Threads that renew leases and do not end."""
+    threads = [one for one in threading.enumerate() if one.name == "holdfast-renew"]
+    for one in threads:
+        one.join(5)
+    return [one for one in threads if one.is_alive()]
+
+
 @pytest.mark.spec("LEASE-10")
 @pytest.mark.parametrize("within", [True, False], ids=["in its block", "after it was forgotten"])
 def test_a_door_that_is_closed_stops_its_workers_and_gives_back_what_they_hold(app, within):
@@ -230,7 +238,7 @@ def test_a_door_that_is_closed_stops_its_workers_and_gives_back_what_they_hold(a
         assert begun.wait(10)
         app.sync.close()
     assert (run.get().status, run.get().attempt) == (Status.PENDING, 0)
-    assert not [one.name for one in threading.enumerate() if one.name == "holdfast-renew"]
+    assert not renewing()
 
 
 def test_nobody_renews_leases_for_a_loop_that_has_closed(app):
@@ -240,10 +248,7 @@ def test_nobody_renews_leases_for_a_loop_that_has_closed(app):
         await app.worker(lease=0.5).__aenter__()
 
     asyncio.run(main())
-    for one in threading.enumerate():
-        if one.name == "holdfast-renew":
-            one.join(5)
-            assert not one.is_alive()
+    assert not renewing()
 
 
 def test_a_worker_may_be_stopped_twice_and_by_two_at_once(app):

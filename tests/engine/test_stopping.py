@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import threading
@@ -10,6 +11,8 @@ import threading
 import pytest
 
 from holdfast import App, Status, UsageError
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import VirtualWorld
 from tests.engine.faulty import Faulty, delay_reply
 from tests.engine.kit import keys, trail
 
@@ -148,6 +151,51 @@ async def test_a_run_that_is_claimed_in_the_moment_of_the_second_signal_is_given
         assert worker.busy == 0
     found = await app.get(run.id)
     assert (found.status, found.attempt) == (Status.PENDING, 0)
+
+
+@pytest.mark.spec("LEASE-10")
+@pytest.mark.parametrize("verb", ["publish", "present"])
+@pytest.mark.parametrize("delay_seconds", [0.2, 10**6])
+async def test_a_worker_that_is_cancelled_while_it_begins_leaves_nothing_behind(app, verb, delay_seconds):
+    """As a TaskGroup does it, when another task of it has failed."""
+    store = app.store = Faulty(app.store)
+    store.plan(verb, 1, delay_reply(delay_seconds))
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        raise AssertionError("nobody works")
+
+    await app.start(order)
+    working = asyncio.create_task(app.work())
+    await asyncio.sleep(0.1)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    await asyncio.sleep(60)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert (store.calls["claim"], store.calls["absent"]) == (0, 1)
+
+
+class Hung(VirtualWorld):
+    """A world in which a beat that is under way does not return: the store's writer is kept."""
+
+    def pulse(self, beat, interval_seconds, name):
+        pulse = super().pulse(beat, interval_seconds, name)
+        pulse.stop = lambda: asyncio.sleep(10**6)
+        return pulse
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_a_renewal_that_does_not_return_holds_no_worker_that_stops():
+    """Nor is the store closed then: that too would wait for it."""
+    world = Hung()
+    app = App(MemoryStore(clock=world.now), world=world)
+    app.store = faulty = Faulty(app.store)
+    working = asyncio.create_task(app.work(lease=6))
+    await asyncio.sleep(1)
+    signal.raise_signal(signal.SIGTERM)
+    await asyncio.wait_for(working, 30)
+    assert faulty.calls["close"] == 0
 
 
 def test_a_blocking_run_inside_a_loop_and_signals_outside_the_main_thread_are_refused_with_the_way_out():

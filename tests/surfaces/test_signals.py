@@ -36,6 +36,13 @@ async def order(ctx, seconds):
 async def stuck(ctx):
     await ctx.step("stuck", lambda: (say("packing"), threading.Event().wait()))
 
+@app.workflow("shop.threaded.v1")
+async def threaded(ctx):
+    async def pack():
+        say("packing")
+        await asyncio.to_thread(threading.Event().wait)
+    await ctx.step("pack", pack)
+
 @app.workflow("shop.stubborn.v1")
 async def stubborn(ctx):
     say("packing")
@@ -117,9 +124,9 @@ def test_what_outlasts_its_grace_is_given_back_with_its_attempt(cli_, worker):
 
 
 @pytest.mark.spec("LEASE-10")
-@pytest.mark.parametrize("workflow", ["stuck", "stubborn"])
+@pytest.mark.parametrize("workflow", ["stuck", "threaded", "stubborn"])
 def test_a_second_signal_ends_it_at_once_whatever_runs(cli_, worker, workflow):
-    """A thread that never returns, and code that catches its own end: neither holds the process."""
+    """A thread of ours or of asyncio's that never returns, code that catches its own end: none holds it."""
     run = cli_.start(f"shop.{workflow}.v1")
     one = worker(grace=60)
     packing(one)

@@ -44,11 +44,16 @@ class Leases:
         """Beat from now on, three times a lease."""
         self._pulse = self._world.pulse(self._beat, self._lease_seconds / 3, "holdfast-renew")
 
-    async def end(self) -> None:
-        """Stop beating; a beat that is under way is waited for."""
+    async def end(self, limit_seconds: float) -> bool:
+        """Stop beating; whether a beat that was under way has come to its end."""
         pulse, self._pulse = self._pulse, None
-        if pulse is not None:
-            await pulse.stop()
+        try:
+            async with asyncio.timeout(limit_seconds):
+                if pulse is not None:
+                    await pulse.stop()
+        except TimeoutError:
+            return False
+        return True
 
     async def refresh(self) -> None:
         """Renew now and learn what is new; callers at the same time share one write."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import UsageError
-from holdfast.threads import hear, hear_no_more
+from holdfast.errors import StoreError, UsageError
+from holdfast.threads import Unjoined, hear, hear_no_more
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -69,46 +69,50 @@ async def work_until_told(worker: Worker, *, last: bool = False) -> None:
     """Be this worker until SIGTERM or SIGINT, and let go of its store; `last`: then the loop is closed."""
     told = _Told(worker)
     with told.hearing(last=last):
-        answers = True
+        beginning = asyncio.ensure_future(worker.__aenter__())
         try:
-            answers = await _begun(worker, told)
-            if answers:
-                try:
-                    await told.first.wait()
-                finally:
-                    answers = await _stopped(worker, told)
+            await _either(beginning, told.first)
+            if beginning.done():
+                beginning.result()
+                await told.first.wait()
         finally:
+            if not beginning.done():
+                answers = await _given_up(worker, beginning)
+            elif beginning.cancelled() or beginning.exception() is not None:
+                answers = True
+            else:
+                answers = await _stopped(worker, told)
             if answers:  # or closing it would wait for what does not come
                 await worker.store.close()
 
 
-async def _begun(worker: Worker, told: _Told) -> bool:
-    """Whether it works; not if it was told to stop before it did: then the store has kept it waiting."""
-    beginning = asyncio.ensure_future(worker.__aenter__())
-    await _either(beginning, told.first)
-    if not beginning.done():
-        beginning.cancel()
-        with suppress(Exception):  # it may have shown itself already
-            await asyncio.wait_for(worker.store.absent(worker.id), SWEEP_SECONDS)
-        await asyncio.wait([beginning], timeout=SWEEP_SECONDS)
-    if not beginning.done() or beginning.cancelled():
-        return False
-    beginning.result()
-    return True
+async def _given_up(worker: Worker, beginning: asyncio.Future[Any]) -> bool:
+    """It is to stop before it has begun, for the store keeps it waiting: whether that answers after all."""
+    beginning.cancel()
+    answers = True
+    try:  # it may have shown itself already
+        await asyncio.wait_for(worker.store.absent(worker.id), SWEEP_SECONDS)
+    except TimeoutError:
+        answers = False
+    except StoreError:
+        pass  # it was not even open
+    await asyncio.wait([beginning], timeout=SWEEP_SECONDS)
+    return answers and beginning.done()
 
 
 async def _stopped(worker: Worker, told: _Told) -> bool:
-    """Whether everything came to its end; not after a second signal if the store does not answer."""
+    """Whether everything came to its end; not if the store does not answer."""
     stopping = asyncio.ensure_future(worker.stop())
-    await _either(stopping, told.second)
-    if not stopping.done():
-        await asyncio.wait([stopping], timeout=HURRY_SECONDS)
-    if not stopping.done():
-        log.warning("runs that are not given back yet go on elsewhere when their leases have ended")
+    try:
+        await _either(stopping, told.second)
+        if not stopping.done():
+            await asyncio.wait([stopping], timeout=HURRY_SECONDS)
+    finally:
         stopping.cancel()
-        return False
-    stopping.result()
-    return True
+    if stopping.done():
+        return stopping.result()
+    log.warning("runs that are not given back yet go on elsewhere when their leases have ended")
+    return False
 
 
 async def _either(work: asyncio.Future[Any], told: asyncio.Event) -> None:
@@ -120,12 +124,13 @@ async def _either(work: asyncio.Future[Any], told: asyncio.Event) -> None:
 
 
 def run(main: Coroutine[Any, Any, None], make_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """As asyncio.run, but not held by tasks that do not let go."""
+    """As asyncio.run, but not held by tasks that do not let go, nor by threads that do not return."""
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         main.close()
         raise UsageError("app.run() blocks: where an event loop runs already, write `await app.work()`")
     loop = make_loop()
+    loop.set_default_executor(Unjoined())
     try:
         loop.run_until_complete(main)
     finally:

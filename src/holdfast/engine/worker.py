@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -85,6 +85,15 @@ class Worker:
         self._at_end = self._ending = 0
         self.finished = 0
 
+    def __enter__(self) -> NoReturn:
+        """The mistake of a moment, in words."""
+        raise UsageError(
+            "a worker is async: `async with app.worker()`, or `with app.sync.worker()` in plain code"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached."""
+
     async def __aenter__(self) -> Self:
         """Begin to work."""
         await self.store.open()
@@ -119,10 +128,13 @@ class Worker:
         """Claim nothing more."""
         self._draining = True
 
-    async def stop(self, grace: Seconds | None = None) -> None:
-        """As at the end of the block; `grace=0` gives everything back at once. Again, and nothing happens."""
+    async def stop(self, grace: Seconds | None = None) -> bool:
+        """As at the end of the block; `grace=0` gives everything back at once. Again, and nothing happens.
+
+        Whether the store has answered to all of it: if not, closing it would wait for what does not come.
+        """
         if not self._works:
-            return
+            return True
         self.drain()
         self._unlisten()
         self._bell.ring()
@@ -136,17 +148,19 @@ class Worker:
         if self._executions:
             await asyncio.wait(self._executions, timeout=self._grace if grace is None else seconds(grace))
         self._release()
-        await self._let_go()
+        answers = await self._let_go()
         await self._let_return(self._grace if grace is None else seconds(grace))
-        await self.leases.end()
-        with suppress(StoreError):
-            await self.store.absent(self.id)
+        answers = await self.leases.end(self.lease_seconds if answers else 0) and answers
+        if answers:
+            with suppress(StoreError):
+                await self.store.absent(self.id)
         if self._works:  # or two have stopped it at the same time
             self._works = False
             _loops[asyncio.get_running_loop()] -= 1
             log.info("worker %s stopped after %d executions", self.id, self.finished)
             self.teller.tell("worker.stopped")
         await self.teller.end()
+        return answers
 
     def hurry(self) -> None:
         """A second signal: do not wait for the grace period."""
@@ -160,7 +174,7 @@ class Worker:
         for execution in list(self._executions.values()):
             execution.stop("released", unwind_seconds)
 
-    async def _let_go(self) -> None:
+    async def _let_go(self) -> bool:
         """Wait until all runs are given back; but not much longer than a lease: then they are gone anyway."""
         left: set[asyncio.Task[None]] = set()
         if self._executions:
@@ -174,6 +188,7 @@ class Worker:
                 task.cancel()
             await asyncio.wait(left, timeout=UNWIND_SECONDS)
         await self.committer.drain(0 if left else self.lease_seconds)
+        return not left
 
     async def _let_return(self, grace: float) -> None:
         """Plain functions see that they are cancelled, and may want to clean up."""

@@ -9,7 +9,19 @@ from __future__ import annotations
 
 from .background import Background
 from .children import hear, hear_no_more
+from .executor import Unjoined
 from .pool import Ended, Errand, Pool, Stragglers
 from .talk import Talk, TurnTalk
 
-__all__ = ["Background", "Ended", "Errand", "Pool", "Stragglers", "Talk", "TurnTalk", "hear", "hear_no_more"]
+__all__ = [
+    "Background",
+    "Ended",
+    "Errand",
+    "Pool",
+    "Stragglers",
+    "Talk",
+    "TurnTalk",
+    "Unjoined",
+    "hear",
+    "hear_no_more",
+]
