@@ -337,3 +337,25 @@ async def test_a_store_without_a_database_says_so(world):
         assert await outcome(app, run) == ("failed", "fatal")
     error = (await app.get(run.id)).error
     assert error.message.startswith("step 'put' failed: the memory store has no database")
+
+
+@pytest.mark.spec("FLOW-16", "LEASE-8")
+async def test_a_limit_that_renewals_could_not_wait_for_is_refused_and_the_usual_one_is_cut(app, monkeypatch):
+    """A renewal waits for the function: longer than a third of the lease, and a neighbour's may run out."""
+    told = []
+    transact = app.store.transact
+    monkeypatch.setattr(app.store, "transact", lambda *args: (told.append(args[2]), transact(*args))[1])
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        for key, limit in {"usual": None, "short": 1, "longest": 3}.items():
+            await ctx.transaction(put, key, key=key, limit=limit)
+        with pytest.raises(UsageError, match=r"limit is 3\.1 s, and this worker's lease of 9 s") as refused:
+            await ctx.transaction(put, "long", limit=3.1)
+        return str(refused.value)
+
+    run = await app.start(banking)
+    async with app.worker(lease=9):
+        assert "\n" not in await run.result(60)
+    assert told == [3, 1, 3]
+    assert await keys(app, run) == ["usual", "short", "longest"]

@@ -129,7 +129,8 @@ class Context:
         """Run plain `fn(connection, *args)` inside the commit that records its result: exactly once.
 
         The connection is to the store's own database (SQLite: apsw's). It may read and write tables of your
-        own there, for at most `limit` (5 s), and leaves begin and commit to the engine.
+        own there, for at most `limit` (5 s, and never more than a third of the worker's lease), and leaves
+        begin and commit to the engine.
         """
         name = transaction_name(fn, name)
         key = self._key(name, key)

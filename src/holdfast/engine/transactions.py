@@ -118,12 +118,13 @@ class TransactionCall(Call):
 
     async def _tries(self, tries: int) -> Any:
         run, stage, codec = self._run, self._stage, callee(self._fn)[0]
+        limit = _under_lease(self.key, self._timeout, run.worker.lease_seconds)
         while True:
             tries += 1
             if stage.closed:
                 await stage.refuse()
             write = StepWrite(key=self.key, attempts=tries, started_at=run.now())
-            transaction = Transaction(self._fn, self._args, codec, write, self._timeout or 0.0)
+            transaction = Transaction(self._fn, self._args, codec, write, limit)
             try:
                 run.journal.transact(transaction)
                 return await transaction.future
@@ -150,12 +151,25 @@ def transaction_name(fn: Any, name: str | None) -> str:
     return called
 
 
-def transaction_limit(name: str, limit: Seconds | None) -> float:
-    """How long its function may keep all others from writing."""
-    wanted = TRANSACTION_SECONDS if limit is None else seconds(limit)
-    if wanted <= 0:
+def transaction_limit(name: str, limit: Seconds | None) -> float | None:
+    """How long its function may keep all others from writing, if that was said."""
+    wanted = None if limit is None else seconds(limit)
+    if wanted is not None and wanted <= 0:
         raise UsageError(f"transaction {name!r}: limit is {wanted:g} s, and it is to be more than 0")
     return wanted
+
+
+def _under_lease(key: str, limit: float | None, lease_seconds: float) -> float:
+    # Renewals, also of neighbours, come every third of a lease, and wait for the function.
+    longest = lease_seconds / 3
+    if limit is None:
+        return min(TRANSACTION_SECONDS, longest)
+    if limit > longest:
+        raise UsageError(
+            f"transaction {key!r}: limit is {limit:g} s, and this worker's lease of {lease_seconds:g} s "
+            f"allows {longest:g} s: do what takes long in a step before it, or give the worker a longer lease"
+        )
+    return limit
 
 
 def _must_be_plain(name: str) -> str:
