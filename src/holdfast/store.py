@@ -108,7 +108,8 @@ class Catalog(Protocol):
 
     async def checkup(self) -> Sequence[Finding]:
         """What of the store's own settings and state matters to durability and speed, each as a
-        finding: well, or what is wrong and how to mend it. It reads only, and does not scan all runs."""
+        finding: well, or what is wrong and how to mend it. It writes nothing and does not scan all
+        runs; it may try whether others could write."""
 
 
 class Store(Catalog, Protocol):
@@ -271,7 +272,7 @@ class Store(Catalog, Protocol):
         (run, event, step key) is written. A waiting run becomes pending, run_at now, attempt and
         crashes 0; a pending one that backs off gets run_at now; a paused one will resume to
         pending; a leased one stays. The event's count of woken runs grows unless the run is
-        paused. Trail: woken or timed_out, with `status` pending if the run was waiting.
+        paused or deleted. Trail: woken or timed_out, with `status` pending if the run was waiting.
         """
 
     async def cancel(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:

@@ -10,7 +10,7 @@ import pytest
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
 from holdfast.records import Item, StepWrite
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import checkup, migrate
+from holdfast.stores.sqlite import checkup, migrate, turnstile
 from tests.stores.files import ask, live, new_run, plain
 
 WAIT = StepWrite(key="w", kind=StepKind.EVENT, status=StepStatus.WAITING, topic="t")
@@ -115,7 +115,7 @@ def test_a_file_that_is_as_it_should_be_has_nothing_but_good_findings(path):
     found = live(path, lambda store: store.checkup())
     assert {finding.level for finding in found} == {"ok"}
     told = " ".join(finding.what for finding in found)
-    for what in ("wal", "synchronous is full", "schema", "no damage", "log", "disk space", "owner"):
+    for what in ("wal", "synchronous is full", "schema", "no damage", "log", "disk space", "owner", "lock"):
         assert what in told
 
 
@@ -177,6 +177,33 @@ def test_a_file_that_is_mostly_empty_is_told_of(path, monkeypatch):
     live(path, story)
     (finding,) = findings(path)
     assert ("empty" in finding.what, "vacuum" in finding.mend) == (True, True)
+
+
+@pytest.mark.parametrize("kept", ["the lock", "the turn"])
+def test_a_lock_that_is_not_to_be_had_is_an_error(path, monkeypatch, kept):
+    """Reads go on meanwhile; but nothing is done any more."""
+    monkeypatch.setattr(checkup, "PATIENCE_SECONDS", 0.02)
+
+    async def story(store):
+        await store.start([new_run()])
+        if kept == "the turn":
+            other = turnstile.Turnstile(str(path), 1.0)
+            other.enter()
+            found = await store.checkup()
+            other.close()
+        else:
+            with plain(path) as other:
+                other.execute("begin immediate")
+                found = await store.checkup()
+                other.execute("rollback")
+        before = store._committer.commits
+        assert "error" not in {finding.level for finding in await store.checkup()}
+        assert store._committer.commits == before
+        return found
+
+    (finding,) = [one for one in live(path, story) if one.level == "error"]
+    assert finding.what == "nobody could write for 0.02 s"
+    assert "look for one that is stopped" in finding.mend
 
 
 def test_a_large_file_is_not_looked_through(path, monkeypatch):

@@ -144,7 +144,7 @@ def test_a_run_that_is_removed_in_several_commits_is_hidden_from_the_first_on(pa
         begun.append(run)
         assert await store._write(lambda db, now: purge.purge(db, now, (0.0, 1e6), 100)) is None
         assert await store.get(run) is None
-        assert await store.trail(run) == []
+        assert await store.trail(run) == await store.trail() == await store.trail(tenant="default") == []
         assert await store.list(RunFilter(deleted=True)) == []
         for verb in (store.restore, store.delete, store.steps):
             with pytest.raises(UnknownRun):

@@ -60,12 +60,16 @@ def settle(state: State, row: RunRow, wait: StepRow, now: Instant) -> EventRow |
 
 def _succeed(state: State, row: RunRow, wait: StepRow, event: EventRow, now: Instant) -> None:
     row.receipts[event.seq] = wait.key
-    if row.status is not Status.PAUSED:
-        event.woken += 1
+    event.woken += _is_reached(row)
     wait.status, wait.output = StepStatus.SUCCEEDED, _output(event)
     status = _wake(row, wait, now)
     state.note(row, "woken", now, step=wait.key, event=event.id, **status)
     check(row)
+
+
+def _is_reached(row: RunRow) -> bool:
+    """Whether an event for the run gets it going: paused or deleted, it only finds it there later."""
+    return row.status is not Status.PAUSED and row.deleted_at is None
 
 
 def _lapse(state: State, row: RunRow, wait: StepRow, now: Instant) -> None:
@@ -145,7 +149,7 @@ def hand_over(state: State, event: EventRow, now: Instant) -> int:
     woken = 0
     for row, wait in [] if event.delivered else _waiters(state, event):
         # The wait takes its oldest event, which may be another one that is not delivered yet.
-        reached = row.status is not Status.PAUSED
+        reached = _is_reached(row)
         woken += isinstance(settle(state, row, wait, now), EventRow) and reached
     event.delivered = True
     return woken

@@ -9,16 +9,19 @@ from pathlib import Path
 
 import apsw
 
+from holdfast.errors import Unavailable
 from holdfast.records import Finding
 
 from .database import Database
 from .errors import translated
 from .log import TOO_LONG
-from .migrate import MAJOR, minors, opened, version
+from .migrate import BUSY_MS, MAJOR, minors, opened, version
+from .turnstile import Turnstile
 
 SMALL_BYTES = 256 << 20  # a file up to this size is looked through from end to end
 SPARE_BYTES = 100 << 20  # free space inside the file that is worth giving back
 SPARE_SHARE = 0.5
+PATIENCE_SECONDS = BUSY_MS / 1000  # as long as every writer waits for the lock
 _FULL = 2  # as the pragma tells it
 
 
@@ -26,7 +29,7 @@ def alone(path: str) -> list[Finding]:
     """On a connection of its own: to look through a file takes a while, and others want to read."""
     db = opened(path, reader=True)
     try:
-        return checkup(db, path)
+        return [*checkup(db, path), _lock(path)]
     except apsw.Error as error:
         raise translated(error, path) from error
     finally:
@@ -99,6 +102,27 @@ def _schema(db: Database, path: str) -> Iterator[Finding]:
         )
     else:
         yield _ok(f"the schema is of version {MAJOR}.{there}")
+
+
+def _lock(path: str) -> Finding:
+    """Whether one can write: the lock is taken when it is our turn, and given back."""
+    turnstile = Turnstile(path, PATIENCE_SECONDS)
+    try:
+        turnstile.enter()
+        db = opened(path)
+        try:
+            db.connection.set_busy_timeout(round(PATIENCE_SECONDS * 1000))
+            db.run("begin immediate")
+            db.run("rollback")
+        except apsw.BusyError as error:
+            raise translated(error, path) from None
+        finally:
+            db.close()
+    except Unavailable as error:
+        return _error(f"nobody could write for {PATIENCE_SECONDS:g} s", str(error))
+    finally:
+        turnstile.close()
+    return _ok("the lock for writing can be had")
 
 
 def _content(db: Database) -> Iterator[Finding]:

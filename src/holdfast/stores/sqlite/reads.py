@@ -101,6 +101,8 @@ def trail(
         if db.one(_SQL["tenant"], (str(run),)) is None:
             return []
         terms.append(("event.workflow_id = ?", str(run)))
+    else:
+        terms.append((_SQL["is_whole"],))
     if tenant is not None:
         terms.append((_SQL["is_of_tenant"], tenant))
     if types:

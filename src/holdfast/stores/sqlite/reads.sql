@@ -14,6 +14,9 @@ idempotency_key = iif(tenant = 'default', '', tenant || char(31)) || ?
 select event.id, event.workflow_id, event.event_type, event.data, event.created_at
 from workflow_event as event where $terms order by event.id limit ?
 
+-- :is_whole    The remains of a run that a purge has begun to remove (-1) are nobody's business.
+event.workflow_id not in (select id from workflow_run where deleted_at = -1)
+
 -- :is_of_tenant
 exists (select 1 from workflow_run where id = event.workflow_id and tenant = ?)
 

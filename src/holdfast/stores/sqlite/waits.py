@@ -26,7 +26,7 @@ FIRST: Cursor = (0, "", 0)
 def settle(db: Database, now: Instant, run: str, wait: Step) -> bool | None:
     """Settle the wait if its event or its time has come.
 
-    True: by an event, which reached the run. False: by its time, or in a pause. None: not yet.
+    True: by an event, which reached the run. False: by its time, or in a pause, or deleted. None: not yet.
     """
     event = _available(db, run, wait.key) if wait.kind is StepKind.EVENT else None
     if event is not None:
@@ -52,8 +52,8 @@ def _succeed(db: Database, now: Instant, run: str, key: str, event: Row) -> bool
     output = text({"id": event_id, "topic": topic, "at": at, "payload": raw(payload)})
     db.run(_SQL["settle"], (run, "succeeded", output, None, now, key))
     db.run(_SQL["receipt"], (run, seq, key))
-    before = _wake(db, now, run)
-    reached = before is not Status.PAUSED
+    before, is_deleted = _wake(db, now, run)
+    reached = before is not Status.PAUSED and not is_deleted
     if reached:
         db.run(_SQL["count"], (seq,))
     db.run(TRAIL, (run, "woken", text({"step": key, "event": event_id} | _from_then_on(before)), now))
@@ -68,19 +68,19 @@ def _lapse(db: Database, now: Instant, run: str, wait: Step) -> None:
         lapsed = text(Error(kind="timeout", message=message, step=wait.key))
         status, output, error, what = "failed", None, lapsed, "timed_out"
     db.run(_SQL["settle"], (run, status, output, error, now, wait.key))
-    before = _wake(db, now, run)
+    before, _ = _wake(db, now, run)
     db.run(TRAIL, (run, what, text({"step": wait.key} | _from_then_on(before)), now))
 
 
-def _wake(db: Database, now: Instant, run: str) -> Status:
-    """Let the run learn of it; answers what the run was."""
+def _wake(db: Database, now: Instant, run: str) -> tuple[Status, bool]:
+    """Let the run learn of it; answers what the run was, and whether it is deleted."""
     row = db.one(_SQL["status"], (run,))
     assert row is not None
     before = Status(row[0])
     change = {Status.WAITING: "wake", Status.PENDING: "hasten", Status.PAUSED: "owe"}.get(before)
     if change is not None:
         db.run(_SQL[change], (now, run))
-    return before
+    return before, row[1] is not None
 
 
 def _from_then_on(before: Status) -> dict[str, str]:

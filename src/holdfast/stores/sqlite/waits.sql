@@ -71,7 +71,7 @@ insert into workflow_receipt (run_id, event_seq, step) values (:run, :event, :ke
 update workflow_inbox set woken = woken + 1 where seq = :event
 
 -- :status
-select status from workflow_run where id = :run
+select status, deleted_at from workflow_run where id = :run
 
 -- :wake    A run that waited goes on.
 update workflow_run

@@ -144,7 +144,8 @@ def test_chores_go_on_while_a_run_is_deleted(hand):
     for run in (napping.id, hearing.id, late):
         hand.delete(run)
     assert hand.run(hand.store.waiting_on("parcel")) == []
-    hand.emit()
+    assert hand.emit(id="e").woken == 0
+    assert hand.emit(id="e").woken == 0
     hand.clock.turn(10)
     ticked = hand.tick()
     assert (ticked.lapsed, ticked.timed_out, ticked.failed) == (1, 1, (late,))
