@@ -133,6 +133,8 @@ def _offence(value: Any, path: str, depth: int) -> str | None:
     if isinstance(value, dict):
         return next(filter(None, (_bad_entry(key, one, path, depth) for key, one in value.items())), None)
     name = type(value).__qualname__
+    if inspect.isawaitable(value):
+        return f"{at} is a {name} that nobody has awaited: write `await`"
     return f"{at} is a {name}, which would come back as something else: annotate the type, or convert it"
 
 

@@ -48,7 +48,7 @@ from .records import (
     Verdict,
 )
 
-LIVE_SECONDS = 90.0  # a worker whose presence is older than this is taken for gone
+LIVE_SECONDS = 45.0  # a worker whose presence is older than this is taken for gone
 EVENT_KEEP_SECONDS = 7 * 86400.0
 TTL_SECONDS = 30 * 86400.0  # how long a finished run without a ttl of its own is kept
 DELETED_SECONDS = 7 * 86400.0  # how long a deleted run can be restored

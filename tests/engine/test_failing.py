@@ -98,7 +98,7 @@ async def test_a_failed_step_raises_step_failed_now_and_later_without_running(ap
     async with app.worker():
         assert await (await app.start(order)).result(60) == "went on"
     assert len(tries) == 2
-    assert caught == [("bad", "exhausted", "no")] * 2
+    assert caught == [("bad", "exhausted", "ValueError: no")] * 2
 
 
 @pytest.mark.spec("FLOW-19", "RETRY-7")

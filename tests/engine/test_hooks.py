@@ -211,7 +211,7 @@ async def test_a_hook_that_fails_harms_no_run_and_no_other_hook(app, caplog):
     assert len(told) == 3
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len(said) == 6
-    assert "broken failed at run.succeeded of run" in said[0]
+    assert "broken failed at run.succeeded (run " in said[0]
 
 
 @pytest.mark.spec("OPS-3")

@@ -173,7 +173,7 @@ async def test_nothing_that_looks_like_a_seal_can_be_given_or_returned(codec, op
     app, forged = opened(codec), {"holdfast.sealed": {"v": 1, "by": ["zlib"], "data": ""}}
 
     @app.workflow("shop.order.v1", retry=Backoff.none())
-    async def order(ctx):
+    async def order(ctx, _params=None):
         try:
             await ctx.step("fetch", lambda: forged)
         except StepFailed as error:

@@ -218,7 +218,7 @@ def test_a_digest_is_keyed_and_bound_to_its_place():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Encrypt({}), "needs a key"),
+        (lambda: Encrypt({}), "takes keys by their ids"),
         (lambda: Encrypt({"a": b"short"}), "has 5 bytes, not 32"),
         (lambda: Encrypt({"a": "not base64!"}), "is no base64"),
         (lambda: Encrypt({"a": 32}), "is of type int, not bytes or base64 text"),
@@ -261,3 +261,16 @@ def test_without_the_library_one_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
     with pytest.raises(UsageError, match=r"pip install 'holdfast\[crypto\]'"):
         Encrypt({"new": NEW})
+
+
+@pytest.mark.parametrize("forgotten", ["id", "mapping"])
+def test_a_key_given_in_the_wrong_place_is_not_shown(forgotten, monkeypatch):
+    """Messages end in logs; a key must not."""
+    key = Encrypt.new_key()
+    monkeypatch.setenv("HOLDFAST_KEYS", key)
+    with pytest.raises(UsageError) as refused:
+        Encrypt(key) if forgotten == "mapping" else Encrypt.from_env()
+    assert not any(part in str(refused.value) for part in (key, key[:8], "'" + key[0] + "', '"))
+    with pytest.raises(UsageError) as refused:
+        Encrypt({key: key})
+    assert key[:8] not in str(refused.value)

@@ -8,13 +8,14 @@ import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from pathlib import Path
 
 import apsw
 import pytest
 
 from holdfast import App
 from holdfast.errors import SchemaMismatch, StoreError, Unavailable, UsageError
-from holdfast.stores.sqlite import guests, migrate, strangers
+from holdfast.stores.sqlite import migrate, strangers
 from tests.stores.caller import begun, emit, prepared, rows, start
 from tests.stores.files import ask, live, new_run, until
 
@@ -216,22 +217,43 @@ def test_a_long_transaction_of_the_users_holds_the_engine_up_and_no_longer(path,
 
 @pytest.mark.spec("START-7")
 def test_sqlite3_is_refused_where_the_store_is_open_for_their_locks_do_not_see_each_other(path, monkeypatch):
-    monkeypatch.setattr(guests, "ONE_LIBRARY", False)
+    monkeypatch.setattr(strangers, "ONE_LIBRARY", False)
 
     async def story(store):
-        with closing(sqlite3.connect(path)) as connection:
-            with pytest.raises(UsageError, match=r"give an apsw\.Connection") as refused:
-                await store.start([new_run()], connection)
-            return str(refused.value), connection.in_transaction
+        connection = earlier
+        with pytest.raises(UsageError, match=r"use an apsw\.Connection") as refused:
+            await store.start([new_run()], connection)
+        return str(refused.value), connection.in_transaction
 
-    said, begun = live(path, story)
+    earlier = sqlite3.connect(path)
+
+    with closing(earlier):
+        said, begun = live(path, story)
     assert "\n" not in said
     assert not begun
 
 
 @pytest.mark.spec("START-7")
+@pytest.mark.parametrize("said", ["path", "bytes", "relative", "uri"])
+def test_sqlite3_cannot_even_connect_to_a_file_that_a_store_has_open(path, monkeypatch, said):
+    """It would destroy the file: by its locks, and by dropping ours when it closes."""
+    if strangers.ONE_LIBRARY:
+        pytest.skip("apsw is on the system's own library here")
+    monkeypatch.chdir(Path(path).parent)
+    name = {"path": Path(path), "bytes": str(path).encode(), "relative": Path(path).name}.get(said)
+
+    async def story(_store):
+        with pytest.raises(UsageError, match="the file would be damaged"):
+            sqlite3.connect(name or f"file:{path}?mode=ro", uri=said == "uri")
+        sqlite3.connect(":memory:").close()
+
+    live(path, story)
+    sqlite3.connect(path).close()
+
+
+@pytest.mark.spec("START-7")
 def test_a_store_is_not_opened_where_its_file_was_written_through_sqlite3(path, monkeypatch):
-    monkeypatch.setattr(guests, "ONE_LIBRARY", False)
+    monkeypatch.setattr(strangers, "ONE_LIBRARY", False)
     monkeypatch.setattr(strangers, "_seen", set())
     with closing(sqlite3.connect(path)) as connection:
         start(path, connection, new_run())

@@ -204,7 +204,7 @@ def test_the_result_of_a_failed_run_is_exit_1_with_the_reason(cli_, failed):
 
 
 def test_a_result_that_does_not_come_in_time_is_exit_1_and_the_run_goes_on(cli_, waiting):
-    assert "it goes on" in cli_.refused("result", waiting, "--timeout", "0", code=1)
+    assert "nothing is lost" in cli_.refused("result", waiting, "--timeout", "0", code=1)
     assert cli_.json("show", waiting)["status"] == "waiting"
 
 

@@ -317,7 +317,8 @@ class Client:
                     await bell.wait(None)
         except TimeoutError:
             raise ResultTimeout(
-                f"run {run} has not ended within {seconds(timeout or 0):g} s; it goes on"
+                f"run {run} has not ended within {seconds(timeout or 0):g} s; nothing is lost, and "
+                f"`holdfast explain {run}` says what it waits for"
             ) from None
         finally:
             unlisten()

@@ -7,6 +7,7 @@ import traceback
 
 import msgspec
 
+from holdfast import errors
 from holdfast.backoff import Backoff
 from holdfast.durations import seconds
 from holdfast.errors import (
@@ -21,6 +22,8 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.records import Error, Json
+
+_OURS = {"", *(name for name, one in vars(errors).items() if isinstance(one, type))}
 
 MESSAGE_MAX = 4_000
 TRACEBACK_MAX = 16_000
@@ -55,9 +58,14 @@ def encoded(error: Error) -> Json:
     return msgspec.json.encode(error).decode()
 
 
+def named(error: Error) -> str:
+    """What was raised, and what it says: `'card'` alone would not tell that it is a KeyError. Ours tell."""
+    return error.message if error.type in _OURS else f"{error.type}: {error.message}"
+
+
 def line(error: Error) -> str:
     """An error in one line, for people."""
-    what = error.message if error.type == "StepFailed" else f"{error.type}: {error.message}"
+    what = named(error)
     return f"{error.kind}: {what}".replace("\n", " ")[:500]
 
 

@@ -42,6 +42,10 @@ def new_run(
         raise UsageError("give run_at or delay, not both")
     if max_attempts is not None and max_attempts < 1:
         raise UsageError(f"max_attempts is {max_attempts}: at least 1, the first execution counts")
+    if known and params is not None and not known.takes_params:
+        raise UsageError(f"workflow {type_} takes no value: give its function a parameter, or no params")
+    if delay is not None and seconds(delay) < 0:
+        raise UsageError(f"delay is {seconds(delay):g} s: not negative")
     text = (known.params if known else plain).encode(params, f"params of {type_}")
     if known and max_attempts is None:
         max_attempts = known.retry.attempts

@@ -17,7 +17,7 @@ from holdfast.errors import StepFailed, StepTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import SECOND, Error, Instant, NewEvent, StepWrite, TrailWrite
 
-from .failures import delay_after, encoded, error_of, final_kind, line
+from .failures import delay_after, encoded, error_of, final_kind, line, named
 from .signals import Continued, Parked
 from .waits import back_off
 
@@ -263,7 +263,7 @@ class Call:
             if run.workflow.segment:
                 await run.boundary()
             await self._written(write, None)
-            raise StepFailed(key, kind, recorded.message) from error
+            raise StepFailed(key, kind, named(recorded)) from error
         delay = delay_after(error, policy, tries, run.world.chance())
         await self._later(
             msgspec.structs.replace(write, due_at=run.now() + int(delay * SECOND)), delay, line(recorded)
@@ -303,7 +303,7 @@ def cancelled() -> bool:
 
 def _failed(found: Recorded) -> StepFailed:
     error = msgspec.json.decode(found.error or '{"kind": "exhausted"}', type=Error)
-    return StepFailed(found.key, error.kind, error.message)
+    return StepFailed(found.key, error.kind, named(error))
 
 
 def check_callable(name: str, fn: Any) -> None:

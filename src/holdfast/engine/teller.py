@@ -141,8 +141,7 @@ class Teller:
                 log.warning("hook %s has not ended %s within %g s", hook.called, notice.name, CALL_SECONDS)
                 if hook.is_async:
                     call.cancel()
-                # It keeps its place until it has really ended: a plain function that hangs holds a thread,
-                # and those are shared with the steps of all runs.
+                # It keeps its place until it has really ended: a plain function that hangs holds a thread.
                 await asyncio.wait([call])
         finally:
             call.cancel()
@@ -152,14 +151,14 @@ class Teller:
             if hook.is_async:
                 await hook.function(notice)
             else:
-                answer = await self._world.thread(hook.function, notice)
+                answer = await self._world.thread(hook.function, notice, aside=True)
                 if inspect.isawaitable(answer):
                     await answer  # a lambda around an async call
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
             raise
         except BaseException:
             # SystemExit too: it would end the event loop, and with it the worker.
-            about = "" if notice.run is None else f" of run {notice.run}"
+            about = "" if notice.run is None else f" (run {notice.run})"
             log.exception("hook %s failed at %s%s", hook.called, notice.name, about)
 
     async def end(self) -> None:

@@ -215,6 +215,8 @@ class Worker:
     @property
     def free(self) -> int:
         """How many more it may take. A run whose end is on its way to the store executes nothing any more."""
+        if self.world.exhausted():
+            return 0  # another worker has threads for them
         return max(0, self.slots - self.busy - self.stuck + self._ending)
 
     def ends(self, execution: Execution) -> None:

@@ -37,8 +37,9 @@ class Encrypt:
     def __init__(
         self, keys: Mapping[str, bytes | str], newest: str | None = None, *, accept_plain: bool = False
     ) -> None:
-        if not keys:
-            raise UsageError(f"Encrypt needs a key: {MAKE_ONE}")
+        if not keys or not isinstance(keys, Mapping):
+            # Whatever it is, it may be a key, and is not shown.
+            raise UsageError(f"Encrypt takes keys by their ids, {{'2026-11': key}}: {MAKE_ONE}")
         if newest is None and len(keys) > 1:
             raise UsageError(f"Encrypt has several keys: say with newest= which one seals: {_listed(keys)}")
         self._newest = next(iter(keys)) if newest is None else newest
@@ -62,7 +63,7 @@ class Encrypt:
         said = os.environ.get(variable, "").replace(",", " ").split()
         if not said:
             raise UsageError(f"{variable} is not set: 2026-11=<base64 of 32 bytes>; {MAKE_ONE}")
-        if not all("=" in one for one in said):
+        if not all(KEY_ID.fullmatch(one.partition("=")[0]) and one.partition("=")[2] for one in said):
             raise UsageError(f"{variable}: each key is id=base64, as in 2026-11=<base64 of 32 bytes>")
         keys = {id_: key for id_, _, key in (one.partition("=") for one in said)}
         if len(keys) < len(said):
@@ -123,7 +124,8 @@ def _listed(keys: Mapping[str, object]) -> str:
 
 def _key(id_: str, key: bytes | str) -> bytes:
     if not KEY_ID.fullmatch(id_):
-        raise UsageError(f"key id {id_!r}: 1 to 64 letters, digits, '.', '_' or '-', as in '2026-11'")
+        # Not shown: it may be the key itself, with its id forgotten.
+        raise UsageError("a key's id has 1 to 64 letters, digits, '.', '_' or '-', as in '2026-11'")
     if not isinstance(key, str | bytes | bytearray):
         raise UsageError(f"key {id_!r} is of type {type(key).__name__}, not bytes or base64 text: {MAKE_ONE}")
     try:

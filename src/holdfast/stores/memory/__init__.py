@@ -49,7 +49,8 @@ from . import chores, claim, cleaning, commit, moves, reads, start, waits
 from .rows import State
 
 NO_DATABASE = (
-    "the memory store has no database whose transaction could be shared: use a store such as sqlite:///…"
+    "the memory store has no database whose transaction could be shared: use a store such as sqlite:///…, "
+    'in a rehearsal store="sqlite"'
 )
 
 

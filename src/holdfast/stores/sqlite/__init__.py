@@ -113,6 +113,7 @@ class SqliteStore:
     def _open(self) -> None:
         if self.path != MEMORY:
             forks.refuse_forked(self.path)
+            strangers.watch()
             strangers.refuse_beside_seen(self.path)
             migrate.check_place(self.path, create=self._create)
             forks.opened(self)

@@ -24,8 +24,6 @@ from .errors import translated
 from .sql import statements
 
 _SQL = statements("guests")
-# An apsw that was built on the system's library may be on the very one that Python was built on.
-ONE_LIBRARY = not apsw.using_amalgamation and apsw.sqlite_lib_version() == sqlite3.sqlite_version
 _NAMED = re.compile(r":(\w+)")
 _LEGACY = -1  # of sqlite3: it begins a transaction by itself
 
@@ -72,7 +70,7 @@ def _names(sql: str) -> tuple[str, ...]:
 def within(connection: Any, path: str, now: Instant, work: Callable[[Database, Instant], T]) -> T:
     """What a verb answers inside the caller's transaction."""
     if isinstance(connection, sqlite3.Connection):
-        if not ONE_LIBRARY:
+        if not strangers.ONE_LIBRARY:
             strangers.refuse_beside_open(path)
     elif not isinstance(connection, apsw.Connection):
         raise UsageError(
@@ -82,7 +80,7 @@ def within(connection: Any, path: str, now: Instant, work: Callable[[Database, I
         guest = ApswGuest(connection) if isinstance(connection, apsw.Connection) else SqliteGuest(connection)
         _check_place(guest, path)
         _begin(connection)
-        if not ONE_LIBRARY and isinstance(connection, sqlite3.Connection):
+        if not strangers.ONE_LIBRARY and isinstance(connection, sqlite3.Connection):
             strangers.note(path)
         guest.run(_SQL["savepoint"])
         try:

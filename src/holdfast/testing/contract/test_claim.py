@@ -122,7 +122,7 @@ def test_beyond_the_list_its_last_number_counts(hand):
 
 @pytest.mark.spec("LEASE-12")
 def test_a_run_that_no_live_worker_can_take_is_seen_and_burns_no_attempt(hand):
-    """Due runs by type that nobody present can run are in the stats; presence ends after 90 s or by word."""
+    """Due runs by type that nobody present can run are in the stats; presence ends after 45 s or by word."""
     run = hand.start()
     hand.start(tenant="acme")
     hand.start(delay_seconds=1.0)
