@@ -12,8 +12,8 @@ import pytest
 from holdfast.errors import StepTimeout, Unavailable, UsageError
 from holdfast.records import Lease, NewEvent
 from holdfast.stores.sqlite import guard
-from tests.stores.files import ask, live, new_run, plain
-from tests.stores.holder import count, told, up, with_counter
+from tests.stores.files import ask, live, new_run, opened, plain
+from tests.stores.holder import count, hand, told, up, with_counter
 
 PATIENCE = 10.0
 
@@ -98,6 +98,10 @@ WRONG = {
     ),
     "writes to idx_workflow_run_claim": runs("drop index idx_workflow_run_claim"),
     "uses the savepoint holdfast_work": runs("release holdfast_work"),
+    "uses the savepoint HOLDFAST_WORK": runs("release HOLDFAST_WORK"),
+    "sets pragma schema_version": runs("pragma schema_version = 9999"),
+    "sets pragma foreign_keys": runs("pragma foreign_keys = off"),
+    "alters a temporary table": runs("create temp table t (id)", "alter table t rename to workflow_run"),
     "goes on writing after its transaction was rolled back": swallows(
         "insert or rollback into named values ('a')"
     ),
@@ -159,6 +163,42 @@ def test_what_it_may_do(path):
     assert count(path) == 1
     with plain(path) as connection:
         assert connection.execute("pragma user_version").fetchall() == [(3,)]
+
+
+@pytest.mark.spec("FLOW-16")
+@pytest.mark.parametrize("name", ["foreign_keys", "schema_version"])
+def test_it_may_ask_how_things_are_set(path, name):
+    def function(connection):
+        return connection.execute(f"pragma {name}").fetchall()[0][0]
+
+    async def story(store, hand):
+        await hand.send(function)
+        return (await store.steps(hand.claim.id))[0].output
+
+    assert int(told(path, story)) > 0
+
+
+_KIN = "create table parent (id integer primary key); create table child (p references parent (id) {})"
+
+
+@pytest.mark.spec("FLOW-16")
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("when", ["on delete cascade", "deferrable initially deferred"])
+def test_foreign_keys_of_the_users_tables_hold(inline, when, tmp_path):
+    """At the statement or, deferred, at the commit: the function has failed, and nothing of it stays."""
+
+    async def story():
+        async with opened(":memory:" if inline else tmp_path / "f.db") as store:
+            holder = await hand(store)
+            await store._write(lambda db, _: db.connection.execute(_KIN.format(when)).fetchall())
+            with pytest.raises(apsw.ConstraintError, match="FOREIGN KEY"):
+                await holder.send(lambda connection: connection.execute("insert into child values (99)"))
+            await holder.send(lambda connection: connection.execute("insert into parent values (1)"))
+            answer = (await holder.send(lambda c: c.execute("insert into child values (1)"))).answer
+            ours = await store._write(lambda db, _: db.all("pragma foreign_keys"))
+            return answer, ours
+
+    assert asyncio.run(story()) == ("applied", [(0,)])
 
 
 @pytest.mark.spec("FLOW-16")

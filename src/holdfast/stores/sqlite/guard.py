@@ -51,13 +51,14 @@ _PRAGMAS = frozenset(
         "page_size",
         "pragma_list",
         "quick_check",
-        "schema_version",
         "table_info",
         "table_list",
         "table_xinfo",
         "user_version",
     ]
 )
+
+_SETTINGS = frozenset({"foreign_keys", "journal_mode", "schema_version", "synchronous"})  # to be asked only
 
 
 def refuse_inside(path: str) -> None:
@@ -160,13 +161,20 @@ class Guard:
             raise self._refuse(f"calls {str(first).lower()}")
         if action in {apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH}:
             raise self._refuse("attaches or detaches a database")
-        if action == apsw.SQLITE_PRAGMA and str(first).lower() not in _PRAGMAS:
+        if action == apsw.SQLITE_PRAGMA and not _is_harmless(str(first).lower(), second):
             raise self._refuse(f"sets pragma {first}")
-        if action == apsw.SQLITE_SAVEPOINT and second == SAVEPOINT:
+        if action == apsw.SQLITE_SAVEPOINT and str(second).lower() == SAVEPOINT:
             raise self._refuse(f"uses the savepoint {second}")
+        if action == apsw.SQLITE_ALTER_TABLE and first == "temp":
+            # Its new name is not told, and might be that of a table of the engine's, which it would hide.
+            raise self._refuse("alters a temporary table")
         if any(_is_ours(name) for name in (first, second)):
             raise self._refuse(f"writes to {first if _is_ours(first) else second}, a table of the engine's")
         return apsw.SQLITE_OK
+
+
+def _is_harmless(pragma: str, value: str | None) -> bool:
+    return pragma in _PRAGMAS or (pragma in _SETTINGS and value is None)
 
 
 def _is_ours(name: Any) -> bool:

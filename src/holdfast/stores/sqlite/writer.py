@@ -133,6 +133,7 @@ class Committer:
         db = self.db
         try:
             db = db if self._path == MEMORY else connect(self._path)
+            db.run("pragma foreign_keys = on")  # inside a transaction nobody can set it
             db.run("begin immediate")
             job.answer, job.failed = job.work(db, self._clock()), False
             self._commit_alone(db)
@@ -143,6 +144,8 @@ class Committer:
         finally:
             if db is self.db:
                 self._roll_back()
+                with contextlib.suppress(apsw.Error):  # it may have been closed
+                    db.run("pragma foreign_keys = off")
             else:
                 # What is open is rolled back. A thread that prevents it has the file locked until its end.
                 with contextlib.suppress(apsw.Error):
@@ -158,6 +161,8 @@ class Committer:
                     "before all its rows are fetched): fetch them, or close the cursor"
                 )
             ) from None
+        except apsw.ConstraintError as error:  # of a foreign key that is looked at only now
+            raise RolledBack(error) from None
         self.commits += 1
 
     def _try(self, job: Job[Any]) -> None:
