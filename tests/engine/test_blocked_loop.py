@@ -30,7 +30,7 @@ def shared(request, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.spec("LEASE-8")
-def test_a_blocked_event_loop_keeps_its_lease(shared):
+def test_a_blocked_event_loop_keeps_its_lease_and_the_log_says_so(shared, caplog):
     mine, other = shared
     executed = []
 
@@ -67,6 +67,7 @@ def test_a_blocked_event_loop_keeps_its_lease(shared):
 
     expired, trail = asyncio.run(both())
     assert (expired, executed) == (0, [1])
+    assert "the event loop stood still for 1." in caplog.text
     assert trail == ["created", "leased", "started", "step_succeeded", "succeeded"]
 
 

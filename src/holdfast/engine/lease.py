@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from .execution import Execution
 
 log = logging.getLogger("holdfast.lease")
+
+BLOCKED_SECONDS = 1.0  # what no event loop should ever stand still
 
 
 class Leases:
@@ -93,12 +96,21 @@ class Leases:
             )
             renewal = None
         try:
-            self._loop.call_soon_threadsafe(
-                partial(self._learn, executions, renewal, askers, claiming=claiming)
-            )
+            learn = partial(self._learn, executions, renewal, askers, claiming=claiming)
+            self._loop.call_soon_threadsafe(self._heard, learn, self._world.monotonic())
         except RuntimeError:
             # The loop has closed while this thread was at the store: nobody is left to tell.
             return
+
+    def _heard(self, learn: Callable[[], None], told_at: float) -> None:
+        late = self._world.monotonic() - told_at
+        if late > BLOCKED_SECONDS:
+            log.warning(
+                "the event loop stood still for %.1f s or more: code that blocks (time.sleep, requests, …) "
+                "belongs into a plain `def`, which has a thread of its own",
+                late,
+            )
+        learn()
 
     def _learn(
         self,
