@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+import apsw
 import pytest
 
 from holdfast import App, Backoff
+from holdfast.engine.committer import DISK_TRIES
 from holdfast.records import instant
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import explore
@@ -129,6 +131,30 @@ async def test_what_went_along_with_one_that_failed_is_sent_although_its_branch_
     async with app.worker():
         assert await run.result(60) == [1, None, "done"]
     assert amounts(path) == {"ada": 1}
+
+
+@pytest.mark.spec("FLOW-16")
+@pytest.mark.parametrize(("times", "ends"), [(3, ("succeeded", 1)), (1000, ("failed", "exhausted"))])
+async def test_a_disk_that_refuses_is_waited_for_but_not_for_ever(app, path, times, ends):
+    """What the driver raises there may be about another file: then it is the function's own failure."""
+    called = []
+
+    def deposit(connection):
+        called.append(1)
+        if len(called) <= times:
+            raise apsw.IOError("of which disk?")
+        return put(connection, "ada")
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        return await ctx.transaction(deposit, retry=Backoff.fixed(0, attempts=1))
+
+    run = await app.start(banking)
+    async with app.worker():
+        assert await outcome(app, run, within=60) == ends
+    assert len(called) == min(times + 1, DISK_TRIES)
+    if times > DISK_TRIES:
+        assert "of which disk?" in (await app.get(run.id)).error.message
 
 
 @pytest.mark.spec("FLOW-16")

@@ -30,6 +30,7 @@ BATCH_MAX = 1000
 BUSY_SECONDS = 0.02  # before a row that someone else holds is tried again, when nothing else is to be sent
 FULL_BYTES = 64 * 1024 * 1024
 PATIENCE_SECONDS = 10.0  # one line in the log per so many seconds of a store that does not answer
+DISK_TRIES = 10  # of a function that the disk refused, so it seems: it may have been another disk than ours
 
 
 class Committer:
@@ -153,6 +154,8 @@ class Committer:
             except Unavailable as error:
                 if error is transaction.raised:
                     raise
+                if transaction.raised is not None and transaction.raises >= DISK_TRIES:
+                    raise transaction.raised from error
                 self._complain(error)
             await asyncio.sleep(delay)
             delay = min(2 * delay, 2.0)

@@ -57,6 +57,7 @@ class Transaction:
         "limit_seconds",
         "made",
         "raised",
+        "raises",
         "scope",
     )
 
@@ -76,6 +77,7 @@ class Transaction:
         self.hurried = False  # something that goes along does not wait for another reason to commit
         self.made: Written | None = None
         self.raised: BaseException | None = None
+        self.raises = 0
 
     def perform(self, item: Item, connection: Any) -> Item:
         """On a thread of the store's, inside its transaction; again, when that could not be committed."""
@@ -84,7 +86,7 @@ class Transaction:
         try:
             output, value = self._codec.record(self._called(connection), f"the result of step {scope.key!r}")
         except BaseException as error:
-            self.raised = error
+            self.raised, self.raises = error, self.raises + 1
             raise
         finally:
             SCOPE.reset(token)
