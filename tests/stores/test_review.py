@@ -14,10 +14,11 @@ import pytest
 from holdfast.errors import NotADatabase, Unavailable
 from holdfast.lifecycle import Move
 from holdfast.records import Item, RunFilter, StepWrite
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import SqliteStore, log
 from holdfast.stores.sqlite.sql import statements
 from holdfast.stores.sqlite.turnstile import Turnstile
-from tests.stores.files import ask, live, new_run, plain
+from tests.stores.files import ask, live, new_run, opened, plain
+from tests.stores.holder import hand
 
 PATIENCE = 20.0
 
@@ -174,10 +175,45 @@ def test_the_log_stays_short_beside_readers_who_leave_no_gap(path, monkeypatch):
         try:
             for _ in range(600):
                 await store.start([new_run(params=large)])
-                sizes.append(store._wal_bytes())
+                sizes.append(log.length(str(path)))
         finally:
             stop.set()
             reader.join(PATIENCE)
         return max(sizes)
 
     assert live(path, story) < 5 << 20
+
+
+def test_a_file_that_is_named_by_a_relative_path_stays_the_same_when_the_process_changes_its_folder(
+    path, monkeypatch
+):
+    """A transaction opens it once more, and so does who comes back from a fork: not another file's namesake."""
+    elsewhere = path.parent / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(path.parent)
+
+    async def story(store):
+        holder = await hand(store)
+        monkeypatch.chdir(elsewhere)
+        await holder.send(lambda connection: connection.execute("create table mine (x)").fetchall())
+        return (await store.stats()).store["wal_bytes"]
+
+    assert live(path.name, story) > 0
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_what_went_wrong_in_a_read_is_told_and_not_that_its_transaction_is_gone(path, inline):
+    """SQLite may have given the transaction up by itself."""
+
+    def torn(db):
+        db.run("rollback")
+        raise apsw.CorruptError("a torn page")
+
+    async def story():
+        async with opened(path, inline=inline) as store:
+            with pytest.raises(NotADatabase, match="a torn page"):
+                store._read(torn)
+            return await store.list(RunFilter())
+
+    assert asyncio.run(story()) == []
