@@ -134,7 +134,7 @@ def test_a_run_that_no_live_worker_can_take_is_seen_and_burns_no_attempt(hand):
     assert [worker.worker for worker in hand.stats().workers] == ["w1", "w2"]
     hand.run(hand.store.absent("w2"))
     assert hand.stats().unclaimable == {TYPE: 1}
-    hand.clock.turn(90)
+    hand.clock.turn(45)
     assert [worker.worker for worker in hand.stats().workers] == ["w1"]
     hand.clock.turn(0.000001)
     assert hand.stats().workers == ()
