@@ -24,6 +24,7 @@ from .threads import Errand, Pool, Stragglers, Talk
 
 T = TypeVar("T")
 
+ASIDE = 10_000  # no limit but that of whoever asks: each hook has a few places of its own
 THREADS = 128  # at most so many for plain workflows, and as many for plain steps
 
 
@@ -71,11 +72,17 @@ class World(Protocol):
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """A task of its own."""
 
-    async def thread(self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None) -> T:
+    async def thread(
+        self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None, aside: bool = False
+    ) -> T:
         """Run a plain function where it does not block the loop, with the caller's context.
 
-        One that is left behind by a cancel is counted among the stragglers until it returns.
+        One that is left behind by a cancel is counted among the stragglers until it returns. `aside`: in
+        none of the threads that steps need, however many there are.
         """
+
+    def exhausted(self) -> bool:
+        """Whether plain code can begin nowhere before one returns that nobody waits for any more."""
 
     def talk(self, stragglers: Stragglers) -> Talk:
         """A conversation with a plain function in a thread of its own kind: never one that `thread` uses."""
@@ -120,6 +127,7 @@ class RealWorld:
         # Two pools: workflows that wait for their plain steps would otherwise hold the threads of these.
         self._steps = Pool(threads, "holdfast-step")
         self._workflows = Pool(threads, "holdfast-workflow")
+        self._aside = Pool(ASIDE, "holdfast-hook")
         self._suffix = secrets.token_hex(3)
 
     def now(self) -> Instant:
@@ -143,10 +151,14 @@ class RealWorld:
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         return asyncio.get_running_loop().create_task(work, name=name)
 
-    async def thread(self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None) -> T:
-        errand = Errand(partial(work, *args), stragglers)
-        self._steps.put(errand.run)
-        return cast("T", await errand.done())
+    async def thread(
+        self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None, aside: bool = False
+    ) -> T:
+        pool = self._aside if aside else self._steps
+        return cast("T", await Errand(pool, partial(work, *args), stragglers).done())
+
+    def exhausted(self) -> bool:
+        return self._steps.exhausted or self._workflows.exhausted
 
     def talk(self, stragglers: Stragglers) -> Talk:
         return Talk(self._workflows, stragglers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import threading
@@ -352,3 +353,25 @@ def test_a_play_with_plain_workflows_is_the_same_every_time():
         return playing()
 
     assert play(scene) == play(scene)
+
+
+@pytest.mark.slow
+async def test_a_plain_function_that_returns_late_is_no_longer_counted_then(app):
+    """In virtual time too, which stands still for a second of ours before it goes on without it."""
+    go_on, returned = threading.Event(), threading.Event()
+
+    @app.workflow("shop.order.v1", retry=Backoff.none())
+    def order(ctx):
+        while not go_on.is_set():
+            with contextlib.suppress(BaseException):  # the offence that this test is about
+                ctx.sleep(5)
+        returned.set()
+
+    async with app.worker(slots=2) as worker:
+        await outcome(app, await app.start(order))
+        assert (worker.stuck, worker.free) == (1, 1)
+        go_on.set()
+        assert returned.wait(10)
+        while worker.stuck:  # noqa: ASYNC110
+            await asyncio.sleep(1)
+        assert worker.free == 2

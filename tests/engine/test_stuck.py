@@ -13,12 +13,14 @@ import sys
 import threading
 import time
 from contextlib import asynccontextmanager
+from unittest.mock import Mock
 
 import pytest
 
 from holdfast import App, Backoff, Status
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.threads import Pool
 from tests.engine.kit import keys, outcome, trail
 
 LEASE = 0.5
@@ -272,6 +274,62 @@ def test_a_plain_workflow_that_waits_for_a_thread_when_it_is_cancelled_never_beg
         assert begun == [1]
 
     real(scene)
+
+
+@pytest.mark.spec("FLOW-20")
+def test_a_worker_whose_threads_are_all_stuck_leaves_new_runs_to_others_until_one_returns(gate):
+    """A slot alone is no use to plain code."""
+
+    async def scene():
+        app = App(MemoryStore(), threads=1)
+
+        @app.workflow("shop.order.v1", retry=Backoff.none())
+        def order(ctx, limit: float | None):
+            return ctx.step("a", gate.stand, timeout=limit)
+
+        async with working(app, slots=10) as worker:
+            assert await outcome(app, await app.start(order, 0.01)) == ("failed", "timeout")
+            assert (worker.stuck, worker.free) == (1, 0)
+            run = await app.start(order, None)
+            await asyncio.sleep(0.05)  # it may look for work as often as it likes
+            assert (await app.get(run.id)).status is Status.PENDING
+            gate.open.set()
+            await run.result(10)
+            assert worker.free == 10
+
+    real(scene)
+
+
+def test_hooks_that_hang_hold_none_of_the_threads_that_steps_need(gate):
+    async def scene():
+        app = App(MemoryStore(), threads=1)
+        app.on("run.started")(lambda _: gate.stand())
+
+        @app.workflow("shop.order.v1")
+        def order(ctx):
+            gate.reached.wait(10)
+            return ctx.step("a", lambda: 1)
+
+        async with working(app):
+            assert [await (await app.start(order)).result(10) for _ in range(3)] == [1, 1, 1]
+            gate.open.set()
+
+    real(scene)
+
+
+def test_a_thread_that_cannot_be_begun_costs_the_pool_no_place_and_the_function_is_not_called_later(
+    monkeypatch,
+):
+    called, pool = [], Pool(1, "few")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="new thread"):
+                pool.put(lambda: called.append("refused"))
+    done = threading.Event()
+    pool.put(lambda: (called.append("taken"), done.set()))
+    assert done.wait(10)
+    assert called == ["taken"]
 
 
 @pytest.mark.spec("FLOW-15")

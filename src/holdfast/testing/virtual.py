@@ -33,6 +33,11 @@ _THREADS = Pool(10_000, "holdfast-virtual")
 _OWNER: ContextVar[VirtualWorld | None] = ContextVar("holdfast_process", default=None)
 
 
+def process() -> VirtualWorld | None:
+    """Whose code this is, also in a thread of his; None for who plays no process."""
+    return _OWNER.get()
+
+
 class Deadlock(Exception):
     """Nothing is ready and nothing is scheduled: what is awaited can never come."""
 
@@ -225,10 +230,15 @@ class VirtualWorld:
         context.run(_OWNER.set, self)
         return asyncio.get_running_loop().create_task(work, name=name, context=context)
 
-    async def thread(self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None) -> T:
+    async def thread(
+        self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None, aside: bool = False
+    ) -> T:
         """Inline, after the others had a turn; what blocks here blocks the world."""
         await asyncio.sleep(0)
         return cast("T", copy_context().run(Ended.of, partial(work, *args)).value())
+
+    def exhausted(self) -> bool:
+        return _THREADS.exhausted
 
     def talk(self, stragglers: Stragglers) -> Talk:
         """In a thread, since it blocks where it asks; but no time passes and nothing else runs meanwhile."""

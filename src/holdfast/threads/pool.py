@@ -36,21 +36,31 @@ class Pool:
     def _begin(self) -> None:
         self._news = threading.Condition(threading.Lock())
         self._queue: deque[Callable[[], None]] = deque()
-        self._threads = self._idle = self._made = 0
+        self._threads = self._idle = self._made = self._kept = 0
 
     def put(self, work: Callable[[], None]) -> None:
-        """Run it as soon as a thread is free. It must not raise."""
+        """Run it as soon as a thread is free. It must not raise. RuntimeError: no thread is to be had."""
         with self._news:
-            self._queue.append(work)
-            if self._idle >= len(self._queue):
+            if self._idle > len(self._queue):
                 self._news.notify()
-                return
-            if self._threads == self._threads_max:
-                return
-            self._threads += 1
-            self._made += 1
-            name = f"{self._name}-{self._made}"
-        threading.Thread(target=self._main, name=name, daemon=True).start()
+            elif self._threads < self._threads_max:
+                self._add()  # before it is queued: whoever is told that it failed may come again with it
+            self._queue.append(work)
+
+    def _add(self) -> None:
+        self._made += 1
+        threading.Thread(target=self._main, name=f"{self._name}-{self._made}", daemon=True).start()
+        self._threads += 1
+
+    def keep(self, count: int) -> None:
+        """So many threads more are kept by functions that nobody waits for any more, or fewer."""
+        with self._news:
+            self._kept += count
+
+    @property
+    def exhausted(self) -> bool:
+        """All its threads are kept so."""
+        return self._kept >= self._threads_max
 
     def _main(self) -> None:
         while (work := self._next()) is not None:
@@ -87,13 +97,15 @@ class Stragglers:
         self._returned = returned
         self.count = 0
 
-    def left(self) -> None:
-        """One more."""
+    def left(self, pool: Pool) -> None:
+        """One more, in a thread of this pool."""
         self.count += 1
+        pool.keep(1)
 
-    def returned(self) -> None:
+    def returned(self, pool: Pool) -> None:
         """One of them has come to its end."""
         self.count -= 1
+        pool.keep(-1)
         self._returned()
 
 
@@ -148,13 +160,14 @@ class Errand:
         "_ended",
         "_left",
         "_loop",
+        "_pool",
         "_returned",
         "_stragglers",
         "_work",
     )
 
-    def __init__(self, work: Callable[[], Any], stragglers: Stragglers | None) -> None:
-        self._work, self._stragglers = work, stragglers
+    def __init__(self, pool: Pool, work: Callable[[], Any], stragglers: Stragglers | None) -> None:
+        self._pool, self._work, self._stragglers = pool, work, stragglers
         self._context = copy_context()
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[Ended] = self._loop.create_future()
@@ -162,17 +175,18 @@ class Errand:
 
     async def done(self) -> Any:
         """What it returns or raises. Whoever is cancelled here leaves it behind."""
+        self._pool.put(self._run)
         try:
             ended = await self._ended
         except BaseException:
             self._left = True
             if self._begun and not self._returned and self._stragglers is not None:
                 self._counted = True
-                self._stragglers.left()
+                self._stragglers.left(self._pool)
             raise
         return ended.value()
 
-    def run(self) -> None:
+    def _run(self) -> None:
         """In the thread."""
         self._begun = True
         ended = Ended(None) if self._left else self._context.run(Ended.of, self._work)
@@ -182,6 +196,6 @@ class Errand:
     def _end(self, ended: Ended) -> None:
         self._returned = True
         if self._counted and self._stragglers is not None:
-            self._stragglers.returned()
+            self._stragglers.returned(self._pool)
         if not self._ended.done():
             self._ended.set_result(ended)

@@ -93,7 +93,7 @@ class Talk:
     def _listen(self, word: Any) -> None:
         self._ended = isinstance(word, Ended)
         if self._ended and self._counted:
-            self._stragglers.returned()
+            self._stragglers.returned(self._pool)
         self._words.append(word)
         if self._word is not None and not self._word.done():
             self._word.set_result(None)
@@ -115,7 +115,7 @@ class Talk:
         self._answers.put(None)
         if self._thread and not self._ended:
             self._counted = True
-            self._stragglers.left()
+            self._stragglers.left(self._pool)
 
 
 class TurnTalk(Talk):
@@ -127,6 +127,13 @@ class TurnTalk(Talk):
 
     def _say(self, word: Any) -> None:
         self._said.put(word)
+        if self._counted:  # the loop no longer stands still for it
+            self._loop.call_soon_threadsafe(self._hear_late)
+
+    def _hear_late(self) -> None:
+        with contextlib.suppress(Empty):
+            while not self._ended:
+                self._listen(self._said.get_nowait())
 
     async def heard(self) -> Any:
         if not self._words:
@@ -140,4 +147,6 @@ class TurnTalk(Talk):
             while not self._ended:
                 self._listen(self._said.get(timeout=FAREWELL_SECONDS))
         if not self._ended:
-            self._stragglers.left()
+            self._counted = True
+            self._stragglers.left(self._pool)
+            self._hear_late()  # it may have ended in between, and told nobody
