@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -195,6 +196,38 @@ with app.sync, app.sync.worker():
 @pytest.mark.spec("FLOW-15")
 def test_a_plain_step_may_fork_while_its_worker_works(path):
     assert told(IN_A_STEP, path) == ["[28, 28, 28, 28]"]
+
+
+CHECKED = """
+app = hf.App(url)
+app.sync.start("a.b.v1")
+stop = threading.Event()
+
+def check():
+    while not stop.is_set():
+        assert "no damage was found in the file" in [one.what for one in app.sync.doctor().findings]
+
+def child():
+    names = [os.readlink(one.path) for one in os.scandir("/proc/self/fd") if os.path.exists(one.path)]
+    assert not [name for name in names if name.startswith(path)]
+    app.sync.start("a.b.v1")
+
+checking = threading.Thread(target=check)
+checking.start()
+codes = set()
+for _ in range(25):
+    codes |= ended([forked(child)])
+    time.sleep(0.01)
+stop.set()
+checking.join()
+print(codes)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="shows what is open on Linux alone")
+def test_a_file_that_is_looked_through_for_damage_is_closed_over_a_fork(path):
+    assert told(CHECKED, path) == ["{0}"]
 
 
 DEEPER = """

@@ -97,7 +97,7 @@ class SqliteStore:
     def _begin(self) -> None:
         self._hints = Hints(None if self._inline else self._data_version)
         # A store may be opened, asked and closed from several event loops.
-        self._life, self._reading = threading.Lock(), threading.Lock()
+        self._life, self._reading, self._checking = (threading.Lock() for _ in range(3))
         self._reader: Database | None = None
         self._writer: Writer | Inline | None = None
         self._committer: Committer | None = None
@@ -158,7 +158,7 @@ class SqliteStore:
     def locks(self) -> builtins.list[threading.Lock]:
         """Whoever holds them all has the file for himself."""
         writing = [self._writer.working] if isinstance(self._writer, Writer) else []
-        return [self._life, self._reading, *writing]
+        return [self._life, self._reading, self._checking, *writing]
 
     def connections(self) -> builtins.list[Database]:
         """What is open, to one who holds the locks."""
@@ -261,7 +261,7 @@ class SqliteStore:
             return self._read(checkup.checkup, self.path)
         if self._writer is None:
             raise Unavailable(f"{self.path}: the store is not open")
-        return await asyncio.to_thread(checkup.alone, self.path)
+        return await asyncio.to_thread(checkup.alone, self.path, self._checking)
 
     # Writes.
 

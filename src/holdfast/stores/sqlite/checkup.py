@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,15 +26,19 @@ PATIENCE_SECONDS = BUSY_MS / 1000  # as long as every writer waits for the lock
 _FULL = 2  # as the pragma tells it
 
 
-def alone(path: str) -> list[Finding]:
-    """On a connection of its own: to look through a file takes a while, and others want to read."""
-    db = opened(path, reader=True)
-    try:
-        return [*checkup(db, path), _lock(path)]
-    except apsw.Error as error:
-        raise translated(error, path) from error
-    finally:
-        db.close()
+def alone(path: str, checking: threading.Lock) -> list[Finding]:
+    """On a connection of its own: to look through a file takes a while, and others want to read.
+
+    Under a lock of the store's, for nothing of this is to be open over a fork.
+    """
+    with checking:
+        db = opened(path, reader=True)
+        try:
+            return [*checkup(db, path), _lock(path)]
+        except apsw.Error as error:
+            raise translated(error, path) from error
+        finally:
+            db.close()
 
 
 def checkup(db: Database, path: str) -> list[Finding]:
