@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from weakref import WeakSet
 
 from holdfast.backoff import Backoff
 from holdfast.durations import Seconds
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from .door import Door
 
 H = TypeVar("H", bound=Callable[..., Any])
+
+APPS: WeakSet[App] = WeakSet()  # all there are: a test keeps every one of them from its own store
 
 
 class App(Client):
@@ -57,6 +60,7 @@ class App(Client):
         super().__init__(make_store(store) if isinstance(store, str) else store, world)
         self.name, self.ttl_seconds = name, check_kept("ttl", ttl)
         self.hooks: Hooks = {}
+        APPS.add(self)
 
     @property
     def store(self) -> Store:

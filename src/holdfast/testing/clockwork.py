@@ -45,10 +45,10 @@ class Clockwork:
     ) -> None:
         self._make_app, self._lease_seconds, self._begins_at = make_app, lease_seconds, begins_at
         # The loop last: it wants to be closed, and making a store may fail.
-        self._store = make_store(lambda: begins_at + self._loop.elapsed)
+        self.store = make_store(lambda: begins_at + self._loop.elapsed)
         self._loop = VirtualLoop()
         self.cast = Cast(
-            self._store,
+            self.store,
             watch.crash,
             lease_seconds,
             begins_at=begins_at,
@@ -58,7 +58,7 @@ class Clockwork:
         self._workers: dict[VirtualWorld, Worker] = {}
         self._wait: float | None = None  # seconds to the next timer of the loop
         # The test's own process: nothing ever happens to it.
-        self.app = make_app(VirtualWorld(begins_at=begins_at), self._store)
+        self.app = make_app(VirtualWorld(begins_at=begins_at), self.store)
 
     @property
     def elapsed(self) -> int:
@@ -69,6 +69,11 @@ class Clockwork:
     def over(self) -> bool:
         """It has been closed."""
         return self._loop.is_closed()
+
+    @property
+    def running(self) -> bool:
+        """Something plays at this very moment."""
+        return self._loop.is_running()
 
     @property
     def busy(self) -> bool:
@@ -118,7 +123,7 @@ class Clockwork:
         """End everything."""
         with complaints():  # the dead are woken for it, and would say that they have lost their runs
             sweep(self._loop)
-        self._loop.run_until_complete(self._store.close())
+        self._loop.run_until_complete(self.store.close())
         self._loop.close()
 
     def check(self) -> None:
@@ -132,7 +137,8 @@ class Clockwork:
             raise UsageError("a workflow or step cannot move the stage it is on: only stage.crash() can")
 
     async def _begin(self) -> None:
-        await self._store.open()
+        await self.store.open()
+        self.app.world.monotonic()  # from now on the time is this loop's, whoever asks, also in a thread
         self.cast.enter(self._work)
 
     async def _work(self, world: VirtualWorld, store: Any) -> None:
@@ -154,7 +160,7 @@ class Clockwork:
 
     def _due(self) -> int | None:
         """When the store will next have something to do, on the loop's own clock."""
-        due = self._loop.run_until_complete(self._store.due(tuple(self.app.workflows)))
+        due = self._loop.run_until_complete(self.store.due(tuple(self.app.workflows)))
         instants = [at for at in (due.claim_at, due.chore_at) if at is not None]
         return min(instants) - self._begins_at if instants else None
 

@@ -23,6 +23,7 @@ from holdfast.lifecycle import FINAL, Status
 from holdfast.records import SECOND, Emitted, Run, RunFilter, Step, TrailEntry, instant, moment
 
 from .clockwork import Clockwork, MakeStore, Watch
+from .curtain import Curtain
 from .understudy import Parts, taken_over
 from .virtual import EPOCH, VirtualWorld
 
@@ -94,6 +95,7 @@ class Rehearsal:
         self._begins_at = EPOCH if at is None else instant(at)
         self._watch = watch or Watch()
         self._parts = Parts(replace, self._watch.begun)
+        self._curtain = Curtain(what)
 
     def __enter__(self) -> Self:
         """Raise the curtain: a worker stands ready."""
@@ -104,9 +106,10 @@ class Rehearsal:
         )
         self.app = self._works.app
         try:
+            self._curtain.rise(self._works)
             self._works.begin()
         except BaseException:
-            self._works.close()
+            self._fall()
             raise
         return self
 
@@ -114,9 +117,15 @@ class Rehearsal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Everything is gone; what went wrong behind the scenes is raised now."""
-        self._works.close()
+        self._fall()
         if error is None:
             self._works.check()
+
+    def _fall(self) -> None:
+        try:
+            self._works.close()
+        finally:
+            self._curtain.fall()
 
     # -- what the outside world does -----------------------------------------------------------
 
@@ -225,11 +234,16 @@ class Rehearsal:
 
     def _make_app(self, world: VirtualWorld, store: Any) -> App:
         """The first app with all that is configured on it, before another store, in another world."""
-        app = next((copy.copy(one) for one in self._what if isinstance(one, App)), None) or App(store)
+        app = next((copy.copy(one) for one in self._what if isinstance(one, App)), None) or self._new(store)
         app.store, app.world = store, world
         known = [[*one.workflows.values()] if isinstance(one, App) else [one] for one in self._what]
         app.workflows = {one.type: taken_over(one, self._parts) for many in known for one in many}
         return app
+
+    def _new(self, store: Any) -> App:
+        """For single workflows: what they write must be read by the app they are of, and the reverse."""
+        codecs = [app._codec for app in self._curtain.apps]  # noqa: SLF001 - of our own engine
+        return App(store, codec=codecs[0] if codecs else None)
 
 
 def _inside_a_loop() -> bool:
