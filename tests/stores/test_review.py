@@ -187,7 +187,7 @@ def test_the_log_stays_short_beside_readers_who_leave_no_gap(path, monkeypatch):
 def test_a_file_that_is_named_by_a_relative_path_stays_the_same_when_the_process_changes_its_folder(
     path, monkeypatch
 ):
-    """A transaction opens it once more, and so does who comes back from a fork: not another file's namesake."""
+    """A transaction opens it once more, and so does who comes back from a fork: not a namesake elsewhere."""
     elsewhere = path.parent / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(path.parent)
@@ -196,7 +196,7 @@ def test_a_file_that_is_named_by_a_relative_path_stays_the_same_when_the_process
         holder = await hand(store)
         monkeypatch.chdir(elsewhere)
         await holder.send(lambda connection: connection.execute("create table mine (x)").fetchall())
-        return (await store.stats()).store["wal_bytes"]
+        return (await store.stats()).extra["wal_bytes"]
 
     assert live(path.name, story) > 0
     assert list(elsewhere.iterdir()) == []

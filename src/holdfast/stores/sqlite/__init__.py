@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -116,6 +117,7 @@ class SqliteStore:
             strangers.watch()
             strangers.refuse_beside_seen(self.path)
             migrate.check_place(self.path, create=self._create)
+            self.path = str(Path(self.path).absolute())  # it is opened again later, maybe from another folder
             forks.opened(self)
         try:
             self._connect()
@@ -200,7 +202,8 @@ class SqliteStore:
                 try:
                     return work(db, *args)
                 finally:
-                    db.run("commit")
+                    if db.connection.in_transaction:  # or what is gone would be told instead of why
+                        db.run("commit")
             except apsw.Error as error:
                 raise translated(error, self.path) from error
 
