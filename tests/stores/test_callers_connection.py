@@ -39,6 +39,16 @@ def _elsewhere(path):
     return begun(path.with_name("other.db"))
 
 
+def _hard_link(path):
+    other = path.with_name("hard.db")
+    other.hardlink_to(path)
+    return begun(other)
+
+
+def _converting(path):
+    return sqlite3.connect(path, detect_types=sqlite3.PARSE_DECLTYPES)
+
+
 def _closed(path):
     connection = sqlite3.connect(path)
     connection.close()
@@ -52,6 +62,8 @@ REFUSED = {
     "other.db, and the store's file is": _elsewhere,
     "the connection is on memory": lambda _: begun(":memory:"),
     "is only attached to this connection": _attached,
+    "another name of the store's file": _hard_link,
+    "turns text into something else (detect_types": _converting,
     "the connection cannot be used here": _closed,
 }
 if sys.version_info >= (3, 12):
@@ -60,7 +72,8 @@ if sys.version_info >= (3, 12):
 
 @pytest.mark.spec("START-7")
 @pytest.mark.parametrize("said", REFUSED)
-def test_a_connection_that_cannot_be_meant_is_refused_in_one_line(path, said):
+def test_a_connection_that_cannot_be_meant_is_refused_in_one_line(path, said, monkeypatch):
+    monkeypatch.setitem(sqlite3.converters, "TEXT", lambda raw: ("text", raw))
     connection = REFUSED[said](path)
     with pytest.raises(UsageError) as refused:
         start(path, connection, new_run())

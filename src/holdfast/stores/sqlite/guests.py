@@ -6,6 +6,7 @@ connection is never closed, committed or rolled back here.
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -116,6 +117,11 @@ def _plain_text(connection: Any) -> Iterator[None]:
 def _check_place(guest: Database, path: str) -> None:
     files = {name: file for _, name, file in guest.all(_SQL["place"])}
     if strangers.is_same(files["main"], path):
+        if os.path.realpath(files["main"]) != os.path.realpath(path):
+            raise UsageError(
+                f"the connection is on {files['main']}, another name of the store's file (a hard link), and "
+                f"SQLite keeps one log for each name: open the connection on {path}"
+            )
         return
     if any(strangers.is_same(file, path) for file in files.values()):
         raise UsageError(
@@ -142,7 +148,13 @@ def _begins_by_itself(connection: sqlite3.Connection) -> bool:
 
 
 def _check_schema(guest: Database, path: str) -> None:
-    meta: dict[str, str] = dict(guest.all(_SQL["meta"]))
+    rows = guest.all(_SQL["meta"])
+    if any(type(value) is not str for row in rows for value in row):
+        raise UsageError(
+            "the connection turns text into something else (detect_types, with a converter for TEXT): "
+            "give one without it"
+        )
+    meta: dict[str, str] = dict(rows)
     if meta.get("major") != str(migrate.MAJOR):
         raise SchemaMismatch(
             f"{path}: its schema is of major version {meta.get('major')}, not {migrate.MAJOR}"
