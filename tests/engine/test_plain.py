@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import decimal
 import functools
 import inspect
 import threading
 from collections import Counter
+from contextvars import ContextVar
 from datetime import timedelta
 
 import pytest
@@ -353,6 +355,37 @@ def test_a_play_with_plain_workflows_is_the_same_every_time():
         return playing()
 
     assert play(scene) == play(scene)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_the_steps_of_a_body_see_the_context_variables_that_it_has_set(app, is_async):
+    """In plain code as in async code, and no other run sees them."""
+    who = ContextVar("who", default="nobody")
+
+    def look():
+        return [who.get(), decimal.getcontext().prec]
+
+    async def look_async():
+        return look()
+
+    @app.workflow("shop.plain.v1")
+    def plain(ctx, name: str):
+        seen = ctx.step("before", look)
+        who.set(name)
+        with decimal.localcontext(prec=50):
+            return [seen, ctx.step("within", look_async if is_async else look)]
+
+    @app.workflow("shop.async.v1")
+    async def other(ctx, name: str):
+        seen = await ctx.step("before", look)
+        who.set(name)
+        with decimal.localcontext(prec=50):
+            return [seen, await ctx.step("within", look_async if is_async else look)]
+
+    async with app.worker():
+        for workflow in (plain, other, plain):
+            run = await app.start(workflow, "ada")
+            assert await run.result(10) == [["nobody", 28], ["ada", 50]]
 
 
 @pytest.mark.slow

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from contextvars import Context as ContextVars
+from contextvars import copy_context
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 from uuid import UUID
@@ -194,4 +196,13 @@ class PlainContext:
         scope = within()
         if scope is not None:
             raise UsageError(misplaced(name, scope))
-        return self._talk.ask(question)
+        said = copy_context()
+        return self._talk.ask(lambda ctx: _in_words_of(said, question, ctx))
+
+
+def _in_words_of(said: ContextVars, question: Question, context: Context) -> Any:
+    """Ask with the context variables of the body, which set them in its thread: its steps see them."""
+    for var, value in said.items():
+        if var.get(None) is not value:
+            var.set(value)
+    return question(context)
