@@ -273,4 +273,6 @@ def _maker(store: str | MakeStore) -> MakeStore:
                 f"store={store!r}: 'memory', 'sqlite', or a function of the clock that makes one"
             )
         case _:
-            return store
+            from .threaded import Threaded
+
+            return lambda clock: Threaded(store(clock))

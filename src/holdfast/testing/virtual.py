@@ -1,5 +1,7 @@
 """A world in virtual time: when nothing is ready, the clock jumps to the next timer at once.
 
+Only what a thread is asked for is really waited for, and the clock stands still meanwhile.
+
 Everything is decided by the seed and by the order of calls, so the same test runs the same way
 every time. A world stands for one process: it can be frozen, as kill -9 and SIGSTOP do it, without
 a line of its code being told, and thawed again as a zombie.
@@ -27,6 +29,7 @@ Ts = TypeVarTuple("Ts")
 
 EPOCH: Instant = 1_767_225_600 * SECOND  # 2026-01-01T00:00:00Z
 GRACE_TURNS = 100  # what leftovers get to end when a play is over
+PATIENCE_SECONDS = 60.0  # real ones, for a thread to answer
 
 _THREADS = Pool(10_000, "holdfast-virtual")
 
@@ -36,6 +39,12 @@ _OWNER: ContextVar[VirtualWorld | None] = ContextVar("holdfast_process", default
 def process() -> VirtualWorld | None:
     """Whose code this is, also in a thread of his; None for who plays no process."""
     return _OWNER.get()
+
+
+def disowned(context: Context) -> Context:
+    """The same context, but of no process."""
+    context.run(_OWNER.set, None)
+    return context
 
 
 class Deadlock(Exception):
@@ -48,9 +57,15 @@ class _Selector(selectors.DefaultSelector):
     elapsed = 0  # microseconds
     rest: Callable[[], None] | None = None  # what to do instead of turning the clock
     wait: float | None = None  # at rest: seconds to the next timer
+    awaited = 0  # answers that are to come from threads
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
+        if not ready and timeout != 0 and self.awaited:
+            ready = super().select(PATIENCE_SECONDS)
+            if not ready:
+                raise Deadlock(f"a thread has not answered for {PATIENCE_SECONDS:g} s of real time")
+            return ready
         if not ready and timeout != 0 and self.rest is not None:
             self.wait = timeout
             self.rest()
@@ -122,6 +137,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         finally:
             self._virtual.rest = None
         return self._virtual.wait
+
+    def really_wait(self, answer: asyncio.Future[Any]) -> None:
+        """The clock stands still until it is there: it is made where no virtual time passes."""
+        self._virtual.awaited += 1
+        # In nobody's context: the answer may be for one who is frozen, and the clock goes on all the same.
+        answer.add_done_callback(self._answered, context=Context())
+
+    def _answered(self, _: asyncio.Future[Any]) -> None:
+        self._virtual.awaited -= 1
+
+    def run_in_executor(
+        self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        answer = super().run_in_executor(executor, func, *args)
+        self.really_wait(answer)
+        return answer
 
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
