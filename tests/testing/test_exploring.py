@@ -181,6 +181,50 @@ def test_a_store_that_forgets_its_fence_is_found(explore, shop):
     assert all("stood still before" in case for one in late for case in one.cases)
 
 
+@pytest.mark.spec("TEST-2")
+def test_a_run_that_goes_on_as_another_is_explored_to_the_end_of_the_last(explore):
+    """The id of the next one is no difference, and what is wrong in a later one is found."""
+    app, seen = hf.App("memory://"), []
+
+    @app.workflow("shop.rounds.v1")
+    async def rounds(ctx: hf.Context, n: int) -> int:
+        await ctx.sleep(1)
+        if n == 2:
+            seen.append("charged in the body")
+        await ctx.step("see", seen.append, n)
+        if n < bound:
+            ctx.continue_as(n + 1)
+        return n
+
+    bound = 1
+    assert explore(rounds, 0, observe=lambda: seen, reset=seen.clear).ok
+    bound = 2
+    report = explore(rounds, 1, observe=lambda: seen, reset=seen.clear, check=False)
+    assert {one.what for one in report.findings} == {"the outside world saw"}
+    bound = 10**9
+    with pytest.raises(Stuck, match=r"shop\.rounds\.v1 goes on as another again and again: let a script="):
+        explore(rounds, 3)
+
+
+def test_what_another_run_waits_for_may_never_come(explore):
+    """It is compared as it waits: its error of a lease that ran out is no outcome."""
+    app = hf.App("memory://")
+
+    @app.workflow("shop.waiter.v1")
+    async def waiter(ctx: hf.Context) -> None:
+        await ctx.step("look", lambda: None)
+        await ctx.await_event("never")
+
+    @app.workflow("shop.starter.v1")
+    async def starter(ctx: hf.Context) -> None:
+        async def begin():
+            await app.start(waiter, key="one")
+
+        await ctx.step("begin", begin)
+
+    assert explore(starter, app=app).ok
+
+
 def test_what_is_no_workflow_is_refused(explore):
     with pytest.raises(hf.UsageError, match="give the decorated function"):
         explore("shop.order.v1")

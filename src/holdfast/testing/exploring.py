@@ -10,13 +10,16 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from holdfast.engine.app import App
+from holdfast.engine.client import CONTINUED
 from holdfast.engine.definitions import Workflow
 from holdfast.errors import UsageError
+from holdfast.lifecycle import FINAL
 from holdfast.records import Claim, Item, Run, StepWrite
 
 from .clockwork import MakeStore, Watch
@@ -26,6 +29,7 @@ from .findings import AGAIN, FAULT, FENCE, OUTCOME, OUTSIDE, OUTSIDE_STEP, RESTL
 from .rehearsal import Rehearsal, RehearsedRun, Stuck
 
 LEASE_SECONDS = 1.0  # short, so that a takeover moves the play's times by little
+GENERATIONS_MAX = 100  # of runs that go on as others
 ENOUGH = 5  # plays that do not end: red as it is, and each takes its time
 
 Script = Callable[[Rehearsal, RehearsedRun], object]
@@ -100,6 +104,7 @@ class _Scene:
             if self.script is not None:
                 self.script(stage, run)
             stage.finish(run)
+            _finish_others(stage)
             stage.rest()
         except Stuck as stuck:
             return str(stuck)
@@ -111,14 +116,35 @@ class _Scene:
 
     def _outcome(self, run: Run, stage: Rehearsal) -> dict[str, Any]:
         steps = stage.do(stage.app.steps(run.id))
-        result = run.result if self.compare is None or run.result is None else self.compare(run.result)
         return {
             "workflow": run.type,
             "status": str(run.status),
-            "result": result,
-            "error": None if run.error is None else run.error.kind,
+            "result": self._result(run),
+            # An open run may have one of a lease that ran out: that is no outcome.
+            "error": None if run.error is None or run.status not in FINAL else run.error.kind,
             "steps": sorted(f"{step.key} ({step.kind}) {step.status}" for step in steps),
         }
+
+    def _result(self, run: Run) -> Any:
+        if (run.result_json or "").startswith(CONTINUED):
+            return "continued as another run"  # whose id differs from play to play
+        return run.result if self.compare is None or run.result is None else self.compare(run.result)
+
+
+def _finish_others(stage: Rehearsal) -> None:
+    """Runs that it started or went on as; one that waits for the outside world is left waiting."""
+    left: set[UUID] = set()
+    generations = 0
+    while others := [one for one in stage.runs() if one.id not in left and one.status not in FINAL]:
+        generations += 1
+        if generations > GENERATIONS_MAX:
+            raise Stuck(
+                f"{others[0].get().type} goes on as another again and again: let a script= cancel it."
+            )
+        for one in others:
+            left.add(one.id)
+            with suppress(Stuck):
+                stage.finish(one)
 
 
 class _Notes:
