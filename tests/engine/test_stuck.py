@@ -13,14 +13,12 @@ import sys
 import threading
 import time
 from contextlib import asynccontextmanager
-from unittest.mock import Mock
 
 import pytest
 
 from holdfast import App, Backoff, Status
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.threads import Pool
 from tests.engine.kit import keys, outcome, trail
 
 LEASE = 0.5
@@ -315,21 +313,6 @@ def test_hooks_that_hang_hold_none_of_the_threads_that_steps_need(gate):
             gate.open.set()
 
     real(scene)
-
-
-def test_a_thread_that_cannot_be_begun_costs_the_pool_no_place_and_the_function_is_not_called_later(
-    monkeypatch,
-):
-    called, pool = [], Pool(1, "few")
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
-        for _ in range(2):
-            with pytest.raises(RuntimeError, match="new thread"):
-                pool.put(lambda: called.append("refused"))
-    done = threading.Event()
-    pool.put(lambda: (called.append("taken"), done.set()))
-    assert done.wait(10)
-    assert called == ["taken"]
 
 
 @pytest.mark.spec("FLOW-15")
