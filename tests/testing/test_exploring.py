@@ -8,6 +8,7 @@ import random
 import pytest
 
 import holdfast as hf
+from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import Rehearsal, Stuck
 from verify.sabotage import unfenced
 
@@ -169,6 +170,49 @@ def test_a_transaction_is_made_once_wherever_it_crashes(explore):
     assert kept == [(5,)]
     with Rehearsal(booked, store="sqlite", replace={book: lambda _, n: n}) as stage:
         assert stage.start(booked, 7).result() == 7
+
+
+@pytest.mark.spec("TEST-2")
+def test_what_a_transaction_does_outside_of_its_database_is_found(explore):
+    """Its function has run, and then the commit fails: only what is in the database is undone."""
+    app, charged = hf.App("memory://"), []
+
+    def charge(connection) -> int:
+        charged.append("charged")
+        return 1
+
+    @app.workflow("shop.charge.v1")
+    async def order(ctx: hf.Context) -> int:
+        return await ctx.transaction(charge)
+
+    scene = {"store": "sqlite", "observe": lambda: charged, "reset": charged.clear}
+    assert explore(order, **scene).cut_off == 1
+    report = explore(order, **scene, idempotent=True, check=False)
+    assert [one.seen for one in report.findings] == ["['charged', 'charged']"]
+    assert "its function had run, and nothing of it was committed" in str(report)
+
+
+def test_a_store_that_makes_a_recorded_transaction_again_is_found(explore):
+    app = hf.App("memory://")
+
+    class Again(SqliteStore):
+        async def transact(self, item, work, *limit):
+            verdict = await super().transact(item, work, *limit)
+            if item.number in sent:
+                work(None)
+            sent.append(item.number)
+            return verdict
+
+    def book(connection) -> None:
+        pass
+
+    @app.workflow("shop.book.v1")
+    async def order(ctx: hf.Context) -> None:
+        await ctx.transaction(book)
+
+    sent = []
+    report = explore(order, store=lambda clock: Again(":memory:", clock=clock), reset=sent.clear, check=False)
+    assert "recorded and run again: step 'book'" in str(report)
 
 
 @pytest.mark.spec("TEST-2")

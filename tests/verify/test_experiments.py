@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.testing.crashes import Crash, Mode
+from holdfast.testing.crashes import Crash, Made, modes_of
 from holdfast.testing.virtual import play
 from verify import sabotage
 from verify.__main__ import COMMANDS, main
@@ -25,7 +25,7 @@ def played(store, crash):
 @pytest.mark.slow
 @pytest.mark.spec("LEASE-4", "LEASE-14", "MOVE-2")
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", modes_of(Made(1, "commit", 1), briefly=False))
 def test_the_first_commit_may_fail_in_any_way(store, mode):
     """Dead before or after, or without an answer: what comes out is what comes out undisturbed."""
     calm = played(store, Crash())

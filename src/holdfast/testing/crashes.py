@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, assert_never
 from uuid import UUID
 
+from holdfast.errors import Unavailable
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import Claim, Item, StepWrite, Verdict
 
@@ -29,6 +30,7 @@ class Mode(StrEnum):
     NEVER_SENT = "never sent"
     SENT_TWICE = "sent twice"
     STAND_STILL = "stand still before"
+    ROLLED_BACK = "rolled back"  # of a transaction: its function has run, and nothing of it stands
 
 
 # Reading changes nothing: whether the caller dies before or after it is the same.
@@ -59,7 +61,7 @@ def modes_of(made: Made, *, briefly: bool) -> tuple[Mode, ...]:
         return (Mode.DIE_BEFORE,)
     if made.verb in READS:
         return (Mode.DIE_BEFORE, Mode.NEVER_SENT, Mode.STAND_STILL)
-    return tuple(Mode)
+    return tuple(mode for mode in Mode if mode is not Mode.ROLLED_BACK or made.verb == "transact")
 
 
 class Crash:
@@ -105,8 +107,10 @@ class Calm(Crash):
         return None, None
 
 
-def _fault(mode: Mode, world: VirtualWorld) -> Fault:
+def _fault(mode: Mode, world: VirtualWorld) -> Fault | None:
     match mode:
+        case Mode.ROLLED_BACK:
+            return None  # it happens inside of the call
         case Mode.DIE_BEFORE | Mode.STAND_STILL:
             return die_before(world)
         case Mode.DIE_AFTER:
@@ -135,7 +139,16 @@ class Stricken(Faulty):
         if verb in LOCAL:
             return None, None
         fault, made = self._crash.strikes(verb, self._world)
+        if made is not None and made is self._crash.fired and self._crash.mode is Mode.ROLLED_BACK:
+            args[1].undone = True
         return fault, None if made is None else partial(self._heard, made, args)
+
+    async def transact(self, item: Item, work: Callable[[Any], Item], *limit: float) -> Verdict:
+        """Its last step is known only to whoever hears what the function answers."""
+        verdict: Verdict = await self._call(
+            "transact", self.inner.transact, item, _Performed(item, work), *limit
+        )
+        return verdict
 
     def _heard(self, made: Made, args: tuple[Any, ...], answer: Any) -> None:
         made.idle = _found_nothing(made.verb, args, answer)
@@ -146,6 +159,8 @@ class Stricken(Faulty):
             self._took(claim)
         if made.verb == "commit":
             self._note(args[0], answer)
+        if made.verb == "transact":
+            self._note((args[1].item,), (answer,))
 
     def _note(self, batch: Sequence[Item], verdicts: Sequence[Verdict]) -> None:
         """From here on these steps must not be done again."""
@@ -157,6 +172,20 @@ class Stricken(Faulty):
                 final = step.status in {StepStatus.SUCCEEDED, StepStatus.FAILED}
                 if self._recorded is not None and step.kind is StepKind.TASK and final:
                     self._recorded(item, step)
+
+
+class _Performed:
+    """The function of a transaction, and the item as it completed it; undone, that is rolled back."""
+
+    def __init__(self, item: Item, work: Callable[[Any], Item]) -> None:
+        self.item, self._work, self.undone = item, work, False
+
+    def __call__(self, connection: Any) -> Item:
+        item = self._work(connection)
+        if self.undone:
+            raise Unavailable("what the transaction did could not be committed")
+        self.item = item
+        return item
 
 
 def _found_nothing(verb: str, args: tuple[Any, ...], answer: Any) -> bool:

@@ -16,6 +16,7 @@ WORDS = {
     Mode.REPLY_LOST: "the reply was lost to {}",
     Mode.NEVER_SENT: "the store could not be reached for {}",
     Mode.SENT_TWICE: "the store was sent twice {}",
+    Mode.ROLLED_BACK: "its function had run, and nothing of it was committed by {}",
     Mode.STAND_STILL: "the worker stood still before {}, until another had taken over, and then went on",
 }
 
