@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -131,6 +132,41 @@ def test_what_is_replaced_also_stands_in_for_a_map_and_for_failures(rehearsal):
     stage.replace(price, refuse)
     with pytest.raises(hf.RunFailed, match="no way to Rome"):
         stage.start(prices, ["Rome"]).result()
+
+
+class Gateway:
+    async def pay(self, cents: int) -> str:
+        raise AssertionError("the network was asked")
+
+
+async def pay(to: str, cents: int) -> str:
+    raise AssertionError("the network was asked")
+
+
+def paying(rehearsal, replace, function):
+    app = hf.App("memory://")
+
+    @app.workflow("shop.pay.v1", retry=hf.Backoff.fixed(1, attempts=1))
+    async def order(ctx: hf.Context) -> str:
+        return await ctx.step("pay", function, 5)
+
+    return rehearsal(app, replace=replace).start(order).result()
+
+
+def test_what_is_replaced_is_known_behind_a_partial_and_as_a_method(rehearsal):
+    fake = {pay: lambda to, cents: f"{cents} to {to}", Gateway.pay: lambda _, cents: f"{cents} anyhow"}
+    assert paying(rehearsal, fake, partial(pay, "Bern")) == "5 to Bern"
+    assert paying(rehearsal, fake, Gateway().pay) == "5 anyhow"
+
+
+def test_what_is_replaced_is_never_called_for_real_unseen(rehearsal):
+    """Behind a lambda, or as the method of another object: there it cannot be replaced, and that is said."""
+    around = pay
+    for function in (lambda cents: pay("Bern", cents), lambda cents: around("Bern", cents)):
+        with pytest.raises(hf.RunFailed, match=r"\.pay is called by a lambda, where it cannot be replaced"):
+            paying(rehearsal, {pay: len}, function)
+    with pytest.raises(hf.RunFailed, match=r"another \S+Gateway\.pay than the one .* name it by its class"):
+        paying(rehearsal, {Gateway().pay: len}, Gateway().pay)
 
 
 @pytest.mark.spec("TEST-1")

@@ -7,9 +7,12 @@ function; its results are recorded as those of the function that it stands for.
 from __future__ import annotations
 
 import copy
+import dis
 import inspect
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache, partial
+from types import CodeType, FunctionType
 from typing import Any
 
 from holdfast.engine.definitions import Workflow
@@ -41,13 +44,69 @@ class Parts:
         """What a step is to call."""
         if isinstance(function, Part) or not callable(function):
             return function
+        other = self._stand_in(function)
+        if other is None:
+            if self._replaced:
+                self._refuse_real(function)
+            if self._begun is None:
+                return function
+        return Part(function, function if other is None else other, self._begun, execution.claim)
+
+    def _stand_in(self, function: Any) -> Any:
+        """Who was named for it, also behind a partial or a method; None if nobody was."""
         try:
-            other = self._replaced.get(function, function)
+            named = self._replaced.get(function)
         except TypeError:  # an object that cannot be hashed was never named
-            other = function
-        if other is function and self._begun is None:
-            return function
-        return Part(function, other, self._begun, execution.claim)
+            named = None
+        if named is not None:
+            return named
+        if isinstance(function, partial):
+            inner = self._stand_in(function.func)
+            return None if inner is None else partial(inner, *function.args, **function.keywords)
+        if inspect.ismethod(function):
+            inner = self._stand_in(function.__func__)
+            return None if inner is None else partial(inner, function.__self__)
+        return None
+
+    def _refuse_real(self, function: Any) -> None:
+        """What a test has replaced must not be called for real after all, by a way that nobody sees."""
+        while isinstance(function, partial):
+            function = function.func
+        for named in self._replaced:
+            called = _name(named)
+            if called is not None and called == _name(function):
+                raise UsageError(
+                    f"replace: the step calls another {called} than the one that is replaced: name this one "
+                    "too; for the method of any object, name it by its class"
+                )
+            if any(one is named for one in _mentioned(function)):
+                raise UsageError(
+                    f"replace: {called or repr(named)} is called by {_name(function) or 'a lambda'}, where it "
+                    "cannot be replaced: give it to the step itself, or replace what the step is given"
+                )
+
+
+def _name(function: Any) -> str | None:
+    name = getattr(function, "__qualname__", None)
+    return None if name is None or name.endswith("<lambda>") else f"{function.__module__}.{name}"
+
+
+def _mentioned(function: Any) -> Iterator[Any]:
+    """What a function's own code names, in its module or around it."""
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, FunctionType):
+        return
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # not filled yet
+            yield cell.cell_contents
+    for name in _globals(function.__code__):
+        yield function.__globals__.get(name)
+
+
+@cache
+def _globals(code: CodeType) -> tuple[str, ...]:
+    # Not co_names: attributes are there too, and self.charge is no charge of the module.
+    return tuple({one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"})
 
 
 class Part:
