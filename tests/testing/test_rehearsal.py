@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -214,6 +215,27 @@ def test_the_dead_write_nothing_more(rehearsal, shop):
     stage = rehearsal(shop.app, store="sqlite")
     assert stage.start(twice).result() == 1
     assert booked == ["by whoever took over"]
+
+
+def test_a_transaction_has_a_connection_of_its_own_as_in_production(rehearsal):
+    """What it leaves there is gone with it, and closing it is its own harm only."""
+    app = hf.App("memory://")
+
+    def note(connection) -> int:
+        connection.execute("create temp table if not exists notes (n)")
+        connection.execute("insert into notes values (1)")
+        return connection.execute("select count(*) from notes").get
+
+    def close(connection) -> None:
+        connection.close(True)
+
+    @app.workflow("shop.notes.v1", retry=hf.Backoff.fixed(1, attempts=1))
+    async def notes(ctx: hf.Context) -> list[int]:
+        with contextlib.suppress(hf.StepFailed):
+            await ctx.transaction(close)
+        return [await ctx.transaction(note, name=name) for name in "ab"]
+
+    assert rehearsal(app, store="sqlite").start(notes).result() == [1, 1]
 
 
 def test_a_crash_between_steps_loses_nothing(rehearsal, shop):

@@ -265,9 +265,9 @@ def _maker(store: str | MakeStore) -> MakeStore:
 
             return lambda clock: MemoryStore(clock=clock)
         case "sqlite":
-            from holdfast.stores.sqlite import SqliteStore
+            from .scratch import ScratchStore
 
-            return lambda clock: SqliteStore(":memory:", clock=clock, inline=True)
+            return ScratchStore
         case str():
             raise UsageError(
                 f"store={store!r}: 'memory', 'sqlite', or a function of the clock that makes one"

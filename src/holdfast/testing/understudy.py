@@ -81,8 +81,8 @@ class Parts:
                 )
             if any(one is named for one in _mentioned(function)):
                 raise UsageError(
-                    f"replace: {called or repr(named)} is called by {_name(function) or 'a lambda'}, where it "
-                    "cannot be replaced: give it to the step itself, or replace what the step is given"
+                    f"replace: {called or repr(named)} is called by {_name(function) or 'a lambda'}, "
+                    "where it cannot be replaced: give it to the step itself, or replace what the step gets"
                 )
 
 
