@@ -27,6 +27,7 @@ def test_a_good_workflow_comes_to_the_same_wherever_it_crashes(explore, shop):
     assert report.calls > 30
     assert report.plays > 2 * report.calls
     assert report.cut_off > 0
+    assert report.compared > 0
     assert str(report).endswith("a step was cut off before its commit and ran again")
 
 
@@ -133,6 +134,40 @@ def test_effects_can_be_held_to_once_even_where_a_step_is_cut_off(explore):
     assert "ctx.idempotency_key" in report.findings[0].hint
     assert explore(order, observe=lambda: kept, reset=kept.clear, idempotent=True).ok
     assert explore(order, observe=lambda: sent, reset=sent.clear).ok
+
+
+@pytest.mark.spec("TEST-2")
+def test_where_the_outside_could_not_be_compared_the_report_says_so(explore):
+    """In a segment whoever executes the body again also runs its steps again."""
+    app, seen = hf.App("memory://"), []
+
+    @app.workflow("shop.segment.v1", checkpoint="segment")
+    async def segment(ctx: hf.Context) -> None:
+        await ctx.step("a", lambda: None)
+        seen.append("charged in the body")
+
+    scene = {"observe": lambda: seen, "reset": seen.clear}
+    report = explore(segment, **scene)
+    assert report.compared == 0
+    assert "what the body does outside of steps was not compared. With idempotent=True it is" in str(report)
+    assert "idempotent" not in str(explore(segment, reset=seen.clear))
+    with pytest.raises(AssertionError, match="the outside world saw"):
+        explore(segment, **scene, idempotent=True)
+
+
+def test_a_time_in_the_result_is_told_from_a_fault(explore):
+    app = hf.App("memory://")
+
+    @app.workflow("shop.now.v1")
+    async def late(ctx: hf.Context) -> str:
+        await ctx.step("look", lambda: None)
+        return str(ctx.now())
+
+    report = explore(late, check=False)
+    assert all(
+        "be it of ctx.now(), differs rightly. Leave out by compare=" in one.hint for one in report.findings
+    )
+    assert explore(late, compare=lambda _: "some time").ok
 
 
 def test_gathered_branches_and_retries_come_to_the_same(explore):

@@ -151,11 +151,15 @@ class _Notes:
     """How often steps were begun, by workflow and key; and which of them after they had been recorded."""
 
     def __init__(self) -> None:
+        self.bodies = 0  # executions, all in all
         self.begun: Counter[tuple[str, str]] = Counter()
         self.again: Counter[str] = Counter()
         self._stands: dict[tuple[UUID, str], int] = {}  # the fence under which it was recorded
 
     def begin(self, claim: Claim, key: str) -> None:
+        if not key:
+            self.bodies += 1
+            return
         self.begun[claim.type, key] += 1
         # A zombie under an older fence cannot know; whoever holds the run, or did so later, must.
         if claim.fence >= self._stands.get((claim.id, key), claim.fence + 1):
@@ -183,6 +187,7 @@ class _Exploration:
     def report(self) -> Report:
         calm, second = self._scene.play(Crash()), self._scene.play(Crash())
         report = Report(self._scene.workflow.type, plays=2, calls=len(calm.crash.made))
+        report.observed = self._scene.observe is not None
         if calm.stuck:
             raise Stuck(f"undisturbed, {calm.stuck} Let a script= give it what it needs")
         if (calm.outcome, calm.seen) != (second.outcome, second.seen):
@@ -207,6 +212,8 @@ class _Exploration:
         for late in played.crash.late:
             report.add("written by one who had lost the run", "refused", late, FENCE, case)
         report.cut_off += _cut_off(calm, played)
+        executed_again = played.notes.bodies > calm.notes.bodies
+        report.compared += executed_again and (self._idempotent or not _cut_off(calm, played))
         self._differences(report, calm, played, case)
 
     def _differences(

@@ -30,8 +30,8 @@ OUTSIDE_STEP = (
 )
 OUTCOME = (
     "the body must come to the same whenever it is executed: ctx.now(), ctx.random() and ctx.uuid() instead "
-    "of the clock and of chance, and nothing remembered outside of steps. What may differ in the result is "
-    "left out by compare="
+    "of the clock and of chance, and nothing remembered outside of steps. But a takeover takes time: a "
+    "result that holds a time, be it of ctx.now(), differs rightly. Leave out by compare= what may differ"
 )
 AGAIN = "a recorded step is never run again: this is a fault of the store, or of Holdfast itself"
 FENCE = "a worker without the current lease changes nothing: the store must check the fence of every write"
@@ -40,6 +40,10 @@ UNENDED = "the run waits for something that came only once, or came too early: g
 RESTLESS = (
     "even two undisturbed plays differ. Give reset=, so that each begins anew, and let nothing in the "
     "workflow depend on the clock or on chance"
+)
+UNSEEN = (
+    ", in every play that executed the body again: what the body does outside of steps was not compared. "
+    "With idempotent=True it is"
 )
 
 
@@ -75,12 +79,15 @@ class Finding:
 
 @dataclass
 class Report:
-    """How an exploration went. `cut_off` counts plays in which a step was cut off before its commit."""
+    """How an exploration went. `cut_off` counts plays in which a step was cut off before its commit,
+    `compared` those in which the body was executed again, and what the outside saw had to be the same."""
 
     workflow: str
     plays: int = 0
     calls: int = 0
     cut_off: int = 0
+    compared: int = 0
+    observed: bool = False  # somebody looked at the outside
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -108,7 +115,8 @@ class Report:
         played = f"{self.workflow}: {self.plays} plays, with a crash at each of {self.calls} store calls"
         if self.ok:
             again = f"; in {self.cut_off} a step was cut off before its commit and ran again"
-            return f"{played}: all came to the same{again if self.cut_off else ''}"
+            blind = UNSEEN if self.observed and self.cut_off and not self.compared else ""
+            return f"{played}: all came to the same{again if self.cut_off else ''}{blind}"
         return "\n".join([f"{played}: {_count(self.findings)}", *map(str, self.findings)])
 
 

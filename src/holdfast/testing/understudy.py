@@ -21,7 +21,7 @@ from holdfast.engine.transactions import transaction_name
 from holdfast.errors import UsageError
 from holdfast.records import Claim
 
-Begun = Callable[[Claim, str], None]  # the claim under which a step begins, and its key
+Begun = Callable[[Claim, str], None]  # the claim under which a step begins, and its key; "" for the body
 
 
 class Parts:
@@ -39,6 +39,11 @@ class Parts:
             if not callable(given):
                 raise UsageError(f"replace: {given!r} cannot be called: give two functions")
         self._replaced[function] = other
+
+    def enter(self, execution: Any) -> None:
+        """The body begins."""
+        if self._begun is not None:
+            self._begun(execution.claim, "")
 
     def of(self, function: Any, execution: Any) -> Any:
         """What a step is to call."""
@@ -138,6 +143,7 @@ def taken_over(workflow: Workflow, parts: Parts) -> Workflow:
     function = workflow.function
 
     def performed(ctx: Any, *params: Any) -> Any:
+        parts.enter(_execution(ctx))
         return function(_understudy(ctx, parts), *params)
 
     other = copy.copy(workflow)
