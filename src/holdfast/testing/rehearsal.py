@@ -15,7 +15,7 @@ from typing import Any, Self, cast
 from uuid import UUID
 
 from holdfast.durations import Seconds, seconds
-from holdfast.engine.app import App
+from holdfast.engine.app import APPS, App
 from holdfast.engine.client import Handle
 from holdfast.engine.definitions import Workflow
 from holdfast.errors import UnknownRun, UsageError
@@ -243,7 +243,9 @@ class Rehearsal:
     def _new(self, store: Any) -> App:
         """For single workflows: what they write must be read by the app they are of, and the reverse."""
         codecs = [app._codec for app in self._curtain.apps]  # noqa: SLF001 - of our own engine
-        return App(store, codec=codecs[0] if codecs else None)
+        made = App(store, codec=codecs[0] if codecs else None)
+        APPS.discard(made)  # the stage's own, and no user's: it has nothing to be kept from
+        return made
 
 
 def _inside_a_loop() -> bool:
