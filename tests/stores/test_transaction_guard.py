@@ -128,6 +128,29 @@ def test_a_function_that_does_what_is_the_engines_is_found_out_and_nothing_of_it
 
 
 @pytest.mark.spec("FLOW-16")
+def test_a_thread_that_cannot_be_stopped_is_named_in_the_log_and_the_store_goes_on_when_it_ends(path, caplog):
+    """It is in code of its own, called by SQLite: no interrupt reaches it there."""
+    begun, go, thread = threading.Event(), threading.Event(), []
+
+    def function(connection):
+        connection.create_scalar_function("rest", lambda: begun.set() or go.wait(PATIENCE))
+        thread.append(threading.Thread(target=connection.execute, args=("select rest()",)))
+        thread[0].start()
+        assert begun.wait(PATIENCE)
+
+    async def story(_store, hand):
+        with pytest.raises(UsageError, match="leaves a thread"):
+            await hand.send(function)
+        go.set()
+        await asyncio.to_thread(thread[0].join)
+        thread.clear()
+        return (await hand.send(up)).answer
+
+    assert told(path, story) == "applied"
+    assert "keeps its connection busy" in caplog.text
+
+
+@pytest.mark.spec("FLOW-16")
 def test_a_rollback_by_a_conflict_clause_is_found_out_even_when_nothing_is_written_after_it(path):
     def function(connection):
         try:

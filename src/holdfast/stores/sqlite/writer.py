@@ -78,6 +78,7 @@ class Committer:
         self.db, self.commits = db, 0
         self._path, self._clock, self._turnstile, self._hints = path, clock, turnstile, hints
 
+        self._busy: list[Database] = []  # connections that could not be closed yet
         self._log = Log(path, db)
 
     def tidy(self) -> None:
@@ -94,6 +95,8 @@ class Committer:
 
     def commit(self, batch: Sequence[Job[Any]]) -> None:
         """All jobs in one transaction; one that raises makes each run in a transaction of its own."""
+        if self._busy:
+            self._let_go_later()
         try:
             if self._turnstile is not None:
                 self._turnstile.enter()
@@ -147,9 +150,27 @@ class Committer:
                 with contextlib.suppress(apsw.Error):  # it may have been closed
                     db.run("pragma foreign_keys = off")
             else:
-                # What is open is rolled back. A thread that prevents it has the file locked until its end.
-                with contextlib.suppress(apsw.Error):
-                    insist(db.connection, partial(db.connection.close, True))  # noqa: FBT003  # it takes no name
+                self._let_go(db)
+
+    def _let_go(self, db: Database) -> None:
+        """Close a connection that a user's function had; what is open there is rolled back."""
+        try:
+            insist(db.connection, partial(db.connection.close, True))  # noqa: FBT003  # it takes no name
+        except apsw.Error:
+            self._busy.append(db)
+            log.exception(
+                "%s: a thread that a transaction's function has left behind keeps its connection busy, and "
+                "the file may be locked until it ends",
+                self._path,
+            )
+
+    def _let_go_later(self) -> None:
+        busy, self._busy = self._busy, []
+        for db in busy:
+            try:
+                db.connection.close(True)  # noqa: FBT003  # as above
+            except apsw.Error:
+                self._busy.append(db)
 
     def _commit_alone(self, db: Database) -> None:
         try:
