@@ -148,3 +148,10 @@ def test_an_app_is_on_one_stage_at_a_time(rehearsal, app):
     rehearsal(app)
     with pytest.raises(hf.UsageError, match="on another stage already"):
         rehearsal(app.workflows["a.child.v1"])
+
+
+def test_no_hook_of_the_app_is_called_on_the_stage(rehearsal, app):
+    rung = []
+    app.on("run.succeeded")(rung.append)
+    assert rehearsal(app).start("a.child.v1", 1).result() == 2
+    assert rung == []

@@ -235,7 +235,7 @@ class Rehearsal:
     def _make_app(self, world: VirtualWorld, store: Any) -> App:
         """The first app with all that is configured on it, before another store, in another world."""
         app = next((copy.copy(one) for one in self._what if isinstance(one, App)), None) or self._new(store)
-        app.store, app.world = store, world
+        app.store, app.world, app.hooks = store, world, {}  # or a test would ring a real pager
         known = [[*one.workflows.values()] if isinstance(one, App) else [one] for one in self._what]
         app.workflows = {one.type: taken_over(one, self._parts) for many in known for one in many}
         return app
