@@ -217,7 +217,7 @@ async def test_a_cancelled_plain_run_hears_it_where_it_waits_and_may_clean_up(ap
         await asyncio.sleep(1)
         await app.cancel(run.id)
         await asyncio.sleep(LEASE)
-        assert (worker.busy, worker.stuck) == (0, 0)
+        assert (worker.busy, worker.stragglers) == (0, 0)
     assert told == [True]
     assert (await app.get(run.id)).status is Status.CANCELLED
 

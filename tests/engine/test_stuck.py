@@ -142,13 +142,13 @@ def test_a_cancelled_plain_workflow_is_left_and_keeps_its_slot_until_it_returns(
             await until(gate.reached.is_set)
             await app.cancel(run.id)
             waiting = await app.start(other)
-            await until(lambda: worker.stuck == 1)
+            await until(lambda: worker.stragglers == 1)
             await asyncio.sleep(0.1)
             assert (worker.busy, worker.free) == (0, 0)
             assert (await app.get(waiting.id)).status is Status.PENDING
             gate.open.set()
             assert await waiting.result(10) == "had a slot"
-            assert worker.stuck == 0
+            assert worker.stragglers == 0
             assert await outcome(app, run) == ("cancelled", None)
             assert await keys(app, run) == ["first"]
         cancelled = asyncio.CancelledError
@@ -180,7 +180,7 @@ def test_a_step_past_its_timeout_is_left_and_the_run_goes_on_with_one_slot_less(
         async with working(app, slots=5) as worker:
             run = await app.start(order)
             assert await run.result(10) == "timeout"
-            assert (worker.stuck, worker.free) == (1, 4)
+            assert (worker.stragglers, worker.free) == (1, 4)
             await worker._show()
             assert [one.stragglers for one in (await app.store.stats()).workers] == [1]
             assert "1 plain function" in " ".join(one.what for one in (await app.doctor()).findings)
@@ -207,10 +207,10 @@ def test_a_plain_workflow_that_lost_its_lease_is_left_and_another_goes_on(app, g
             run = await app.start(order)
             await until(gate.reached.is_set)
             worker.leases.held[run.id].stop("lost")
-            await until(lambda: worker.stuck == 1)
+            await until(lambda: worker.stragglers == 1)
             assert await run.result(10) == "the other"
             gate.open.set()
-            await until(lambda: worker.stuck == 0)
+            await until(lambda: worker.stragglers == 0)
             assert await keys(app, run) == ["a"]
         assert gate.seen == [asyncio.CancelledError]
 
@@ -239,7 +239,7 @@ def test_at_the_end_of_grace_a_plain_function_is_given_time_to_return_and_its_ru
             run = await app.start(order)
             await until(gate.reached.is_set)
         assert gate.seen == ["cleaned up"]
-        assert worker.stuck == 0
+        assert worker.stragglers == 0
         found = await app.get(run.id)
         assert (found.status, found.attempt) == (Status.PENDING, 0)
         await app.close()
@@ -266,7 +266,7 @@ def test_a_plain_workflow_that_waits_for_a_thread_when_it_is_cancelled_never_beg
             await until(lambda: worker.busy == 2)
             await app.cancel(second.id)
             await until(lambda: worker.busy == 1)
-            assert worker.stuck == 0
+            assert worker.stragglers == 0
             gate.open.set()
             await first.result(10)
         assert begun == [1]
@@ -287,7 +287,7 @@ def test_a_worker_whose_threads_are_all_stuck_leaves_new_runs_to_others_until_on
 
         async with working(app, slots=10) as worker:
             assert await outcome(app, await app.start(order, 0.01)) == ("failed", "timeout")
-            assert (worker.stuck, worker.free) == (1, 0)
+            assert (worker.stragglers, worker.free) == (1, 0)
             run = await app.start(order, None)
             await asyncio.sleep(0.05)  # it may look for work as often as it likes
             assert (await app.get(run.id)).status is Status.PENDING

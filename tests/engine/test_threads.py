@@ -76,9 +76,9 @@ async def test_a_plain_function_that_returns_late_is_no_longer_counted_then(app)
 
     async with app.worker(slots=2) as worker:
         await outcome(app, await app.start(order))
-        assert (worker.stuck, worker.free) == (1, 1)
+        assert (worker.stragglers, worker.free) == (1, 1)
         go_on.set()
         assert returned.wait(10)
-        while worker.stuck:  # noqa: ASYNC110
+        while worker.stragglers:  # noqa: ASYNC110
             await asyncio.sleep(1)
         assert worker.free == 2

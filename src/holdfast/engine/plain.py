@@ -35,7 +35,7 @@ Question = Callable[[Context], Any]
 async def bridge(run: Execution, params: tuple[Any, ...]) -> Any:
     """Run the workflow's function in a thread, and serve it to its end."""
     context, stage, function = Context(run), run.stage, run.workflow.function
-    talk = run.world.talk(run.worker.stragglers)
+    talk = run.world.talk(run.worker.straggling)
     try:
         talk.begin(lambda: function(PlainContext(context, talk), *params))
         while True:

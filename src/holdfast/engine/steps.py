@@ -224,7 +224,7 @@ class Call:
             return self._fn(*self._args)
 
         try:
-            return await self._run.world.thread(call, stragglers=self._run.worker.stragglers)
+            return await self._run.world.thread(call, stragglers=self._run.worker.straggling)
         except BaseException:
             if scope is not None:
                 scope.over = True

@@ -81,7 +81,7 @@ class Worker:
         self._refreshed_at = -REFRESH_SECONDS
         self._refreshing: asyncio.TimerHandle | None = None
         self._executions: dict[asyncio.Task[None], Execution] = {}
-        self.stragglers = Stragglers(self._returned)
+        self.straggling = Stragglers(self._returned)
         self._at_end = self._ending = 0
         self.finished = 0
 
@@ -194,10 +194,10 @@ class Worker:
         """Plain functions see that they are cancelled, and may want to clean up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(min(grace, UNWIND_SECONDS)):
-                while self.stuck and not self._hurried:
+                while self.stragglers and not self._hurried:
                     await self._bell.wait(None)
-        if self.stuck:
-            log.warning("%d plain functions have not returned: they are left behind", self.stuck)
+        if self.stragglers:
+            log.warning("%d plain functions have not returned: they are left behind", self.stragglers)
 
     def _returned(self) -> None:
         self._bell.ring()
@@ -208,16 +208,16 @@ class Worker:
         return len(self.leases.held)
 
     @property
-    def stuck(self) -> int:
+    def stragglers(self) -> int:
         """Plain functions that were told to stop and have not returned; each keeps a slot until it does."""
-        return self.stragglers.count
+        return self.straggling.count
 
     @property
     def free(self) -> int:
         """How many more it may take. A run whose end is on its way to the store executes nothing any more."""
         if self.world.exhausted():
             return 0  # another worker has threads for them
-        return max(0, self.slots - self.busy - self.stuck + self._ending)
+        return max(0, self.slots - self.busy - self.stragglers + self._ending)
 
     def ends(self, execution: Execution) -> None:
         """The code of this run has come to its end: with the commit that says so its slot is free."""
@@ -370,7 +370,7 @@ class Worker:
                 patterns=self.patterns,
                 tenants=self._tenants,
                 slots=self.slots,
-                stragglers=self.stuck,
+                stragglers=self.stragglers,
             )
         )
 
