@@ -15,6 +15,7 @@ def with_accounts(path):
 
 def amounts(path):
     connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(5000)
     try:
         return dict(connection.execute("select name, amount from account").fetchall())
     finally:

@@ -45,8 +45,10 @@ def live(path, story):
 
 
 def plain(path):
-    """The file as any other program sees it."""
-    return closing(apsw.Connection(str(path)))
+    """The file as any other program sees it, one that waits its turn: apsw does not by itself."""
+    connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(5000)
+    return closing(connection)
 
 
 async def until(condition, seconds=30.0):

@@ -17,7 +17,7 @@ from holdfast import App
 from holdfast.errors import SchemaMismatch, StoreError, Unavailable, UsageError
 from holdfast.stores.sqlite import migrate, strangers
 from tests.stores.caller import begun, emit, prepared, rows, start
-from tests.stores.files import ask, live, new_run, until
+from tests.stores.files import ask, live, new_run, plain, until
 
 PATIENCE = 20.0
 _spawn = multiprocessing.get_context("spawn")
@@ -175,7 +175,7 @@ def test_an_idle_worker_takes_it_once_it_is_committed_and_the_event_is_delivered
         async def order(ctx, name: str):
             return name, (await ctx.await_event("paid", 30)).payload
 
-        with closing(apsw.Connection(str(path))) as connection:
+        with plain(path) as connection:
             async with app.worker(poll=30):
                 await asyncio.sleep(0.1)  # until it is idle
                 connection.execute("begin immediate")
@@ -208,10 +208,9 @@ def test_a_long_transaction_of_the_users_holds_the_engine_up_and_no_longer(path,
             for n in range(3):
                 await ctx.step(f"s{n}", called.append, n)
 
-        with closing(apsw.Connection(str(path))) as connection:
+        with plain(path) as connection:
             async with app.worker():
                 runs = [await app.start(order) for _ in range(5)]
-                connection.set_busy_timeout(5000)
                 connection.execute("begin immediate")
                 with pytest.raises(Unavailable):
                     await app.start(order)
