@@ -37,7 +37,7 @@ async def transfer(ctx: hf.Context, cents: int) -> str:
 async def main() -> None:
     await app.publish()
     with closing(apsw.Connection(FILE)) as connection:
-        connection.set_busy_timeout(5000)  # the engine writes too, and a connection of apsw does not wait by itself
+        connection.set_busy_timeout(5000)  # the engine writes too; by itself it would not wait
         connection.execute("create table if not exists account (name text primary key, cents integer)")
         connection.execute("insert or replace into account values ('Ada', 100), ('Bob', 0)")
 
