@@ -26,7 +26,11 @@ class Status(StrEnum):
 
 
 class StepStatus(StrEnum):
-    """Where a recorded step is. A code step that will be tried again is `ready`."""
+    """Where a recorded step is. A code step that will be tried again is `ready`.
+
+    A plan's steps are all there from the start, `pending`. The current one takes its live status from the
+    run: `ready` while that is in the queue, `running` while it is leased. An open wait is stored.
+    """
 
     PENDING = "pending"
     READY = "ready"
@@ -66,6 +70,7 @@ class Move(StrEnum):
     CLAIM = "claim"
     EXPIRE = "expire"
     CHECKPOINT = "checkpoint"
+    ADVANCE = "advance"
     PARK = "park"
     COMPLETE = "complete"
     RETRY = "retry"
@@ -85,6 +90,7 @@ class WaitMove(StrEnum):
     """The verbs of a wait: each settles it, once."""
 
     DELIVER = "deliver"
+    DECIDE = "decide"
     LAPSE = "lapse"
 
 
@@ -108,6 +114,7 @@ class WaitRule(msgspec.Struct, frozen=True):
 
 FINAL = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED})
 OPEN = frozenset(Status) - FINAL
+# Of code runs. In plans a task may wait as well: its handler said so, and is called again when it is settled.
 WAITS = frozenset({StepKind.SLEEP, StepKind.EVENT, StepKind.APPROVAL, StepKind.CHILD})
 SETTLED = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.CANCELLED})
 
@@ -137,6 +144,13 @@ MOVES: tuple[Rule, ...] = (
         "a code step's outcome; paused when a pause is asked for",
     ),
     _rule(
+        Move.ADVANCE,
+        (_L,),
+        (_L, _P, _W, _Z, _S, _F),
+        Who.HOLDER,
+        "a plan's step succeeded: the next is current, a gate opens, or the run succeeds; failed on drift",
+    ),
+    _rule(
         Move.PARK, (_L,), (_W, _L, _Z), Who.HOLDER, "leased still when a wait is already settled; attempt - 1"
     ),
     _rule(Move.COMPLETE, (_L,), (_S,), Who.HOLDER, "the result; open waits are cancelled"),
@@ -151,9 +165,9 @@ MOVES: tuple[Rule, ...] = (
     _rule(
         Move.RESUME,
         (_Z, _L),
-        (_P, _W, _L),
+        (_P, _W, _L, _S, _F),
         Who.ANYONE,
-        "waiting while nothing has come; leased: withdraws the pause",
+        "waiting while nothing has come; leased: withdraws the pause; a plan: by what was decided meanwhile",
     ),
     _rule(
         Move.CANCEL,
@@ -165,11 +179,13 @@ MOVES: tuple[Rule, ...] = (
     _rule(
         Move.REWIND,
         Status,
-        (_P, _Z),
+        (_P, _Z, _W),
         Who.OPERATOR,
-        "that step and later ones forgotten, attempt 0, fence + 1",
+        "that step and later ones forgotten, attempt 0, fence + 1; waiting when a plan's gate opens again",
     ),
-    _rule(Move.RETRY_RUN, (_F,), (_P,), Who.OPERATOR, "attempts anew, fence + 1"),
+    _rule(
+        Move.RETRY_RUN, (_F,), (_P, _W), Who.OPERATOR, "attempts anew, fence + 1; a plan: as rewind"
+    ),
     _rule(Move.TIME_OUT, (_P, _L, _W, _Z), (_F,), Who.KEEPER, "the run's own timeout is past; fence + 1"),
     _rule(
         Move.DELETE,
@@ -188,8 +204,17 @@ MOVES: tuple[Rule, ...] = (
 )
 
 WAIT_MOVES: tuple[WaitRule, ...] = (
-    WaitRule(WaitMove.DELIVER, frozenset({StepKind.EVENT}), "an event came"),
-    WaitRule(WaitMove.LAPSE, frozenset({StepKind.SLEEP, StepKind.EVENT}), "its time or its deadline came"),
+    WaitRule(
+        WaitMove.DELIVER,
+        frozenset({StepKind.EVENT, StepKind.CHILD, StepKind.TASK}),
+        "an event came, or the child ended",
+    ),
+    WaitRule(WaitMove.DECIDE, frozenset({StepKind.APPROVAL}), "a person approved or rejected"),
+    WaitRule(
+        WaitMove.LAPSE,
+        frozenset({StepKind.SLEEP, StepKind.EVENT, StepKind.APPROVAL, StepKind.TASK}),
+        "its time or its deadline came",
+    ),
 )
 
 RULES: dict[Move, Rule] = {rule.move: rule for rule in MOVES}

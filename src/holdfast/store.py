@@ -7,9 +7,12 @@ Every verb that changes something is all or nothing, after a crash at any instan
 raises `Unavailable` may or may not have been carried out: sending the same call again is safe.
 
 Trail rows that verbs write (`data` in brackets; `status` there is the run's status from then on):
-created [type] · leased [worker attempt fence] · started [at] · heartbeat [worker] ·
-step_succeeded [step] · step_failed [step error] · waiting [step kind, status on the row that parks] ·
-woken [step event status?] · timed_out [step status?, or no step: the run itself] ·
+created [type, steps: the names of a plan's] · leased [worker attempt fence] · started [at] ·
+heartbeat [worker] ·
+step_succeeded [step status?] · step_failed [step error] · waiting [step kind, status on the row that parks] ·
+approval_opened [the same] · approved, rejected [step by comment status?] · step_added [step] ·
+child_started [step child] · woken [step event? child? status?] ·
+timed_out [step status?, or no step: the run itself] ·
 retried [attempt delay error step? status by?] · released [] · lease_expired [worker crashes] ·
 paused [by] · resumed [by status] · cancelled [by, or step: a wait was given up] ·
 rewound [step forgotten status by] · deleted [by, status when it was leased] · restored [by] · succeeded [] ·
@@ -27,10 +30,7 @@ from .records import (
     Ask,
     Claim,
     Definition,
-    Due,
     Emitted,
-    Finding,
-    Instant,
     Item,
     Lease,
     NewEvent,
@@ -39,14 +39,12 @@ from .records import (
     Purged,
     Renewal,
     Run,
-    RunFilter,
     Started,
-    Stats,
     Step,
     Ticked,
-    TrailEntry,
     Verdict,
 )
+from .rooms import Approvals, Catalog
 
 LIVE_SECONDS = 45.0  # a worker whose presence is older than this is taken for gone
 EVENT_KEEP_SECONDS = 7 * 86400.0
@@ -55,64 +53,11 @@ DELETED_SECONDS = 7 * 86400.0  # how long a deleted run can be restored
 GONE_SECONDS = 7 * 86400.0  # how long a worker that is not seen any more is remembered
 SLICE = 500  # how many runs one commit of a chore touches at most
 PURGE_SLICE = 100  # how many runs one slice of a purge removes at most
+BUDGET = "budget"  # by whom a run is paused that has reached it
 TRANSACTION_SECONDS = 5.0  # how long a function may keep the store's transaction to itself
 
 
-class Catalog(Protocol):
-    """Reads. They change nothing, take no lock that a writer waits for, and show committed state."""
-
-    async def now(self) -> Instant:
-        """The store's clock."""
-
-    async def get(self, run: UUID, tenant: str | None = None) -> Run | None:
-        """The run, or None when it is unknown, deleted, or another tenant's."""
-
-    async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> Sequence[Run]:
-        """Runs by id, newest first, those after the cursor `after` (the last id of the page before)."""
-
-    async def steps(self, run: UUID, tenant: str | None = None) -> Sequence[Step]:
-        """All steps by seq: in code runs the order in which their outcomes became known.
-        `UnknownRun` when there is no such run in that tenant."""
-
-    async def trail(
-        self,
-        run: UUID | None = None,
-        tenant: str | None = None,
-        types: Sequence[str] = (),
-        after: int = 0,
-        limit: int = 1000,
-        between: tuple[Instant | None, Instant | None] = (None, None),
-    ) -> Sequence[TrailEntry]:
-        """What happened, oldest first, with seq > `after`; of one run or of all, of some types, at or
-        after one instant and before another. Of a deleted run nothing; over all runs it is the audit,
-        and shows deleted ones too."""
-
-    async def waiting_on(self, topic: str, tenant: str = "default") -> Sequence[UUID]:
-        """The open runs that have an open wait on this topic, by id."""
-
-    async def definitions(self) -> Sequence[Definition]:
-        """Every published workflow, by type."""
-
-    async def due(self, types: Sequence[str], tenants: Sequence[str] | None = None) -> Due:
-        """When a claim for these types, and when a chore, may next find something (an instant
-        at or before now: at once). A chore: a lease that ends, a wait or run timeout that
-        comes due, an event that is not delivered."""
-
-    async def stats(self) -> Stats:
-        """Counts by status, workers present in the last LIVE_SECONDS, what nobody can take."""
-
-    async def stuck(self, limit: int = 100) -> Sequence[UUID]:
-        """Open runs, by id, that have no way on: pending without run_at, leased without lease_until,
-        waiting without an open wait that has a time, a topic, a gate or a child, paused with nothing
-        to resume to. No move leaves one behind: a check-up looks for what should not be."""
-
-    async def checkup(self) -> Sequence[Finding]:
-        """What of the store's own settings and state matters to durability and speed, each as a
-        finding: well, or what is wrong and how to mend it. It writes nothing and does not scan all
-        runs; it may try whether others could write."""
-
-
-class Store(Catalog, Protocol):
+class Store(Catalog, Approvals, Protocol):
     """Writes. Batches first; each verb is one round trip and one commit unless it says otherwise."""
 
     async def open(self) -> None:
@@ -130,9 +75,14 @@ class Store(Catalog, Protocol):
         (two items of one call too), else KeyReused; the key is looked at before the id. A new run
         is pending, attempt 0, run_at as given, else now + delay, else now. Its fence is no smaller
         than any that this store has given so far: its id may be that of a run that was purged, whose
-        holder must stay shut out. max_attempts and timeout: as given, else the published definition's,
-        else 3 and none.
+        holder must stay shut out. max_attempts, timeout and budget: as given, else the published
+        definition's, else 3 and none.
         Trail: created.
+
+        A published plan: kind `plan`, and all its steps are rows, pending, seq from 0, key = name, each with
+        its max_attempts (a task's: else the run's), topic, timeout, ask. Then the first becomes current, as
+        in `advance`: the run is waiting when it is a gate, an awaited event or a sleep.
+        With parent_step: if the parent has an open child wait of that key, it now waits for this run.
 
         `connection`: the caller's own, on this store's database, in his open transaction; the runs are
         part of it: rolled back, they never existed; nobody can claim them before it commits. It is
@@ -145,8 +95,8 @@ class Store(Catalog, Protocol):
         first), then run_at, then id; at most `limit`. One commit. Finding none writes nothing.
 
         Each becomes leased by `worker` until now + lease, attempt + 1, fence + 1, and comes back
-        with all its steps by seq. Concurrent claimers get disjoint sets. A run that crashed c >= 1
-        times is passed over once the claim holds as many with >= k crashes as ask.crashed[k-1]
+        with all its steps by seq, as they are stored. Concurrent claimers get disjoint sets. A run that
+        crashed c >= 1 times is passed over once the claim holds as many with >= k crashes as ask.crashed[k-1]
         allows, for any k <= c (above the list: its last; crashed=None: no limit). The cost does
         not grow with runs of other types or tenants, nor with finished, sleeping or later ones.
         Trail: leased.
@@ -167,8 +117,9 @@ class Store(Catalog, Protocol):
 
         Then, in this order: `started` into the trail if started_at is given and no renewal has
         written it for this fence; `trail` rows; steps; events into the inbox (an id that is there
-        is left alone); starts (an id or key that is there is left alone); the move. Whoever
-        commits events calls `deliver` afterwards; if he dies, a keeper's tick does.
+        is left alone); starts (an id or key that is there is left alone); outbox rows (an id that is there
+        is left alone); the move. Whoever commits events or the end of a run with a parent calls `deliver`
+        afterwards; if he dies, a keeper's tick does.
 
         Steps. A new key gets the run's next seq. A key whose row is settled keeps its first
         value, which is returned in `kept`. A row that is `ready` takes the new outcome, and the
@@ -179,7 +130,11 @@ class Store(Catalog, Protocol):
         CANCELLED `cancelled` with the step.
         An opened wait's due_at is as given, else now + delay_seconds, else none. An item that opens a
         wait looks at once, as park does: every open wait of the run is settled if it can be.
-        The run's cost grows by the cost of every step that was not kept.
+        `child`: that run is started with the row, as a child of this one (parent, parent_step), its id in
+        the row; trail child_started, before the row's own. A key that stands starts none.
+        A gate that is opened writes approval_opened instead of `waiting`.
+        The run's cost grows by the cost of every step that was not kept. If that brings it from below its
+        budget to it or above, a pause is asked for by BUDGET, unless one is.
         Progress = a step settled by this item (SUCCEEDED or FAILED, not kept): crashes 0, attempt 1;
         the move then adds or takes back its own. Touch the run row only where something differs.
 
@@ -188,15 +143,34 @@ class Store(Catalog, Protocol):
         fail win over a pause):
         checkpoint  leased still; at least one step. The lease is renewed when less than two
                     thirds of lease_seconds are left. Paused: attempt - 1.
+        advance     a plan's step: exactly one, SUCCEEDED, which must be the current one, the first that has
+                    not succeeded; else `lost`, and nothing changes. It keeps its seq. Then the next row is
+                    current: a task leaves the run leased when in_place (attempt 1, lease as in checkpoint,
+                    the row is in `settled`), else pending now (attempt 0, status in step_succeeded). A gate,
+                    an awaited event or a sleep is opened: due_at by its timeout; look at once, as park does,
+                    and what can be settled is, and the next row is current; else waiting, lease cleared,
+                    attempt 0. No further row: as complete, with `result`. A next row that is not pending:
+                    as fail, kind `drift`. A pause asked: paused, and what comes next is done at resume
+                    (succeeding and failing win).
+                    With `plan` and no step: if the run has no rows, they are inserted as at start, kind
+                    becomes `plan`, and the first becomes current; never in place: pending now, attempt - 1,
+                    trail step_added for each, released. With rows: the same without inserting.
         park        look first: every open wait of the run is settled if it can be (see `tick`
                     and `deliver`). If any wait has been settled with seq > known (before or just
                     now), the run stays leased, applied, `settled` holds them. Otherwise waiting,
                     lease cleared, attempt - 1; waiting_on, wait_topic, deadline_at for people from
                     the first due open wait. Paused: resumes to waiting, or to pending when
-                    something was settled.
+                    something was settled. Of a plan: exactly one step, the current task, WAITING with a
+                    topic, due_at or both; `waits` of its row grows by one, its `wake` is cleared. What
+                    settles it (see `deliver`) puts it back to pending with its `wake`; settled at once, the
+                    run stays leased, and the row is in `settled`.
         complete    succeeded, result, finished_at, expires_at by ttl, lease cleared, open steps
                     (ready, waiting) cancelled, error cleared. Trail: succeeded.
         fail        failed, error, last_error, otherwise as complete. Trail: failed.
+        However a plan's run ends without success, here or elsewhere, its current step ends with it: failed,
+        with the run's error (trail step_failed before failed), unless it has failed already; cancelled when
+        it is cancelled. Later ones stay pending.
+        However a run ends that has a parent_step, it owes its parent the news: see `deliver`.
         retry       error, last_error. in_place: leased still, attempt + 1 unless refund, lease as
                     in checkpoint. Else pending at now + delay (now, if a wait has been settled
                     with seq > known), lease cleared, attempt - 1 if refund. Trail: retried, one for
@@ -233,7 +207,7 @@ class Store(Catalog, Protocol):
         named, not changed. No leases and no strays: nothing is written.
         """
 
-    async def tick(self, limit: int = SLICE) -> Ticked:
+    async def tick(self, limit: int = SLICE, *, wait_timeouts: bool = True) -> Ticked:
         """A keeper's round; any number of keepers at once; finding nothing writes nothing.
         Each part in commits of at most `limit` runs, until nothing is due.
 
@@ -244,7 +218,10 @@ class Store(Catalog, Protocol):
                   timed_out, failed [kind message]).
         lapse     open waits with due_at <= now of open runs: a sleep succeeds (woken). An event
                   wait takes the oldest available event stored at or before due_at (woken), else
-                  fails with error kind timeout (timed_out).
+                  fails with error kind timeout (timed_out). A gate is decided as its on_timeout says, with
+                  timed_out in its output (trail timed_out). A plan's task that waits: as an event wait, but
+                  it is pending again, wake {"reason": "timeout"}; an awaited event of a plan that fails
+                  fails its run, kind timeout. wait_timeouts=False: plans' tasks and awaited events are left.
         deliver   as `deliver`.
         """
 
@@ -267,18 +244,29 @@ class Store(Catalog, Protocol):
         or to none and recorded after the run was started; no receipt of that run for it; if the
         wait is since_now, recorded after the wait was opened. A wait takes the oldest available
         one. Stored after the wait's due_at: the wait lapses instead.
+        Also carried out here is what runs owe since their own commit, in slices too: the end of a child
+        settles its parent's step, if that waits for this very run: succeeded, or failed with error kind
+        child_failed, either way with output {"run", "status", "result" or "error" (the child's own)}; and
+        the cancels of children (see `cancel`, `rewind`), each as `cancel` does it, theirs included.
         Settling: the step takes the next seq, succeeded with output
         {"id","topic","at" (µs),"payload"} (a sleep: null) or failed with its error; a receipt
         (run, event, step key) is written. A waiting run becomes pending, run_at now, attempt and
         crashes 0; a pending one that backs off gets run_at now; a paused one will resume to
         pending; a leased one stays. The event's count of woken runs grows unless the run is
         paused or deleted. Trail: woken or timed_out, with `status` pending if the run was waiting.
+        In a plan a settled step keeps its seq. A task is pending again with wake {"reason": "event", "event":
+        the output above}; any other succeeds, and the next row is current, as in `advance`; run_at is not
+        earlier than it was. Paused: all that is done at resume.
         """
 
-    async def cancel(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+    async def cancel(
+        self, run: UUID, tenant: str | None = None, by: str = "", *, children: bool = True
+    ) -> Run:
         """Open: cancelled, fence + 1, lease cleared, finished_at, open steps cancelled, in one
         commit; finished steps keep their results. Cancelled: unchanged. Else IllegalMove.
-        `UnknownRun` here as in every verb on one run. Answers the run as it is now."""
+        `UnknownRun` here as in every verb on one run. Answers the run as it is now.
+        children: that its open children (parent) are cancelled too is recorded in this commit and carried
+        out right after it, as `deliver` does."""
 
     async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         """Pending, waiting: paused at once (trail paused). Leased: asked, kept until a boundary
@@ -287,19 +275,34 @@ class Store(Catalog, Protocol):
     async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         """Paused: waiting while nothing has come for it, else pending with the run_at it had
         (now, when something came). Leased with a pause asked: withdrawn. Else IllegalMove.
-        Trail: resumed (not for a withdrawn pause)."""
+        Trail: resumed (not for a withdrawn pause). A plan goes on by its rows: the current one is a task:
+        pending; a gate, awaited event or sleep: opened if it is not yet; there is none: succeeded; it
+        was rejected or timed out: failed."""
 
-    async def rewind(self, run: UUID, step: str, tenant: str | None = None, by: str = "") -> Run:
+    async def rewind(
+        self, run: UUID, step: str, tenant: str | None = None, by: str = "", *, children: bool = True
+    ) -> Run:
         """Forget that step and all with a higher seq, and every cancelled one, with their
         receipts; the run is pending now (a paused one stays paused, resuming to pending), attempt
         and crashes 0, fence + 1, result, error, finished_at and a pause asked cleared, its
         timeout counted anew. Cost stays. `UnknownStep` names the steps there are. Trail: rewound.
+        A plan's rows become pending again instead, as they were at the start, and the step becomes current
+        (a gate is opened: waiting); one that has not begun is no step to rewind to.
+        children: that the children of forgotten steps are cancelled is recorded in this commit and carried
+        out right after it; the step starts another one. Outbox rows stay.
         """
 
     async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         """Failed: pending now with fresh attempts and crashes, fence + 1, error and finished_at
         cleared, timeout anew; the step that its error names, and cancelled steps, are forgotten
-        with their receipts. Else IllegalMove. Trail: retried [by status forgotten]."""
+        with their receipts. Else IllegalMove. Trail: retried [by status forgotten]. A plan's failed step:
+        as in rewind. Open children of forgotten steps are cancelled, as in rewind."""
+
+    async def append_step(
+        self, run: UUID, name: str, max_attempts: int | None = None, tenant: str | None = None
+    ) -> Step:
+        """A further task behind the last row of an open plan run; max_attempts: else the run's. Ended:
+        IllegalMove. No plan, or a step of that name: Conflict. Trail: step_added."""
 
     async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         """Hide a run from claims, lists and every verb but `restore`; its status stays, chores go on,
@@ -330,7 +333,9 @@ class Store(Catalog, Protocol):
         """
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
-        """Make workflows known by type. The same again writes nothing; a change is taken over."""
+        """Make workflows known by type. The same again writes nothing; a change is taken over. But a plan
+        with other steps than those published under its type, or of another kind: Conflict, and none of them
+        is written: its version is to be bumped."""
 
     async def present(self, presence: Presence) -> None:
         """Note that a worker is there, now."""

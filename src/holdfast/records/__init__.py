@@ -5,8 +5,8 @@ are aware datetimes. Values (params, results, payloads, errors) cross the seam a
 stores keep and never look into. Records form no cycles, so the garbage collector leaves them alone.
 """
 
-from .answers import Claim, Due, Emitted, Held, Purged, Renewal, Started, Ticked, Verdict
-from .shown import Event, Finding, Run, RunFilter, Stats, Step, TrailEntry
+from .answers import Claim, Decided, Due, Emitted, Held, Purged, Renewal, Started, Ticked, Verdict
+from .shown import ApprovalRequest, Decision, Event, Finding, Run, RunFilter, Stats, Step, TrailEntry
 from .units import (
     COST_UNIT,
     DEFAULT_TENANT,
@@ -28,6 +28,8 @@ from .written import (
     Lease,
     NewEvent,
     NewRun,
+    Outbound,
+    PlanStep,
     Presence,
     StepWrite,
     TrailWrite,
@@ -41,8 +43,11 @@ __all__ = [
     "MAX_CRASHES",
     "PRIORITY",
     "SECOND",
+    "ApprovalRequest",
     "Ask",
     "Claim",
+    "Decided",
+    "Decision",
     "Definition",
     "Due",
     "Emitted",
@@ -56,6 +61,8 @@ __all__ = [
     "Lease",
     "NewEvent",
     "NewRun",
+    "Outbound",
+    "PlanStep",
     "Presence",
     "Purged",
     "Renewal",

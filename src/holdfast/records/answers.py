@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.lifecycle import Status
 
-from .shown import Step
+from .shown import Decision, Run, Step
 from .units import Instant, Json
 
 
@@ -34,7 +34,7 @@ class Verdict(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     answer: str
     status: Status
     kept: tuple[tuple[str, Json | None], ...] = ()  # keys that existed, with the value that stands
-    settled: tuple[Step, ...] = ()  # waits settled since `known`, oldest first
+    settled: tuple[Step, ...] = ()  # waits settled since `known`, oldest first; of a plan: the current step
     seq: int = 0  # highest seq of the run, when `known` was given
 
 
@@ -72,6 +72,19 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     logs: int = 0  # the highest `log_no` of its `log` rows: how many of its own the code has logged
     timeout_at: Instant | None = None
+    kind: str = "code"
+    parent: UUID | None = None
+    cost: int = 0
+    budget: int | None = None
+
+
+class Decided(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """The answer to a decision: which gate, what stands there, and whether it did before."""
+
+    step: str
+    decision: Decision
+    repeated: bool
+    run: Run
 
 
 class Emitted(msgspec.Struct, gc=False, frozen=True):

@@ -30,6 +30,13 @@ class Step(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     fence: int = 0
     started_at: Instant | None = None
     finished_at: Instant | None = None
+    max_attempts: int | None = None  # of a plan's task
+    timeout_seconds: float | None = None  # of a plan's gate, awaited event or sleep
+    ask: Json | None = None  # approval: {"ask", "data"}
+    digest: str | None = None  # approval: of what is shown
+    child: UUID | None = None
+    wake: Json | None = None  # a plan's task that has waited: {"reason": "event" | "timeout", "event": …}
+    waits: int = 0  # how often a plan's task has waited
 
 
 class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -38,6 +45,7 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     id: UUID
     tenant: str
     type: str
+    kind: str  # code | plan
     status: Status
     params_json: Json
     result_json: Json | None
@@ -56,6 +64,7 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     pause_asked_by: str | None
     cursor: str | None
     parent: UUID | None
+    parent_step: str | None  # the parent's step that waits, or waited, for it
     limit_key: str | None
     labels_json: Json | None
     cost_units: int
@@ -99,6 +108,44 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     def cost(self) -> float:
         """The sum of its steps' costs."""
         return self.cost_units / COST_UNIT
+
+    @property
+    def budget(self) -> float | None:
+        """At which cost it pauses."""
+        return None if self.budget_units is None else self.budget_units / COST_UNIT
+
+
+class Decision(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """What became of a gate. Timed out: nobody decided, and what it says on its own stands."""
+
+    approved: bool
+    by: str = ""
+    comment: str = ""
+    at: datetime
+    timed_out: bool = False
+
+
+class ApprovalRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """An open gate, as the approval inbox shows it."""
+
+    run: UUID
+    type: str
+    tenant: str
+    step: str
+    ask_json: Json | None
+    digest: str | None
+    opened_at: datetime
+    due_at: datetime | None
+
+    @property
+    def ask(self) -> str:
+        """The question."""
+        return str((msgspec.json.decode(self.ask_json or "{}")).get("ask") or "")
+
+    @property
+    def data(self) -> Any:
+        """What is shown with it."""
+        return msgspec.json.decode(self.ask_json or "{}").get("data")
 
 
 class TrailEntry(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -39,6 +39,7 @@ class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     budget: int | None = None
     limit_key: str | None = None
     parent: UUID | None = None
+    parent_step: str | None = None  # the step of the parent that waits for it, if one does
     labels: Json | None = None
 
 
@@ -47,6 +48,7 @@ class StepWrite(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     status SUCCEEDED or FAILED: an outcome. READY: a try failed and another follows at `due_at`.
     WAITING: a wait is opened; `due_at` is its time or deadline, `topic` its topic. CANCELLED: it is given up.
+    In a plan the row is there already: an outcome, or a task that waits.
     """
 
     key: str
@@ -61,6 +63,32 @@ class StepWrite(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     delay_seconds: float | None = None  # a wait's due_at counted from the commit, by the store's clock
     since_now: bool = False  # an event wait that does not look back
     started_at: Instant | None = None
+    ask: Json | None = None  # approval: {"ask": text, "data": what is shown}
+    digest: str | None = None  # approval: of what is shown, for a decision that names it
+    on_timeout: str = "reject"  # approval: or "approve"
+    child: NewRun | None = None  # child: the run that is started with this row, unless the key stands
+
+
+class PlanStep(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+    """One step of a plan, as it is published, and as its row begins."""
+
+    name: str
+    kind: StepKind = StepKind.TASK  # task, approval, event, sleep
+    max_attempts: int | None = None  # task; None: the run's
+    topic: str | None = None  # event
+    timeout_seconds: float | None = None  # of a gate or an awaited event; how long, of a sleep
+    ask: Json | None = None  # as in StepWrite
+    digest: str | None = None
+    on_timeout: str = "reject"
+
+
+class Outbound(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A message on its way out: into the outbox with the commit that sends it, delivered after it."""
+
+    id: str  # the same however often the code is executed
+    sink: str
+    payload: Json = "null"
+    key: str | None = None  # messages of one sink and key are delivered in order
 
 
 class TrailWrite(msgspec.Struct, gc=False, frozen=True):
@@ -97,12 +125,14 @@ class Item(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     trail: tuple[TrailWrite, ...] = ()
     events: tuple[NewEvent, ...] = ()  # into the inbox
     starts: tuple[NewRun, ...] = ()  # runs that this commit starts (continue_as)
-    result: Json | None = None  # complete
+    outbox: tuple[Outbound, ...] = ()
+    plan: tuple[PlanStep, ...] = ()  # advance: rows for a run started before its plan was published
+    result: Json | None = None  # complete; advance: if that was the last step
     error: Json | None = None  # retry, fail
     last_error: str | None = None  # retry, fail: the error in one line, for people
     kind: str | None = None  # fail: the error's kind, for the trail
     delay_seconds: float | None = None  # retry: from now, by the store's clock
-    in_place: bool = False  # retry: stay leased
+    in_place: bool = False  # retry, advance: stay leased
     refund: bool = False  # retry: the backoff of a code step, which uses up no attempt of the run
     started_at: Instant | None = None  # first item of an execution: when it began
     progress: Json | None = None
@@ -150,7 +180,9 @@ class Definition(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A published workflow: what a start by name alone needs to know."""
 
     type: str
-    kind: str = "code"
+    kind: str = "code"  # or "plan"
     max_attempts: int | None = None
     timeout_seconds: float | None = None
     description: str = ""
+    steps: tuple[PlanStep, ...] = ()  # of a plan
+    budget: int | None = None

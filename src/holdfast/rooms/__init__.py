@@ -1,0 +1,6 @@
+"""The rooms of the contract: reads, and what a store offers beside runs and their queue."""
+
+from .approvals import Approvals
+from .catalog import Catalog
+
+__all__ = ["Approvals", "Catalog"]

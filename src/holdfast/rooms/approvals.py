@@ -1,0 +1,47 @@
+"""Gates, and the people who decide them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from holdfast.records import ApprovalRequest, Decided
+
+
+class Approvals(Protocol):
+    """A gate is a step of kind approval. No worker executes it: it is open until someone decides."""
+
+    async def approvals(
+        self, tenant: str | None = "default", limit: int = 100, after: tuple[UUID, str] | None = None
+    ) -> Sequence[ApprovalRequest]:
+        """Open gates of open runs that are not deleted, by run id (oldest run first) and seq; those after the
+        cursor `after` (run and step of the last one of the page before). tenant=None: of all."""
+
+    async def decide(
+        self,
+        run: UUID,
+        step: str | None = None,
+        *,
+        approved: bool,
+        by: str = "",
+        comment: str = "",
+        digest: str | None = None,
+        tenant: str | None = None,
+    ) -> Decided:
+        """Approve or reject an open gate of an open run, leased, waiting, pending or paused, in one commit.
+
+        `UnknownRun` as everywhere. The gates of a run are its approval steps that have been opened, decided
+        and cancelled ones included (not a plan's pending ones). step=None: the gate, when there is exactly
+        one; else Conflict, which lists them. A name that is none of them: Conflict, which lists them (not
+        open). Decided before: the same verdict answers as before (repeated=True) and changes nothing, also
+        after the run has ended; the other one: Conflict. A digest that is not the gate's: Conflict. Its
+        deadline is past (due_at < now), though no keeper has noticed: it is settled as `tick` does, and
+        answered as one that was decided so. Run ended, or gate cancelled, without a decision: IllegalMove
+        with the true status (move "approve" or "reject").
+
+        The output of a decided gate is {"approved", "by", "comment", "at" (µs), "timed_out"}. In a code run
+        the step succeeds either way, under the next seq. In a plan an approved one succeeds, and the run goes
+        on as after `advance`; a rejected one fails, kind `rejected`, with this output, and so does the run.
+        Waking: as in `deliver`. Trail: approved [step by comment status?] or rejected, then what follows.
+        """
