@@ -11,12 +11,15 @@ from holdfast.records import (
     SECOND,
     Ask,
     Claim,
+    Decided,
+    Definition,
     Emitted,
     Error,
     Item,
     Lease,
     NewEvent,
     NewRun,
+    PlanStep,
     Step,
     StepWrite,
     TrailEntry,
@@ -64,6 +67,36 @@ def listen(key="wait", topic="parcel", **fields):
     return StepWrite(key=key, kind=StepKind.EVENT, status=StepStatus.WAITING, topic=topic, **fields)
 
 
+def ask(key="gate", **fields):
+    fields = {"ask": '{"ask":"Ship it?","data":{"n":1}}', **fields}
+    return StepWrite(key=key, kind=StepKind.APPROVAL, status=StepStatus.WAITING, **fields)
+
+
+def call(key, run, type=TYPE, status=StepStatus.WAITING, **fields):
+    """A child run, started with the step that waits for it."""
+    child = NewRun(id=run, type=type, **fields)
+    return StepWrite(key=key, kind=StepKind.CHILD, status=status, child=child)
+
+
+# The steps of plans, as they are published.
+
+
+def task(name, **fields):
+    return PlanStep(name=name, **fields)
+
+
+def gate(name, seconds=None, **fields):
+    return PlanStep(name=name, kind=StepKind.APPROVAL, timeout_seconds=seconds, **fields)
+
+
+def hear(name, topic="parcel", seconds=None):
+    return PlanStep(name=name, kind=StepKind.EVENT, topic=topic, timeout_seconds=seconds)
+
+
+def nap(name, seconds=60.0):
+    return PlanStep(name=name, kind=StepKind.SLEEP, timeout_seconds=seconds)
+
+
 def error(kind="boom", step=None):
     import msgspec
 
@@ -104,6 +137,21 @@ class Hand:
     def start_many(self, runs):
         return self.run(self.store.start(runs))
 
+    def publish(self, *steps, type=TYPE, **fields):
+        """A plan, or without steps a code workflow; a name alone is a task."""
+        rows = tuple(task(step) if isinstance(step, str) else step for step in steps)
+        kind = "plan" if rows else "code"
+        self.run(self.store.publish([Definition(**{"type": type, "kind": kind, "steps": rows, **fields})]))
+
+    def plan(self, *steps, **fields) -> UUID:
+        """A run of this plan."""
+        self.publish(*steps)
+        return self.start(**fields)
+
+    def begun(self, *steps, **fields) -> Claim:
+        """A run of this plan, held."""
+        return self.take(self.plan(*steps, **fields))
+
     def claim(self, limit=100, worker="w1", types=(TYPE,), lease=LEASE, **fields) -> list[Claim]:
         ask = Ask(worker=worker, types=types, limit=limit, lease_seconds=lease, **fields)
         return self.run(self.store.claim(ask))
@@ -133,6 +181,11 @@ class Hand:
 
     def checkpoint(self, claim, *steps, **fields):
         return self.commit(claim, Move.CHECKPOINT, *(steps or (done("first"),)), **fields)
+
+    def advance(self, claim, step="A", **fields):
+        """The current step of a plan succeeded; None: only what else the item brings."""
+        steps = () if step is None else (step if isinstance(step, StepWrite) else done(step),)
+        return self.commit(claim, Move.ADVANCE, *steps, **fields)
 
     def park(self, claim, *steps, **fields):
         return self.commit(claim, Move.PARK, *(steps or (listen(),)), **fields)
@@ -186,6 +239,15 @@ class Hand:
     def retry_run(self, run, **fields):
         return self.run(self.store.retry_run(run, **fields))
 
+    def append_step(self, run, name, **fields) -> Step:
+        return self.run(self.store.append_step(run, name, **fields))
+
+    def approve(self, run, step=None, **fields) -> Decided:
+        return self.run(self.store.decide(run, step, approved=True, **fields))
+
+    def reject(self, run, step=None, **fields) -> Decided:
+        return self.run(self.store.decide(run, step, approved=False, **fields))
+
     def delete(self, run, **fields):
         return self.run(self.store.delete(run, **fields))
 
@@ -209,6 +271,13 @@ class Hand:
     def step(self, run, key) -> Step:
         (step,) = [step for step in self.steps(run) if step.key == key]
         return step
+
+    def shape(self, run) -> list[tuple[str, str]]:
+        """Each step with its status, in order."""
+        return [(step.key, step.status.value) for step in self.steps(run)]
+
+    def approvals(self, **fields):
+        return self.run(self.store.approvals(**fields))
 
     def trail(self, run=None, **fields) -> list[TrailEntry]:
         return self.run(self.store.trail(run, **fields))

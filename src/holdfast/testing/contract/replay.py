@@ -1,10 +1,15 @@
-"""The trail, replayed: what a run and its steps must be, told by nothing but what happened."""
+"""The trail, replayed: what a run and its steps must be, told by nothing but what happened.
+
+A plan's run is known by the names that `created` carries, or by the steps that were added later. The live
+status of its current task is the run's own, and nowhere in the trail.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from holdfast.lifecycle import FINAL, Status, StepStatus
+from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
 from holdfast.records import TrailEntry
 
 RUN_BECOMES = {
@@ -18,35 +23,86 @@ RUN_BECOMES = {
     "cancelled": Status.CANCELLED,
 }
 STEP_BECOMES = {
+    "step_added": StepStatus.PENDING,
     "step_succeeded": StepStatus.SUCCEEDED,
     "step_failed": StepStatus.FAILED,
     "waiting": StepStatus.WAITING,
+    "approval_opened": StepStatus.WAITING,
+    "approved": StepStatus.SUCCEEDED,
+    "rejected": StepStatus.SUCCEEDED,  # the decision is what a code run waited for
     "woken": StepStatus.SUCCEEDED,
     "timed_out": StepStatus.FAILED,
     "retried": StepStatus.READY,
+    "cancelled": StepStatus.CANCELLED,
 }
+LIVE = {Status.PENDING: StepStatus.READY, Status.LEASED: StepStatus.RUNNING}
 OPEN_STEP = {StepStatus.READY, StepStatus.WAITING}
 
 
 def replayed(trail: Iterable[TrailEntry]) -> tuple[Status | None, dict[str, StepStatus]]:
     """The status of the run and of each step, rebuilt from the trail alone."""
-    status: Status | None = None
-    steps: dict[str, StepStatus] = {}
+    replay = _Replay()
     for entry in trail:
-        data = entry.data
-        if entry.type in STEP_BECOMES and "step" in data:
-            steps[data["step"]] = STEP_BECOMES[entry.type]
+        replay.read(entry.type, entry.data)
+    return replay.status, replay.shown()
+
+
+class _Replay:
+    def __init__(self) -> None:
+        self.status: Status | None = None
+        self.steps: dict[str, StepStatus] = {}  # of a plan: in its order
+        self.kinds: dict[str, str] = {}  # of those that have waited
+        self.plan = False
+
+    def read(self, type: str, data: dict[str, Any]) -> None:
+        self.steps |= dict.fromkeys(data.get("steps", ()), StepStatus.PENDING)
+        self.plan |= bool(self.steps) if type == "created" else type == "step_added"
+        if type in STEP_BECOMES and "step" in data:
+            self.kinds[data["step"]] = data.get("kind", self.kinds.get(data["step"], StepKind.TASK))
+            self.steps[data["step"]] = self._outcome(type, data)
         for key in data.get("forgotten", ()):
-            del steps[key]
-        if entry.type == "cancelled" and "step" in data:
-            steps[data["step"]] = StepStatus.CANCELLED
-            continue
-        status = RUN_BECOMES.get(entry.type, status)
-        status = Status(data["status"]) if "status" in data else status
-        if status in FINAL:
-            steps = {key: _ended(step) for key, step in steps.items()}
-    return status, steps
+            self._forget(key)
+        if type == "cancelled" and "step" in data:
+            return
+        self.status = RUN_BECOMES.get(type, self.status)
+        self.status = Status(data["status"]) if "status" in data else self.status
+        if self.status in FINAL:
+            self._end()
 
+    def _outcome(self, type: str, data: dict[str, Any]) -> StepStatus:
+        kind = self.kinds[data["step"]]
+        if type == "woken" and "error" in data:
+            return StepStatus.FAILED
+        if type == "timed_out" and kind == StepKind.APPROVAL:
+            return StepStatus.SUCCEEDED if data["approved"] or not self.plan else StepStatus.FAILED
+        if not self.plan:
+            return STEP_BECOMES[type]
+        if type == "rejected":
+            return StepStatus.FAILED
+        again = type == "retried" or (type in {"woken", "timed_out"} and kind == StepKind.TASK)
+        return StepStatus.PENDING if again else STEP_BECOMES[type]
 
-def _ended(step: StepStatus) -> StepStatus:
-    return StepStatus.CANCELLED if step in OPEN_STEP else step
+    def _forget(self, key: str) -> None:
+        if self.plan:
+            self.steps[key] = StepStatus.PENDING
+        else:
+            del self.steps[key]
+
+    def _end(self) -> None:
+        self.steps = {
+            key: StepStatus.CANCELLED if step in OPEN_STEP else step for key, step in self.steps.items()
+        }
+        current = self._current()
+        if self.status is Status.CANCELLED and current is not None:
+            self.steps[current] = StepStatus.CANCELLED
+
+    def _current(self) -> str | None:
+        if not self.plan:
+            return None
+        return next((key for key, step in self.steps.items() if step is not StepStatus.SUCCEEDED), None)
+
+    def shown(self) -> dict[str, StepStatus]:
+        current = self._current()
+        if current is None or self.status not in LIVE or self.steps[current] is not StepStatus.PENDING:
+            return self.steps
+        return {**self.steps, current: LIVE[self.status]}
