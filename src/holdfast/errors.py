@@ -47,6 +47,14 @@ class UnknownStep(UsageError):
     """The run has no such step; the message names those it has."""
 
 
+class UnknownMessage(UsageError):
+    """No such message in the outbox of this tenant."""
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(f"no message {message_id}: `holdfast outbox ls --all` lists those of this store")
+        self.message_id = message_id
+
+
 class Conflict(HoldfastError):
     """The call is well formed, but the present state refuses it; nothing was changed."""
 
@@ -134,6 +142,16 @@ class EventTimeout(Outcome):
     def __init__(self, step: str, topic: str) -> None:
         super().__init__(f"no event on {topic!r} before the deadline of step {step!r}")
         self.step, self.topic = step, topic
+
+
+class ChildFailed(Outcome):
+    """A child run that was called has not succeeded; recorded, and raised again in every later execution."""
+
+    def __init__(self, step: str, run_id: UUID | None, status: str, error: Error | None) -> None:
+        how = "has failed" if status == "failed" else "was cancelled" if status == "cancelled" else f"is {status}"
+        why = f", {error.kind}: {error.message}" if error else ""
+        super().__init__(f"child run {run_id} of step {step!r} {how}{why}")
+        self.step, self.run_id, self.status, self.error = step, run_id, status, error
 
 
 class ResultTimeout(Outcome):

@@ -44,7 +44,7 @@ from .records import (
     Ticked,
     Verdict,
 )
-from .rooms import Approvals, Catalog
+from .rooms import Approvals, Catalog, Outbox
 
 LIVE_SECONDS = 45.0  # a worker whose presence is older than this is taken for gone
 EVENT_KEEP_SECONDS = 7 * 86400.0
@@ -54,10 +54,11 @@ GONE_SECONDS = 7 * 86400.0  # how long a worker that is not seen any more is rem
 SLICE = 500  # how many runs one commit of a chore touches at most
 PURGE_SLICE = 100  # how many runs one slice of a purge removes at most
 BUDGET = "budget"  # by whom a run is paused that has reached it
+GIVE_UP_SECONDS = 3 * 86400.0  # how long a message that cannot be delivered is tried, from its first try on
 TRANSACTION_SECONDS = 5.0  # how long a function may keep the store's transaction to itself
 
 
-class Store(Catalog, Approvals, Protocol):
+class Store(Catalog, Approvals, Outbox, Protocol):
     """Writes. Batches first; each verb is one round trip and one commit unless it says otherwise."""
 
     async def open(self) -> None:

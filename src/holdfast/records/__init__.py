@@ -6,6 +6,16 @@ stores keep and never look into. Records form no cycles, so the garbage collecto
 """
 
 from .answers import Claim, Decided, Due, Emitted, Held, Purged, Renewal, Started, Ticked, Verdict
+from .outgoing import (
+    Backlog,
+    MessageStatus,
+    OutboxFilter,
+    OutboxMessage,
+    Parcel,
+    RelayAsk,
+    Relayed,
+    Webhook,
+)
 from .shown import ApprovalRequest, Decision, Event, Finding, Run, RunFilter, Stats, Step, TrailEntry
 from .units import (
     COST_UNIT,
@@ -45,6 +55,7 @@ __all__ = [
     "SECOND",
     "ApprovalRequest",
     "Ask",
+    "Backlog",
     "Claim",
     "Decided",
     "Decision",
@@ -59,12 +70,18 @@ __all__ = [
     "Item",
     "Json",
     "Lease",
+    "MessageStatus",
     "NewEvent",
     "NewRun",
     "Outbound",
+    "OutboxFilter",
+    "OutboxMessage",
+    "Parcel",
     "PlanStep",
     "Presence",
     "Purged",
+    "RelayAsk",
+    "Relayed",
     "Renewal",
     "Run",
     "RunFilter",
@@ -76,6 +93,7 @@ __all__ = [
     "TrailEntry",
     "TrailWrite",
     "Verdict",
+    "Webhook",
     "instant",
     "moment",
 ]

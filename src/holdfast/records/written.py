@@ -89,6 +89,7 @@ class Outbound(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     sink: str
     payload: Json = "null"
     key: str | None = None  # messages of one sink and key are delivered in order
+    step: str | None = None  # that sends it, for people
 
 
 class TrailWrite(msgspec.Struct, gc=False, frozen=True):
@@ -173,6 +174,7 @@ class Presence(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     tenants: tuple[str, ...] | None = None
     slots: int = 0
     stragglers: int = 0  # plain functions that were told to stop and have not returned; each keeps a slot
+    sinks: tuple[str, ...] = ()  # its functions that messages can be relayed to
     seen_at: Instant = 0
 
 

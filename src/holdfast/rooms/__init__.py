@@ -2,5 +2,6 @@
 
 from .approvals import Approvals
 from .catalog import Catalog
+from .outbox import Outbox
 
-__all__ = ["Approvals", "Catalog"]
+__all__ = ["Approvals", "Catalog", "Outbox"]

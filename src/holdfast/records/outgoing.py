@@ -1,0 +1,127 @@
+"""What leaves: messages of the outbox, those on their way in a relay's hands, and where webhooks go."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from .units import DEFAULT_TENANT, Instant, Json
+from .written import Error
+
+
+class MessageStatus(StrEnum):
+    """Where a message is. A dead one is left to people: `resend` makes it pending again."""
+
+    PENDING = "pending"
+    SENT = "sent"
+    DEAD = "dead"
+
+
+class OutboxMessage(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A message of the outbox, as lists show it. `seq` is its place: those of a key are sent in that order."""
+
+    seq: int
+    id: str
+    tenant: str
+    run: UUID
+    step: str | None
+    sink: str
+    key: str | None
+    payload_json: Json
+    status: MessageStatus
+    attempts: int
+    held_by: str | None  # the relay that sends it just now
+    next_at: (
+        datetime | None
+    )  # when it is due; held: when it is, if the relay dies; None: another of its key is first
+    error_json: Json | None  # of the last try that failed
+    created_at: datetime
+    tried_at: datetime | None  # for the first time
+    sent_at: datetime | None
+
+    @property
+    def payload(self) -> Any:
+        """What is sent."""
+        return msgspec.json.decode(self.payload_json)
+
+    @property
+    def error(self) -> Error | None:
+        """Why the last try failed."""
+        return msgspec.json.decode(self.error_json, type=Error) if self.error_json is not None else None
+
+
+class OutboxFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """Which messages a list shows."""
+
+    statuses: tuple[MessageStatus, ...] = ()
+    sink: str | None = None
+    run: UUID | None = None
+    tenant: str | None = DEFAULT_TENANT  # None: all
+    id: str | None = None
+
+
+class Webhook(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A sink that is an address: any relay may send to it."""
+
+    name: str
+    target: Json  # {"url", "secrets": those that sign, the newest first}
+    allow_private: bool = False
+    created_at: Instant = 0
+    updated_at: Instant = 0
+
+
+class Parcel(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A message in a relay's hands: nobody else has it, or another of its key, until its lease ends."""
+
+    id: str
+    fence: int  # of this taking; names it in the answer
+    tenant: str
+    run: UUID
+    sink: str
+    key: str | None
+    payload: Json
+    attempt: int
+    created_at: Instant
+    webhook: Webhook | None = None  # None: a function of the relay's own process
+
+
+class RelayAsk(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """What a relay is ready to send."""
+
+    relay: str
+    sinks: tuple[str, ...] = ()  # its own functions
+    tenants: tuple[str, ...] | None = None  # whose messages those may get; None: all
+    webhooks: bool = True
+    full: tuple[str, ...] = ()  # sinks that get no more for now
+    limit: int = 100
+    each: int = 100  # at most so many of one sink
+    lease_seconds: float = 60.0
+
+
+class Relayed(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """What became of a parcel.
+
+    sent      the sink has it
+    failed    it is due again after the delay; dead, once it was first tried long enough ago
+    dead      the sink will never take it
+    released  nobody has tried: it is due again after the delay, and this was no attempt
+    """
+
+    id: str
+    fence: int
+    answer: str
+    error: Json | None = None
+    delay_seconds: float = 0.0
+
+
+class Backlog(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """What one sink is still owed."""
+
+    sink: str
+    pending: int
+    dead: int
+    oldest_at: Instant | None  # when the oldest of the pending ones was sent by its run
