@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast import App, Backoff, Status
+from holdfast.engine.presence import show
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from tests.engine.kit import keys, outcome, trail
@@ -181,7 +182,7 @@ def test_a_step_past_its_timeout_is_left_and_the_run_goes_on_with_one_slot_less(
             run = await app.start(order)
             assert await run.result(10) == "timeout"
             assert (worker.stragglers, worker.free) == (1, 4)
-            await worker._show()
+            await show(worker)
             assert [one.stragglers for one in (await app.store.stats()).workers] == [1]
             assert "1 plain function" in " ".join(one.what for one in (await app.doctor()).findings)
             gate.open.set()

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import LeaseLost, StoreError, UsageError
-from holdfast.records import SECOND, Ask, Claim, Presence
+from holdfast.records import SECOND, Ask, Claim
 from holdfast.sealing.envelope import shut
 from holdfast.store import TTL_SECONDS, Store
 from holdfast.threads import Stragglers
@@ -26,15 +26,14 @@ from .execution import UNWIND_SECONDS, Execution
 from .hooks import Hooks
 from .keeper import TROUBLE_SECONDS, Bell, Keeper, seconds_until, unforeseen
 from .lease import Leases
+from .presence import Refresh, show, shows
 from .teller import Teller
 
 log = logging.getLogger("holdfast.worker")
 
 _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()  # how many work on each
 
-PRESENCE_SECONDS = 30.0
 GATHER_SECONDS = 0.003  # how long a nearly full worker lets slots gather before it claims again
-REFRESH_SECONDS = 0.25
 HURRIED_SECONDS = 0.5  # what code may take to clean up after a second signal
 CLAIM_SECONDS = 5.0  # how long a worker that stops waits for the answer to its last claim
 
@@ -70,16 +69,16 @@ class Worker:
         self.id = f"{name}:{world.place()}{world.uuid7().int & 0xFFFF:04x}"
         self.patterns = check_patterns(patterns)
         self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
+        self.types = tuple(self._workflows)
         self.hooks: Hooks = {} if hooks is None else hooks
         self.teller = Teller(self.hooks, world, self.id)
-        self._tenants = None if tenants is None else tuple(tenants)
+        self.tenants = None if tenants is None else tuple(tenants)
         self.slots, self._batch = slots, batch or slots
         self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
         self._with_keeper, self._ttl_seconds = keeper, check_kept("ttl", ttl)
         self._bell = Bell(self._poll_seconds)
         self._draining = self._hurried = self._works = False
-        self._refreshed_at = -REFRESH_SECONDS
-        self._refreshing: asyncio.TimerHandle | None = None
+        self._refresh = Refresh(self)
         self._executions: dict[asyncio.Task[None], Execution] = {}
         self.straggling = Stragglers(self._returned)
         self._at_end = self._ending = 0
@@ -101,12 +100,12 @@ class Worker:
         self.leases = Leases(self.id, self.store, self.world, self.committer, self.lease_seconds)
         self._keeper = Keeper(self.store, self._news, self._failed, self._ttl_seconds)
         await self.store.publish([one.definition() for one in self._workflows.values()])
-        await self._show()
+        await show(self)
         self._unlisten = self.store.listen(self._hint)
         self.leases.begin()
         self._loops = [
             self.world.spawn(self._claims(), "holdfast-claim"),
-            self.world.spawn(self._shows(), "holdfast-presence"),
+            self.world.spawn(shows(self), "holdfast-presence"),
         ]
         if self._with_keeper:
             self._loops.append(self.world.spawn(self._keeper.run(), "holdfast-keeper"))
@@ -233,7 +232,7 @@ class Worker:
     # -- claiming ------------------------------------------------------------------------------
 
     async def _claims(self) -> None:
-        types = tuple(self._workflows)
+        types = self.types
         more = True
         while types and not self._draining:
             due: float | None = None
@@ -244,7 +243,7 @@ class Worker:
                     if more:
                         self._bell.found()
                     else:
-                        due = await seconds_until(self.store, types, self._tenants)
+                        due = await seconds_until(self.store, types, self.tenants)
             except Exception as error:
                 # Whatever it was: a loop that ends in silence leaves a worker that is there and does nothing.
                 log.warning("cannot claim now, will try again: %s", error, exc_info=unforeseen(error))
@@ -275,7 +274,7 @@ class Worker:
                 types=types,
                 limit=limit,
                 lease_seconds=self.lease_seconds,
-                tenants=self._tenants,
+                tenants=self.tenants,
                 crashed=self._crashed_room(),
             )
             claims = await self.store.claim(ask)
@@ -332,7 +331,7 @@ class Worker:
                     "%s %s %s after %.2f s", claim.type, claim.id, execution.ended_as or "given up", took
                 )
 
-    # -- presence and hints --------------------------------------------------------------------
+    # -- news ----------------------------------------------------------------------------------
 
     def _failed(self, runs: Sequence[UUID]) -> None:
         if self.hooks:
@@ -343,36 +342,9 @@ class Worker:
         self._news()
 
     def _news(self) -> None:
-        """There may be work; and a run that is at work on one branch may have news for another."""
+        """There may be work; and there may be news for runs that are at work."""
         self._bell.ring()
-        if self._refreshing is None and any(one.record.open_waits for one in self.leases.held.values()):
-            # Late if there was one just now, but not left out: it may have been too early for this news.
-            wait = self._refreshed_at + REFRESH_SECONDS - self.world.monotonic()
-            self._refreshing = asyncio.get_running_loop().call_later(max(0.0, wait), self._refresh)
-
-    def _refresh(self) -> None:
-        self._refreshing, self._refreshed_at = None, self.world.monotonic()
-        self.leases.ask()
-
-    async def _shows(self) -> None:
-        while True:
-            await asyncio.sleep(PRESENCE_SECONDS)
-            try:
-                await self._show()
-            except Exception as error:
-                log.warning("cannot show presence now, will try again: %s", error, exc_info=unforeseen(error))
-
-    async def _show(self) -> None:
-        await self.store.present(
-            Presence(
-                worker=self.id,
-                types=tuple(self._workflows),
-                patterns=self.patterns,
-                tenants=self._tenants,
-                slots=self.slots,
-                stragglers=self.stragglers,
-            )
-        )
+        self._refresh.soon()
 
 
 def hosts_worker() -> bool:
