@@ -22,7 +22,7 @@ class MessageStatus(StrEnum):
 
 
 class OutboxMessage(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A message of the outbox, as lists show it. `seq` is its place: those of a key are sent in that order."""
+    """A message of the outbox, as lists show it. `seq` is its place: a key's are sent in that order."""
 
     seq: int
     id: str

@@ -1,0 +1,68 @@
+"""Messages for the world outside, as user code writes them and as sinks get them."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec import plain
+from holdfast.errors import UsageError
+from holdfast.records import Instant, Outbound
+
+from .checks import check_name
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What to send, and to which sink: `Message("mail", {"to": …})`. Those of one key arrive in order."""
+
+    sink: str
+    payload: Any = None
+    key: str | None = None
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sink's function is called with. `id` is the same at every try: who has seen it drops it."""
+
+    id: str
+    sink: str
+    payload: Any
+    key: str | None
+    run: UUID
+    tenant: str
+    attempt: int
+    sent_at: datetime  # when its run sent it
+
+
+def message_of(message: Any, payload: Any = None, key: str | None = None) -> Message:
+    """A message, or the parts of one: `send("mail", {…}, key="42")`."""
+    if isinstance(message, Message):
+        if payload is not None:
+            raise UsageError("send(Message(…)) takes its payload in the message, and none beside it")
+        return message if key is None else msgspec.structs.replace(message, key=key)
+    if not isinstance(message, str):
+        raise UsageError(f"send({message!r:.60}): give a Message, or a sink's name and a payload")
+    return Message(message, payload, key)
+
+
+def outbound(message: Message, run: UUID, created_at: Instant, step: str, number: int = 1) -> Outbound:
+    """The row of a message: the `number`-th that this step of this run sends."""
+    return Outbound(
+        id=message_id(run, created_at, step, number),
+        sink=check_name("sink", message.sink),
+        payload=plain.encode(message.payload, f"payload of a message to {message.sink!r}"),
+        key=None if message.key is None else check_name("message key", message.key),
+        step=step,
+    )
+
+
+def message_id(run: UUID, created_at: Instant, step: str, number: int) -> str:
+    """The same at every execution, and fit for a header, whatever the step is called.
+
+    A run's id may be given again after a purge, and receivers remember: the start tells the two apart.
+    """
+    named = f"{run}:{created_at}:{number}:{step}"
+    return f"msg_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
