@@ -20,8 +20,10 @@ import msgspec
 
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.records import (
+    ApprovalRequest,
     Ask,
     Claim,
+    Decided,
     Definition,
     Due,
     Emitted,
@@ -45,7 +47,8 @@ from holdfast.records import (
 )
 from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TRANSACTION_SECONDS, TTL_SECONDS
 
-from . import chores, claim, cleaning, commit, moves, reads, start, waits
+from . import chores, claim, cleaning, commit, gates, moves, reads, start, waits
+from .children import carry_out
 from .rows import State
 
 NO_DATABASE = (
@@ -94,8 +97,7 @@ class MemoryStore:
 
     async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
         with self._lock:
-            rows = moves.find(self._state, run, tenant).steps.values()
-            return [row.shown() for row in sorted(rows, key=lambda row: row.seq)]
+            return reads.steps(moves.find(self._state, run, tenant))
 
     async def trail(
         self,
@@ -119,9 +121,11 @@ class MemoryStore:
         with self._lock:
             return sorted(self._state.definitions.values(), key=lambda definition: definition.type)
 
-    async def due(self, types: Sequence[str], tenants: Sequence[str] | None = None) -> Due:
+    async def due(
+        self, types: Sequence[str], tenants: Sequence[str] | None = None, *, wait_timeouts: bool = True
+    ) -> Due:
         with self._lock:
-            return reads.due(self._state, types, tenants)
+            return reads.due(self._state, types, tenants, wait_timeouts=wait_timeouts)
 
     async def stats(self) -> Stats:
         with self._lock:
@@ -165,9 +169,9 @@ class MemoryStore:
         with self._lock:
             return claim.renew(self._state, worker, leases, lease_seconds, self._clock())
 
-    async def tick(self, limit: int = SLICE) -> Ticked:
+    async def tick(self, limit: int = SLICE, *, wait_timeouts: bool = True) -> Ticked:
         with self._lock:
-            ticked = chores.tick(self._state, self._clock())
+            ticked = chores.tick(self._state, self._clock(), wait_timeouts=wait_timeouts)
             if ticked.total:
                 self._hint()
             return ticked
@@ -187,9 +191,13 @@ class MemoryStore:
                 self._hint()
             return woken
 
-    async def cancel(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+    async def cancel(
+        self, run: UUID, tenant: str | None = None, by: str = "", *, children: bool = True
+    ) -> Run:
         with self._lock:
-            row = moves.cancel(self._state, run, tenant, by, self._clock())
+            now = self._clock()
+            row = moves.cancel(self._state, run, tenant, by, now, with_children=children)
+            carry_out(self._state, now)
             self._hint()
             return reads.shown(row)
 
@@ -205,17 +213,55 @@ class MemoryStore:
             self._hint()
             return reads.shown(row)
 
-    async def rewind(self, run: UUID, step: str, tenant: str | None = None, by: str = "") -> Run:
+    async def rewind(
+        self, run: UUID, step: str, tenant: str | None = None, by: str = "", *, children: bool = True
+    ) -> Run:
         with self._lock:
-            row = moves.rewind(self._state, run, step, tenant, by=by, now=self._clock())
+            now = self._clock()
+            row = moves.rewind(self._state, run, step, tenant, by=by, now=now, with_children=children)
+            carry_out(self._state, now)
             self._hint()
             return reads.shown(row)
 
     async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         with self._lock:
             row = moves.retry_run(self._state, run, tenant, by, self._clock())
+            carry_out(self._state, self._clock())
             self._hint()
             return reads.shown(row)
+
+    async def append_step(
+        self, run: UUID, name: str, max_attempts: int | None = None, tenant: str | None = None
+    ) -> Step:
+        with self._lock:
+            row = moves.find(self._state, run, tenant)
+            return start.append_step(self._state, row, name, max_attempts, self._clock()).shown()
+
+    async def approvals(
+        self, tenant: str | None = "default", limit: int = 100, after: tuple[UUID, str] | None = None
+    ) -> builtins.list[ApprovalRequest]:
+        with self._lock:
+            return gates.approvals(self._state, tenant, limit, after)
+
+    async def decide(
+        self,
+        run: UUID,
+        step: str | None = None,
+        *,
+        approved: bool,
+        by: str = "",
+        comment: str = "",
+        digest: str | None = None,
+        tenant: str | None = None,
+    ) -> Decided:
+        with self._lock:
+            decided = gates.decide(
+                self._state, run, step, approved=approved, by=by, comment=comment, digest=digest,
+                tenant=tenant, now=self._clock(),
+            )  # fmt: skip
+            carry_out(self._state, self._clock())
+            self._hint()
+            return decided
 
     async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         with self._lock:

@@ -10,15 +10,16 @@ from holdfast.records import Error, Instant, Ticked
 from holdfast.stores.durations import micros
 
 from .rows import RunRow, State, check
-from .waits import LAPSES, deliver, open_waits, settle
+from .settling import lapses, open_waits, settle
+from .waits import deliver
 
 
-def tick(state: State, now: Instant) -> Ticked:
+def tick(state: State, now: Instant, *, wait_timeouts: bool) -> Ticked:
     expired, late = _expire(state, now), _time_out(state, now)
     return Ticked(
         expired=len(expired),
         timed_out=len(late),
-        lapsed=_lapse(state, now),
+        lapsed=_lapse(state, now, wait_timeouts=wait_timeouts),
         delivered=deliver(state, now),
         failed=tuple(sorted({row.id for row in (*expired, *late) if row.status is Status.FAILED})),
     )
@@ -68,16 +69,16 @@ def _blame(row: RunRow, kind: str, message: str) -> None:
 
 
 def _fail(state: State, row: RunRow, kind: str, message: str, now: Instant) -> None:
-    row.finish(Status.FAILED, now)
+    state.end(row, Status.FAILED, now)
     state.note(row, "failed", now, kind=kind, message=message)
 
 
-def _lapse(state: State, now: Instant) -> int:
+def _lapse(state: State, now: Instant, *, wait_timeouts: bool) -> int:
     due = [
         (wait.due_at, row.id, wait.seq, row, wait)
         for row in state.runs.values()
         for wait in open_waits(row)
-        if wait.kind in LAPSES and wait.due_at is not None and wait.due_at <= now
+        if lapses(row, wait, wait_timeouts=wait_timeouts) and wait.due_at is not None and wait.due_at <= now
     ]
     for *_, row, wait in sorted(due, key=lambda entry: entry[:3]):
         settle(state, row, wait, now)

@@ -11,7 +11,7 @@ from holdfast.records import Ask, Claim, Held, Instant, Lease, Renewal
 from holdfast.stores.durations import micros
 
 from .rows import RunRow, State, TrailRow, check
-from .waits import settled_since
+from .settling import settled_since
 
 
 def claim(state: State, ask: Ask, now: Instant) -> list[Claim]:
@@ -52,6 +52,7 @@ def _take(state: State, ask: Ask, row: RunRow, now: Instant) -> Claim:
         id=row.id, type=row.type, tenant=row.tenant, params=row.params, fence=row.fence,
         attempt=row.attempt, crashes=row.crashes, max_attempts=row.max_attempts,
         created_at=row.created_at, lease_until=row.lease_until, timeout_at=row.timeout_at,
+        kind=row.kind, parent=row.parent, cost=row.cost, budget=row.budget,
         steps=tuple(step.shown() for step in sorted(row.steps.values(), key=lambda step: step.seq)),
         logs=max((_log_number(entry) for entry in state.trail if entry.run == row.id), default=0),
     )  # fmt: skip

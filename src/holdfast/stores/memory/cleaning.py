@@ -11,7 +11,7 @@ from holdfast.store import EVENT_KEEP_SECONDS, GONE_SECONDS
 from holdfast.stores.durations import micros
 
 from .rows import EventRow, RunRow, State, StepRow, check
-from .waits import open_waits
+from .settling import open_waits
 
 
 def _find(state: State, run: UUID, tenant: str | None) -> RunRow:
@@ -80,7 +80,7 @@ def _is_awaited(state: State, row: RunRow) -> bool:
     parent = None if row.parent is None else state.runs.get(row.parent)
     if parent is None or parent.status in FINAL:
         return False
-    return any(wait.kind is StepKind.CHILD for wait in open_waits(parent))
+    return any(wait.child == row.id for wait in open_waits(parent))
 
 
 def _remove(state: State, runs: list[RunRow]) -> None:

@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.lifecycle import HOLDER_MOVES, Move, Status
-from holdfast.records import Instant, Item, Json, Verdict
+from holdfast.lifecycle import HOLDER_MOVES, Move, Status, StepKind, StepStatus
+from holdfast.records import Instant, Item, Json, Step, Verdict
+from holdfast.store import BUDGET
 from holdfast.stores.durations import micros
 
-from . import waits
+from . import settling, waits
 from .claim import begin, held
 from .rows import RunRow, State, check
-from .start import start
+from .start import insert_plan, start
 from .steps import Recorded, record_steps, refuse_bad_steps
 
 
@@ -32,8 +33,18 @@ def _refuse_bad(batch: Sequence[Item]) -> None:
             raise UsageError(f"{item.move!r} is no move of a holder: {', '.join(sorted(HOLDER_MOVES))}")
         if item.move is Move.CHECKPOINT and not item.steps:
             raise UsageError(f"a checkpoint of run {item.run} records no step: it needs at least one")
+        if item.move is Move.ADVANCE:
+            _refuse_bad_advance(item)
         micros(item.delay_seconds or 0.0)
         refuse_bad_steps(item.move, item.steps)
+
+
+def _refuse_bad_advance(item: Item) -> None:
+    done = [write for write in item.steps if write.status is StepStatus.SUCCEEDED]
+    if len(item.steps) != len(done) or len(done) != (0 if item.plan else 1):
+        raise UsageError(
+            f"an advance of run {item.run} records the one step that has succeeded, or brings a plan"
+        )
 
 
 def _answer(state: State, item: Item, now: Instant) -> Verdict:
@@ -45,11 +56,22 @@ def _answer(state: State, item: Item, now: Instant) -> Verdict:
     if not held(row, item.fence, now):
         gone = row.status is Status.CANCELLED
         return Verdict(answer="cancelled" if gone else "lost", status=row.status)
+    if _strays(row, item):
+        return Verdict(answer="lost", status=row.status)
     verdict = _Writing(state, row, item, now).apply()
     row.commit_fence, row.commit_no, row.commit_answer = item.fence, item.number, verdict
     row.updated_at = now
     check(row)
     return verdict
+
+
+def _strays(row: RunRow, item: Item) -> bool:
+    """Whether an item is for another step of a plan than the current one."""
+    step = row.current()
+    named = {write.key for write in item.steps}
+    if not row.is_plan:
+        return item.move is Move.ADVANCE and not item.plan
+    return bool(named) and (step is None or named != {step.key})
 
 
 def _repeated(row: RunRow, item: Item) -> Verdict:
@@ -58,7 +80,7 @@ def _repeated(row: RunRow, item: Item) -> Verdict:
     first = first or Verdict(answer="applied", status=Status.LEASED)
     if item.known is None or first.answer != "applied":
         return first
-    return msgspec.structs.replace(first, settled=waits.settled_since(row, item.known), seq=row.seq)
+    return msgspec.structs.replace(first, settled=settling.settled_since(row, item.known), seq=row.seq)
 
 
 class _Writing:
@@ -68,13 +90,17 @@ class _Writing:
         self.state, self.row, self.item, self.now = state, row, item, now
         self.known = row.seq if item.known is None else item.known
         self.recorded = Recorded()
+        self.news: tuple[Step, ...] = ()  # of a plan: the row that is current now, if the holder goes on
 
     def apply(self) -> Verdict:
         state, row, item, now = self.state, self.row, self.item, self.now
         begin(state, row, item.started_at, now)
         for entry in item.trail:
             state.note(row, entry.type, now).data = entry.data
+        spent = row.cost
         self.recorded = record_steps(state, row, item, now)
+        if row.budget is not None and spent < row.budget <= row.cost and row.pause_asked_by is None:
+            row.pause_asked_by = BUDGET
         if self.recorded.last_opened is not None and item.move is not Move.PARK:
             self._look()
         for event in item.events:
@@ -93,13 +119,14 @@ class _Writing:
             answer="paused" if row.status is Status.PAUSED else "applied",
             status=row.status,
             kept=tuple(self.recorded.kept),
-            settled=waits.settled_since(row, self.known) if asked else (),
+            settled=self.news if row.is_plan else settling.settled_since(row, self.known) if asked else (),
             seq=row.seq if item.known is not None else 0,
         )
 
     def _moves(self) -> dict[Move, Callable[[], None]]:
         return {
             Move.CHECKPOINT: self._checkpoint,
+            Move.ADVANCE: self._advance,
             Move.PARK: self._park,
             Move.COMPLETE: self._complete,
             Move.FAIL: self._fail,
@@ -113,11 +140,60 @@ class _Writing:
         else:
             self._stay()
 
+    def _advance(self) -> None:
+        """What comes next decides: it is called here, it is opened, or the run is at its end."""
+        row, item = self.row, self.item
+        if item.plan:
+            self._begin_plan()
+            return
+        done = row.steps[item.steps[0].key]
+        step = settling.following(row, done)
+        if step is not None and step.status is StepStatus.PENDING:
+            if row.pause_asked_by is not None:
+                row.run_at = self.now
+                self._leave(Status.PENDING, refund=1)
+                return
+            step = settling.come_to(self.state, row, done, self.now)
+        if step is None:
+            self._complete()
+        elif step.status is StepStatus.WAITING:
+            self._leave(Status.WAITING, refund=1)
+        elif step.status is not StepStatus.PENDING:
+            self._count()
+            settling.fail(self.state, row, step, self.now)
+        elif item.in_place:
+            self._stay()
+            self.news = (step.shown(),)
+        else:
+            self._back_to_the_queue()
+
+    def _back_to_the_queue(self) -> None:
+        entry = self.recorded.done
+        assert entry is not None
+        assert isinstance(entry.data, dict)
+        entry.data["status"], self.row.run_at = Status.PENDING, self.now
+        self._leave(Status.PENDING, refund=1)
+
+    def _begin_plan(self) -> None:
+        """A run that was started before its plan was published: its rows now, and back with it."""
+        row, state = self.row, self.state
+        if not row.steps:
+            insert_plan(row, self.item.plan)
+            for step in row.in_order():
+                state.note(row, "step_added", self.now, step=step.key)
+        self._release()
+        if row.status is Status.PENDING:
+            settling.apply(state, row, settling.come_to(state, row, None, self.now), self.now)
+
     def _park(self) -> None:
         row = self.row
         self._look()
-        # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
-        news = bool(waits.settled_since(row, self.known)) or not waits.open_waits(row)
+        if row.is_plan:
+            news = not settling.open_waits(row)
+            self.news = tuple(row.steps[write.key].shown() for write in self.item.steps) if news else ()
+        else:
+            # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
+            news = bool(settling.settled_since(row, self.known)) or not settling.open_waits(row)
         if row.pause_asked_by is not None:
             row.run_at = self.now if news else row.run_at
             self._leave(Status.PENDING if news else Status.WAITING, refund=1)
@@ -129,15 +205,16 @@ class _Writing:
 
     def _look(self) -> None:
         """Nothing falls between asking and waiting: what is already there is the answer."""
-        for wait in waits.open_waits(self.row):
-            waits.settle(self.state, self.row, wait, self.now)
+        for wait in settling.open_waits(self.row):
+            settling.settle(self.state, self.row, wait, self.now)
 
     def _note_parked(self) -> None:
         """The last `waiting` row of this commit says that the run waits; without one, one more does."""
         entry = self.recorded.last_opened
         if entry is None:
-            first = waits.open_waits(self.row)[0]
-            entry = self.state.note(self.row, "waiting", self.now, step=first.key, kind=first.kind)
+            first = settling.open_waits(self.row)[0]
+            opened = "approval_opened" if first.kind is StepKind.APPROVAL else "waiting"
+            entry = self.state.note(self.row, opened, self.now, step=first.key, kind=first.kind)
         assert isinstance(entry.data, dict)
         entry.data["status"] = Status.WAITING
 
@@ -145,14 +222,14 @@ class _Writing:
         row = self.row
         self._count()
         row.result, row.error, row.last_error = self.item.result, None, None
-        row.finish(Status.SUCCEEDED, self.now)
+        self.state.end(row, Status.SUCCEEDED, self.now)
         self.state.note(row, "succeeded", self.now)
 
     def _fail(self) -> None:
         row, item = self.row, self.item
         self._count()
         row.error, row.last_error = item.error, item.last_error
-        row.finish(Status.FAILED, self.now)
+        self.state.end(row, Status.FAILED, self.now)
         self.state.note(row, "failed", self.now, kind=item.kind, message=item.last_error)
 
     def _retry(self) -> None:
@@ -167,7 +244,7 @@ class _Writing:
         if stays:
             self._stay(more=0 if item.refund else 1)
         else:
-            news = waits.settled_since(row, item.known)
+            news = settling.settled_since(row, item.known)
             row.run_at = self.now if news else self.now + micros(delay)
             self._leave(Status.PENDING, refund=1 if item.refund else 0)
 

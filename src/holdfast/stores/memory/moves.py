@@ -7,10 +7,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import IllegalMove, UnknownRun, UnknownStep
-from holdfast.lifecycle import Move, Status, StepStatus, allows
+from holdfast.lifecycle import OPEN, Move, Status, StepKind, StepStatus, allows
 from holdfast.records import Instant, Json
 
-from .rows import RunRow, State, check
+from . import children
+from .rows import Owes, RunRow, State, StepRow, check
+from .settling import apply, come_to
 
 
 def find(state: State, run: UUID, tenant: str | None) -> RunRow:
@@ -27,13 +29,11 @@ def _find_for(move: Move, state: State, run: UUID, tenant: str | None) -> RunRow
     return row
 
 
-def cancel(state: State, run: UUID, tenant: str | None, by: str, now: Instant) -> RunRow:
+def cancel(
+    state: State, run: UUID, tenant: str | None, by: str, now: Instant, *, with_children: bool
+) -> RunRow:
     row = _find_for(Move.CANCEL, state, run, tenant)
-    if row.status is not Status.CANCELLED:
-        row.fence += 1
-        row.finish(Status.CANCELLED, now)
-        state.note(row, "cancelled", now, by=by)
-        check(row)
+    children.cancel(state, row, by, now, children=with_children)
     return row
 
 
@@ -57,47 +57,75 @@ def resume(state: State, run: UUID, tenant: str | None, by: str, now: Instant) -
     else:
         assert row.resume_to is not None
         row.status, row.resume_to = row.resume_to, None
-        state.note(row, "resumed", now, by=by, status=row.status)
+        entry = state.note(row, "resumed", now, by=by, status=row.status)
+        if row.is_plan:
+            attempt, crashes = row.attempt, row.crashes
+            apply(state, row, come_to(state, row, None, now), now)
+            row.attempt, row.crashes = attempt, crashes
+            assert isinstance(entry.data, dict)
+            entry.data["status"] = row.status if row.status in OPEN else Status.PENDING
     check(row)
     return row
 
 
-def rewind(state: State, run: UUID, step: str, tenant: str | None, *, by: str, now: Instant) -> RunRow:
+def rewind(
+    state: State, run: UUID, step: str, tenant: str | None, *, by: str, now: Instant, with_children: bool
+) -> RunRow:
     row = _find_for(Move.REWIND, state, run, tenant)
-    if step not in row.steps:
-        raise UnknownStep(f"run {run} has no step {step!r}; it has: {', '.join(_in_order(row)) or 'none'}")
+    current = row.current()
+    begun = [one.key for one in row.in_order() if current is None or one.seq <= current.seq]
+    if step not in begun:
+        raise UnknownStep(f"run {run} has no step {step!r}; it has: {', '.join(begun) or 'none'}")
     seq = row.steps[step].seq
-    forgotten = _forget(row, {key for key, other in row.steps.items() if other.seq >= seq})
+    forgotten = _forget(row, {key for key in begun if row.steps[key].seq >= seq}, orphans=with_children)
     row.begin_anew(now)
     if row.status is Status.PAUSED:
         row.pause(Status.PENDING)
     else:
         row.status = Status.PENDING
     state.note(row, "rewound", now, step=step, forgotten=forgotten, status=row.status, by=by)
+    _go_on(state, row, now)
     check(row)
     return row
 
 
 def retry_run(state: State, run: UUID, tenant: str | None, by: str, now: Instant) -> RunRow:
     row = _find_for(Move.RETRY_RUN, state, run, tenant)
-    forgotten = _forget(row, {_blamed(row.error)} & row.steps.keys())
+    current = row.current()
+    failed = _blamed(row.error) if current is None else current.key
+    forgotten = _forget(row, {failed} & row.steps.keys(), orphans=True)
     row.status = Status.PENDING
     row.begin_anew(now)
     state.note(row, "retried", now, by=by, status=row.status, forgotten=forgotten)
+    _go_on(state, row, now)
     check(row)
     return row
 
 
-def _in_order(row: RunRow) -> list[str]:
-    return sorted(row.steps, key=lambda key: row.steps[key].seq)
+def _go_on(state: State, row: RunRow, now: Instant) -> None:
+    """A plan's row that is current again may be a gate."""
+    if row.is_plan and row.status is Status.PENDING:
+        apply(state, row, come_to(state, row, None, now), now)
 
 
-def _forget(row: RunRow, keys: set[str]) -> list[str]:
-    """Cancelled steps go too: they have no outcome that an execution could be given."""
+def _forget(row: RunRow, keys: set[str], *, orphans: bool) -> list[str]:
+    """Cancelled steps go too: they have no outcome that one could be given. A plan's rows begin anew."""
     keys = keys | {key for key, step in row.steps.items() if step.status is StepStatus.CANCELLED}
-    forgotten = [key for key in _in_order(row) if key in keys]
+    forgotten = [step for step in row.in_order() if step.key in keys]
+    if orphans and any(step.child is not None for step in forgotten):
+        row.owes |= Owes.ORPHANS
     row.forget(keys)
-    return forgotten
+    if row.is_plan:
+        row.steps |= {step.key: _as_planned(step) for step in forgotten}
+    return [step.key for step in forgotten]
+
+
+def _as_planned(step: StepRow) -> StepRow:
+    return StepRow(
+        seq=step.seq, key=step.key, kind=step.kind, status=StepStatus.PENDING, max_attempts=step.max_attempts,
+        topic=step.topic if step.kind is StepKind.EVENT else None, timeout_seconds=step.timeout_seconds,
+        ask=step.ask, digest=step.digest, on_timeout=step.on_timeout,
+    )  # fmt: skip
 
 
 def _blamed(error: Json | None) -> str:

@@ -8,24 +8,24 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.lifecycle import FINAL, OPEN, Status
-from holdfast.records import Due, Instant, Presence, Run, RunFilter, Stats, TrailEntry, moment
+from holdfast.lifecycle import FINAL, OPEN, Status, StepKind, StepStatus
+from holdfast.records import Due, Instant, Presence, Run, RunFilter, Stats, Step, TrailEntry, moment
 from holdfast.store import LIVE_SECONDS
 from holdfast.stores.durations import micros
 
 from .rows import RunRow, State
-from .waits import COME, LAPSES, open_waits
+from .settling import COME, lapses, open_waits
 
 
 def shown(row: RunRow) -> Run:
     return Run(
-        id=row.id, tenant=row.tenant, type=row.type, status=row.status, params_json=row.params,
+        id=row.id, tenant=row.tenant, type=row.type, kind=row.kind, status=row.status, params_json=row.params,
         result_json=row.result, error_json=row.error, last_error=row.last_error, priority=row.priority,
         run_at=moment(row.run_at), key=row.key, attempt=row.attempt, max_attempts=row.max_attempts,
         crashes=row.crashes, fence=row.fence, leased_by=row.leased_by, lease_until=_moment(row.lease_until),
         waiting_on=tuple(wait.shown() for wait in open_waits(row)), pause_asked_by=row.pause_asked_by,
-        cursor=_cursor(row), parent=row.parent, limit_key=row.limit_key, labels_json=row.labels,
-        cost_units=row.cost, budget_units=row.budget, progress_json=row.progress,
+        cursor=_cursor(row), parent=row.parent, parent_step=row.parent_step, limit_key=row.limit_key,
+        labels_json=row.labels, cost_units=row.cost, budget_units=row.budget, progress_json=row.progress,
         timeout_at=_moment(row.timeout_at), ttl_seconds=row.ttl_seconds, expires_at=_moment(row.expires_at),
         created_at=moment(row.created_at), updated_at=moment(row.updated_at),
         started_at=_moment(row.started_at), finished_at=_moment(row.finished_at),
@@ -38,9 +38,29 @@ def _moment(at: Instant | None) -> datetime | None:
 
 
 def _cursor(row: RunRow) -> str | None:
-    """The step whose outcome became known last."""
+    """The step whose outcome became known last; of a plan, the current one, at its end the last."""
+    if row.is_plan:
+        step = row.current() or row.in_order()[-1]
+        return step.key
     outcomes = [step for step in row.steps.values() if step.status in COME]
     return max(outcomes, key=lambda step: step.seq).key if outcomes else None
+
+
+def steps(row: RunRow) -> list[Step]:
+    """The current task of a plan takes its live status from the run: it is not stored twice."""
+    live, current = _LIVE.get(row.status), row.current()
+    shown = [step.shown() for step in row.in_order()]
+    if (
+        live is None
+        or current is None
+        or (current.kind, current.status) != (StepKind.TASK, StepStatus.PENDING)
+    ):
+        return shown
+    now = msgspec.structs.replace(current.shown(), status=live, attempts=row.attempt, error=row.error)
+    return [now if step.key == current.key else step for step in shown]
+
+
+_LIVE = {Status.PENDING: StepStatus.READY, Status.LEASED: StepStatus.RUNNING}
 
 
 def runs(state: State, where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
@@ -93,16 +113,16 @@ def trail(
     ]  # fmt: skip
 
 
-def due(state: State, types: Sequence[str], tenants: Sequence[str] | None) -> Due:
+def due(state: State, types: Sequence[str], tenants: Sequence[str] | None, *, wait_timeouts: bool) -> Due:
     claims = (
         row.run_at for row in state.runs.values()
         if row.status is Status.PENDING and row.deleted_at is None
         and row.type in types and (tenants is None or row.tenant in tenants)
     )  # fmt: skip
-    return Due(min(claims, default=None), min(_chores(state), default=None))
+    return Due(min(claims, default=None), min(_chores(state, wait_timeouts=wait_timeouts), default=None))
 
 
-def _chores(state: State) -> Iterable[Instant]:
+def _chores(state: State, *, wait_timeouts: bool) -> Iterable[Instant]:
     for row in state.runs.values():
         if row.status in FINAL:
             continue
@@ -110,9 +130,11 @@ def _chores(state: State) -> Iterable[Instant]:
             yield row.lease_until + 1
         if row.timeout_at is not None:
             yield row.timeout_at
-        yield from (w.due_at for w in open_waits(row) if w.due_at is not None and w.kind in LAPSES)
+        waits = [wait for wait in open_waits(row) if lapses(row, wait, wait_timeouts=wait_timeouts)]
+        yield from (wait.due_at for wait in waits if wait.due_at is not None)
     # At once, whatever the clock said when it was recorded.
     yield from (0 for event in state.events if not event.delivered)
+    yield from (0 for row in state.runs.values() if row.owes)
 
 
 def stats(state: State, now: Instant) -> Stats:
@@ -130,7 +152,8 @@ def stats(state: State, now: Instant) -> Stats:
         workers=tuple(workers),
         oldest_due_at=min((row.run_at for row in due_now), default=None),
         unclaimable={kind: stuck.count(kind) for kind in sorted(set(stuck))},
-        undelivered=sum(not event.delivered for event in state.events),
+        undelivered=sum(not event.delivered for event in state.events)
+        + sum(bool(row.owes) for row in state.runs.values()),
     )
 
 

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Flag, auto
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from holdfast.errors import StoreError
-from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
+from holdfast.lifecycle import FINAL, SETTLED, Status, StepKind, StepStatus
 from holdfast.records import Definition, Instant, Json, Presence, Step, Verdict
 from holdfast.stores.durations import micros
 
 OPEN_STEP = frozenset({StepStatus.READY, StepStatus.WAITING})
+
+
+class Owes(Flag):
+    """What a run has promised with its last commit, and `deliver` carries out."""
+
+    NOTHING = 0
+    END = auto()  # its parent is to be told
+    CHILDREN = auto()  # they are to be cancelled
+    ORPHANS = auto()  # those are that no step of its names any more
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,12 +44,22 @@ class StepRow:
     started_at: Instant | None = None
     finished_at: Instant | None = None
     mark: int = 0
+    max_attempts: int | None = None
+    timeout_seconds: float | None = None
+    ask: Json | None = None
+    digest: str | None = None
+    on_timeout: str = "reject"
+    child: UUID | None = None
+    wake: Json | None = None
+    waits: int = 0
 
     def shown(self) -> Step:
         return Step(
             seq=self.seq, key=self.key, kind=self.kind, status=self.status, attempts=self.attempts,
             output=self.output, error=self.error, cost=self.cost, topic=self.topic, due_at=self.due_at,
             fence=self.fence, started_at=self.started_at, finished_at=self.finished_at,
+            max_attempts=self.max_attempts, timeout_seconds=self.timeout_seconds, ask=self.ask,
+            digest=self.digest, child=self.child, wake=self.wake, waits=self.waits,
         )  # fmt: skip
 
 
@@ -60,10 +82,13 @@ class RunRow:
     budget: int | None
     limit_key: str | None
     parent: UUID | None
+    parent_step: str | None
     labels: Json | None
     created_at: Instant
     updated_at: Instant
     mark: int  # the newest event when the run was started
+    kind: str = "code"
+    owes: Owes = Owes.NOTHING
     status: Status = Status.PENDING
     resume_to: Status | None = None
     attempt: int = 0
@@ -90,6 +115,18 @@ class RunRow:
     steps: dict[str, StepRow] = field(default_factory=dict)
     receipts: dict[int, str] = field(default_factory=dict)
 
+    @property
+    def is_plan(self) -> bool:
+        return self.kind == "plan"
+
+    def in_order(self) -> list[StepRow]:
+        return sorted(self.steps.values(), key=lambda step: step.seq)
+
+    def current(self) -> StepRow | None:
+        """Of a plan: the first step that has not succeeded."""
+        left = (step for step in self.in_order() if step.status is not StepStatus.SUCCEEDED)
+        return next(left, None) if self.is_plan else None
+
     def next_seq(self) -> int:
         self.seq += 1
         return self.seq
@@ -110,6 +147,8 @@ class RunRow:
         for step in self.steps.values():
             if step.status in OPEN_STEP:
                 step.status, step.finished_at = StepStatus.CANCELLED, now
+        if self.parent_step is not None:
+            self.owes |= Owes.END
 
     def forget(self, keys: set[str]) -> None:
         """Drop steps, and make the events that only they consumed available again."""
@@ -177,6 +216,18 @@ class State:
         self.trail.append(entry)
         row.updated_at = now
         return entry
+
+    def end(self, row: RunRow, status: Status, now: Instant) -> None:
+        """However a run ends; the current step of a plan that does not succeed ends with it."""
+        step = row.current()
+        if step is not None and step.status not in SETTLED:
+            failed = status is Status.FAILED
+            step.status, step.finished_at = StepStatus.FAILED if failed else StepStatus.CANCELLED, now
+            if failed:
+                step.error, step.attempts = row.error, row.attempt
+                error = None if row.error is None else msgspec.Raw(row.error.encode())
+                self.note(row, "step_failed", now, step=step.key, error=error)
+        row.finish(status, now)
 
 
 def check(row: RunRow) -> None:

@@ -1,14 +1,25 @@
-"""start, publish: intents become runs, each once."""
+"""start, publish, append_step: intents become runs, each once; a plan's steps become rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.errors import DuplicateRun, HoldfastError, KeyReused
-from holdfast.records import MAX_ATTEMPTS, MAX_CRASHES, Definition, Instant, NewRun, Started
+from holdfast.errors import Conflict, DuplicateRun, HoldfastError, IllegalMove, KeyReused
+from holdfast.lifecycle import FINAL, StepKind, StepStatus
+from holdfast.records import (
+    MAX_ATTEMPTS,
+    MAX_CRASHES,
+    Definition,
+    Instant,
+    NewRun,
+    PlanStep,
+    Started,
+)
 from holdfast.stores.durations import bounded, micros
+from holdfast.stores.plans import refuse_changed
 
-from .rows import RunRow, State, check
+from .rows import RunRow, State, StepRow, check
+from .settling import apply, come_to
 
 
 def start(state: State, runs: Sequence[NewRun], now: Instant) -> list[Started | HoldfastError]:
@@ -35,8 +46,52 @@ def _start_one(state: State, new: NewRun, fence: int, now: Instant) -> Started |
     state.runs[row.id] = row
     if row.key is not None:
         state.keys[row.tenant, row.key] = row.id
-    state.note(row, "created", now, type=row.type)
+    _point_to(state, row)
+    steps = state.definitions[row.type].steps if row.is_plan else ()
+    state.note(
+        row, "created", now, type=row.type, **({"steps": [step.name for step in steps]} if steps else {})
+    )
+    if steps:
+        insert_plan(row, steps)
+        apply(state, row, come_to(state, row, None, now), now)
+        check(row)
     return Started(row.id, created=True)
+
+
+def _point_to(state: State, row: RunRow) -> None:
+    """A run that follows on the child of an open wait is what that waits for now."""
+    parent = None if row.parent is None else state.runs.get(row.parent)
+    wait = None if parent is None else parent.steps.get(row.parent_step or "")
+    if wait is not None and wait.kind is StepKind.CHILD and wait.status is StepStatus.WAITING:
+        wait.child = row.id
+
+
+def insert_plan(row: RunRow, steps: Sequence[PlanStep]) -> None:
+    """All rows at once; their order is their number."""
+    row.kind, row.seq = "plan", len(steps) - 1
+    for seq, step in enumerate(steps):
+        attempts = step.max_attempts or row.max_attempts if step.kind is StepKind.TASK else None
+        row.steps[step.name] = StepRow(
+            seq=seq, key=step.name, kind=step.kind, status=StepStatus.PENDING, max_attempts=attempts,
+            topic=step.topic, timeout_seconds=step.timeout_seconds, ask=step.ask, digest=step.digest,
+            on_timeout=step.on_timeout,
+        )  # fmt: skip
+
+
+def append_step(state: State, row: RunRow, name: str, max_attempts: int | None, now: Instant) -> StepRow:
+    if row.status in FINAL:
+        raise IllegalMove(row.id, "append_step", row.status)
+    if not row.is_plan:
+        raise Conflict(f"run {row.id} is no plan: its steps are what its code asks for")
+    if name in row.steps:
+        raise Conflict(f"run {row.id} has a step {name!r} already: give the new one another name")
+    step = StepRow(
+        seq=row.next_seq(), key=name, kind=StepKind.TASK, status=StepStatus.PENDING,
+        max_attempts=max_attempts or row.max_attempts,
+    )  # fmt: skip
+    row.steps[name] = step
+    state.note(row, "step_added", now, step=name)
+    return step
 
 
 def _row(state: State, new: NewRun, fence: int, now: Instant) -> RunRow:
@@ -50,8 +105,9 @@ def _row(state: State, new: NewRun, fence: int, now: Instant) -> RunRow:
         timeout_seconds=None if timeout is None else bounded(timeout),
         timeout_at=None if timeout is None else now + micros(timeout),
         ttl_seconds=None if new.ttl_seconds is None else bounded(new.ttl_seconds),
-        budget=new.budget, limit_key=new.limit_key, parent=new.parent,
-        labels=new.labels, created_at=now, updated_at=now, mark=state.event_seq, fence=fence,
+        budget=known.budget if new.budget is None else new.budget, limit_key=new.limit_key,
+        kind=known.kind, parent=new.parent, parent_step=new.parent_step, labels=new.labels, created_at=now,
+        updated_at=now, mark=state.event_seq, fence=fence,
     )  # fmt: skip
 
 
@@ -60,5 +116,7 @@ def _attempts(new: NewRun, known: Definition) -> int:
 
 
 def publish(state: State, definitions: Sequence[Definition]) -> None:
+    for definition in definitions:
+        refuse_changed(state.definitions.get(definition.type), definition)
     for definition in definitions:
         state.definitions[definition.type] = definition

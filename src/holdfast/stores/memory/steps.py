@@ -13,7 +13,9 @@ from holdfast.records import Instant, Item, Json, StepWrite
 from holdfast.stores.durations import micros
 
 from .rows import RunRow, State, StepRow, TrailRow
+from .start import start
 
+replace = msgspec.structs.replace
 WRITABLE = SETTLED | {StepStatus.READY, StepStatus.WAITING}
 OUTCOMES = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
 
@@ -26,6 +28,7 @@ class Recorded:
     progress: bool = False
     ready: list[str] = field(default_factory=list)  # the steps that back off
     last_opened: TrailRow | None = None
+    done: TrailRow | None = None
 
 
 def refuse_bad_steps(move: Move, steps: Sequence[StepWrite]) -> None:
@@ -37,7 +40,12 @@ def refuse_bad_steps(move: Move, steps: Sequence[StepWrite]) -> None:
             raise UsageError(f"step {write.key!r} is of no known kind: {write.kind!r}")
         if write.status not in WRITABLE:
             raise UsageError(f"step {write.key!r} cannot be written as {write.status!r}")
-        if write.status in {StepStatus.WAITING, StepStatus.CANCELLED} and write.kind not in WAITS:
+        task_waits = (move, write.kind, write.status) == (Move.PARK, StepKind.TASK, StepStatus.WAITING)
+        if (
+            write.status in {StepStatus.WAITING, StepStatus.CANCELLED}
+            and write.kind not in WAITS
+            and not task_waits
+        ):
             raise UsageError(f"step {write.key!r} of kind {write.kind!r} cannot wait")
 
 
@@ -54,7 +62,13 @@ def record_steps(state: State, row: RunRow, item: Item, now: Instant) -> Recorde
             continue
         elif stands is not None and stands.status is StepStatus.WAITING and write.status not in OUTCOMES:
             continue
-        _put(state, row, write, now)
+        if write.child is not None:
+            state.note(row, "child_started", now, step=write.key, child=str(write.child.id))
+            start(state, (replace(write.child, parent=row.id, parent_step=write.key),), now)
+        if row.is_plan:
+            _update(row, write, now)
+        else:
+            _put(state, row, write, now)
         _tell(state, row, write, now, recorded)
     return recorded
 
@@ -77,18 +91,34 @@ def _put(state: State, row: RunRow, write: StepWrite, now: Instant) -> None:
         topic=write.topic, due_at=due_at, fence=row.fence, started_at=write.started_at,
         finished_at=now if write.status in SETTLED else None,
         mark=before.mark if before else state.event_seq if write.since_now else 0,
+        ask=write.ask, digest=write.digest, on_timeout=write.on_timeout,
+        child=write.child.id if write.child is not None else before.child if before else None,
     )  # fmt: skip
+
+
+def _update(row: RunRow, write: StepWrite, now: Instant) -> None:
+    """A plan's row is there since the start, and keeps its number."""
+    step, settled = row.steps[write.key], write.status in SETTLED
+    step.status, step.attempts, step.wake = write.status, write.attempts, None
+    step.output, step.error, step.cost = write.output, write.error, step.cost + write.cost
+    step.fence, step.started_at, step.finished_at = row.fence, write.started_at, now if settled else None
+    row.cost += write.cost
+    if write.status is StepStatus.WAITING:
+        delay = write.delay_seconds
+        step.due_at = now + micros(delay) if write.due_at is None and delay is not None else write.due_at
+        step.topic, step.waits = write.topic, step.waits + 1
 
 
 def _tell(state: State, row: RunRow, write: StepWrite, now: Instant, recorded: Recorded) -> None:
     match write.status:
         case StepStatus.SUCCEEDED:
-            state.note(row, "step_succeeded", now, step=write.key)
+            recorded.done = state.note(row, "step_succeeded", now, step=write.key)
         case StepStatus.FAILED:
             error = None if write.error is None else msgspec.Raw(write.error.encode())
             state.note(row, "step_failed", now, step=write.key, error=error)
         case StepStatus.WAITING:
-            recorded.last_opened = state.note(row, "waiting", now, step=write.key, kind=write.kind)
+            opened = "approval_opened" if write.kind is StepKind.APPROVAL else "waiting"
+            recorded.last_opened = state.note(row, opened, now, step=write.key, kind=write.kind)
         case StepStatus.CANCELLED:
             state.note(row, "cancelled", now, step=write.key)
         case _:

@@ -1,0 +1,50 @@
+"""What runs owe since their last commit: the news of an end to the parent, the cancels of children."""
+
+from __future__ import annotations
+
+from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
+from holdfast.records import Instant
+
+from .rows import Owes, RunRow, State, check
+from .settling import is_reached, settle
+
+
+def carry_out(state: State, now: Instant) -> int:
+    """Until nobody owes anything, for a cancelled child has children too. Answers the parents woken."""
+    woken = 0
+    while owing := [row for row in state.runs.values() if row.owes]:
+        for row in owing:
+            owed, row.owes = row.owes, Owes.NOTHING
+            woken += Owes.END in owed and _tell_parent(state, row, now)
+            for child in [each for each in state.runs.values() if each.parent == row.id]:
+                if Owes.CHILDREN in owed or (Owes.ORPHANS in owed and _is_orphan(row, child)):
+                    cancel(state, child, f"parent {row.id}", now)
+    return woken
+
+
+def _tell_parent(state: State, row: RunRow, now: Instant) -> bool:
+    parent = None if row.parent is None else state.runs.get(row.parent)
+    step = None if parent is None else parent.steps.get(row.parent_step or "")
+    if parent is None or step is None or parent.status in FINAL or row.status not in FINAL:
+        return False
+    if (step.kind, step.status, step.child) != (StepKind.CHILD, StepStatus.WAITING, row.id):
+        return False
+    reached = is_reached(parent)
+    return bool(settle(state, parent, step, now)) and reached
+
+
+def _is_orphan(parent: RunRow, child: RunRow) -> bool:
+    step = parent.steps.get(child.parent_step or "")
+    return child.parent_step is not None and (step is None or step.child != child.id)
+
+
+def cancel(state: State, row: RunRow, by: str, now: Instant, *, children: bool = True) -> None:
+    """An open run, deleted or not; any other is left as it is."""
+    if row.status in FINAL:
+        return
+    row.fence += 1
+    state.end(row, Status.CANCELLED, now)
+    if children:
+        row.owes |= Owes.CHILDREN
+    state.note(row, "cancelled", now, by=by)
+    check(row)
