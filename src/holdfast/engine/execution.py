@@ -17,6 +17,7 @@ from . import outcome as ends
 from .context import Context
 from .drive import Drive
 from .finish import finish
+from .held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
 from .journal import GRANTED, Asked, Journal, Written
 from .plain import bridge
 from .record import OUTCOMES, Record
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.run")
 
-UNWIND_SECONDS = 5.0  # what user code may take to clean up when its run parks or is given back,
-CLEANUP_SECONDS = 60.0  # and what when the run was cancelled, paused or lost
-HEARTBEAT_SECONDS = 60.0
 GIVE_WAY_SECONDS = 0.005
 
 SWALLOWED = (

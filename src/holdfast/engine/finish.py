@@ -13,9 +13,9 @@ from holdfast.codec import digest
 from holdfast.errors import BadValue, StoreError, UsageError
 from holdfast.lifecycle import Move, Status
 from holdfast.records import SECOND, Error, NewRun, Run, Verdict
-from holdfast.sealing.envelope import OURS, SHUT
 
 from . import outcome as ends
+from .ending import ended, stopped
 from .failures import delay_after, encoded, error_of, final_kind, guilty_step, line
 from .hooks import decoded
 from .keeper import TROUBLE_SECONDS
@@ -26,15 +26,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.run")
 
-SHUT_SECONDS = 60.0  # before a run is tried again that could not be opened
-
 
 async def finish(run: Execution, outcome: ends.Outcome) -> bool:
     """Commit the outcome; True when the function is to be executed again under the same lease."""
     match outcome:
         case ends.Completed():
             run.worker.ends(run)
-            return _ended(run, await run.journal.outcome(Move.COMPLETE, result=outcome.result))
+            return ended(run, await run.journal.outcome(Move.COMPLETE, result=outcome.result))
         case ends.ContinuedAs():
             return await _continue(run, outcome.params)
         case ends.Waits():
@@ -42,16 +40,7 @@ async def finish(run: Execution, outcome: ends.Outcome) -> bool:
         case ends.Raised():
             return await _retry_or_fail(run, outcome.error)
         case ends.Stopped():
-            return await _stopped(run, outcome.reason)
-
-
-def _ended(run: Execution, verdict: Verdict, error: Error | None = None, back: str = "") -> bool:
-    run.ended_as = str(verdict.status) if verdict.answer == "applied" else verdict.answer
-    if verdict.answer.startswith(SHUT):
-        return True  # it is held still: the next thing to do is to put it back
-    if run.worker.hooks:
-        run.worker.teller.ended(run, verdict, error, back)
-    return False
+            return await stopped(run, outcome.reason)
 
 
 async def _continue(run: Execution, params: Any) -> bool:
@@ -62,7 +51,7 @@ async def _continue(run: Execution, params: Any) -> bool:
     claim = run.claim
     record = await _as_it_is(run)
     if record is None:  # deleted: it has been taken from this worker
-        return _ended(run, Verdict(answer="lost", status=Status.PENDING))
+        return ended(run, Verdict(answer="lost", status=Status.PENDING))
     timeout = None if record.timeout_at is None else (record.timeout_at - record.created_at).total_seconds()
     following = NewRun(
         id=run.world.uuid7(),
@@ -80,7 +69,7 @@ async def _continue(run: Execution, params: Any) -> bool:
         labels=msgspec.json.encode({**record.labels, "continued_from": str(claim.id)}).decode(),
     )
     result = msgspec.json.encode({"continued_as": str(following.id)}).decode()
-    return _ended(run, await run.journal.outcome(Move.COMPLETE, result=result, starts=(following,)))
+    return ended(run, await run.journal.outcome(Move.COMPLETE, result=result, starts=(following,)))
 
 
 async def _as_it_is(run: Execution) -> Run | None:
@@ -111,7 +100,7 @@ async def _park(run: Execution, outcome: ends.Waits) -> bool:
         verdict = await run.journal.outcome(Move.PARK)
     if verdict.answer == "applied" and verdict.status is Status.LEASED:
         return True
-    return _ended(run, verdict, failed, "run.retried" if failed else "")
+    return ended(run, verdict, failed, "run.retried" if failed else "")
 
 
 async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
@@ -125,7 +114,7 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     if kind is not None:
         run.worker.ends(run)
         move = run.journal.outcome(Move.FAIL, error=encoded(recorded), last_error=said, kind=kind)
-        return _ended(run, await move, recorded)
+        return ended(run, await move, recorded)
     try:
         delay = delay_after(error, policy, failures, run.world.chance())
     except UsageError as unusable:
@@ -136,30 +125,9 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
         Move.RETRY, error=encoded(recorded), last_error=said, delay_seconds=delay, in_place=in_place
     )
     if verdict.answer != "applied" or verdict.status is not Status.LEASED:
-        return _ended(run, verdict, recorded, "run.retried")
+        return ended(run, verdict, recorded, "run.retried")
     if run.worker.hooks:
         run.worker.teller.run("run.retried", run, status=verdict.status, error=recorded, step=recorded.step)
     run.attempt += 1
     await asyncio.sleep(delay)
     return True
-
-
-async def _put_back(run: Execution, reason: str) -> bool:
-    """It cannot be opened here. That is no fault of the run: it waits for a worker that has the key."""
-    log.warning("run %s goes back for %g s, %s", run.claim.id, SHUT_SECONDS, reason)
-    error = Error(kind=OURS, message=reason.removeprefix(SHUT))
-    move = run.journal.outcome(
-        Move.RETRY, error=encoded(error), last_error=reason[:500], delay_seconds=SHUT_SECONDS, refund=True
-    )
-    return _ended(run, await move, error, "run.retried")
-
-
-async def _stopped(run: Execution, reason: str) -> bool:
-    run.ended_as = reason
-    if reason == "released":
-        return _ended(run, await run.journal.outcome(Move.RELEASE), back="run.released")
-    if reason.startswith(SHUT):
-        return await _put_back(run, reason)
-    if run.worker.hooks and reason != "lost":
-        run.worker.teller.run(f"run.{reason}", run, status=Status(reason))
-    return False

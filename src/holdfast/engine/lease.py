@@ -18,7 +18,7 @@ from holdfast.world import Pulse, World
 
 if TYPE_CHECKING:
     from .committer import Committer
-    from .execution import Execution
+    from .held import HeldRun
 
 log = logging.getLogger("holdfast.lease")
 
@@ -34,7 +34,7 @@ class Leases:
         self._worker, self._store, self._world, self._committer = worker, store, world, committer
         self._lease_seconds = lease_seconds
         self._loop = asyncio.get_running_loop()
-        self.held: dict[UUID, Execution] = {}
+        self.held: dict[UUID, HeldRun] = {}
         self._askers: deque[asyncio.Future[None]] = (
             deque()
         )  # filled by the loop, emptied by the beat's thread
@@ -114,7 +114,7 @@ class Leases:
 
     def _learn(
         self,
-        executions: list[Execution],
+        executions: list[HeldRun],
         renewal: Renewal | None,
         askers: list[asyncio.Future[None]],
         *,

@@ -25,7 +25,7 @@ from holdfast.world import World
 from .hooks import Hook, Hooks, Notice, decoded
 
 if TYPE_CHECKING:
-    from .execution import Execution
+    from .held import HeldRun
     from .journal import Written
 
 log = logging.getLogger("holdfast.hooks")
@@ -67,19 +67,19 @@ class Teller:
             for hook in hooks:
                 self._queue(self._lines.setdefault(id(hook.function), _Line(hook)), notice)
 
-    def run(self, name: str, run: Execution, **fields: Any) -> None:
+    def run(self, name: str, run: HeldRun, **fields: Any) -> None:
         """Tell of a run that this worker holds, or held."""
         claim = run.claim
         self.tell(name, run=claim.id, type=claim.type, tenant=claim.tenant, attempt=run.attempt, **fields)
 
-    def ended(self, run: Execution, verdict: Verdict, error: Error | None, back: str) -> None:
+    def ended(self, run: HeldRun, verdict: Verdict, error: Error | None, back: str) -> None:
         """Tell how an execution ended; `back` is what it is called when the run is pending again."""
         status = verdict.status if verdict.answer == "applied" else _STATUSES.get(verdict.answer)
         name = back if status is Status.PENDING else f"run.{status}"
         if status is not None:  # lost: its worker tells, whichever way it has learnt it
             self.run(name, run, status=status, error=error, step=error.step if error else None)
 
-    def steps(self, run: Execution, verdict: Verdict, sent: Sequence[Written]) -> None:
+    def steps(self, run: HeldRun, verdict: Verdict, sent: Sequence[Written]) -> None:
         """Tell of the steps that a commit has recorded as failed."""
         if verdict.answer not in {"applied", "paused"}:
             return

@@ -22,7 +22,8 @@ from holdfast.world import World
 from .checks import check_kept
 from .committer import Committer
 from .definitions import Workflow, check_patterns, matches
-from .execution import UNWIND_SECONDS, Execution
+from .execution import Execution
+from .held import UNWIND_SECONDS, HeldRun
 from .hooks import Hooks
 from .keeper import TROUBLE_SECONDS, Bell, Keeper, seconds_until, unforeseen
 from .lease import Leases
@@ -79,7 +80,7 @@ class Worker:
         self._bell = Bell(self._poll_seconds)
         self._draining = self._hurried = self._works = False
         self._refresh = Refresh(self)
-        self._executions: dict[asyncio.Task[None], Execution] = {}
+        self._executions: dict[asyncio.Task[None], HeldRun] = {}
         self.straggling = Stragglers(self._returned)
         self._at_end = self._ending = 0
         self.finished = 0
@@ -218,7 +219,7 @@ class Worker:
             return 0  # another worker has threads for them
         return max(0, self.slots - self.busy - self.stragglers + self._ending)
 
-    def ends(self, execution: Execution) -> None:
+    def ends(self, execution: HeldRun) -> None:
         """The code of this run has come to its end: with the commit that says so its slot is free."""
         execution.ending = True
         self._at_end += 1
@@ -304,7 +305,7 @@ class Worker:
         self._executions[task] = execution
         task.add_done_callback(self._executions.pop)
 
-    async def _execute(self, execution: Execution) -> None:
+    async def _execute(self, execution: HeldRun) -> None:
         claim = execution.claim
         try:
             await execution.run()

@@ -1,0 +1,48 @@
+"""How a held run is let go of, whatever its kind: it has ended, it is given back, it was taken away."""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.lifecycle import Move, Status
+from holdfast.records import Error, Verdict
+from holdfast.sealing.envelope import OURS, SHUT
+
+from .failures import encoded
+from .held import HeldRun
+
+log = logging.getLogger("holdfast.run")
+
+SHUT_SECONDS = 60.0  # before a run is tried again that could not be opened
+
+
+def ended(run: HeldRun, verdict: Verdict, error: Error | None = None, back: str = "") -> bool:
+    """Note how it ended, and tell; True when it is held still, since it could not be opened."""
+    run.ended_as = str(verdict.status) if verdict.answer == "applied" else verdict.answer
+    if verdict.answer.startswith(SHUT):
+        return True  # it is held still: the next thing to do is to put it back
+    if run.worker.hooks:
+        run.worker.teller.ended(run, verdict, error, back)
+    return False
+
+
+async def stopped(run: HeldRun, reason: str) -> bool:
+    """Someone else decided: what is left to do with the run."""
+    run.ended_as = reason
+    if reason == "released":
+        return ended(run, await run.journal.outcome(Move.RELEASE), back="run.released")
+    if reason.startswith(SHUT):
+        return await _put_back(run, reason)
+    if run.worker.hooks and reason != "lost":
+        run.worker.teller.run(f"run.{reason}", run, status=Status(reason))
+    return False
+
+
+async def _put_back(run: HeldRun, reason: str) -> bool:
+    """It cannot be opened here. That is no fault of the run: it waits for a worker that has the key."""
+    log.warning("run %s goes back for %g s, %s", run.claim.id, SHUT_SECONDS, reason)
+    error = Error(kind=OURS, message=reason.removeprefix(SHUT))
+    move = run.journal.outcome(
+        Move.RETRY, error=encoded(error), last_error=reason[:500], delay_seconds=SHUT_SECONDS, refund=True
+    )
+    return ended(run, await move, error, "run.retried")
