@@ -115,7 +115,8 @@ def _child_ended(state: State, row: RunRow, wait: StepRow, now: Instant) -> Trai
         end["error"] = msgspec.Raw(((child and child.error) or "null").encode())
         outcome(row, wait, StepStatus.FAILED, now, msgspec.json.encode(end).decode())
         _blame(wait, "child_failed", f"child run {wait.child} is {end['status']}")
-    return state.note(row, "woken", now, step=wait.key, child=str(wait.child))
+    why = {} if wait.error is None else {"error": msgspec.Raw(wait.error.encode())}
+    return state.note(row, "woken", now, step=wait.key, child=str(wait.child), **why)
 
 
 def _blame(wait: StepRow, kind: str, message: str) -> None:
@@ -128,8 +129,10 @@ def lapse(state: State, row: RunRow, wait: StepRow, now: Instant) -> TrailRow:
         _woken(row, wait, now, "null", {})
         return state.note(row, "woken", now, step=wait.key)
     if wait.kind is StepKind.APPROVAL:
-        decided(row, wait, now, approved=wait.on_timeout == "approve", timed_out=True)
-    elif wait.kind is StepKind.TASK:
+        approved = wait.on_timeout == "approve"
+        decided(row, wait, now, approved=approved, timed_out=True)
+        return state.note(row, "timed_out", now, step=wait.key, approved=approved)
+    if wait.kind is StepKind.TASK:
         _woken(row, wait, now, "null", {"reason": "timeout"})
     else:
         outcome(row, wait, StepStatus.FAILED, now, None)
