@@ -49,6 +49,7 @@ from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TRANSACTION_SECO
 
 from . import chores, claim, cleaning, commit, gates, moves, reads, start, waits
 from .children import carry_out
+from .outbox import OutboxRoom
 from .rows import State
 
 NO_DATABASE = (
@@ -64,7 +65,7 @@ def _wall_clock() -> Instant:
     return time.time_ns() // 1000
 
 
-class MemoryStore:
+class MemoryStore(OutboxRoom):
     """Every verb of the contract over dicts."""
 
     def __init__(self, clock: Callable[[], Instant] | None = None) -> None:

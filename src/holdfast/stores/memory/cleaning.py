@@ -58,7 +58,7 @@ def restore(state: State, run: UUID, tenant: str | None, by: str, now: Instant) 
 def purge(state: State, ttl_seconds: float, deleted_seconds: float, limit: int, now: Instant) -> Purged:
     ttl, kept_deleted = micros(ttl_seconds), micros(deleted_seconds)
     expired = [row for row in state.runs.values() if _has_expired(row, now, ttl, kept_deleted)]
-    runs = [row for row in expired if not _is_awaited(state, row)][: max(0, limit)]
+    runs = [row for row in expired if not _is_awaited(state, row) and not state.post.holds(row.id)][: max(0, limit)]
     _remove(state, runs)
     events = [event for event in state.events if _is_over(state, event, now)]
     _remove_events(state, events)
@@ -91,6 +91,7 @@ def _remove(state: State, runs: list[RunRow]) -> None:
     gone = {row.id for row in runs}
     if gone:
         state.trail = [entry for entry in state.trail if entry.run not in gone]
+        state.post.remove_of(gone)
         _remove_events(state, [event for event in state.events if event.run in gone])
 
 

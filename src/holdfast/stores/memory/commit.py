@@ -14,6 +14,7 @@ from holdfast.stores.durations import micros
 
 from . import settling, waits
 from .claim import begin, held
+from .outbox import put
 from .rows import RunRow, State, check
 from .start import insert_plan, start
 from .steps import Recorded, record_steps, refuse_bad_steps
@@ -33,18 +34,8 @@ def _refuse_bad(batch: Sequence[Item]) -> None:
             raise UsageError(f"{item.move!r} is no move of a holder: {', '.join(sorted(HOLDER_MOVES))}")
         if item.move is Move.CHECKPOINT and not item.steps:
             raise UsageError(f"a checkpoint of run {item.run} records no step: it needs at least one")
-        if item.move is Move.ADVANCE:
-            _refuse_bad_advance(item)
         micros(item.delay_seconds or 0.0)
         refuse_bad_steps(item.move, item.steps)
-
-
-def _refuse_bad_advance(item: Item) -> None:
-    done = [write for write in item.steps if write.status is StepStatus.SUCCEEDED]
-    if len(item.steps) != len(done) or len(done) != (0 if item.plan else 1):
-        raise UsageError(
-            f"an advance of run {item.run} records the one step that has succeeded, or brings a plan"
-        )
 
 
 def _answer(state: State, item: Item, now: Instant) -> Verdict:
@@ -66,12 +57,12 @@ def _answer(state: State, item: Item, now: Instant) -> Verdict:
 
 
 def _strays(row: RunRow, item: Item) -> bool:
-    """Whether an item is for another step of a plan than the current one."""
-    step = row.current()
-    named = {write.key for write in item.steps}
-    if not row.is_plan:
-        return item.move is Move.ADVANCE and not item.plan
-    return bool(named) and (step is None or named != {step.key})
+    """Whether an item is for another step of a plan than the current one, or for no plan."""
+    current, named = row.current(), [write.key for write in item.steps]
+    if item.move is Move.ADVANCE and not item.plan:
+        done = [write.status for write in item.steps] == [StepStatus.SUCCEEDED]
+        return current is None or not done or named != [current.key]
+    return row.is_plan and bool(named) and (current is None or named != [current.key])
 
 
 def _repeated(row: RunRow, item: Item) -> Verdict:
@@ -106,6 +97,7 @@ class _Writing:
         for event in item.events:
             waits.record(state, event, now)
         start(state, item.starts, now)
+        put(state.post, item.outbox, row.tenant, row.id, now)
         if item.progress is not None:
             row.progress = item.progress
         self._moves()[item.move]()

@@ -14,6 +14,8 @@ from holdfast.lifecycle import FINAL, SETTLED, Status, StepKind, StepStatus
 from holdfast.records import Definition, Instant, Json, Presence, Step, Verdict
 from holdfast.stores.durations import micros
 
+from .outbox import Post
+
 OPEN_STEP = frozenset({StepStatus.READY, StepStatus.WAITING})
 
 
@@ -203,6 +205,7 @@ class State:
     trail: list[TrailRow] = field(default_factory=list)
     definitions: dict[str, Definition] = field(default_factory=dict)
     workers: dict[str, Presence] = field(default_factory=dict)
+    post: Post = field(default_factory=Post)
     # The newest numbers given so far: rows may go, their numbers are not given again.
     event_seq: int = 0
     trail_seq: int = 0

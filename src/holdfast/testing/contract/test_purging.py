@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import UnknownRun
-from holdfast.lifecycle import Move, Status, StepKind, StepStatus
-from holdfast.records import NewEvent, NewRun, Presence, Purged, RunFilter, Started, StepWrite
+from holdfast.lifecycle import Move, Status, StepStatus
+from holdfast.records import NewEvent, NewRun, Presence, Purged, RunFilter, Started
 from holdfast.store import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, TTL_SECONDS
 
-from .hand import TYPE, done, listen, sleep
+from .hand import TYPE, call, done, listen, sleep
 
 MICRO = 0.000001
 AGES = 100 * 365 * 86400.0
-CHILD = StepWrite(key="child", kind=StepKind.CHILD, status=StepStatus.WAITING)
 
 
 def purged(hand, **terms):
@@ -171,18 +170,19 @@ def test_a_run_with_many_rows_goes_whole(hand):
 
 @pytest.mark.spec("TTL-1")
 def test_a_child_that_an_open_parent_waits_for_stays(hand):
-    """Until the parent has ended, or waits no longer."""
-    parents = [hand.held(ttl_seconds=AGES) for _ in range(2)]
-    children = [ended(hand, parent=parent.id) for parent in parents]
-    for parent in parents:
-        hand.park(parent, CHILD, known=0)
+    """Until the parent has been told of its end, or waits no longer."""
+    children = []
+    for _ in range(2):
+        child, parent = hand.id(), hand.held(ttl_seconds=AGES)
+        hand.park(parent, call("child", child), known=0)
+        hand.complete(hand.take(child))
+        children.append((child, parent.id))
     hand.clock.turn(TTL_SECONDS)
     assert purged(hand) == Purged()
-    hand.cancel(parents[0].id)
-    assert purged(hand) == Purged(runs=1)
-    hand.rewind(parents[1].id, "child")
-    assert purged(hand) == Purged(runs=1)
-    assert there(hand, *children) == []
+    hand.cancel(children[0][1])
+    assert purged(hand) == Purged(runs=2)
+    assert hand.step(children[1][1], "child").status is StepStatus.SUCCEEDED
+    assert there(hand, *(child for child, _ in children)) == []
 
 
 @pytest.mark.spec("EVENT-6", "EVENT-2")
