@@ -14,8 +14,9 @@ import msgspec
 
 from holdfast.codec import RESERVED
 from holdfast.errors import CannotOpen, CannotSeal
-from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.lifecycle import SETTLED, Status, StepKind, StepStatus
 from holdfast.records import (
+    ApprovalRequest,
     Claim,
     Error,
     Item,
@@ -48,6 +49,22 @@ class _Came(msgspec.Struct):
     payload: msgspec.Raw
 
 
+class _Woken(msgspec.Struct, omit_defaults=True):
+    """Why a plan's task is called again."""
+
+    reason: str
+    event: msgspec.Raw | None = None
+
+
+class _Ended(msgspec.Struct, omit_defaults=True):
+    """How a child has ended, as the store hands it to the wait for it."""
+
+    run: UUID
+    status: str
+    result: msgspec.Raw | None = None
+    error: msgspec.Raw | None = None
+
+
 class Records:
     """Seals records on their way in, opens them on their way out."""
 
@@ -71,7 +88,12 @@ class Records:
         return _replace(event, payload=payload)
 
     def step(self, write: StepWrite, tenant: str, run: UUID) -> StepWrite:
-        """A step's outcome. What is asked at once, and waits, hold nothing of the user's."""
+        """A step's outcome, the question of a gate, the start of a child. What is asked at once, and other
+        waits, hold nothing of the user's."""
+        if write.ask is not None:
+            return _replace(write, ask=self._chain.seal(write.ask, _ask(tenant, run, write.key)))
+        if write.child is not None:
+            return _replace(write, child=self.new_run(write.child))
         if write.kind is not StepKind.TASK or (write.output is None and write.error is None):
             return write
         output, error = write.output, write.error
@@ -154,8 +176,21 @@ class Records:
             progress_json=progress,
         )
 
+    def approval(self, request: ApprovalRequest) -> ApprovalRequest:
+        """An open gate as people see it."""
+        ask = self._asked(request.ask_json, _ask(request.tenant, request.run, request.step))
+        return request if ask is request.ask_json else _replace(request, ask_json=ask)
+
+    def _asked(self, ask: Json | None, where: Where) -> Json | None:
+        """What a gate asks. A plan's own question is published, and not sealed."""
+        if ask is None or RESERVED not in ask:
+            return ask
+        return self._shown(ask, where)
+
     def shown_step(self, step: Step, tenant: str, run: UUID) -> Step:
         """A step as people see it."""
+        if step.ask is not None:
+            step = _replace(step, ask=self._asked(step.ask, _ask(tenant, run, step.key)))
         try:
             return self.opened_step(step, tenant, run)
         except CannotOpen as why:
@@ -164,6 +199,10 @@ class Records:
 
     def opened_step(self, step: Step, tenant: str, run: UUID) -> Step:
         """A step as its run reads it; CannotOpen."""
+        if step.wake is not None:
+            step = _replace(step, wake=self._woken(step.wake, tenant, step.topic or ""))
+        if step.kind is StepKind.CHILD and step.output is not None and step.status in SETTLED:
+            return _replace(step, output=self._ended(step.output, tenant))
         if step.status is StepStatus.SUCCEEDED:
             output = self.opened_output(step.kind, step.key, step.topic, step.output, (tenant, run))
             return step if output is step.output else _replace(step, output=output)
@@ -231,6 +270,24 @@ class Records:
         event.topic, event.payload = topic, msgspec.Raw(payload.encode())
         return msgspec.json.encode(event).decode()
 
+    def _woken(self, wake: Json, tenant: str, topic: str) -> Json:
+        """Why a plan's task is called again; an event that came with it is opened."""
+        why = decoded(wake, _Woken)
+        if why.event is not None:
+            why.event = msgspec.Raw(self._came(bytes(why.event).decode(), tenant, topic).encode())
+        return msgspec.json.encode(why).decode()
+
+    def _ended(self, output: Json, tenant: str) -> Json:
+        """How a child has ended: its own words, bound to its own id."""
+        end = decoded(output, _Ended)
+        if end.result is not None:
+            where = Where(tenant=tenant, run=end.run, field="result")
+            end.result = msgspec.Raw(self._chain.open(bytes(end.result).decode(), where).encode())
+        if end.error is not None:
+            error, _ = self._failure_of(bytes(end.error).decode(), None, _run_error(tenant, end.run))
+            end.error = msgspec.Raw(error.encode())
+        return msgspec.json.encode(end).decode()
+
     def _result(self, run: Run) -> Json | None:
         where = Where(tenant=run.tenant, run=run.id, field="result")
         if run.result_json is not None:
@@ -286,6 +343,10 @@ def _shown(error: Error) -> dict[str, Any]:
 
 def _output(tenant: str, run: UUID, key: str) -> Where:
     return Where(tenant=tenant, run=run, field="output of step", name=key)
+
+
+def _ask(tenant: str, run: UUID, key: str) -> Where:
+    return Where(tenant=tenant, run=run, field="ask", name=key)
 
 
 def _step_error(tenant: str, run: UUID, key: str) -> Where:

@@ -49,12 +49,13 @@ from holdfast.store import (
 from .chain import Chain
 from .envelope import shut_by
 from .hooks import CodecHook
+from .people import People
 from .records import Records, veiled
 
 _replace = msgspec.structs.replace
 
 
-class Sealed:
+class Sealed(People):
     """Every verb of the contract over `inner`: values are sealed on their way in, opened on their way out."""
 
     def __init__(self, inner: Store, codec: CodecHook | Sequence[CodecHook]) -> None:
@@ -111,8 +112,10 @@ class Sealed:
     async def definitions(self) -> Sequence[Definition]:
         return await self.inner.definitions()
 
-    async def due(self, types: Sequence[str], tenants: Sequence[str] | None = None) -> Due:
-        return await self.inner.due(types, tenants)
+    async def due(
+        self, types: Sequence[str], tenants: Sequence[str] | None = None, *, wait_timeouts: bool = True
+    ) -> Due:
+        return await self.inner.due(types, tenants, wait_timeouts=wait_timeouts)
 
     async def stats(self) -> Stats:
         return await self.inner.stats()
@@ -252,34 +255,13 @@ class Sealed:
     async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
         return await self.inner.emit(self._records.event(event), connection)
 
-    # Keepers and people.
+    # Keepers.
 
-    async def tick(self, limit: int = SLICE) -> Ticked:
-        return await self.inner.tick(limit)
+    async def tick(self, limit: int = SLICE, *, wait_timeouts: bool = True) -> Ticked:
+        return await self.inner.tick(limit, wait_timeouts=wait_timeouts)
 
     async def deliver(self, limit: int = SLICE) -> int:
         return await self.inner.deliver(limit)
-
-    async def cancel(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return self._records.run(await self.inner.cancel(run, tenant, by))
-
-    async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return self._records.run(await self.inner.pause(run, tenant, by))
-
-    async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return self._records.run(await self.inner.resume(run, tenant, by))
-
-    async def rewind(self, run: UUID, step: str, tenant: str | None = None, by: str = "") -> Run:
-        return self._records.run(await self.inner.rewind(run, step, tenant, by))
-
-    async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return self._records.run(await self.inner.retry_run(run, tenant, by))
-
-    async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return self._records.run(await self.inner.delete(run, tenant, by))
-
-    async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return self._records.run(await self.inner.restore(run, tenant, by))
 
     async def purge(
         self,

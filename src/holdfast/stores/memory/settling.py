@@ -91,7 +91,7 @@ def _woken(row: RunRow, wait: StepRow, now: Instant, output: Json, why: dict[str
     """It has come. A plan's task is called again, and told why."""
     if wait.kind is StepKind.TASK:
         wait.status, wait.wake = StepStatus.PENDING, msgspec.json.encode(why).decode()
-        wait.topic = wait.due_at = None
+        wait.due_at = None
     else:
         outcome(row, wait, StepStatus.SUCCEEDED, now, output)
 
