@@ -104,6 +104,14 @@ class Codec:
 plain = Codec()
 
 
+def shown(value: Any, what: str) -> Any:
+    """The value as mere data, for people to look at: what its types were is not kept."""
+    try:
+        return msgspec.to_builtins(value, enc_hook=_enc_hook, str_keys=True)
+    except (TypeError, NotImplementedError, ValueError, RecursionError) as error:
+        raise BadValue(_complaint(value, what, typed=False) or f"{what} cannot be shown: {error}") from None
+
+
 def _complaint(value: Any, what: str, *, typed: bool) -> str | None:
     """What about `value` does not survive JSON, with its path; None if all of it does."""
     plain_value = value

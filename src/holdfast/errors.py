@@ -148,7 +148,13 @@ class ChildFailed(Outcome):
     """A child run that was called has not succeeded; recorded, and raised again in every later execution."""
 
     def __init__(self, step: str, run_id: UUID | None, status: str, error: Error | None) -> None:
-        how = "has failed" if status == "failed" else "was cancelled" if status == "cancelled" else f"is {status}"
+        how = (
+            "has failed"
+            if status == "failed"
+            else "was cancelled"
+            if status == "cancelled"
+            else f"is {status}"
+        )
         why = f", {error.kind}: {error.message}" if error else ""
         super().__init__(f"child run {run_id} of step {step!r} {how}{why}")
         self.step, self.run_id, self.status, self.error = step, run_id, status, error

@@ -93,6 +93,19 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+CHILD_OPTIONS = [one for one in OPTIONS if one not in {"key", "id", "parent", "tenant", "connection"}]
+
+
+def check_child_options(options: dict[str, Any]) -> None:
+    """What a child may be started with, beside `key`, which is that of its step."""
+    unknown = sorted(set(options) - set(CHILD_OPTIONS))
+    if unknown:
+        raise UsageError(
+            f"a child run has no option {unknown[0]!r}: there are {', '.join(CHILD_OPTIONS)}; its tenant and "
+            f"parent are given, and `key` names its step, which is recorded once"
+        )
+
+
 def check_datetime(what: str, at: Any) -> datetime:
     """A datetime, not a number."""
     if not isinstance(at, datetime):

@@ -45,6 +45,7 @@ class Committer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._undelivered = self._delivering = False
         self._complained = -PATIENCE_SECONDS
         self.lost = 0  # items that were refused because the lease had gone
 
@@ -106,7 +107,7 @@ class Committer:
             await asyncio.sleep(BUSY_SECONDS)
         self._queue[:0] = busy
         if any(item.events for item in items):
-            self._spawn(self._deliver(), "holdfast-deliver")
+            self.deliver()
         if self._queue:
             self._flush()
         else:
@@ -136,7 +137,7 @@ class Committer:
             self.lost += verdict.answer == "lost"
             answered(verdict)
             if item.events or transaction.scope.events:
-                self._spawn(self._deliver(), "holdfast-deliver")
+                self.deliver()
         finally:
             self._alone -= 1
             self._rest()
@@ -182,9 +183,20 @@ class Committer:
             self._complained = self._world.monotonic()
             log.warning("cannot commit, will go on trying: %s", error)
 
+    def deliver(self) -> None:
+        """Have what commits left to be delivered handed on, soon: once for all who ask meanwhile."""
+        self._undelivered = True
+        if not self._delivering:
+            self._delivering = True
+            self._spawn(self._deliver(), "holdfast-deliver")
+
     async def _deliver(self) -> None:
         try:
-            await self._store.deliver()
+            while self._undelivered:
+                self._undelivered = False
+                await self._store.deliver()
         except Exception as error:
             mystery = not isinstance(error, StoreError)
             log.warning("cannot deliver now, a keeper will: %s", error, exc_info=mystery)
+        finally:
+            self._delivering = False

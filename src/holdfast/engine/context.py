@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 from uuid import UUID
 
-import msgspec
-
 from holdfast.backoff import Backoff
-from holdfast.codec import RESERVED, plain
+from holdfast.codec import plain
 from holdfast.durations import Seconds, seconds
-from holdfast.errors import EventTimeout, UsageError
-from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import COST_UNIT, Event, NewEvent, StepWrite, TrailWrite, instant, moment
-from holdfast.sealing.envelope import reason, shut_by
+from holdfast.errors import UsageError
+from holdfast.lifecycle import StepKind
+from holdfast.records import COST_UNIT, NewEvent, StepWrite, TrailWrite, moment
 
 from .checks import check_topic
 from .failures import text
+from .parking import Parking
 from .signals import Continued
 from .steps import SCOPE, Call, Scope, check_callable, misplaced, within
 from .transactions import TransactionCall, transaction_limit, transaction_name
-from .waits import wait
 
 if TYPE_CHECKING:
     from holdfast.world import Dice
@@ -35,8 +32,9 @@ T = TypeVar("T")
 COST_MAX = 1_000_000_000  # of one call: sums stay far from where a store's integers end
 
 
-class Context:
-    """A run's context. What is under the first heading is awaited; the rest answers at once."""
+class Context(Parking):
+    """A run's context. What is under the first heading is awaited, and what it may park for; the rest answers
+    at once."""
 
     __slots__ = ("_dice", "_run", "_stage")
 
@@ -165,42 +163,6 @@ class Context:
         results = self._stage.promised[base] = every()
         return results
 
-    def sleep(self, /, duration: Seconds = 0, *, key: str | None = None, **units: float) -> Awaitable[None]:
-        """Park for a while, holding nothing: `ctx.sleep(5)`, `ctx.sleep(hours=1)`, a timedelta."""
-        delay = seconds(duration) + (timedelta(**units).total_seconds() if units else 0.0)
-        if delay < 0:
-            raise UsageError(f"sleep({delay}): a duration is not negative")
-        return self._sleep(key, delay_seconds=delay)
-
-    def sleep_until(self, at: datetime, *, key: str | None = None) -> Awaitable[None]:
-        """Park until an instant; one that has passed is due at once."""
-        return self._sleep(key, due_at=instant(at))
-
-    def await_event(
-        self,
-        topic: str,
-        timeout: Seconds | None = None,
-        since: Literal["start", "now"] = "start",
-        *,
-        key: str | None = None,
-    ) -> Awaitable[Event]:
-        """Park until an event comes on `topic`; EventTimeout when it has not come in time. Both are recorded.
-
-        Events emitted since the run was started count, oldest first, each once; since="now": only later ones.
-        """
-        if since not in ("start", "now"):
-            raise UsageError(f"since={since!r}: 'start' or 'now'")
-        write = self._wait(
-            f"event:{check_topic(topic)}",
-            key,
-            StepKind.EVENT,
-            topic=topic,
-            since_now=since == "now",
-            delay_seconds=None if timeout is None else seconds(timeout),
-        )
-        came = self._stage.promised[write.key] = self._came(write, topic)
-        return came
-
     # -- what is answered at once --------------------------------------------------------------
 
     def now(self) -> datetime:
@@ -277,33 +239,6 @@ class Context:
 
     # -- inside --------------------------------------------------------------------------------
 
-    # Keys are counted at the call, not when the coroutine begins to run: so the calls above are
-    # plain functions that return one of these.
-
-    def _sleep(self, key: str | None, **until: Any) -> Awaitable[None]:
-        write = self._wait("sleep", key, StepKind.SLEEP, **until)
-        slept = self._stage.promised[write.key] = self._slept(write)
-        return slept
-
-    async def _slept(self, write: StepWrite) -> None:
-        await wait(self._run, self._stage, write)
-
-    async def _came(self, write: StepWrite, topic: str) -> Event:
-        step = await wait(self._run, self._stage, write)
-        if step.status is not StepStatus.SUCCEEDED:
-            raise EventTimeout(step.key, topic)
-        found = msgspec.json.decode(step.output or "{}")
-        payload = found["payload"]
-        if type(payload) is dict and next(iter(payload), None) == RESERVED:
-            await self._shut(payload, topic)
-        return Event(id=found["id"], topic=found["topic"], at=moment(found["at"]), payload=payload)
-
-    async def _shut(self, payload: Any, topic: str) -> None:
-        """Not an error of the code's, which might catch it and go on: the run goes back."""
-        sealed = msgspec.json.encode(payload).decode()
-        self._run.stop(shut_by(reason(sealed, f"the payload of an event on {topic!r}")))
-        await self._stage.refuse()
-
     def _key(self, name: str, key: str | None) -> str:
         if self._stage.closed:
             # Never answered. Refused where it is awaited, not here: code that catches everything and
@@ -314,16 +249,6 @@ class Context:
             within()
             raise UsageError(misplaced(name, scope))
         return self._run.record.key(name, key, asyncio.current_task())
-
-    def _wait(self, name: str, key: str | None, kind: StepKind, **fields: Any) -> StepWrite:
-        return StepWrite(
-            key=self._key(name, key),
-            kind=kind,
-            status=StepStatus.WAITING,
-            attempts=0,
-            started_at=self._run.now(),
-            **fields,
-        )
 
     def _note_step(self, write: StepWrite) -> None:
         self._run.check_time()

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast.backoff import DEFAULT, Backoff
-from holdfast.codec import Codec, annotated
+from holdfast.codec import Codec, annotated, plain
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import BadType, UnknownWorkflow, UsageError
-from holdfast.records import Definition
+from holdfast.records import COST_UNIT, Definition
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
 _TYPE = re.compile(_NAME.pattern + r"\.v[1-9][0-9]*")
@@ -44,6 +44,12 @@ def _suggestion(wrong: str) -> str:
 def version(type_: str) -> int:
     """The N of domain.action.vN."""
     return int(type_.rsplit(".v", 1)[1])
+
+
+def bare(name: str) -> str:
+    """A type without its version; any other name as it is."""
+    name_, dot, version_ = name.rpartition(".v")
+    return name_ if dot and version_.isdigit() else name
 
 
 def newest(name: str, known: Iterable[str]) -> str:
@@ -80,7 +86,35 @@ def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
     return tuple(patterns)
 
 
-class Workflow:
+class Defined:
+    """What is common to code workflows and plans: a versioned name, a policy, defaults, and codecs."""
+
+    takes_params: bool
+
+    def __init__(
+        self, type_: str, retry: Backoff | None, timeout: Seconds | None, budget: float | None = None
+    ) -> None:
+        self.type = check_type(type_)
+        if retry is not None and not isinstance(retry, Backoff):
+            raise UsageError(
+                f"workflow {type_}: retry={retry!r}: give a Backoff, as in Backoff.fixed(5, attempts=3)"
+            )
+        self.retry = retry or DEFAULT
+        self.timeout_seconds = None if timeout is None else seconds(timeout)
+        self.budget = None if budget is None else round(budget * COST_UNIT)
+        self.params = plain
+
+    @property
+    def result(self) -> Codec:
+        """How its result is read."""
+        raise NotImplementedError
+
+    def definition(self) -> Definition:
+        """What is published of it."""
+        raise NotImplementedError
+
+
+class Workflow(Defined):
     """A code workflow: what `@app.workflow` makes of a function. Calling it calls the function."""
 
     def __init__(
@@ -93,14 +127,8 @@ class Workflow:
         checkpoint: str = "step",
         refresh: Seconds = REFRESH_SECONDS,
     ) -> None:
-        self.type = check_type(type_)
+        super().__init__(type_, retry, timeout)
         self.function = function
-        if retry is not None and not isinstance(retry, Backoff):
-            raise UsageError(
-                f"workflow {type_}: retry={retry!r}: give a Backoff, as in Backoff.fixed(5, attempts=3)"
-            )
-        self.retry = retry or DEFAULT
-        self.timeout_seconds = None if timeout is None else seconds(timeout)
         self.steps_max = steps_max
         if checkpoint not in {"step", "segment"}:
             raise UsageError(f"workflow {type_}: checkpoint={checkpoint!r}: 'step' or 'segment'")
@@ -111,13 +139,18 @@ class Workflow:
         names = list(inspect.signature(function).parameters)
         self.params = Codec(hints.get(names[1], Any) if self.takes_params else Any)
         wanted = hints.get("return", Any)
-        self.result = Codec(type(None) if wanted is None else wanted)
+        self._result = Codec(type(None) if wanted is None else wanted)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", type_)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as a test may want to."""
         return self.function(*args, **kwargs)
+
+    @property
+    def result(self) -> Codec:
+        """How what the function returns is recorded and read."""
+        return self._result
 
     def definition(self) -> Definition:
         """What is published of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.lifecycle import Move, Status
+from holdfast.lifecycle import FINAL, Move, Status
 from holdfast.records import Error, Verdict
 from holdfast.sealing.envelope import OURS, SHUT
 
@@ -21,6 +21,8 @@ def ended(run: HeldRun, verdict: Verdict, error: Error | None = None, back: str 
     run.ended_as = str(verdict.status) if verdict.answer == "applied" else verdict.answer
     if verdict.answer.startswith(SHUT):
         return True  # it is held still: the next thing to do is to put it back
+    if run.claim.parent is not None and verdict.status in FINAL:
+        run.worker.committer.deliver()  # the commit owes its parent the news; if we die now, a keeper tells
     if run.worker.hooks:
         run.worker.teller.ended(run, verdict, error, back)
     return False

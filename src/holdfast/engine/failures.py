@@ -12,6 +12,7 @@ from holdfast.backoff import Backoff
 from holdfast.durations import seconds
 from holdfast.errors import (
     BadValue,
+    ChildFailed,
     Drift,
     EventTimeout,
     Fatal,
@@ -76,6 +77,8 @@ def final_kind(error: BaseException, policy: Backoff) -> str | None:
             return error.kind
         case EventTimeout() | RunOverdue():
             return "timeout"
+        case ChildFailed():
+            return "child_failed"
         case Drift():
             return "drift"
         case HistoryFull():
@@ -94,12 +97,12 @@ def final_kind(error: BaseException, policy: Backoff) -> str | None:
 def guilty_step(error: BaseException | None) -> str | None:
     """The step whose recorded failure is at the root of this exception, if one is."""
     for _ in range(20):
-        if error is None or isinstance(error, StepFailed | EventTimeout):
+        if error is None or isinstance(error, StepFailed | EventTimeout | ChildFailed):
             break
         if isinstance(error, BaseExceptionGroup):
             return next(filter(None, map(guilty_step, error.exceptions)), None)
         error = error.__cause__ or error.__context__
-    return error.step if isinstance(error, StepFailed | EventTimeout) else None
+    return error.step if isinstance(error, StepFailed | EventTimeout | ChildFailed) else None
 
 
 def delay_after(error: BaseException, policy: Backoff, n: int, chance: float) -> float:

@@ -66,6 +66,7 @@ async def _continue(run: Execution, params: Any) -> bool:
         budget=record.budget_units,
         limit_key=record.limit_key,
         parent=record.parent,
+        parent_step=record.parent_step,  # who waited for this one waits for the next
         labels=msgspec.json.encode({**record.labels, "continued_from": str(claim.id)}).decode(),
     )
     result = msgspec.json.encode({"continued_as": str(following.id)}).decode()

@@ -49,6 +49,7 @@ class Journal:
         "_fence",
         "_idle",
         "_lease_seconds",
+        "_left",
         "_number",
         "_on_grant",
         "_on_verdict",
@@ -81,6 +82,8 @@ class Journal:
         self._committer, self._world, self._lease_seconds = committer, world, lease_seconds
         self._on_verdict = on_verdict
         self._on_grant, self._bytes = on_grant, 0  # how a segment answers; None: it is none
+        # What may still be spent; None: no matter how much. A budget that was reached has had its pause.
+        self._left = None if claim.budget is None or claim.cost >= claim.budget else claim.budget - claim.cost
         self.pause_asked = False  # as the newest renewal says
         self._number = 0
         self._buffer: list[Written] = []
@@ -125,6 +128,8 @@ class Journal:
         if self._on_grant is not None and self._may_stay(step):
             self._buffer.append((step, None, GRANTED))
             self._bytes += len(step.output or step.error or "")
+            if step.child is not None:
+                self._bytes += len(step.child.params)
             self._on_grant(_APPLIED, [(step, future, value)])
             return
         self._buffer.append((step, future, value))
@@ -139,12 +144,15 @@ class Journal:
         Not beside a wait that is open in the store, or an item on its way: what comes of those in between
         stands before it in the store's order, and the code would have learnt it after.
         """
+        if self._left is not None:
+            self._left -= step.cost
         return (
             step.status in OUTCOMES
             and self._sent is None
             and not self._record.open_waits
             and not self.pause_asked
             and self._bytes < SEGMENT_BYTES
+            and (self._left is None or self._left > 0)  # else it pauses, which takes a commit
         )
 
     def transact(self, transaction: Transaction) -> None:
@@ -244,6 +252,8 @@ class Journal:
         sent, self._sent = self._sent, None
         if self._transaction is not None:
             made, self._transaction = self._transaction.made, None
+            if made is not None and self._left is not None:
+                self._left -= made[0].cost
             sent = [*(sent or ()), *(() if made is None else (made,))]
         if verdict.answer in {"applied", "paused"}:
             self.started_at, self.pause_asked = None, False

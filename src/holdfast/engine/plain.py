@@ -182,6 +182,9 @@ class PlainContext:
     sleep = blocking(Context.sleep)
     sleep_until = blocking(Context.sleep_until)
     await_event = blocking(Context.await_event)
+    approval = blocking(Context.approval)
+    call = blocking(Context.call)
+    start = blocking(Context.start)
 
     now = through(Context.now)
     log = through(Context.log)

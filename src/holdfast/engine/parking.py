@@ -1,0 +1,174 @@
+"""What a run may wait for, holding nothing meanwhile: time, an event, a person, another run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec import RESERVED
+from holdfast.durations import Seconds, seconds
+from holdfast.errors import EventTimeout, UsageError
+from holdfast.lifecycle import StepKind, StepStatus
+from holdfast.records import Decision, Event, StepWrite, instant, moment
+from holdfast.sealing.envelope import reason, shut_by
+
+from .checks import check_topic
+from .children import Child, ChildOptions, child_name
+from .definitions import Workflow
+from .gates import decision, shown
+from .waits import wait
+
+if TYPE_CHECKING:
+    from .execution import Execution
+    from .stage import Stage
+
+
+class Parking:
+    """The part of a context that parks its run.
+
+    Keys are counted at the call, not when the coroutine begins to run: so these are plain functions
+    that return one.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _run: Execution
+        _stage: Stage
+
+        def _key(self, name: str, key: str | None) -> str: ...
+
+    def sleep(self, /, duration: Seconds = 0, *, key: str | None = None, **units: float) -> Awaitable[None]:
+        """Park for a while, holding nothing: `ctx.sleep(5)`, `ctx.sleep(hours=1)`, a timedelta."""
+        delay = seconds(duration) + (timedelta(**units).total_seconds() if units else 0.0)
+        if delay < 0:
+            raise UsageError(f"sleep({delay}): a duration is not negative")
+        return self._sleep(key, delay_seconds=delay)
+
+    def sleep_until(self, at: datetime, *, key: str | None = None) -> Awaitable[None]:
+        """Park until an instant; one that has passed is due at once."""
+        return self._sleep(key, due_at=instant(at))
+
+    def await_event(
+        self,
+        topic: str,
+        timeout: Seconds | None = None,
+        since: Literal["start", "now"] = "start",
+        *,
+        key: str | None = None,
+    ) -> Awaitable[Event]:
+        """Park until an event comes on `topic`; EventTimeout when it has not come in time. Both are recorded.
+
+        Events emitted since the run was started count, oldest first, each once; since="now": only later ones.
+        """
+        if since not in ("start", "now"):
+            raise UsageError(f"since={since!r}: 'start' or 'now'")
+        write = self._wait(
+            f"event:{check_topic(topic)}",
+            key,
+            StepKind.EVENT,
+            topic=topic,
+            since_now=since == "now",
+            delay_seconds=None if timeout is None else seconds(timeout),
+        )
+        came = self._stage.promised[write.key] = self._came(write, topic)
+        return came
+
+    def approval(
+        self,
+        name: str,
+        ask: str = "",
+        data: Any = None,
+        timeout: Seconds | None = None,
+        *,
+        key: str | None = None,
+        on_timeout: Literal["reject", "approve"] = "reject",
+    ) -> Awaitable[Decision]:
+        """Park until a person approves or rejects; the decision is recorded, and a rejection is no error.
+
+        `ask` and `data` are what he is shown. Nobody in time: `on_timeout` decides, and `timed_out` says so.
+        """
+        asked = shown(name, ask, data, on_timeout)
+        delay = None if timeout is None else seconds(timeout)
+        write = self._wait(name, key, StepKind.APPROVAL, delay_seconds=delay, **asked)
+        decided = self._stage.promised[write.key] = self._decided(write)
+        return decided
+
+    def call(
+        self,
+        workflow: Workflow | str,
+        params: Any = None,
+        *,
+        key: str | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> Awaitable[Any]:
+        """Start a child run once and park until its end: what it returns, or ChildFailed. Both are recorded.
+
+        It is recorded under the workflow's name, or `key`: give keys when several tasks call the same one,
+        `ctx.call(ship, parcel, key=f"ship:{n}")`. `key` is no idempotency key of the child, which needs none:
+        with its step it is started once. Other options are those of `app.start`. Cancelling this run cancels
+        the child; code that merely stops waiting for it lets it go on.
+        """
+        child = self._child(workflow, params, key, options)
+        result = self._stage.promised[child.key] = child.result()
+        return result
+
+    def start(
+        self,
+        workflow: Workflow | str,
+        params: Any = None,
+        *,
+        key: str | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> Awaitable[UUID]:
+        """Start a child run once and do not wait for it: its id. Names, keys and options as in `call`."""
+        child = self._child(workflow, params, key, options)
+        started = self._stage.promised[child.key] = child.started()
+        return started
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _sleep(self, key: str | None, **until: Any) -> Awaitable[None]:
+        write = self._wait("sleep", key, StepKind.SLEEP, **until)
+        slept = self._stage.promised[write.key] = self._slept(write)
+        return slept
+
+    async def _slept(self, write: StepWrite) -> None:
+        await wait(self._run, self._stage, write)
+
+    async def _came(self, write: StepWrite, topic: str) -> Event:
+        step = await wait(self._run, self._stage, write)
+        if step.status is not StepStatus.SUCCEEDED:
+            raise EventTimeout(step.key, topic)
+        found = msgspec.json.decode(step.output or "{}")
+        payload = found["payload"]
+        if type(payload) is dict and next(iter(payload), None) == RESERVED:
+            await self._shut(payload, topic)
+        return Event(id=found["id"], topic=found["topic"], at=moment(found["at"]), payload=payload)
+
+    async def _shut(self, payload: Any, topic: str) -> None:
+        """Not an error of the code's, which might catch it and go on: the run goes back."""
+        sealed = msgspec.json.encode(payload).decode()
+        self._run.stop(shut_by(reason(sealed, f"the payload of an event on {topic!r}")))
+        await self._stage.refuse()
+
+    async def _decided(self, write: StepWrite) -> Decision:
+        return decision(await wait(self._run, self._stage, write))
+
+    def _child(self, workflow: Workflow | str, params: Any, key: str | None, options: Any) -> Child:
+        key = self._key(child_name(workflow, options), key)
+        return Child(self._run, self._stage, key, workflow, params, options)
+
+    def _wait(self, name: str, key: str | None, kind: StepKind, **fields: Any) -> StepWrite:
+        return StepWrite(
+            key=self._key(name, key),
+            kind=kind,
+            status=StepStatus.WAITING,
+            attempts=0,
+            started_at=self._run.now(),
+            **fields,
+        )
