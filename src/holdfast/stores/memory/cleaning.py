@@ -58,7 +58,8 @@ def restore(state: State, run: UUID, tenant: str | None, by: str, now: Instant) 
 def purge(state: State, ttl_seconds: float, deleted_seconds: float, limit: int, now: Instant) -> Purged:
     ttl, kept_deleted = micros(ttl_seconds), micros(deleted_seconds)
     expired = [row for row in state.runs.values() if _has_expired(row, now, ttl, kept_deleted)]
-    runs = [row for row in expired if not _is_awaited(state, row) and not state.post.holds(row.id)][: max(0, limit)]
+    free = [row for row in expired if not _is_awaited(state, row) and not state.post.holds(row.id)]
+    runs = free[: max(0, limit)]
     _remove(state, runs)
     events = [event for event in state.events if _is_over(state, event, now)]
     _remove_events(state, events)

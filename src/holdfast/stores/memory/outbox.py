@@ -1,0 +1,299 @@
+"""The outbox: messages in line by tenant, sink and key, taken by relays, first of a line first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import UnknownMessage, UsageError
+from holdfast.records import (
+    Backlog,
+    Instant,
+    Json,
+    MessageStatus,
+    Outbound,
+    OutboxFilter,
+    OutboxMessage,
+    Parcel,
+    RelayAsk,
+    Relayed,
+    Webhook,
+    moment,
+)
+from holdfast.store import GIVE_UP_SECONDS
+from holdfast.stores.durations import micros
+
+if TYPE_CHECKING:
+    from .rows import State
+
+ANSWERS = ("sent", "failed", "dead", "released")
+_ALL = OutboxFilter()
+
+Line = tuple[str, str, str]  # tenant, sink, key
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageRow:
+    """A message. Whether it is first of its line is looked up, never kept."""
+
+    seq: int
+    id: str
+    tenant: str
+    run: UUID
+    step: str | None
+    sink: str
+    key: str | None
+    payload: Json
+    next_at: Instant
+    created_at: Instant
+    status: MessageStatus = MessageStatus.PENDING
+    attempts: int = 0
+    fence: int = 0
+    held_by: str | None = None
+    error: Json | None = None
+    tried_at: Instant | None = None
+    sent_at: Instant | None = None
+
+    @property
+    def line(self) -> Line | None:
+        return None if self.key is None else (self.tenant, self.sink, self.key)
+
+
+@dataclass(slots=True)
+class Post:
+    """All messages by id, and all webhooks by name."""
+
+    messages: dict[str, MessageRow] = field(default_factory=dict)
+    webhooks: dict[str, Webhook] = field(default_factory=dict)
+    seq: int = 0
+
+    def next_seq(self) -> int:
+        self.seq += 1
+        return self.seq
+
+    def pending(self) -> list[MessageRow]:
+        rows = (row for row in self.messages.values() if row.status is MessageStatus.PENDING)
+        return sorted(rows, key=lambda row: row.seq)
+
+    def first(self) -> list[MessageRow]:
+        """Those that wait for no other: without a key, or first of their line."""
+        lines: dict[Line, MessageRow] = {}
+        for row in self.pending():
+            if row.line is not None:
+                lines.setdefault(row.line, row)
+        return [row for row in self.pending() if row.line is None or lines[row.line] is row]
+
+    def remove_of(self, runs: Iterable[UUID]) -> None:
+        """With its run goes all that it has sent."""
+        gone = set(runs)
+        self.messages = {id_: row for id_, row in self.messages.items() if row.run not in gone}
+
+    def holds(self, run: UUID) -> bool:
+        """Whether a message of this run is still on its way."""
+        return any(row.run == run for row in self.pending())
+
+
+def put(post: Post, messages: Sequence[Outbound], tenant: str, run: UUID, now: Instant) -> None:
+    """With the sender's own commit; an id that is there is left alone."""
+    for new in messages:
+        if new.id not in post.messages:
+            post.messages[new.id] = MessageRow(
+                seq=post.next_seq(), id=new.id, tenant=tenant, run=run, step=new.step, sink=new.sink,
+                key=new.key, payload=new.payload, next_at=now, created_at=now,
+            )  # fmt: skip
+
+
+def relay(post: Post, ask: RelayAsk, now: Instant) -> list[Parcel]:
+    due = [row for row in post.first() if row.next_at <= now and _is_for(post, row, ask)]
+    taken: list[MessageRow] = []
+    each: Counter[str] = Counter()
+    for row in sorted(due, key=lambda row: (row.next_at, row.seq)):
+        if len(taken) < ask.limit and each[row.sink] < ask.each:
+            each[row.sink] += 1
+            taken.append(row)
+    return [_take(post, ask, row, now) for row in taken]
+
+
+def _is_for(post: Post, row: MessageRow, ask: RelayAsk) -> bool:
+    if row.sink in ask.full:
+        return False
+    if row.sink in ask.sinks:
+        return ask.tenants is None or row.tenant in ask.tenants
+    return ask.webhooks and row.sink in post.webhooks
+
+
+def _take(post: Post, ask: RelayAsk, row: MessageRow, now: Instant) -> Parcel:
+    row.fence, row.attempts, row.held_by = row.fence + 1, row.attempts + 1, ask.relay
+    row.next_at = now + micros(ask.lease_seconds)
+    row.tried_at = now if row.tried_at is None else row.tried_at
+    return Parcel(
+        id=row.id, fence=row.fence, tenant=row.tenant, run=row.run, sink=row.sink, key=row.key,
+        payload=row.payload, attempt=row.attempts, created_at=row.created_at,
+        webhook=None if row.sink in ask.sinks else post.webhooks[row.sink],
+    )  # fmt: skip
+
+
+def relayed(post: Post, answers: Sequence[Relayed], now: Instant) -> list[bool]:
+    refuse_bad(answers)
+    return [_answered(post, answer, now) for answer in answers]
+
+
+def refuse_bad(answers: Sequence[Relayed]) -> None:
+    """Before the first write: all of them are one commit."""
+    for answer in answers:
+        micros(answer.delay_seconds)
+        if answer.answer not in ANSWERS:
+            raise UsageError(f"{answer.answer!r} is no answer of a relay: {', '.join(ANSWERS)}")
+
+
+def _answered(post: Post, answer: Relayed, now: Instant) -> bool:
+    row = post.messages.get(answer.id)
+    if row is None or row.held_by is None or row.fence != answer.fence:
+        return False
+    row.held_by, row.error = None, answer.error
+    match answer.answer:
+        case "sent":
+            row.sent_at = now
+            _leave(post, row, MessageStatus.SENT, now)
+        case "failed" if not _has_been_tried_enough(row, now):
+            row.next_at = now + micros(answer.delay_seconds)
+        case "released":
+            row.next_at, row.attempts = now + micros(answer.delay_seconds), row.attempts - 1
+            row.tried_at = row.tried_at if row.attempts else None
+        case _:
+            _leave(post, row, MessageStatus.DEAD, now)
+    return True
+
+
+def _has_been_tried_enough(row: MessageRow, now: Instant) -> bool:
+    return row.tried_at is not None and row.tried_at + micros(GIVE_UP_SECONDS) <= now
+
+
+def _leave(post: Post, row: MessageRow, status: MessageStatus, now: Instant) -> None:
+    """The next one of its line is due at once, though it may have been sent with a later clock."""
+    row.status = status
+    following = next((one for one in post.pending() if one.line == row.line), None)
+    if row.line is not None and following is not None:
+        following.next_at = now
+
+
+def relay_at(post: Post, sinks: Sequence[str], *, webhooks: bool) -> Instant | None:
+    ask = RelayAsk(relay="", sinks=tuple(sinks), webhooks=webhooks)
+    return min((row.next_at for row in post.first() if _is_for(post, row, ask)), default=None)
+
+
+def outbox(post: Post, where: OutboxFilter, limit: int, after: int) -> list[OutboxMessage]:
+    first = {row.id for row in post.first()}
+    rows = sorted(post.messages.values(), key=lambda row: row.seq)
+    page = (row for row in rows if row.seq > after and _matches(row, where))
+    return [_shown(row, row.id in first) for row, _ in zip(page, range(limit), strict=False)]
+
+
+def _matches(row: MessageRow, where: OutboxFilter) -> bool:
+    return (
+        (not where.statuses or row.status in where.statuses)
+        and where.sink in {None, row.sink}
+        and where.run in {None, row.run}
+        and where.tenant in {None, row.tenant}
+        and where.id in {None, row.id}
+    )
+
+
+def _shown(row: MessageRow, first: bool) -> OutboxMessage:  # noqa: FBT001 - private, and clear where it is called
+    return OutboxMessage(
+        seq=row.seq, id=row.id, tenant=row.tenant, run=row.run, step=row.step, sink=row.sink, key=row.key,
+        payload_json=row.payload, status=row.status, attempts=row.attempts, held_by=row.held_by,
+        next_at=moment(row.next_at) if first else None, error_json=row.error,
+        created_at=moment(row.created_at), tried_at=None if row.tried_at is None else moment(row.tried_at),
+        sent_at=None if row.sent_at is None else moment(row.sent_at),
+    )  # fmt: skip
+
+
+def resend(post: Post, id_: str, tenant: str | None, now: Instant) -> OutboxMessage:
+    row = post.messages.get(id_)
+    if row is None or tenant not in {None, row.tenant}:
+        raise UnknownMessage(id_)
+    if row.status is not MessageStatus.PENDING:
+        row.status, row.seq, row.next_at = MessageStatus.PENDING, post.next_seq(), now
+        row.attempts, row.tried_at, row.sent_at = 0, None, None
+    elif row.held_by is None and row in post.first():
+        row.next_at = now
+    return _shown(row, row in post.first())
+
+
+def backlog(post: Post) -> list[Backlog]:
+    left = [row for row in post.messages.values() if row.status is not MessageStatus.SENT]
+    return [
+        _backlog(sink, [row for row in left if row.sink == sink]) for sink in sorted({r.sink for r in left})
+    ]
+
+
+def _backlog(sink: str, rows: list[MessageRow]) -> Backlog:
+    pending = [row.created_at for row in rows if row.status is MessageStatus.PENDING]
+    return Backlog(
+        sink=sink, pending=len(pending), dead=len(rows) - len(pending), oldest_at=min(pending, default=None)
+    )
+
+
+def put_webhook(post: Post, webhook: Webhook, now: Instant) -> None:
+    known = post.webhooks.get(webhook.name)
+    created_at = now if known is None else known.created_at
+    post.webhooks[webhook.name] = msgspec.structs.replace(webhook, created_at=created_at, updated_at=now)
+
+
+class OutboxRoom:
+    """The verbs of the outbox, for a store that keeps its state behind one lock."""
+
+    _state: State
+    _lock: AbstractContextManager[object]
+    _clock: Callable[[], Instant]
+    _hint: Callable[[], None]
+
+    async def relay(self, ask: RelayAsk) -> list[Parcel]:
+        with self._lock:
+            return relay(self._state.post, ask, self._clock())
+
+    async def relayed(self, answers: Sequence[Relayed]) -> list[bool]:
+        with self._lock:
+            counted = relayed(self._state.post, answers, self._clock())
+            self._hint()
+            return counted
+
+    async def relay_at(self, sinks: Sequence[str], *, webhooks: bool = True) -> Instant | None:
+        with self._lock:
+            return relay_at(self._state.post, sinks, webhooks=webhooks)
+
+    async def outbox(
+        self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0
+    ) -> list[OutboxMessage]:
+        with self._lock:
+            return outbox(self._state.post, where or _ALL, limit, after)
+
+    async def resend(self, id: str, tenant: str | None = None) -> OutboxMessage:
+        with self._lock:
+            shown = resend(self._state.post, id, tenant, self._clock())
+            self._hint()
+            return shown
+
+    async def backlog(self) -> list[Backlog]:
+        with self._lock:
+            return backlog(self._state.post)
+
+    async def webhooks(self) -> list[Webhook]:
+        with self._lock:
+            return sorted(self._state.post.webhooks.values(), key=lambda one: one.name)
+
+    async def put_webhook(self, webhook: Webhook) -> None:
+        with self._lock:
+            put_webhook(self._state.post, webhook, self._clock())
+            self._hint()
+
+    async def remove_webhook(self, name: str) -> bool:
+        with self._lock:
+            return self._state.post.webhooks.pop(name, None) is not None
