@@ -173,7 +173,7 @@ def go_on(state: State, row: RunRow, wait: StepRow, entry: TrailRow, now: Instan
             row.run_at = min(row.run_at, now)
             return
         case Status.PAUSED:
-            row.resume_to, row.run_at = Status.PENDING, now
+            row.resume_to, row.run_at = Status.PENDING, max(row.run_at, now) if row.is_plan else now
             return
         case _:
             return
@@ -196,7 +196,7 @@ def come_to(state: State, row: RunRow, done: StepRow | None, now: Instant) -> St
     A task that is to be called, a wait that is open, one that has failed or is not as it should be; or
     none: all are done.
     """
-    while True:
+    while done is None or done.status is not StepStatus.FAILED:
         step = following(row, done)
         if step is None or step.status is not StepStatus.PENDING or step.kind is StepKind.TASK:
             return step
@@ -205,9 +205,8 @@ def come_to(state: State, row: RunRow, done: StepRow | None, now: Instant) -> St
             assert isinstance(opened.data, dict)
             opened.data["status"] = Status.WAITING
             return step
-        done = row.steps[step.key]
-        if done.status is StepStatus.FAILED:
-            return done
+        done = step
+    return done
 
 
 def _open(state: State, row: RunRow, step: StepRow, now: Instant) -> TrailRow:
