@@ -44,7 +44,7 @@ from .records import (
     Ticked,
     Verdict,
 )
-from .rooms import Approvals, Catalog, Outbox
+from .rooms import Approvals, Catalog, Limits, Outbox, Registry, Schedules
 
 LIVE_SECONDS = 45.0  # a worker whose presence is older than this is taken for gone
 EVENT_KEEP_SECONDS = 7 * 86400.0
@@ -58,7 +58,7 @@ GIVE_UP_SECONDS = 3 * 86400.0  # how long a message that cannot be delivered is 
 TRANSACTION_SECONDS = 5.0  # how long a function may keep the store's transaction to itself
 
 
-class Store(Catalog, Approvals, Outbox, Protocol):
+class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
     """Writes. Batches first; each verb is one round trip and one commit unless it says otherwise."""
 
     async def open(self) -> None:
@@ -100,6 +100,8 @@ class Store(Catalog, Approvals, Outbox, Protocol):
         crashed c >= 1 times is passed over once the claim holds as many with >= k crashes as ask.crashed[k-1]
         allows, for any k <= c (above the list: its last; crashed=None: no limit). The cost does
         not grow with runs of other types or tenants, nor with finished, sleeping or later ones.
+        What the registry does not leave to ask.runtime, or a limit holds back, is passed over (see `Registry`
+        and `Limits`, which say what else decides the order): the limits hold in this very commit.
         Trail: leased.
         """
 
@@ -133,7 +135,7 @@ class Store(Catalog, Approvals, Outbox, Protocol):
         wait looks at once, as park does: every open wait of the run is settled if it can be.
         `child`: that run is started with the row, as a child of this one (parent, parent_step), its id in
         the row; trail child_started, before the row's own. A key that stands starts none.
-        A gate that is opened writes approval_opened instead of `waiting`.
+        A gate that is opened writes approval_opened instead of `waiting`; its started_at is now.
         The run's cost grows by the cost of every step that was not kept. If that brings it from below its
         budget to it or above, a pause is asked for by BUDGET, unless one is.
         Progress = a step settled by this item (SUCCEEDED or FAILED, not kept): crashes 0, attempt 1;

@@ -88,7 +88,8 @@ def _put(state: State, row: RunRow, write: StepWrite, now: Instant) -> None:
     row.steps[write.key] = StepRow(
         seq=row.next_seq(), key=write.key, kind=write.kind, status=write.status, attempts=write.attempts,
         output=write.output, error=write.error, cost=write.cost + (before.cost if before else 0),
-        topic=write.topic, due_at=due_at, fence=row.fence, started_at=write.started_at,
+        topic=write.topic, due_at=due_at, fence=row.fence,
+        started_at=now if write.kind is StepKind.APPROVAL else write.started_at,
         finished_at=now if write.status in SETTLED else None,
         mark=before.mark if before else state.event_seq if write.since_now else 0,
         ask=write.ask, digest=write.digest, on_timeout=write.on_timeout,
