@@ -101,7 +101,8 @@ def test_a_purge_leaves_no_row_behind(path):
     async def story(store):
         run = await ended(store, steps=45)
         add = (
-            "insert into workflow_outbox values (1, 'm', ?, null, '', null, '', 'sent', 1, 0, null, 0, 0)",
+            "insert into workflow_outbox (id, run_id, sink, status, next_at, created_at) "
+            "values ('m', ?, '', 'sent', 0, 0)",
             "insert into workflow_receipt (run_id, event_seq, step) values (?, 1, 's0')",
             "insert into workflow_inbox (topic, event_id, run_id, at) values ('t', 'e', ?, 0)",
         )

@@ -70,6 +70,7 @@ from . import (
 from .database import MEMORY, Database
 from .errors import translated
 from .hints import Hints
+from .outbox import OutboxRoom
 from .turnstile import Turnstile
 from .writer import Committer, Inline, Work, Writer
 
@@ -81,7 +82,7 @@ def _wall_clock() -> Instant:
     return time.time_ns() // 1000
 
 
-class SqliteStore:
+class SqliteStore(OutboxRoom):
     """Every verb of the contract over one database file.
 
     `inline`: no thread; each write runs at once, in its own transaction, on the caller's thread.

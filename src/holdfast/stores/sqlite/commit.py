@@ -57,7 +57,9 @@ def _refuse_bad_step(move: Move, write: StepWrite) -> None:
 
 def brings_news(batch: Sequence[Item]) -> bool:
     """Whether anyone else may care: plain checkpoints are nobody's business."""
-    return any(item.move is not Move.CHECKPOINT or item.events or item.starts for item in batch)
+    return any(
+        item.move is not Move.CHECKPOINT or item.events or item.starts or item.outbox for item in batch
+    )
 
 
 def commit(db: Database, now: Instant, batch: Sequence[Item]) -> list[Verdict]:

@@ -34,7 +34,10 @@ def apply(db: Database, now: Instant, batch: Sequence[Item], runs: Sequence[str]
     segments: dict[str, Item] = {}
     begun: list[Row] = []
     for item, run in zip(batch, runs, strict=True):
-        if item.known is not None or item.progress is not None or item.trail or item.events or item.starts:
+        if (
+            item.known is not None or item.progress is not None or item.trail or item.events
+            or item.starts or item.outbox
+        ):  # fmt: skip
             continue
         if item.move is Move.COMPLETE and _is_short(item.result):
             if item.steps:

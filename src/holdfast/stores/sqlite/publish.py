@@ -22,7 +22,7 @@ def publish(db: Database, now: Instant, definitions: Sequence[Definition]) -> No
 def present(db: Database, now: Instant, presence: Presence) -> None:
     tenants = None if presence.tenants is None else text(presence.tenants)
     types, patterns = text(presence.types), text(presence.patterns)
-    counts = presence.slots, presence.stragglers
+    counts = presence.slots, presence.stragglers, text(presence.sinks)
     db.run(_SQL["present"], (presence.worker, types, patterns, tenants, *counts, now))
 
 

@@ -8,11 +8,11 @@ where (kind, max_attempts, timeout_seconds, description)
     is not (excluded.kind, excluded.max_attempts, excluded.timeout_seconds, excluded.description)
 
 -- :present
-insert into workflow_worker (worker, types, patterns, tenants, slots, stragglers, seen_at)
-values (:worker, :types, :patterns, :tenants, :slots, :stragglers, :now)
+insert into workflow_worker (worker, types, patterns, tenants, slots, stragglers, sinks, seen_at)
+values (:worker, :types, :patterns, :tenants, :slots, :stragglers, :sinks, :now)
 on conflict (worker) do update
 set types = excluded.types, patterns = excluded.patterns, tenants = excluded.tenants, slots = excluded.slots,
-    stragglers = excluded.stragglers, seen_at = excluded.seen_at
+    stragglers = excluded.stragglers, sinks = excluded.sinks, seen_at = excluded.seen_at
 
 -- :absent
 delete from workflow_worker where worker = :worker

@@ -161,7 +161,7 @@ def _can_run(worker: Presence, kind: str, tenant: str) -> bool:
 
 
 def _presence(row: tuple[object, ...]) -> Presence:
-    worker, types, patterns, tenants, slots, stragglers, seen_at = row
+    worker, types, patterns, tenants, slots, stragglers, sinks, seen_at = row
     return msgspec.convert(
         {
             "worker": worker,
@@ -170,6 +170,7 @@ def _presence(row: tuple[object, ...]) -> Presence:
             "tenants": None if tenants is None else msgspec.json.decode(str(tenants)),
             "slots": slots,
             "stragglers": stragglers,
+            "sinks": msgspec.json.decode(str(sinks)),
             "seen_at": seen_at,
         },
         Presence,

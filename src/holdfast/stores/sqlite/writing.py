@@ -7,6 +7,7 @@ from holdfast.records import Instant, Item, Step, StepWrite, Verdict
 from holdfast.stores.durations import micros
 
 from .database import Database, Row, text
+from .outbox import put
 from .rows import open_waits, settled_since
 from .sql import statements
 from .start import TRAIL, start
@@ -65,6 +66,8 @@ class Writing:
             record(self.db, self.now, event)
         if self.item.starts:
             start(self.db, self.now, self.item.starts)
+        if self.item.outbox:
+            put(self.db, self.now, self.run, self.item.outbox)
 
     def _begin(self) -> None:
         """Write `started`, once a fence."""

@@ -1,0 +1,110 @@
+-- :put    With the sender's own commit; an id that is there is left alone.
+insert into workflow_outbox (id, run_id, tenant, step, sink, key, payload, behind, next_at, created_at)
+select :id, run.id, run.tenant, :step, :sink, :key, :payload,
+    exists (
+        select 1 from workflow_outbox as other
+        where other.status = 'pending' and other.key is not null
+            and other.tenant = run.tenant and other.sink = :sink and other.key = :key
+    ),
+    :now, :now
+from workflow_run as run where run.id = :run
+on conflict (id) do nothing
+
+-- :due    Sink by sink, by its index, what is due; a function of that name goes before a webhook.
+with served (name, own) as (
+    select value, 1 from json_each(:sinks)
+    union all
+    select name, 0 from workflow_webhook
+    where :webhooks and name not in (select value from json_each(:sinks))
+)
+select message.seq, message.id, message.fence + 1, message.tenant, message.run_id, message.sink, message.key,
+    message.payload, message.attempts + 1, message.created_at,
+    served.own, webhook.name, webhook.target, webhook.allow_private, webhook.created_at, webhook.updated_at
+from served
+cross join workflow_outbox as message on message.seq in (
+    select seq from workflow_outbox as due
+    where due.sink = served.name and due.status = 'pending' and due.behind = 0 and due.next_at <= :now
+        and (not served.own or :tenants is null or due.tenant in (select value from json_each(:tenants)))
+    order by due.next_at, due.seq limit :each
+)
+left join workflow_webhook as webhook on webhook.name = served.name and not served.own
+where served.name not in (select value from json_each(:full))
+order by message.next_at, message.seq limit :limit
+
+-- :take
+update workflow_outbox
+set fence = fence + 1, attempts = attempts + 1, held_by = :relay, next_at = :until, tried_at = coalesce(tried_at, :now)
+where seq in (select value from json_each(:seqs))
+
+-- :held    The guard of an answer: only the taking that it names.
+select seq, tenant, sink, key, tried_at from workflow_outbox
+where id = :id and fence = :fence and held_by is not null
+
+-- :leave    Sent, or dead.
+update workflow_outbox set status = :status, held_by = null, last_error = :error, sent_at = :sent_at where seq = :seq
+
+-- :next_of_line    The one that waited for it.
+update workflow_outbox set behind = 0, next_at = :now
+where seq = (
+    select min(seq) from workflow_outbox
+    where status = 'pending' and key is not null and tenant = :tenant and sink = :sink and key = :key
+)
+
+-- :back_off
+update workflow_outbox set next_at = :next_at, held_by = null, last_error = :error where seq = :seq
+
+-- :release    It was no attempt.
+update workflow_outbox
+set next_at = :next_at, held_by = null, last_error = :error, attempts = attempts - 1,
+    tried_at = iif(attempts > 1, tried_at, null)
+where seq = :seq
+
+-- :next    When there is next something due for these sinks.
+with served (name) as (
+    select value from json_each(:sinks)
+    union
+    select name from workflow_webhook where :webhooks
+)
+select min((
+    select min(next_at) from workflow_outbox where sink = served.name and status = 'pending' and behind = 0
+)) from served
+
+-- :list
+select seq, id, tenant, run_id, step, sink, key, payload, status, attempts, held_by,
+    iif(status = 'pending' and not behind, next_at, null), last_error, created_at, tried_at, sent_at
+from workflow_outbox where $terms order by seq limit ?
+
+-- :left    What has not been sent has an index of its own.
+status <> 'sent'
+
+-- :resend    Anew at the end of the table, and so of its line.
+insert or replace into workflow_outbox (
+    id, run_id, tenant, step, sink, key, payload, fence, last_error, created_at, next_at, behind
+)
+select id, run_id, tenant, step, sink, key, payload, fence, last_error, created_at, :now,
+    exists (
+        select 1 from workflow_outbox as other
+        where other.status = 'pending' and other.key is not null
+            and other.tenant = mine.tenant and other.sink = mine.sink and other.key = mine.key
+    )
+from workflow_outbox as mine where id = :id and status <> 'pending'
+
+-- :hurry
+update workflow_outbox set next_at = :now
+where id = :id and status = 'pending' and not behind and held_by is null
+
+-- :backlog
+select sink, sum(status = 'pending'), sum(status = 'dead'), min(iif(status = 'pending', created_at, null))
+from workflow_outbox where status <> 'sent' group by sink order by sink
+
+-- :webhooks
+select name, target, allow_private, created_at, updated_at from workflow_webhook order by name
+
+-- :put_webhook
+insert into workflow_webhook (name, target, allow_private, created_at, updated_at)
+values (:name, :target, :allow_private, :now, :now)
+on conflict (name) do update
+set target = excluded.target, allow_private = excluded.allow_private, updated_at = excluded.updated_at
+
+-- :remove_webhook
+delete from workflow_webhook where name = :name
