@@ -8,9 +8,12 @@ from uuid import UUID
 
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
+from holdfast.records import COST_UNIT
 
 TOPIC_MAX = 512
 NAME_MAX = 255
+TEXT_MAX = 10_000
+BUDGET_MAX = 1_000_000_000
 SEPARATOR = "\x1f"  # scopes the keys of tenants in the stores
 
 
@@ -34,6 +37,27 @@ def check_name(what: str, name: Any) -> str:
             f"{what} {str(name)[:40]!r}: 1 to {NAME_MAX} characters of text, without NUL or U+001F"
         )
     return name
+
+
+def check_text(what: str, text: Any) -> str:
+    """Words of a person, empty ones too: text that every store can keep."""
+    if not isinstance(text, str) or len(text) > TEXT_MAX or not _storable(text):
+        raise UsageError(f"{what} {text!r:.60}: text of at most {TEXT_MAX:,} characters, without NUL")
+    return text
+
+
+def check_budget(what: str, budget: Any) -> int:
+    """A cost at which a run pauses, more than nothing; in the units that costs are kept in."""
+    if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 < budget <= BUDGET_MAX:
+        raise UsageError(f"{what}={budget!r}: a cost above 0, at most {BUDGET_MAX:,}")
+    return max(1, round(budget * COST_UNIT))
+
+
+def check_attempts(what: str, attempts: Any) -> int | None:
+    """A number of attempts, at least one; None: as something else says."""
+    if attempts is not None and (not isinstance(attempts, int) or attempts < 1):
+        raise UsageError(f"{what}: attempts is {attempts!r}: at least 1, the first execution counts")
+    return attempts
 
 
 def check_key(key: Any) -> str:

@@ -12,7 +12,9 @@ from holdfast.backoff import DEFAULT, Backoff
 from holdfast.codec import Codec, annotated, plain
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import BadType, UnknownWorkflow, UsageError
-from holdfast.records import COST_UNIT, Definition
+from holdfast.records import Definition
+
+from .checks import check_budget
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
 _TYPE = re.compile(_NAME.pattern + r"\.v[1-9][0-9]*")
@@ -101,13 +103,8 @@ class Defined:
             )
         self.retry = retry or DEFAULT
         self.timeout_seconds = None if timeout is None else seconds(timeout)
-        self.budget = None if budget is None else round(budget * COST_UNIT)
-        self.params = plain
-
-    @property
-    def result(self) -> Codec:
-        """How its result is read."""
-        raise NotImplementedError
+        self.budget = None if budget is None else check_budget(f"workflow {type_}: budget", budget)
+        self.params = self.result = plain
 
     def definition(self) -> Definition:
         """What is published of it."""
@@ -126,8 +123,9 @@ class Workflow(Defined):
         steps_max: int,
         checkpoint: str = "step",
         refresh: Seconds = REFRESH_SECONDS,
+        budget: float | None = None,
     ) -> None:
-        super().__init__(type_, retry, timeout)
+        super().__init__(type_, retry, timeout, budget)
         self.function = function
         self.steps_max = steps_max
         if checkpoint not in {"step", "segment"}:
@@ -139,7 +137,7 @@ class Workflow(Defined):
         names = list(inspect.signature(function).parameters)
         self.params = Codec(hints.get(names[1], Any) if self.takes_params else Any)
         wanted = hints.get("return", Any)
-        self._result = Codec(type(None) if wanted is None else wanted)
+        self.result = Codec(type(None) if wanted is None else wanted)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", type_)
 
@@ -147,17 +145,13 @@ class Workflow(Defined):
         """Call the function itself, as a test may want to."""
         return self.function(*args, **kwargs)
 
-    @property
-    def result(self) -> Codec:
-        """How what the function returns is recorded and read."""
-        return self._result
-
     def definition(self) -> Definition:
         """What is published of it."""
         return Definition(
             type=self.type,
             max_attempts=self.retry.attempts,
             timeout_seconds=self.timeout_seconds,
+            budget=self.budget,
             description=(inspect.getdoc(self.function) or "").partition("\n")[0],
         )
 

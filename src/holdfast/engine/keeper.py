@@ -70,14 +70,16 @@ class Keeper:
         news: Callable[[], None] | None = None,
         failed: Callable[[Sequence[UUID]], None] | None = None,
         ttl_seconds: float = TTL_SECONDS,
+        *,
+        wait_timeouts: bool = True,
     ) -> None:
         self._store, self._news, self._failed = store, news, failed
-        self._ttl_seconds = ttl_seconds
+        self._ttl_seconds, self._wait_timeouts = ttl_seconds, wait_timeouts
         self.bell = Bell()
 
     async def tick(self) -> Ticked:
         """One round."""
-        ticked = await self._store.tick()
+        ticked = await self._store.tick(wait_timeouts=self._wait_timeouts)
         if ticked.total:
             log.info(
                 "chores: %d expired, %d lapsed, %d delivered, %d timed out",
@@ -100,7 +102,7 @@ class Keeper:
                     self.bell.found()
                     if self._news is not None:
                         self._news()  # a store need not give hints
-                due = await seconds_until(self._store, (), chores=True)
+                due = await seconds_until(self._store, (), chores=True, wait_timeouts=self._wait_timeouts)
             except Exception as error:
                 log.warning("cannot do chores now, will try again: %s", error, exc_info=unforeseen(error))
                 due = TROUBLE_SECONDS
@@ -137,9 +139,14 @@ class Keeper:
 
 
 async def seconds_until(
-    store: Store, types: Sequence[str], tenants: Sequence[str] | None = None, *, chores: bool = False
+    store: Store,
+    types: Sequence[str],
+    tenants: Sequence[str] | None = None,
+    *,
+    chores: bool = False,
+    wait_timeouts: bool = True,
 ) -> float | None:
     """Seconds until there may be something to do; None when nothing is in sight."""
-    due = await store.due(types, tenants)
+    due = await store.due(types, tenants, wait_timeouts=wait_timeouts)
     at = due.chore_at if chores else due.claim_at
     return None if at is None else max(0.0, (at - await store.now()) / SECOND)

@@ -9,16 +9,24 @@ from uuid import UUID
 from holdfast.codec import Codec, digest, plain
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
-from holdfast.records import COST_UNIT, DEFAULT_TENANT, PRIORITY, NewRun, instant
+from holdfast.records import DEFAULT_TENANT, PRIORITY, NewRun, instant
 from holdfast.world import World
 
-from .checks import check_datetime, check_id, check_kept, check_labels, check_name, check_priority
-from .definitions import Workflow
+from .checks import (
+    check_budget,
+    check_datetime,
+    check_id,
+    check_kept,
+    check_labels,
+    check_name,
+    check_priority,
+)
+from .definitions import Defined
 
 
 def new_run(
     world: World,
-    workflow: Workflow | str,
+    workflow: Defined | str,
     params: Any,
     *,
     key: str | None = None,
@@ -36,7 +44,7 @@ def new_run(
     labels: dict[str, str] | None = None,
 ) -> tuple[NewRun, Codec | None]:
     """The intent, checked and encoded, and how its result is read if the workflow is known here."""
-    known = workflow if isinstance(workflow, Workflow) else None
+    known = workflow if isinstance(workflow, Defined) else None
     type_ = known.type if known else str(workflow)
     if run_at is not None and delay is not None:
         raise UsageError("give run_at or delay, not both")
@@ -64,7 +72,7 @@ def new_run(
         max_attempts=max_attempts,
         timeout_seconds=None if timeout is None else seconds(timeout),
         ttl_seconds=None if ttl is None else check_kept("ttl", ttl),
-        budget=None if budget is None else round(budget * COST_UNIT),
+        budget=check_budget("budget", budget) if budget is not None else known.budget if known else None,
         limit_key=limit_key,
         parent=parent,
         labels=None if labels is None else plain.encode(check_labels(labels), "labels"),

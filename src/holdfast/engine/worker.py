@@ -21,9 +21,9 @@ from holdfast.world import World
 
 from .checks import check_kept
 from .committer import Committer
-from .definitions import Workflow, check_patterns, matches
-from .execution import Execution
+from .definitions import Defined, check_patterns, matches
 from .held import UNWIND_SECONDS, HeldRun
+from .holding import held, lacking
 from .hooks import Hooks
 from .keeper import TROUBLE_SECONDS, Bell, Keeper, seconds_until, unforeseen
 from .lease import Leases
@@ -46,7 +46,7 @@ class Worker:
         self,
         store: Store,
         world: World,
-        workflows: Mapping[str, Workflow],
+        workflows: Mapping[str, Defined],
         hooks: Hooks | None = None,
         *,
         name: str = "worker",
@@ -59,6 +59,7 @@ class Worker:
         grace: Seconds = 10.0,
         keeper: bool = True,
         ttl: Seconds = TTL_SECONDS,
+        wait_timeouts: bool = True,
     ) -> None:
         if slots < 1:
             raise UsageError(f"slots is {slots}: at least 1")
@@ -70,13 +71,14 @@ class Worker:
         self.id = f"{name}:{world.place()}{world.uuid7().int & 0xFFFF:04x}"
         self.patterns = check_patterns(patterns)
         self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
-        self.types = tuple(self._workflows)
+        self.types = tuple(type_ for type_, one in self._workflows.items() if not lacking(one))
         self.hooks: Hooks = {} if hooks is None else hooks
         self.teller = Teller(self.hooks, world, self.id)
         self.tenants = None if tenants is None else tuple(tenants)
         self.slots, self._batch = slots, batch or slots
         self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
         self._with_keeper, self._ttl_seconds = keeper, check_kept("ttl", ttl)
+        self._wait_timeouts = wait_timeouts
         self._bell = Bell(self._poll_seconds)
         self._draining = self._hurried = self._works = False
         self._refresh = Refresh(self)
@@ -99,7 +101,16 @@ class Worker:
         await self.store.open()
         self.committer = Committer(self.store, self.world, self._sending)
         self.leases = Leases(self.id, self.store, self.world, self.committer, self.lease_seconds)
-        self._keeper = Keeper(self.store, self._news, self._failed, self._ttl_seconds)
+        self._keeper = Keeper(
+            self.store, self._news, self._failed, self._ttl_seconds, wait_timeouts=self._wait_timeouts
+        )
+        for one in self._workflows.values():
+            if tasks := lacking(one):
+                log.warning(
+                    "plan %s is not claimed here, for no handler is known of %s: write @plan.task(name)",
+                    one.type,
+                    ", ".join(tasks),
+                )
         await self.store.publish([one.definition() for one in self._workflows.values()])
         await show(self)
         self._unlisten = self.store.listen(self._hint)
@@ -123,6 +134,11 @@ class Worker:
     ) -> None:
         """Stop gracefully: no new claims, the grace period for what runs, the rest is given back."""
         await self.stop()
+
+    @property
+    def draining(self) -> bool:
+        """It claims nothing more, and stops when what it holds has ended."""
+        return self._draining
 
     def drain(self) -> None:
         """Claim nothing more."""
@@ -297,7 +313,7 @@ class Worker:
             level += 1
 
     def _begin(self, claim: Claim, claimed_at: float) -> None:
-        execution = Execution(claim, self._workflows[claim.type], self, claimed_at)
+        execution = held(claim, self._workflows[claim.type], self, claimed_at)
         if why := shut(claim):
             execution.stop(why)
         self.leases.held[claim.id] = execution

@@ -1,0 +1,28 @@
+"""Which kind of execution a claimed run gets, and what a worker must have for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from holdfast.records import Claim
+
+from .definitions import Defined, Workflow
+from .execution import Execution
+from .held import HeldRun
+from .plans.execution import PlanExecution
+from .plans.plan import Plan
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+
+def held(claim: Claim, known: Defined, worker: Worker, claimed_at: float) -> HeldRun:
+    """The run that a worker holds from now on."""
+    if isinstance(known, Plan):
+        return PlanExecution(claim, known, worker, claimed_at)
+    return Execution(claim, cast("Workflow", known), worker, claimed_at)
+
+
+def lacking(known: Defined) -> tuple[str, ...]:
+    """The tasks that a worker has no handler of: it could not bring a run of this plan to its end."""
+    return known.missing if isinstance(known, Plan) else ()

@@ -1,0 +1,1 @@
+"""Plans: a fixed list of steps, of which the store keeps the rows. After the start only the rows decide."""

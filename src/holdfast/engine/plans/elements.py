@@ -1,0 +1,112 @@
+"""What a plan is made of: tasks, gates, awaited events, sleeps; each is one row from the start of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.durations import Seconds, seconds
+from holdfast.engine.checks import check_attempts, check_key, check_topic
+from holdfast.engine.gates import shown
+from holdfast.errors import UsageError
+from holdfast.lifecycle import StepKind
+from holdfast.records import PlanStep
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A step that a handler executes; `attempts`: how often it may fail, else as the run says."""
+
+    name: str
+    attempts: int | None = None
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """A gate: the run waits until a person decides. Rejected, it fails; `on_timeout`: what it says itself."""
+
+    name: str
+    ask: str = ""
+    data: Any = None
+    timeout: Seconds | None = None
+    on_timeout: Literal["reject", "approve"] = "reject"
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """The run waits for an event on `topic`, which is this step's output; without it in time it fails."""
+
+    name: str
+    topic: str
+    timeout: Seconds | None = None
+
+
+class Sleep(msgspec.Struct, frozen=True):
+    """The run waits for a while."""
+
+    name: str
+    duration: Seconds
+
+
+Element = Task | Approval | Wait | Sleep
+
+
+def rows(type_: str, steps: Sequence[Element]) -> tuple[PlanStep, ...]:
+    """The rows with which a run of this plan begins; UsageError when it could not be lived."""
+    made = tuple([_row(type_, one) for one in _listed(type_, steps)])
+    if not made:
+        raise UsageError(
+            f"plan {type_} has no steps: give a list, as in [hf.Task('CHARGE'), hf.Task('SHIP')]"
+        )
+    names = [one.name for one in made]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise UsageError(
+            f"plan {type_} has two steps {repeated!r}: handlers are found by name, give each its own"
+        )
+    return made
+
+
+def _listed(type_: str, steps: Any) -> list[Any]:
+    if isinstance(steps, str | Element) or not hasattr(steps, "__iter__"):
+        raise UsageError(f"plan {type_}: {steps!r:.60} is no list of steps, such as [hf.Task('SHIP')]")
+    listed: list[Any] = list(steps)
+    for one in listed:
+        name = getattr(one, "name", None)
+        if not isinstance(one, Element):
+            raise UsageError(
+                f"plan {type_}: {one!r:.60} is no step: there are Task, Approval, Wait, Sleep, "
+                f"as in hf.Task('SHIP')"
+            )
+        if not isinstance(name, str) or not name.strip():
+            raise UsageError(f"plan {type_} has a step without a name: {one!r:.60}")
+        check_key(name)
+    return listed
+
+
+def _row(type_: str, one: Element) -> PlanStep:
+    what = f"plan {type_}, step {one.name!r}"
+    match one:
+        case Task():
+            return PlanStep(name=one.name, max_attempts=check_attempts(what, one.attempts))
+        case Approval():
+            gate: dict[str, Any] = {**shown(one.name, one.ask, one.data, one.on_timeout)}
+            kind, timeout = StepKind.APPROVAL, check_span(f"{what}: timeout", one.timeout)
+            return PlanStep(name=one.name, kind=kind, timeout_seconds=timeout, **gate)
+        case Wait():
+            timeout = check_span(f"{what}: timeout", one.timeout)
+            topic = check_topic(one.topic)
+            return PlanStep(name=one.name, kind=StepKind.EVENT, topic=topic, timeout_seconds=timeout)
+        case Sleep():
+            duration = check_span(f"{what}: duration", one.duration)
+            return PlanStep(name=one.name, kind=StepKind.SLEEP, timeout_seconds=duration)
+
+
+def check_span(what: str, span: Seconds | None) -> float | None:
+    """A duration that is not negative and has an end."""
+    if span is None:
+        return None
+    total = seconds(span)
+    if total < 0 or math.isinf(total):
+        raise UsageError(f"{what} is {total:g} s: a number of seconds, 0 or more")
+    return total

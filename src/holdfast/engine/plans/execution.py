@@ -1,0 +1,259 @@
+"""One held run of a plan: the current row, its handler, the outcome as data, the commit, the next row."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from holdfast.engine import outcome as ends
+from holdfast.engine.drive import Drive
+from holdfast.engine.held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
+from holdfast.engine.journal import Journal, Written
+from holdfast.engine.keeper import TROUBLE_SECONDS
+from holdfast.engine.record import Record
+from holdfast.engine.steps import Scope
+from holdfast.errors import RunOverdue, StoreError, UnknownRun
+from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.records import SECOND, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
+from holdfast.sealing.envelope import shut
+
+from .finish import End, NoHandler, NoRows, finish
+from .outcomes import Completed, Dead, Retry, Waiting
+from .task import PlanTask
+
+if TYPE_CHECKING:
+    from holdfast.engine.worker import Worker
+
+    from .plan import Handler, Plan
+
+T = TypeVar("T")
+
+log = logging.getLogger("holdfast.run")
+
+OUTCOMES = (Completed, Waiting, Retry, Dead)
+CURRENT = frozenset({StepStatus.PENDING, StepStatus.READY, StepStatus.RUNNING})  # as stored, and as shown
+
+
+class PlanExecution:
+    """A plan's run while this worker holds it."""
+
+    __slots__ = (
+        "_begun",
+        "_claimed_at",
+        "_clock_at_claim",
+        "_drive",
+        "_heartbeat_at",
+        "_stop",
+        "_unwinding",
+        "attempt",
+        "begun_at",
+        "claim",
+        "crashes",
+        "ended_as",
+        "ending",
+        "journal",
+        "plan",
+        "record",
+        "rows",
+        "scope",
+        "step",
+        "worker",
+        "world",
+    )
+
+    def __init__(self, claim: Claim, plan: Plan, worker: Worker, claimed_at: float) -> None:
+        self.claim, self.plan, self.worker, self.world = claim, plan, worker, worker.world
+        self.record = Record(claim, len(claim.steps))  # nothing waits while it is held: for the journal only
+        self.journal = Journal(
+            claim, self.record, worker.committer, self.world, worker.lease_seconds, self._verdict
+        )
+        self.rows: dict[str, Step] = {step.key: step for step in claim.steps}
+        self.attempt, self.crashes = claim.attempt, claim.crashes
+        self.ended_as, self.ending = "", False
+        self._claimed_at = self._heartbeat_at = claimed_at
+        self._clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
+        self._stop: str | None = None
+        self._drive: Drive | None = None
+        self._unwinding: asyncio.TimerHandle | None = None
+        self._begun = False
+        self.step: Step | None = None  # the current one
+        self.scope = Scope("")  # what its handler says
+        self.begun_at: Instant = 0
+
+    # -- what the worker calls -----------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Execute step after step until the run ends, waits, or is no longer ours."""
+        if self.world.monotonic() - self._claimed_at >= self.worker.lease_seconds:
+            self.ended_as = "not begun: its lease ran out first"
+            return
+        self.journal.started_at = self.now()
+        if self.worker.hooks:
+            self.worker.teller.run("run.started", self, status=Status.LEASED)
+        try:
+            while await finish(self, await self._perform()):
+                self._begun = True
+        finally:
+            self.journal.leave()
+
+    def stop(self, reason: str, unwind_seconds: float = UNWIND_SECONDS) -> None:
+        """Unwind the handler: the run was cancelled, lost or paused, or is to be released."""
+        if self._stop is None:
+            self._stop = reason
+            if self._drive is not None:
+                self._drive.interrupt(None)
+                self._limit_unwinding(CLEANUP_SECONDS)
+        if reason == "released" and self._drive is not None:
+            self._limit_unwinding(unwind_seconds)
+
+    def lease(self) -> Lease:
+        """What renewal says of this run. Called from the renewal thread."""
+        now = self.world.monotonic()
+        heartbeat = now - self._heartbeat_at >= HEARTBEAT_SECONDS
+        if heartbeat:
+            self._heartbeat_at = now
+        return Lease(
+            run=self.claim.id,
+            tenant=self.claim.tenant,
+            fence=self.claim.fence,
+            started_at=self.journal.started_at,
+            heartbeat=heartbeat,
+            progress=self.journal.take_progress(),
+        )
+
+    def news(self, held: Held) -> None:
+        """What renewal learnt. A pause is learnt from the commit that ends the step."""
+        if held.answer != "applied":
+            self.stop(held.answer)
+
+    @property
+    def suspect(self) -> int:
+        """How often it has crashed since a step last succeeded."""
+        return self.crashes
+
+    @property
+    def cancelled(self) -> bool:
+        """The handler should come to its end."""
+        return self._stop is not None
+
+    def now(self) -> Instant:
+        """The store's clock, as far as it can be known without asking."""
+        return self._clock_at_claim + int((self.world.monotonic() - self._claimed_at) * SECOND)
+
+    # -- one execution of one step -------------------------------------------------------------
+
+    async def _perform(self) -> End:
+        if self._stop is not None:
+            return ends.Stopped(self._stop)
+        if self._begun and self.worker.draining:
+            return ends.Stopped("released")
+        self.step, self.scope, self.begun_at = self._current(), Scope(""), self.now()
+        if self.step is None:
+            return NoRows()
+        timeout_at = self.claim.timeout_at
+        if timeout_at is not None and self.begun_at >= timeout_at:
+            return ends.Raised(RunOverdue(f"run {self.claim.id} has not ended before its timeout"))
+        handler = self.plan.handlers.get(self.step.key)
+        return NoHandler() if handler is None else await self._call(handler, self.step)
+
+    def _current(self) -> Step | None:
+        """The first row that has not succeeded, if it is a task: no worker executes anything else."""
+        open_ = (step for step in self.rows.values() if step.status is not StepStatus.SUCCEEDED)
+        step = next(open_, None)
+        return step if step is not None and step.kind is StepKind.TASK and step.status in CURRENT else None
+
+    async def _call(self, handler: Handler, step: Step) -> End:
+        scope = self.scope = Scope(step.key)
+        task = PlanTask(self, step, scope)
+        try:
+            self._drive = Drive(self._answer(handler, task))
+            value = await self._drive
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+            ended: End = ends.Raised(error)
+        else:
+            ended = value if isinstance(value, OUTCOMES) else Completed(value)
+        finally:
+            self._drive, scope.over = None, True
+            if self._unwinding is not None:
+                self._unwinding.cancel()  # it would keep the whole run in memory until it rings
+        self._uncancel()
+        return ended if self._stop is None else ends.Stopped(self._stop)
+
+    async def _answer(self, handler: Handler, task: PlanTask) -> Any:
+        if handler.is_async:
+            return await handler.function(task)
+        value = await self.world.thread(handler.function, task, stragglers=self.worker.straggling)
+        return await value if inspect.isawaitable(value) else value  # a lambda around an async call
+
+    def _uncancel(self) -> None:
+        """Whoever cancelled this task meant the handler that is over, not the next."""
+        task = asyncio.current_task()
+        while task is not None and task.cancelling():
+            task.uncancel()
+
+    def _limit_unwinding(self, limit_seconds: float) -> None:
+        drive = self._drive
+
+        def give_up() -> None:
+            if drive is not None and drive is self._drive:
+                drive.abandon()
+
+        if self._unwinding is not None:
+            self._unwinding.cancel()
+        self._unwinding = asyncio.get_running_loop().call_later(limit_seconds, give_up)
+
+    # -- what commits answer -------------------------------------------------------------------
+
+    def _verdict(self, verdict: Verdict, sent: list[Written]) -> None:
+        if self.worker.hooks:
+            self.worker.teller.steps(self, verdict, sent)
+        if verdict.answer != "applied":
+            self.stop(verdict.answer)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this worker would execute what comes next, as far as the rows are known here."""
+        later = (one for one in self.rows.values() if self.step is None or one.seq > self.step.seq)
+        return not self.worker.draining and any(one.kind is StepKind.TASK for one in later)
+
+    async def go_on(self, verdict: Verdict, done: StepWrite | None = None) -> bool:
+        """Take over the row that is current now; one that has succeeded is not asked for again."""
+        here = self.step
+        assert here is not None
+        if done is not None:
+            self.attempt, self.crashes = 1, 0
+            self.rows[here.key] = msgspec.structs.replace(
+                here, status=StepStatus.SUCCEEDED, output=done.output
+            )
+        step = verdict.settled[-1] if verdict.settled else None
+        if step is None or step.seq > here.seq + 1:
+            await self._read()  # what stands between was settled in the same commit
+        else:
+            self.rows[step.key] = step
+        if why := shut(msgspec.structs.replace(self.claim, steps=tuple(self.rows.values()))):
+            self.stop(why)
+        return True
+
+    async def _read(self) -> None:
+        try:
+            steps = await self.patiently(lambda: self.worker.store.steps(self.claim.id))
+        except UnknownRun:  # deleted: it has been taken from this worker
+            self.stop("lost")
+        else:
+            self.rows = {step.key: step for step in steps}
+
+    async def patiently(self, read: Callable[[], Awaitable[T]]) -> T:
+        """What the store says, as soon as it can be reached."""
+        while True:
+            try:
+                return await read()
+            except StoreError as error:
+                log.warning("run %s cannot be read, will try again: %s", self.claim.id, error)
+                await asyncio.sleep(TROUBLE_SECONDS)

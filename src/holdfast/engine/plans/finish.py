@@ -1,0 +1,220 @@
+"""The end of one execution of a step: which move its outcome is, and whether this worker goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.backoff import IN_PLACE_MAX_SECONDS
+from holdfast.durations import seconds
+from holdfast.engine import outcome as ends
+from holdfast.engine.ending import ended, stopped
+from holdfast.engine.failures import delay_after, encoded, error_of, final_kind, line, text
+from holdfast.engine.messages import Message, outbound
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.lifecycle import Move, Status, StepStatus
+from holdfast.records import SECOND, Error, Outbound, Step, StepWrite, Verdict
+
+from .outcomes import Completed, Dead, Retry, Waiting
+from .task import units
+
+if TYPE_CHECKING:
+    from .execution import PlanExecution
+
+log = logging.getLogger("holdfast.run")
+
+NO_HANDLER_SECONDS = 60.0  # before a run is claimed again whose current step nobody here knows
+MESSAGES_MAX = 1_000_000  # of one outcome: so that those of the next have numbers of their own
+
+
+class NoRows(msgspec.Struct, frozen=True):
+    """There is no row to execute: the run was started before its plan was published."""
+
+
+class NoHandler(msgspec.Struct, frozen=True):
+    """Nobody here knows the current step."""
+
+
+End = Completed[Any] | Waiting | Retry | Dead | ends.Raised | ends.Stopped | NoRows | NoHandler
+
+
+async def finish(run: PlanExecution, end: End) -> bool:
+    """Commit the outcome; True when this worker goes on with what is current then."""
+    match end:
+        case ends.Stopped():
+            return await stopped(run, end.reason)
+        case NoRows():
+            verdict = await run.journal.outcome(Move.ADVANCE, plan=run.plan.steps)
+            return ended(run, verdict, back="run.released")
+        case NoHandler():
+            return await _give_back(run)
+        case Retry():
+            return await _retry_or_fail(run, end.error, end)
+        case Dead():
+            return await _fail(run, _recorded(run, end.error, "fatal"))
+        case ends.Raised():
+            return await _retry_or_fail(run, end.error)
+        case Completed() | Waiting():
+            return await _commit(run, end)
+
+
+async def _commit(run: PlanExecution, end: Completed[Any] | Waiting) -> bool:
+    try:
+        return await (_complete(run, end) if isinstance(end, Completed) else _wait(run, end))
+    except UsageError as error:  # nothing was sent: what is wrong was found while it was encoded
+        return await _retry_or_fail(run, error)
+
+
+async def _complete(run: PlanExecution, end: Completed[Any]) -> bool:
+    step = _current(run)
+    output = run.plan.handlers[step.key].codec.encode(end.output, f"the output of step {step.key!r}")
+    run.scope.cost += units(end.cost)
+    fields = _fields(run, end.outbound)
+    goes_on = run.goes_on
+    if not goes_on:
+        run.worker.ends(run)
+    write = _write(run, StepStatus.SUCCEEDED, output=output)
+    verdict = await _sent(run, Move.ADVANCE, write, result=output, in_place=goes_on, **fields)
+    if _leased(verdict):
+        return await run.go_on(verdict, write)
+    return ended(run, verdict, back="run.released")
+
+
+async def _wait(run: PlanExecution, end: Waiting) -> bool:
+    step, most = _current(run), run.plan.max_waits
+    if step.waits >= most:
+        said = f"task {step.key!r} has waited {step.waits} times: max_waits= of the plan allows no more"
+        return await _fail(run, _recorded(run, said, "loop"))
+    fields = _fields(run, end.outbound)
+    delay = None if end.timeout is None else seconds(end.timeout)
+    write = _write(run, StepStatus.WAITING, topic=end.topic, delay_seconds=delay)
+    verdict = await _sent(run, Move.PARK, write, **fields)
+    if _leased(verdict):
+        return await run.go_on(verdict)
+    return ended(run, verdict)
+
+
+async def _retry_or_fail(run: PlanExecution, error: BaseException | str, asked: Retry | None = None) -> bool:
+    policy, failures = run.plan.retry, run.attempt - run.crashes
+    kind = None if isinstance(error, str) or asked is not None else final_kind(error, policy)
+    if kind is None and failures >= (_current(run).max_attempts or run.claim.max_attempts):
+        kind = "exhausted"
+    recorded = _recorded(run, error, kind or "error")
+    if kind is not None:
+        return await _fail(run, recorded)
+    try:
+        delay = _delay(run, error, asked, failures)
+    except UsageError as unusable:
+        return await _retry_or_fail(run, unusable)
+    return await _retry(run, recorded, delay)
+
+
+def _delay(run: PlanExecution, error: BaseException | str, asked: Retry | None, failures: int) -> float:
+    if asked is not None and asked.delay is not None:
+        return seconds(asked.delay)
+    raised = HoldfastError(error) if isinstance(error, str) else error
+    return delay_after(raised, run.plan.retry, failures, run.world.chance())
+
+
+async def _retry(run: PlanExecution, recorded: Error, delay: float) -> bool:
+    in_place = delay <= IN_PLACE_MAX_SECONDS
+    verdict = await run.journal.outcome(
+        Move.RETRY,
+        error=encoded(recorded),
+        last_error=line(recorded),
+        delay_seconds=delay,
+        in_place=in_place,
+    )
+    if not _leased(verdict):
+        return ended(run, verdict, recorded, "run.retried")
+    if run.worker.hooks:
+        run.worker.teller.run("run.retried", run, status=verdict.status, error=recorded, step=recorded.step)
+    run.attempt += 1
+    await asyncio.sleep(delay)
+    return True
+
+
+async def _fail(run: PlanExecution, recorded: Error) -> bool:
+    run.worker.ends(run)
+    error = encoded(recorded)
+    write = _write(run, StepStatus.FAILED, error=error)
+    verdict = await _sent(run, Move.FAIL, write, error=error, last_error=line(recorded), kind=recorded.kind)
+    return ended(run, verdict, recorded)
+
+
+async def _give_back(run: PlanExecution) -> bool:
+    """Perhaps another worker knows the step, or this one's next version will."""
+    step, now = _current(run), run.now()
+    found = await run.patiently(lambda: run.worker.store.get(run.claim.id))
+    if found is None:  # deleted: it has been taken from this worker
+        return ended(run, Verdict(answer="lost", status=Status.PENDING))
+    before = found.error
+    again = before is not None and (before.kind, before.step) == ("no_handler", step.key)
+    since = before.since if before is not None and again and before.since is not None else now
+    said = (
+        f"no worker here has a handler for step {step.key!r} of {run.claim.type}: "
+        f"register one with @plan.task({step.key!r})"
+    )
+    recorded = Error(kind="no_handler", message=said, step=step.key, since=since)
+    limit = run.plan.no_handler_seconds
+    left = NO_HANDLER_SECONDS if limit is None else limit - (now - since) / SECOND
+    if left <= 0:
+        return await _fail(run, recorded)
+    log.warning("run %s goes back for a minute: %s", run.claim.id, said)
+    verdict = await run.journal.outcome(
+        Move.RETRY,
+        error=encoded(recorded),
+        last_error=line(recorded),
+        delay_seconds=min(left, NO_HANDLER_SECONDS),
+        refund=True,
+    )
+    return ended(run, verdict, recorded, "run.retried")
+
+
+def _current(run: PlanExecution) -> Step:
+    assert run.step is not None
+    return run.step
+
+
+def _leased(verdict: Verdict) -> bool:
+    return verdict.answer == "applied" and verdict.status is Status.LEASED
+
+
+def _recorded(run: PlanExecution, error: BaseException | str, kind: str) -> Error:
+    step = _current(run).key
+    if isinstance(error, BaseException):
+        return error_of(error, kind, step)
+    return Error(kind=kind, message=text(error), step=step)
+
+
+def _write(run: PlanExecution, status: StepStatus, **fields: Any) -> StepWrite:
+    return StepWrite(
+        key=_current(run).key,
+        status=status,
+        attempts=run.attempt,
+        cost=run.scope.cost,
+        started_at=run.begun_at,
+        **fields,
+    )
+
+
+async def _sent(run: PlanExecution, move: Move, write: StepWrite, **fields: Any) -> Verdict:
+    run.journal.keep(write)
+    return await run.journal.outcome(move, **fields)
+
+
+def _fields(run: PlanExecution, messages: Sequence[Message]) -> dict[str, tuple[Outbound, ...]]:
+    """The rows of messages. Their numbers grow over the waits of the step, and are the same at every try."""
+    if not messages:
+        return {}
+    step, claim = _current(run), run.claim
+    first = step.waits * MESSAGES_MAX + 1
+    rows = [
+        outbound(one, claim.id, claim.created_at, step.key, number)
+        for number, one in enumerate(messages, first)
+    ]
+    return {"outbox": tuple(rows)}

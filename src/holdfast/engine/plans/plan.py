@@ -1,0 +1,122 @@
+"""A plan as it is defined: a versioned name, its steps, a policy, and the handlers of its tasks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.backoff import Backoff
+from holdfast.codec import Codec
+from holdfast.durations import Seconds
+from holdfast.engine.checks import check_key
+from holdfast.engine.definitions import Defined, is_async
+from holdfast.errors import UsageError
+from holdfast.lifecycle import StepKind
+from holdfast.records import Definition
+
+from .elements import Element, check_span, rows
+from .outcomes import output_codec
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_WAITS = 1000
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """The function that executes a task, and how its output is recorded."""
+
+    function: Callable[[Any], Any]
+    is_async: bool
+    codec: Codec
+
+
+class Plan(Defined):
+    """What `app.plan` makes of a list of steps. `@plan.task("SHIP")` names the handler of one."""
+
+    takes_params = True
+
+    def __init__(
+        self,
+        type_: str,
+        steps: Sequence[Element],
+        *,
+        retry: Backoff | None = None,
+        timeout: Seconds | None = None,
+        budget: float | None = None,
+        params: Any = Any,
+        max_waits: int = MAX_WAITS,
+        no_handler_after: Seconds | None = None,
+        description: str = "",
+    ) -> None:
+        super().__init__(type_, retry, timeout, budget)
+        self.steps = rows(self.type, steps)
+        if params is not Any:
+            self.params = Codec(params)
+        if max_waits < 1:
+            raise UsageError(f"plan {type_}: max_waits is {max_waits}: at least 1")
+        self.max_waits, self.description = max_waits, description
+        self.no_handler_seconds = check_span(f"plan {type_}: no_handler_after", no_handler_after)
+        self.handlers: dict[str, Handler] = {}
+
+    def __repr__(self) -> str:
+        """Short, for messages."""
+        return f"<plan {self.type}>"
+
+    def task(self, name: str) -> Callable[[F], F]:
+        """Name the function that executes a task: async, or plain, which runs in a thread.
+
+        Also of a step that is not in the list: one that `append_step` adds to a run.
+        """
+        if callable(name):
+            raise UsageError(f'plan {self.type}: a handler needs its task\'s name: write @plan.task("SHIP")')
+        kind = next((one.kind for one in self.steps if one.name == check_key(name)), StepKind.TASK)
+        if kind is not StepKind.TASK:
+            raise UsageError(
+                f"plan {self.type}: step {name!r} is of kind {kind}: no handler is called for it"
+            )
+        if name in self.handlers:
+            raise UsageError(f"plan {self.type}: task {name!r} has a handler already")
+
+        def named(function: F) -> F:
+            _check_function(self.type, name, function)
+            made = self.handlers[name] = Handler(function, is_async(function), output_codec(function))
+            if name == self.steps[-1].name:
+                self.result = made.codec  # a run's result is the output of its last task
+            return function
+
+        return named
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The tasks that have no handler here."""
+        tasks = [one.name for one in self.steps if one.kind is StepKind.TASK]
+        return tuple(name for name in tasks if name not in self.handlers)
+
+    def definition(self) -> Definition:
+        """What is published of it: all that a start by name needs."""
+        return Definition(
+            type=self.type,
+            kind="plan",
+            max_attempts=self.retry.attempts,
+            timeout_seconds=self.timeout_seconds,
+            description=self.description,
+            steps=self.steps,
+            budget=self.budget,
+        )
+
+
+def _check_function(type_: str, name: str, function: Any) -> None:
+    if not callable(function):
+        raise UsageError(f"plan {type_}: the handler of {name!r} is no function: {function!r:.60}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(f"plan {type_}: the handler of {name!r} is a generator: write `return`, not `yield`")
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        raise UsageError(
+            f"plan {type_}: the handler of {name!r} takes one argument, as in `def ship(task)`: "
+            f"task.params is what the run was started with"
+        ) from None

@@ -1,0 +1,162 @@
+"""What a handler of a plan's task is given: why it is called, with what, and where it may say things."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec import plain
+from holdfast.engine.failures import text
+from holdfast.engine.gates import decision
+from holdfast.errors import UsageError
+from holdfast.lifecycle import StepKind, StepStatus
+from holdfast.records import COST_UNIT, Event, Json, Step, TrailWrite, moment
+
+if TYPE_CHECKING:
+    from holdfast.engine.steps import Scope
+
+    from .execution import PlanExecution
+
+COST_MAX = 1_000_000_000  # of one call, as in code workflows
+
+Reason = Literal["start", "retry", "event", "timeout"]
+
+
+class PlanTask:
+    """One execution of a task. Its handler completes it, lets it wait, or has it tried again."""
+
+    def __init__(self, execution: PlanExecution, step: Step, scope: Scope) -> None:
+        self._run, self._step, self._scope = execution, step, scope
+        self.reason, self.event = _woken(step.wake, execution.attempt)
+        self.outputs = Outputs(execution)
+
+    @property
+    def run_id(self) -> UUID:
+        """The id of this run."""
+        return self._run.claim.id
+
+    @property
+    def tenant(self) -> str:
+        """Who this run belongs to."""
+        return self._run.claim.tenant
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return self._step.key
+
+    @property
+    def number(self) -> int:
+        """Its place in the plan, from 0."""
+        return self._step.seq
+
+    @property
+    def attempt(self) -> int:
+        """Executions begun since the run last made progress; the first is 1."""
+        return self._run.attempt
+
+    @property
+    def params(self) -> Any:
+        """What the run was started with, in the type that the plan's `params=` says."""
+        plan = self._run.plan
+        return plan.params.decode(self._run.claim.params, f"params of {plan.type}")
+
+    @property
+    def idempotency_key(self) -> str:
+        """This task's own key for the outside world, the same at every try, takeover and rewind."""
+        return f"{self.run_id}:{self.name}"
+
+    @property
+    def cancelled(self) -> bool:
+        """The run was cancelled, lost, or is to stop: come to an end."""
+        return self._scope.over or self._run.cancelled
+
+    def log(self, /, message: str, level: str = "info", **data: Any) -> None:
+        """Add a row to the trail with the commit of this execution."""
+        self._check()
+        row = {**data, "message": text(message), "level": level, "step": self.name}
+        self._run.journal.note(TrailWrite("log", plain.encode(row, f"log {text(message, 40)!r}")))
+
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """How far the run is, for people; written with the next commit or renewal, at most once a second."""
+        self._check()
+        shown = {"done": done, "total": total, "note": None if note is None else text(note, 200)}
+        self._run.journal.progress(plain.encode(shown, "progress"))
+
+    def cost(self, amount: float) -> None:
+        """What this execution has cost so far; `Completed(cost=)` adds to it."""
+        self._check()
+        self._scope.cost += units(amount)
+
+    def _check(self) -> None:
+        if self._scope.over:
+            raise asyncio.CancelledError(f"task {self.name!r} was given up: return")
+
+
+class Outputs(Mapping[str, Any]):
+    """What earlier steps came to, by name: a task's output, an awaited event, a decision."""
+
+    def __init__(self, execution: PlanExecution) -> None:
+        self._run = execution
+
+    def __getitem__(self, name: str) -> Any:
+        """In the type that its handler's annotation says."""
+        step = self._run.rows.get(name)
+        if step is None or step.status is not StepStatus.SUCCEEDED:
+            raise KeyError(name)
+        match step.kind:
+            case StepKind.APPROVAL:
+                return decision(step)
+            case StepKind.EVENT:
+                return event_of(step.output)
+            case _:
+                handler = self._run.plan.handlers.get(name)
+                codec = plain if handler is None else handler.codec
+                return codec.decode(step.output or "null", f"the recorded output of step {name!r}")
+
+    def __iter__(self) -> Iterator[str]:
+        """In the order of the plan."""
+        return (step.key for step in self._run.rows.values() if step.status is StepStatus.SUCCEEDED)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return sum(1 for _ in self)
+
+
+class _Came(msgspec.Struct):
+    id: str
+    topic: str
+    at: int
+    payload: Any
+
+
+class _Wake(msgspec.Struct):
+    reason: Literal["event", "timeout"]
+    event: _Came | None = None
+
+
+def _woken(wake: Json | None, attempt: int) -> tuple[Reason, Event | None]:
+    if wake is None:
+        return ("start" if attempt <= 1 else "retry"), None
+    found = msgspec.json.decode(wake, type=_Wake)
+    return found.reason, None if found.event is None else _event(found.event)
+
+
+def event_of(output: Json | None) -> Event:
+    """An awaited event, as its step has recorded it."""
+    return _event(msgspec.json.decode(output or "", type=_Came))
+
+
+def _event(came: _Came) -> Event:
+    return Event(id=came.id, topic=came.topic, at=moment(came.at), payload=came.payload)
+
+
+def units(amount: float) -> int:
+    """A cost as stores add it up."""
+    if not 0 <= amount <= COST_MAX:
+        raise UsageError(f"cost {amount!r}: a number from 0 to {COST_MAX:,}")
+    return round(amount * COST_UNIT)
