@@ -330,7 +330,7 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         not, deleted_seconds after it was deleted; an open one that is not deleted never. With it go
         its steps, trail, receipts, the events addressed to it and its outbox rows; its key is free.
         It stays while an outbox row of it is not delivered or dead, and while its open parent has an
-        open wait for a child. At most `limit` runs a slice, fewer when they have many rows.
+        open wait for it. At most `limit` runs a slice, fewer when they have many rows.
         Also: delivered events for no one run whose retention is over (never before EVENT_KEEP_SECONDS: the
         same id again must be known), and workers not seen for GONE_SECONDS.
         """
