@@ -42,6 +42,6 @@ class TestSealedSqlite(Words, contract(sealed(sqlite_inline))):
 @pytest.mark.parametrize("verb", sorted(name for name in dir(Store) if not name.startswith("_")))
 def test_every_verb_of_the_contract_passes_through(verb):
     """A verb that the contract gains is not forgotten here, and takes the same."""
-    assert verb in vars(Sealed)
+    assert any(verb in vars(one) for one in Sealed.__mro__)
     wanted = inspect.signature(getattr(Store, verb)).parameters
     assert list(inspect.signature(getattr(Sealed, verb)).parameters.values()) == list(wanted.values())

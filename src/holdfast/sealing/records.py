@@ -34,6 +34,7 @@ from holdfast.records import (
 from .chain import Chain, decoded
 from .envelope import OURS, unopened
 from .hooks import Where
+from .outbox import sealed_message
 
 HIDDEN = "(sealed)"
 
@@ -91,7 +92,7 @@ class Records:
         """A step's outcome, the question of a gate, the start of a child. What is asked at once, and other
         waits, hold nothing of the user's."""
         if write.ask is not None:
-            return _replace(write, ask=self._chain.seal(write.ask, _ask(tenant, run, write.key)))
+            return self._gate(write, _ask(tenant, run, write.key))
         if write.child is not None:
             return _replace(write, child=self.new_run(write.child))
         if write.kind is not StepKind.TASK or (write.output is None and write.error is None):
@@ -103,6 +104,12 @@ class Records:
             where = _step_error(tenant, run, write.key)
             error = self._chain.veil(_shown(_error(error)), error, where) or error
         return _replace(write, output=output, error=error)
+
+    def _gate(self, write: StepWrite, where: Where) -> StepWrite:
+        """A question, and its digest: in plain, that would tell whether it is one that somebody guesses."""
+        assert write.ask is not None
+        digest = None if write.digest is None else self._chain.digests(write.digest, where)[0]
+        return _replace(write, ask=self._chain.seal(write.ask, where), digest=digest)
 
     def item(self, item: Item) -> Item:
         """A holder's write with all that belongs to it."""
@@ -116,6 +123,8 @@ class Records:
             sealed["events"] = tuple([self.event(one) for one in item.events])
         if item.starts:
             sealed["starts"] = tuple([self.new_run(one) for one in item.starts])
+        if item.outbox:
+            sealed["outbox"] = tuple([sealed_message(self._chain, one, tenant, run) for one in item.outbox])
         if item.trail:
             sealed["trail"] = tuple([self._log(one, tenant, run) for one in item.trail])
         if item.error is not None:

@@ -49,19 +49,21 @@ from holdfast.store import (
 from .chain import Chain
 from .envelope import shut_by
 from .hooks import CodecHook
+from .outbox import SealedOutbox
 from .people import People
 from .records import Records, veiled
 
 _replace = msgspec.structs.replace
 
 
-class Sealed(People):
+class Sealed(People, SealedOutbox):
     """Every verb of the contract over `inner`: values are sealed on their way in, opened on their way out."""
 
     def __init__(self, inner: Store, codec: CodecHook | Sequence[CodecHook]) -> None:
         self.inner = inner
         hooks = codec if isinstance(codec, Sequence) else (codec,)
-        self._records = Records(Chain(hooks))
+        self._chain = Chain(hooks)
+        self._records = Records(self._chain)
 
     async def open(self) -> None:
         await self.inner.open()

@@ -14,7 +14,7 @@ def message(id, sink="mail", key=None, **fields):
 def sent_by(hand, *messages, **fields):
     """A run that has sent these in one commit."""
     claim = hand.held(**fields)
-    hand.checkpoint(claim, done("post"), outbox=messages)
+    hand.checkpoint(claim, done("post"), outbox=messages, tenant=claim.tenant)
     return claim
 
 

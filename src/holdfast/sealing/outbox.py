@@ -1,0 +1,141 @@
+"""The outbox through a codec: payloads, addresses with their secrets, and what functions have raised.
+
+Left readable: sink, key and id, by which a store keeps messages in order; and what we say ourselves of an
+address that does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import CannotOpen, CannotSeal
+from holdfast.records import (
+    Backlog,
+    Error,
+    Instant,
+    Json,
+    Outbound,
+    OutboxFilter,
+    OutboxMessage,
+    Parcel,
+    RelayAsk,
+    Relayed,
+    Webhook,
+)
+
+from .chain import Chain
+from .envelope import unopened
+from .hooks import Where
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+HIDDEN = "(sealed)"
+RAISED = "raised"  # the kind of an error that a function of the user's has raised: his words
+
+_replace = msgspec.structs.replace
+
+
+def sealed_message(chain: Chain, message: Outbound, tenant: str, run: UUID) -> Outbound:
+    """Bound to its run and its id: moved to another message, it does not open."""
+    return _replace(message, payload=chain.seal(message.payload, _payload(tenant, run, message.id)))
+
+
+class SealedOutbox:
+    """The verbs of the outbox over `inner`."""
+
+    inner: Store
+    _chain: Chain
+
+    async def relay(self, ask: RelayAsk) -> list[Parcel]:
+        return [self._parcel(one) for one in await self.inner.relay(ask)]
+
+    def _parcel(self, parcel: Parcel) -> Parcel:
+        """What does not open says so, in place of the payload: whoever relays it gives it back."""
+        where = _payload(parcel.tenant, parcel.run, parcel.id)
+        try:
+            payload = self._chain.open(parcel.payload, where)
+            webhook = parcel.webhook and self._opened(parcel.webhook)
+        except CannotOpen as why:
+            return _replace(parcel, payload=unopened(why, parcel.payload))
+        return _replace(parcel, payload=payload, webhook=webhook)
+
+    async def relayed(self, answers: Sequence[Relayed]) -> Sequence[bool]:
+        return await self.inner.relayed([self._veiled(one) for one in answers])
+
+    def _veiled(self, answer: Relayed) -> Relayed:
+        if answer.error is None or (error := _error(answer.error)).kind != RAISED:
+            return answer
+        shown = {"kind": error.kind, "type": error.type, "message": HIDDEN}
+        try:
+            veiled = self._chain.veil(shown, answer.error, _failure(answer.id)) or answer.error
+        except CannotSeal:
+            veiled = msgspec.json.encode(shown).decode()  # the others' answers are worth more than its words
+        return _replace(answer, error=veiled)
+
+    async def relay_at(self, sinks: Sequence[str], *, webhooks: bool = True) -> Instant | None:
+        return await self.inner.relay_at(sinks, webhooks=webhooks)
+
+    async def outbox(
+        self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0
+    ) -> list[OutboxMessage]:
+        return [self._message(one) for one in await self.inner.outbox(where, limit, after)]
+
+    async def resend(self, id: str, tenant: str | None = None) -> OutboxMessage:
+        return self._message(await self.inner.resend(id, tenant))
+
+    def _message(self, message: OutboxMessage) -> OutboxMessage:
+        payload = self._shown(message.payload_json, _payload(message.tenant, message.run, message.id))
+        error = message.error_json and self._unveiled(message.error_json, message.id)
+        return _replace(message, payload_json=payload, error_json=error)
+
+    async def backlog(self) -> Sequence[Backlog]:
+        return await self.inner.backlog()
+
+    async def webhooks(self) -> list[Webhook]:
+        return [
+            _replace(one, target=self._shown(one.target, _target(one.name)))
+            for one in await self.inner.webhooks()
+        ]
+
+    async def put_webhook(self, webhook: Webhook) -> None:
+        target = self._chain.seal(webhook.target, _target(webhook.name))
+        await self.inner.put_webhook(_replace(webhook, target=target))
+
+    async def remove_webhook(self, name: str) -> bool:
+        return await self.inner.remove_webhook(name)
+
+    def _opened(self, webhook: Webhook) -> Webhook:
+        return _replace(webhook, target=self._chain.open(webhook.target, _target(webhook.name)))
+
+    def _shown(self, text: Json, where: Where) -> Json:
+        try:
+            return self._chain.open(text, where)
+        except CannotOpen as why:
+            return unopened(why, text)
+
+    def _unveiled(self, text: Json, message: str) -> Json:
+        try:
+            return self._chain.unveil(text, _failure(message)) or text
+        except CannotOpen:
+            return text
+
+
+def _error(error: Json) -> Error:
+    return msgspec.json.decode(error, type=Error)
+
+
+def _payload(tenant: str, run: UUID, message: str) -> Where:
+    return Where(tenant=tenant, run=run, field="payload of message", name=message)
+
+
+def _failure(message: str) -> Where:
+    return Where(tenant="", field="error of message", name=message)
+
+
+def _target(name: str) -> Where:
+    return Where(tenant="", field="address of webhook", name=name)
