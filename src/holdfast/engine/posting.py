@@ -1,0 +1,212 @@
+"""One HTTP POST to an address that a stranger may have chosen: it must not reach into our own network.
+
+The name is resolved once, every address that it has is checked, and the connection goes to the very address
+that was checked, so that no second answer of the name server can lead elsewhere. Redirects are not followed,
+proxies of the environment not asked, and of the answer no more is read than its status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.world import World
+
+POST_SECONDS = 20.0  # for all of it: name, connection, request, answer
+DRAIN_SECONDS = 0.5
+LINE_MAX = 8192  # bytes: of the status line, of one header, and of what is read after them
+INTERIM_MAX = 5  # answers such as 103 before the one that counts
+PORTS = {"http": 80, "https": 443}
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_NOT_PUBLIC = "is not public: say allow_private if it is in your own network"
+
+Resolve = Callable[[str, int], list[str]]
+
+# Addresses that hold another one, which is where the packets go.
+_TUNNELS = tuple(
+    ipaddress.ip_network(net)
+    for net in ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
+)
+
+
+class Unpostable(HoldfastError):
+    """The message did not arrive. `kind` says why, in one word; the message holds nothing of the answer."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def check_url(url: str, *, allow_private: bool) -> str:
+    """The URL itself. Never repeated in an error: its query may be a password."""
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, parts.hostname
+    except (ValueError, AttributeError, TypeError):
+        parts, port, host = SplitResult("", "", "", "", ""), 0, None
+    wrong = _wrong(url, parts, allow_private=allow_private)
+    if not wrong and (not host or port == 0):
+        wrong = "names no host: write https://example.com/path"
+    if not wrong and not allow_private and not _may_be_public(host or ""):
+        wrong = f"names an address that {_NOT_PUBLIC}"
+    if wrong:
+        raise UsageError(f"the webhook's URL {wrong}")
+    return url
+
+
+def _may_be_public(host: str) -> bool:
+    """A name is looked at when it is resolved."""
+    try:
+        return is_public(ipaddress.ip_address(host))
+    except ValueError:
+        return True
+
+
+def _wrong(url: str, parts: SplitResult, *, allow_private: bool) -> str:
+    if parts.scheme not in PORTS:
+        return "is neither https:// nor http://"
+    if parts.username is not None or parts.password is not None:
+        return "holds a user name or a password: leave them out, the signature tells who is calling"
+    if not url.isascii() or not url.isprintable() or " " in url:
+        return "holds characters that no URL has: encode them (%20), and a host as xn--…"
+    if parts.fragment:
+        return "has a fragment (#…), which is never sent: leave it out"
+    if parts.scheme == "http" and not allow_private:
+        return (
+            "is http://, which anyone on the way can read: use https://; in your own network, allow_private"
+        )
+    return ""
+
+
+def place(url: str) -> str:
+    """Where it goes, for logs and lists: without the query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" + ("?…" if parts.query else "")
+
+
+def is_public(address: Address) -> bool:
+    """Whether it is anyone's to reach: not ours, not this machine, and none that hides another."""
+    if isinstance(address, ipaddress.IPv6Address) and any(address in net for net in _TUNNELS):
+        return False
+    return address.is_global and not (
+        address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback
+    )
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """Every address of a name."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Poster:
+    """Posts, each on a connection of its own."""
+
+    def __init__(self, world: World, resolver: Resolve = resolve, tls: ssl.SSLContext | None = None) -> None:
+        self._world, self._resolve, self._given = world, resolver, tls
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return self._given or ssl.create_default_context()
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, allow_private: bool) -> int:
+        """The status of the answer; Unpostable when there is none."""
+        parts = urlsplit(check_url(url, allow_private=allow_private))
+        try:
+            async with asyncio.timeout(POST_SECONDS):
+                return await self._posted(parts, headers, body, allow_private=allow_private)
+        except TimeoutError:
+            raise Unpostable("timeout", f"no answer within {POST_SECONDS:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            raise Unpostable("tls", f"its certificate is not valid: {error.verify_message}") from None
+        except (OSError, EOFError, ValueError) as error:
+            raise Unpostable("connection", f"{type(error).__name__}: {_said(error)}") from None
+
+    async def _posted(
+        self, parts: SplitResult, headers: Mapping[str, str], body: bytes, *, allow_private: bool
+    ) -> int:
+        addresses = await self._addresses(parts, allow_private=allow_private)
+        reader, writer = await self._connected(parts, addresses)
+        try:
+            writer.write(_request(parts, headers, body))
+            await writer.drain()
+            status = await _status(reader)
+            # So that a receiver who is still writing is not cut off; how it ends changes nothing.
+            with suppress(OSError, ValueError, TimeoutError):
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await reader.read(LINE_MAX)
+            return status
+        finally:
+            writer.close()
+
+    async def _addresses(self, parts: SplitResult, *, allow_private: bool) -> list[str]:
+        host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
+        found = await self._world.thread(self._resolve, host, port, aside=True)
+        refused = [one for one in found if not allow_private and not is_public(ipaddress.ip_address(one))]
+        if refused:
+            raise Unpostable("refused", f"{host} has the address {refused[0]}, which {_NOT_PUBLIC}")
+        if not found:
+            raise Unpostable("refused", f"{host} has no address")
+        return found
+
+    async def _connected(
+        self, parts: SplitResult, addresses: list[str]
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        secure: dict[str, Any] = (
+            {"ssl": self._tls, "server_hostname": parts.hostname} if parts.scheme == "https" else {}
+        )
+        for number, address in enumerate(addresses, 1):
+            try:
+                # An address, no name: nobody is asked again where it is.
+                return await asyncio.open_connection(
+                    address, parts.port or PORTS[parts.scheme], limit=LINE_MAX, **secure
+                )
+            except ssl.SSLError:
+                raise
+            except OSError:
+                if number == len(addresses):
+                    raise
+        raise AssertionError(addresses)
+
+
+def _request(parts: SplitResult, headers: Mapping[str, str], body: bytes) -> bytes:
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    lines = [f"POST {target} HTTP/1.1", f"Host: {parts.netloc}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
+    return "\r\n".join(lines).encode("ascii") + body
+
+
+async def _status(reader: asyncio.StreamReader) -> int:
+    """The first status that counts."""
+    for _ in range(INTERIM_MAX):
+        version, _, rest = (await _line(reader)).partition(b" ")
+        if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+            raise ValueError("it does not speak HTTP/1.1")
+        status = int(rest[:3])
+        if status >= 200:
+            return status
+        while await _line(reader):
+            pass
+    raise ValueError("it announces an answer again and again, and gives none")
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    line = await reader.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError("it closed the connection without an answer")
+    return line.rstrip(b"\r\n")
+
+
+def _said(error: BaseException) -> str:
+    """What the system says of it; nothing that the other side has sent."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or "no reason given"
