@@ -55,6 +55,14 @@ class UnknownMessage(UsageError):
         self.message_id = message_id
 
 
+class UnknownSchedule(UsageError):
+    """No such schedule in this tenant."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no schedule {name!r}: `holdfast schedule ls` lists those of this store")
+        self.name = name
+
+
 class Conflict(HoldfastError):
     """The call is well formed, but the present state refuses it; nothing was changed."""
 

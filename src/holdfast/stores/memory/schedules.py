@@ -1,0 +1,238 @@
+"""Schedules, and the runs that they start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import Conflict, UnknownSchedule
+from holdfast.lifecycle import FINAL
+from holdfast.records import (
+    Fire,
+    Fired,
+    FiredBy,
+    Firing,
+    Instant,
+    NewSchedule,
+    Schedule,
+    Started,
+    moment,
+)
+from holdfast.stores.schedules import place, same_rhythm
+
+from .rows import ScheduleRow, State
+from .start import start
+
+LOST = Fired(answer="lost")
+
+
+def listed(
+    state: State, tenant: str | None, name: str | None, limit: int, after: tuple[str, str] | None
+) -> list[Schedule]:
+    rows = [
+        row for key, row in sorted(state.schedules.items())
+        if tenant in {None, key[0]} and name in {None, key[1]} and (after is None or key > after)
+    ]  # fmt: skip
+    return [shown(row) for row in rows[:limit]]
+
+
+def put(state: State, new: NewSchedule, now: Instant) -> ScheduleRow:
+    row = state.schedules.get((new.tenant, new.name))
+    if row is None:
+        made = state.schedules[new.tenant, new.name] = ScheduleRow(new=new, created_at=now, updated_at=now)
+        return made
+    old = row.new
+    new = msgspec.structs.replace(new, id=old.id)
+    if same_rhythm(old, new):
+        new = msgspec.structs.replace(new, anchor_at=old.anchor_at, next_at=old.next_at)
+    if new != old:
+        row.new = new
+        _changed(row, now)
+    return row
+
+
+def pause(state: State, name: str, tenant: str, by: str, now: Instant) -> ScheduleRow:
+    row = _find(state, name, tenant)
+    if not row.paused:
+        row.paused, row.paused_by = True, by
+        _changed(row, now)
+    return row
+
+
+def resume(
+    state: State, name: str, tenant: str, rev: int, next_at: Instant | None, now: Instant
+) -> ScheduleRow:
+    row = _find(state, name, tenant)
+    if not row.paused:
+        return row
+    if row.rev != rev:
+        raise Conflict(f"schedule {name!r} was changed at the same moment: try again")
+    row.paused, row.paused_by = False, None
+    row.new = msgspec.structs.replace(row.new, next_at=next_at)
+    _changed(row, now)
+    return row
+
+
+def due(state: State, limit: int, after: UUID | None, now: Instant) -> list[Schedule]:
+    rows = sorted(state.schedules.values(), key=lambda row: row.new.id)
+    found = [row for row in rows if (at := _due_at(state, row)) is not None and at <= now]
+    return [shown(row) for row in found if after is None or row.new.id > after][:limit]
+
+
+def due_at(state: State) -> Iterable[Instant]:
+    """When a keeper may find one to fire."""
+    return [at for row in state.schedules.values() if (at := _due_at(state, row)) is not None]
+
+
+def fire(state: State, firing: Firing, now: Instant) -> Fired:
+    row = state.schedules.get((firing.tenant, firing.name))
+    if row is None or (row.new.id, row.rev) != (firing.schedule, firing.rev):
+        return LOST
+    if row.paused and firing.by is not FiredBy.HAND:
+        return LOST
+    fired = _fired(state, row, firing, now)
+    if fired is not LOST:
+        _changed(row, now)
+    return fired
+
+
+def _fired(state: State, row: ScheduleRow, firing: Firing, now: Instant) -> Fired:
+    if firing.by is FiredBy.RHYTHM:
+        return _in_rhythm(state, row, firing, now)
+    (one,) = firing.fires
+    if firing.by is FiredBy.QUEUE:
+        if row.waiting[:1] != (one.at,) or _is_open(state, row):
+            return LOST
+        row.waiting = row.waiting[1:]
+    return Fired(answer="applied", started=_start(state, row, one, now))
+
+
+def _in_rhythm(state: State, row: ScheduleRow, firing: Firing, now: Instant) -> Fired:
+    row.new = msgspec.structs.replace(row.new, next_at=firing.next_at)
+    if firing.missed_at is not None:
+        row.last_missed_at = firing.missed_at
+    started: list[UUID] = []
+    skipped = queued = 0
+    for one in firing.fires:
+        match place(row.new.overlap, is_open=_is_open(state, row), waiting=len(row.waiting)):
+            case "start":
+                started += _start(state, row, one, now)
+            case "skip":
+                skipped += 1
+                row.skipped, row.last_skipped_at = row.skipped + 1, one.at
+            case "wait":
+                queued += 1
+                row.waiting = (*row.waiting, one.at)
+    return Fired(answer="applied", started=tuple(started), skipped=skipped, queued=queued)
+
+
+def _start(state: State, row: ScheduleRow, one: Fire, now: Instant) -> tuple[UUID, ...]:
+    """The run, unless it was started for this very time before."""
+    (answer,) = start(state, [one.run], now)
+    row.open = (*(run for run in row.open if _runs_on(state, run, hidden=True)), one.run.id)
+    if not isinstance(answer, Started):
+        return ()
+    row.fired, row.last_at, row.last_run = row.fired + 1, one.at, answer.id
+    return (answer.id,)
+
+
+def _is_open(state: State, row: ScheduleRow) -> bool:
+    return any(_runs_on(state, run) for run in row.open)
+
+
+def _runs_on(state: State, run: UUID, *, hidden: bool = False) -> bool:
+    found = state.runs.get(run)
+    return found is not None and found.status not in FINAL and (hidden or found.deleted_at is None)
+
+
+def _due_at(state: State, row: ScheduleRow) -> Instant | None:
+    if row.paused:
+        return None
+    # One in line that can begin: at once, whatever the clock says.
+    return 0 if row.waiting and not _is_open(state, row) else row.new.next_at
+
+
+def _find(state: State, name: str, tenant: str) -> ScheduleRow:
+    row = state.schedules.get((tenant, name))
+    if row is None:
+        raise UnknownSchedule(name)
+    return row
+
+
+def _changed(row: ScheduleRow, now: Instant) -> None:
+    row.rev, row.updated_at = row.rev + 1, now
+
+
+def shown(row: ScheduleRow) -> Schedule:
+    new = row.new
+    return Schedule(
+        id=new.id, name=new.name, tenant=new.tenant, type=new.type, params_json=new.params, cron=new.cron,
+        zone=new.zone, every_us=new.every_us, anchor_at=moment(new.anchor_at), jitter_us=new.jitter_us,
+        overlap=new.overlap, catch_up=new.catch_up, priority=new.priority, max_attempts=new.max_attempts,
+        timeout_seconds=new.timeout_seconds, ttl_seconds=new.ttl_seconds, budget_units=new.budget,
+        limit_key=new.limit_key, labels_json=new.labels, paused=row.paused, paused_by=row.paused_by,
+        next_at=_moment(new.next_at), waiting=tuple(map(moment, row.waiting)), fired=row.fired,
+        skipped=row.skipped, last_at=_moment(row.last_at), last_run=row.last_run,
+        last_skipped_at=_moment(row.last_skipped_at), last_missed_at=_moment(row.last_missed_at),
+        rev=row.rev, created_at=moment(row.created_at), updated_at=moment(row.updated_at),
+    )  # fmt: skip
+
+
+def _moment(at: Instant | None) -> datetime | None:
+    return None if at is None else moment(at)
+
+
+class ScheduleRoom:
+    """The verbs of schedules, for a store that keeps its state behind one lock."""
+
+    _state: State
+    _lock: AbstractContextManager[object]
+    _clock: Callable[[], Instant]
+    _hint: Callable[[], None]
+
+    async def schedules(
+        self,
+        tenant: str | None = "default",
+        name: str | None = None,
+        limit: int = 100,
+        after: tuple[str, str] | None = None,
+    ) -> list[Schedule]:
+        with self._lock:
+            return listed(self._state, tenant, name, limit, after)
+
+    async def schedule(self, new: NewSchedule) -> Schedule:
+        with self._lock:
+            row = put(self._state, new, self._clock())
+            self._hint()
+            return shown(row)
+
+    async def unschedule(self, name: str, tenant: str = "default") -> bool:
+        with self._lock:
+            return self._state.schedules.pop((tenant, name), None) is not None
+
+    async def pause_schedule(self, name: str, tenant: str = "default", by: str = "") -> Schedule:
+        with self._lock:
+            return shown(pause(self._state, name, tenant, by, self._clock()))
+
+    async def resume_schedule(
+        self, name: str, rev: int, next_at: Instant | None, tenant: str = "default"
+    ) -> Schedule:
+        with self._lock:
+            row = resume(self._state, name, tenant, rev, next_at, self._clock())
+            self._hint()
+            return shown(row)
+
+    async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> list[Schedule]:
+        with self._lock:
+            return due(self._state, limit, after, self._clock())
+
+    async def fire_schedule(self, firing: Firing) -> Fired:
+        with self._lock:
+            fired = fire(self._state, firing, self._clock())
+            if fired is not LOST:
+                self._hint()
+            return fired

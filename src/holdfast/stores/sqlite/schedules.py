@@ -1,0 +1,263 @@
+"""Schedules, and the runs that they start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import Conflict, UnknownSchedule
+from holdfast.records import (
+    CatchUp,
+    Fire,
+    Fired,
+    FiredBy,
+    Firing,
+    Instant,
+    NewSchedule,
+    Overlap,
+    Schedule,
+    Started,
+    instant,
+    moment,
+)
+from holdfast.stores.schedules import place, same_rhythm
+
+from .database import Database, Row, text
+from .keys import shown_key, stored_key
+from .sql import statements
+from .start import start
+from .writer import Work
+
+T = TypeVar("T")
+
+_SQL = statements("schedules")
+_SQL = {
+    name: sql.replace("$columns", _SQL["columns"])
+    .replace("$scoped", _SQL["scoped"])
+    .replace("$is_open", _SQL["is_open"])
+    for name, sql in _SQL.items()
+}
+
+LOST = Fired(answer="lost")
+
+
+def listed(
+    db: Database, tenant: str | None, name: str | None, limit: int, after: tuple[str, str] | None
+) -> list[Schedule]:
+    after_tenant, after_name = (None, None) if after is None else (after[0], _stored(*after))
+    where = {"tenant": tenant, "name": name, "after_tenant": after_tenant, "after_name": after_name}
+    return [_shown(row) for row in db.all(_SQL["list"], {**where, "limit": max(0, limit)})]
+
+
+def put(db: Database, now: Instant, new: NewSchedule) -> Schedule:
+    stored = _stored(new.tenant, new.name)
+    there = db.one(_SQL["one"], (stored,))
+    if there is None:
+        db.run(
+            _SQL["insert"],
+            {**msgspec.structs.asdict(new), "id": str(new.id), "stored_name": stored, "now": now},
+        )
+        return _one(db, stored, new.name)
+    shown = _shown(there)
+    old = _said(shown)
+    new = msgspec.structs.replace(new, id=old.id)
+    if same_rhythm(old, new):
+        new = msgspec.structs.replace(new, anchor_at=old.anchor_at, next_at=old.next_at)
+    if new == old:
+        return shown
+    db.run(
+        _SQL["update"], {**msgspec.structs.asdict(new), "id": str(new.id), "stored_name": stored, "now": now}
+    )
+    return _one(db, stored, new.name)
+
+
+def remove(db: Database, name: str, tenant: str) -> bool:
+    gone = db.one(_SQL["remove"], (_stored(tenant, name),))
+    if gone is not None:
+        db.run(_SQL["remove_runs"], gone)
+    return gone is not None
+
+
+def pause(db: Database, now: Instant, name: str, tenant: str, by: str) -> Schedule:
+    stored = _stored(tenant, name)
+    db.run(_SQL["pause"], (by, now, stored))
+    return _one(db, stored, name)
+
+
+def resume(db: Database, now: Instant, name: str, tenant: str, seen: tuple[int, Instant | None]) -> Schedule:
+    """`seen`: the revision, and the next time that was worked out for it."""
+    rev, next_at = seen
+    stored = _stored(tenant, name)
+    db.run(_SQL["resume"], {"next_at": next_at, "now": now, "name": stored, "rev": rev})
+    shown = _one(db, stored, name)
+    if shown.paused:
+        raise Conflict(f"schedule {name!r} was changed at the same moment: try again")
+    return shown
+
+
+def due(db: Database, now: Instant, limit: int, after: UUID | None) -> list[Schedule]:
+    cursor = None if after is None else str(after)
+    return [_shown(row) for row in db.all(_SQL["due"], {"now": now, "after": cursor, "limit": max(0, limit)})]
+
+
+def next_due(db: Database) -> Instant | None:
+    """When a keeper may find one to fire."""
+    row = db.one(_SQL["next"])
+    return None if row is None else row[0]
+
+
+def fire(db: Database, now: Instant, firing: Firing) -> Fired:
+    name = _stored(firing.tenant, firing.name)
+    seen = db.one(_SQL["seen"], (name, str(firing.schedule), firing.rev, firing.by))
+    if seen is None:
+        return LOST
+    overlap, waiting = Overlap(seen[0]), _times(seen[1])
+    at_it = _Shot(db, now, name, str(firing.schedule))
+    if firing.by is FiredBy.RHYTHM:
+        fired, waiting = at_it.in_rhythm(firing, overlap, waiting)
+    else:
+        (one,) = firing.fires
+        if firing.by is FiredBy.QUEUE:
+            if waiting[:1] != [one.at] or at_it.is_open():
+                return LOST
+            waiting = waiting[1:]
+        fired = Fired(answer="applied", started=at_it.start(one))
+    db.run(_SQL["moved"], (text(waiting) if waiting else None, now, name))
+    return fired
+
+
+class _Shot:
+    """One schedule that fires, inside one transaction."""
+
+    def __init__(self, db: Database, now: Instant, name: str, id_: str) -> None:
+        self._db, self._now, self._name, self._id = db, now, name, id_
+
+    def in_rhythm(
+        self, firing: Firing, overlap: Overlap, waiting: list[Instant]
+    ) -> tuple[Fired, list[Instant]]:
+        self._db.run(_SQL["move_on"], (firing.next_at, self._name))
+        if firing.missed_at is not None:
+            self._db.run(_SQL["missed"], (firing.missed_at, self._name))
+        started: list[UUID] = []
+        skipped = queued = 0
+        for one in firing.fires:
+            match place(overlap, is_open=self.is_open(), waiting=len(waiting)):
+                case "start":
+                    started += self.start(one)
+                case "skip":
+                    skipped += 1
+                    self._db.run(_SQL["skipped"], (one.at, self._name))
+                case "wait":
+                    queued += 1
+                    waiting = [*waiting, one.at]
+        return Fired(answer="applied", started=tuple(started), skipped=skipped, queued=queued), waiting
+
+    def start(self, one: Fire) -> tuple[UUID, ...]:
+        """The run, unless it was started for this very time before."""
+        (answer,) = start(self._db, self._now, [one.run])
+        self._db.run(_SQL["forget_ended"], (self._id,))
+        self._db.run(_SQL["add_run"], (self._id, str(one.run.id)))
+        if not isinstance(answer, Started):
+            return ()
+        self._db.run(_SQL["started"], (one.at, str(answer.id), self._name))
+        return (answer.id,)
+
+    def is_open(self) -> bool:
+        row = self._db.one(_SQL["open"], (self._id,))
+        return row is not None and bool(row[0])
+
+
+def _stored(tenant: str, name: str) -> str:
+    return stored_key(tenant, name) or ""
+
+
+def _one(db: Database, stored: str, name: str) -> Schedule:
+    row = db.one(_SQL["one"], (stored,))
+    if row is None:
+        raise UnknownSchedule(name)
+    return _shown(row)
+
+
+def _times(said: str | None) -> list[Instant]:
+    return [] if said is None else msgspec.json.decode(said, type=list[int])
+
+
+def _moment(at: Instant | None) -> datetime | None:
+    return None if at is None else moment(at)
+
+
+def _shown(row: Row) -> Schedule:
+    return Schedule(
+        id=UUID(row[0]), name=shown_key(row[2], row[1]) or "", tenant=row[2], type=row[3], params_json=row[4],
+        cron=row[5], zone=row[6], every_us=row[7], anchor_at=moment(row[8]), jitter_us=row[9],
+        overlap=Overlap(row[10]), catch_up=CatchUp(row[11]), priority=row[12], max_attempts=row[13],
+        timeout_seconds=row[14], ttl_seconds=row[15], budget_units=row[16], limit_key=row[17],
+        labels_json=row[18], paused=bool(row[19]), paused_by=row[20], next_at=_moment(row[21]),
+        waiting=tuple(map(moment, _times(row[22]))), fired=row[23], skipped=row[24], last_at=_moment(row[25]),
+        last_run=None if row[26] is None else UUID(row[26]), last_skipped_at=_moment(row[27]),
+        last_missed_at=_moment(row[28]), rev=row[29], created_at=moment(row[30]), updated_at=moment(row[31]),
+    )  # fmt: skip
+
+
+def _said(shown: Schedule) -> NewSchedule:
+    """What it was last said to be."""
+    same = {name: getattr(shown, name) for name in _SAME}
+    return NewSchedule(
+        **same,
+        params=shown.params_json,
+        labels=shown.labels_json,
+        budget=shown.budget_units,
+        anchor_at=instant(shown.anchor_at),
+        next_at=None if shown.next_at is None else instant(shown.next_at),
+    )
+
+
+_SAME = set(NewSchedule.__struct_fields__) & set(Schedule.__struct_fields__) - {
+    "anchor_at",
+    "next_at",
+}  # named and kept alike
+
+
+class ScheduleRoom:
+    """The verbs of schedules, for the store that has the file."""
+
+    _clock: Callable[[], Instant]
+
+    if TYPE_CHECKING:
+
+        def _read(self, work: Callable[..., T], *args: Any) -> T: ...
+
+        async def _write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T: ...
+
+    async def schedules(
+        self,
+        tenant: str | None = "default",
+        name: str | None = None,
+        limit: int = 100,
+        after: tuple[str, str] | None = None,
+    ) -> list[Schedule]:
+        return self._read(listed, tenant, name, limit, after)
+
+    async def schedule(self, new: NewSchedule) -> Schedule:
+        return await self._write(lambda db, now: put(db, now, new), news=True)
+
+    async def unschedule(self, name: str, tenant: str = "default") -> bool:
+        return await self._write(lambda db, _: remove(db, name, tenant))
+
+    async def pause_schedule(self, name: str, tenant: str = "default", by: str = "") -> Schedule:
+        return await self._write(lambda db, now: pause(db, now, name, tenant, by))
+
+    async def resume_schedule(
+        self, name: str, rev: int, next_at: Instant | None, tenant: str = "default"
+    ) -> Schedule:
+        return await self._write(lambda db, now: resume(db, now, name, tenant, (rev, next_at)), news=True)
+
+    async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> list[Schedule]:
+        return self._read(due, self._clock(), limit, after)
+
+    async def fire_schedule(self, firing: Firing) -> Fired:
+        return await self._write(lambda db, now: fire(db, now, firing), news=True)

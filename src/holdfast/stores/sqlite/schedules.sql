@@ -1,0 +1,100 @@
+-- :columns
+id, name, tenant, type, payload, cron, zone, every_us, anchor_at, jitter_us, overlap, catch_up, priority, max_attempts,
+timeout_seconds, ttl_seconds, budget, limit_key, labels, paused, paused_by, next_at, waiting, fired, skipped, last_at,
+last_run, last_skipped_at, last_missed_at, rev, created_at, updated_at
+
+-- :one
+select $columns from workflow_schedule where name = :name
+
+-- :list    Within a tenant all names have the same prefix: their order is that of the bare ones.
+select $columns from workflow_schedule
+where (:tenant is null or tenant = :tenant) and (:name is null or name = $scoped)
+    and (:after_tenant is null or (tenant, name) > (:after_tenant, :after_name))
+order by tenant, name limit :limit
+
+-- :scoped    A bare name as it is kept for the row's tenant.
+iif(tenant = 'default', '', tenant || char(31)) || :name
+
+-- :due
+select $columns from workflow_schedule
+where id in (
+        select id from workflow_schedule where paused = 0 and next_at is not null and next_at <= :now
+        union all
+        select id from workflow_schedule as line where waiting is not null and paused = 0 and not $is_open
+    )
+    and (:after is null or id > :after)
+order by id limit :limit
+
+-- :next    One in line that can begin: at once, whatever the clock says.
+select iif(
+    exists (select 1 from workflow_schedule as line where waiting is not null and paused = 0 and not $is_open),
+    0,
+    (select min(next_at) from workflow_schedule where paused = 0 and next_at is not null)
+)
+
+-- :is_open
+exists (
+    select 1 from workflow_firing join workflow_run as run on run.id = run_id
+    where schedule_id = line.id and run.finished_at is null and run.deleted_at is null
+)
+
+-- :open
+select $is_open from (select :id as id) as line
+
+-- :insert
+insert into workflow_schedule (
+    name, id, tenant, type, payload, cron, zone, every_us, anchor_at, next_at, jitter_us, overlap, catch_up, priority,
+    max_attempts, timeout_seconds, ttl_seconds, budget, limit_key, labels, created_at, updated_at
+)
+values (
+    :stored_name, :id, :tenant, :type, :params, :cron, :zone, :every_us, :anchor_at, :next_at, :jitter_us, :overlap,
+    :catch_up, :priority, :max_attempts, :timeout_seconds, :ttl_seconds, :budget, :limit_key, :labels, :now, :now
+)
+
+-- :update
+update workflow_schedule
+set type = :type, payload = :params, cron = :cron, zone = :zone, every_us = :every_us, anchor_at = :anchor_at,
+    next_at = :next_at, jitter_us = :jitter_us, overlap = :overlap, catch_up = :catch_up, priority = :priority,
+    max_attempts = :max_attempts, timeout_seconds = :timeout_seconds, ttl_seconds = :ttl_seconds, budget = :budget,
+    limit_key = :limit_key, labels = :labels, rev = rev + 1, updated_at = :now
+where name = :stored_name
+
+-- :remove
+delete from workflow_schedule where name = :name returning id
+
+-- :remove_runs
+delete from workflow_firing where schedule_id = :id
+
+-- :pause
+update workflow_schedule set paused = 1, paused_by = :by, rev = rev + 1, updated_at = :now where name = :name and paused = 0
+
+-- :resume
+update workflow_schedule set paused = 0, paused_by = null, next_at = :next_at, rev = rev + 1, updated_at = :now
+where name = :name and paused = 1 and rev = :rev
+
+-- :seen    The schedule, if it is the one that was seen.
+select overlap, waiting from workflow_schedule
+where name = :name and id = :id and rev = :rev and (paused = 0 or :by = 'hand')
+
+-- :forget_ended
+delete from workflow_firing
+where schedule_id = :id
+    and not exists (select 1 from workflow_run as run where run.id = run_id and run.finished_at is null)
+
+-- :add_run
+insert or ignore into workflow_firing (schedule_id, run_id) values (:id, :run)
+
+-- :started
+update workflow_schedule set fired = fired + 1, last_at = :at, last_run = :run where name = :name
+
+-- :skipped
+update workflow_schedule set skipped = skipped + 1, last_skipped_at = :at where name = :name
+
+-- :missed
+update workflow_schedule set last_missed_at = :at where name = :name
+
+-- :move_on
+update workflow_schedule set next_at = :next_at where name = :name
+
+-- :moved
+update workflow_schedule set waiting = :waiting, rev = rev + 1, updated_at = :now where name = :name
