@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import UUID
@@ -18,11 +19,11 @@ from holdfast.codec import MARK, Codec, plain
 from holdfast.durations import Seconds
 from holdfast.errors import ChildFailed, Drift, StoreError, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import Error, Json, NewRun, StepWrite
+from holdfast.records import Error, Json, NewRun, Step, StepWrite
 from holdfast.sealing.envelope import reason, shut_by
 
 from .checks import check_child_options
-from .definitions import Workflow, bare, newest
+from .definitions import Defined, bare, newest
 from .keeper import TROUBLE_SECONDS
 from .record import Recorded
 from .starting import new_run
@@ -49,6 +50,9 @@ class ChildOptions(TypedDict, total=False):
     labels: dict[str, str]
 
 
+STARTED = "started"  # the status of a child that nobody waits for, as its row has it
+
+
 class _End(msgspec.Struct):
     """What a store records of a child's end. Of one that was only started: which it is."""
 
@@ -64,7 +68,7 @@ class Child:
     __slots__ = ("_options", "_params", "_run", "_stage", "_workflow", "key")
 
     def __init__(
-        self, run: Execution, stage: Stage, key: str, workflow: Workflow | str, params: Any, options: Any
+        self, run: Execution, stage: Stage, key: str, workflow: Defined | str, params: Any, options: Any
     ) -> None:
         self._run, self._stage, self.key = run, stage, key
         self._workflow, self._params, self._options = workflow, params, options
@@ -72,7 +76,7 @@ class Child:
     async def result(self) -> Any:
         """What the child returns, by parking until its end; ChildFailed."""
         found = await self._asked()
-        if found is not None and _end(found).status == "" and found.status is StepStatus.SUCCEEDED:
+        if found is not None and _end(found).status == STARTED:
             raise Drift(self._other("started without waiting for it", "calls"))
         new = None if found is not None else await self._intent()
         step = await wait(
@@ -98,7 +102,7 @@ class Child:
         found = await self._asked()
         if found is not None:
             end = _end(found)
-            if end.status or end.run is None:
+            if end.status != STARTED or end.run is None:
                 raise Drift(self._other("called", "only starts"))
             await stage.replayed(self.key, None)
             return end.run
@@ -112,7 +116,7 @@ class Child:
             if stage.closed:
                 await stage.refuse()  # nothing was started
             committed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            output = msgspec.json.encode({"run": new.id}).decode()
+            output = msgspec.json.encode({"run": new.id, "status": STARTED}).decode()
             write = StepWrite(
                 key=self.key, kind=StepKind.CHILD, output=output, child=new, started_at=run.now()
             )
@@ -181,13 +185,18 @@ class Child:
         )
 
 
-def _codec(workflow: Workflow | str) -> Codec:
+def _codec(workflow: Defined | str) -> Codec:
     return plain if isinstance(workflow, str) else workflow.result
 
 
 def _end(found: Recorded) -> _End:
     output: Json | None = found.output
     return _End() if output is None else msgspec.json.decode(output, type=_End)
+
+
+def only_started(steps: Sequence[Step]) -> bool:
+    """Whether all that came are children which nobody waits for: to the code that is no news."""
+    return bool(steps) and all(one.kind is StepKind.CHILD and _end(one).status == STARTED for one in steps)
 
 
 def child_name(workflow: Any, options: Any) -> str:

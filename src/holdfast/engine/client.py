@@ -23,6 +23,7 @@ from holdfast.errors import (
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import (
     DEFAULT_TENANT,
+    Decided,
     Emitted,
     NewEvent,
     NewRun,
@@ -38,8 +39,9 @@ from holdfast.sealing.envelope import reason
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.world import World
 
-from .checks import check_id, check_kept, check_name, check_options, check_topic
-from .definitions import Workflow, newest
+from .checks import check_attempts, check_id, check_kept, check_key, check_name, check_options, check_topic
+from .deciding import Gates
+from .definitions import Defined, newest
 from .doctor import Report, examine
 from .explain import Explanation, explain
 from .keeper import Bell
@@ -73,23 +75,35 @@ class Handle(Generic[T]):
         """The run as it is now."""
         return await self._client.known(self.id)
 
-    async def cancel(self, by: str = "") -> Run:
-        """Cancel it."""
-        return await self._client.cancel(self.id, by=by)
+    async def cancel(self, by: str = "", *, children: bool = True) -> Run:
+        """Cancel it, and its open children unless they are to go on."""
+        return await self._client.cancel(self.id, by=by, children=children)
+
+    async def approve(
+        self, step: str | None = None, *, by: str = "", comment: str = "", digest: str | None = None
+    ) -> Decided:
+        """Approve its open gate, as `app.approve` does it."""
+        return await self._client.approve(self.id, step, by=by, comment=comment, digest=digest)
+
+    async def reject(
+        self, step: str | None = None, *, by: str = "", comment: str = "", digest: str | None = None
+    ) -> Decided:
+        """Reject its open gate, as `app.reject` does it."""
+        return await self._client.reject(self.id, step, by=by, comment=comment, digest=digest)
 
 
-class Client:
+class Client(Gates):
     """The verbs on runs, over any store. `App` is one, with workflows of its own."""
 
     ttl_seconds = TTL_SECONDS
 
     def __init__(self, store: Store, world: World) -> None:
         self.store, self.world = store, world
-        self.workflows: dict[str, Workflow] = {}
+        self.workflows: dict[str, Defined] = {}
 
     # -- start ---------------------------------------------------------------------------------
 
-    async def start(self, workflow: Workflow | str, params: Any = None, **options: Any) -> Handle[Any]:
+    async def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> Handle[Any]:
         """Record an intent and return its handle once it is durable; no user code runs here.
 
         Options: key, id, priority, run_at, delay, timeout, max_attempts, ttl, budget, limit_key, parent,
@@ -104,7 +118,7 @@ class Client:
 
     async def start_many(
         self,
-        starts: Sequence[tuple[Workflow | str, Any] | tuple[Workflow | str, Any, dict[str, Any]]],
+        starts: Sequence[tuple[Defined | str, Any] | tuple[Defined | str, Any, dict[str, Any]]],
         *,
         connection: Any = None,
     ) -> list[Handle[Any] | HoldfastError]:
@@ -132,8 +146,8 @@ class Client:
                 )
         return handles
 
-    async def _workflow(self, workflow: Workflow | str, *, look: bool) -> Workflow | str:
-        if isinstance(workflow, Workflow):
+    async def _workflow(self, workflow: Defined | str, *, look: bool) -> Defined | str:
+        if isinstance(workflow, Defined):
             return workflow
         if not isinstance(workflow, str):
             raise UsageError(f"{workflow!r} is no workflow: give the decorated function, or its type as text")
@@ -176,10 +190,10 @@ class Client:
         )
         return await self.store.emit(event, *(() if connection is None else (connection,)))
 
-    async def cancel(self, run: UUID | str, by: str = "") -> Run:
-        """Cancel an open run; again: unchanged."""
+    async def cancel(self, run: UUID | str, by: str = "", *, children: bool = True) -> Run:
+        """Cancel an open run, and with it its open children, unless they are to go on; again: unchanged."""
         await self._opened()
-        return await self.store.cancel(check_id(run), by=by)
+        return await self.store.cancel(check_id(run), by=by, children=children)
 
     async def pause(self, run: UUID | str, by: str = "") -> Run:
         """Pause an open run; a leased one at its next step boundary."""
@@ -191,15 +205,24 @@ class Client:
         await self._opened()
         return await self.store.resume(check_id(run), by=by)
 
-    async def rewind(self, run: UUID | str, step: str, by: str = "") -> Run:
-        """Forget a step and all later ones; the run goes on from there."""
+    async def rewind(self, run: UUID | str, step: str, by: str = "", *, children: bool = True) -> Run:
+        """Forget a step and all later ones; the run goes on from there.
+
+        Open children of forgotten steps are cancelled, unless they are to go on; others are started anew.
+        """
         await self._opened()
-        return await self.store.rewind(check_id(run), step, by=by)
+        return await self.store.rewind(check_id(run), step, by=by, children=children)
 
     async def retry(self, run: UUID | str, by: str = "") -> Run:
         """Let a failed run go on at the step that failed, with fresh attempts."""
         await self._opened()
         return await self.store.retry_run(check_id(run), by=by)
+
+    async def append_step(self, run: UUID | str, name: str, max_attempts: int | None = None) -> Step:
+        """Add a task behind the last step of an open plan run: `@plan.task(name)` is its handler."""
+        await self._opened()
+        attempts = check_attempts(f"append_step {name!r}", max_attempts)
+        return await self.store.append_step(check_id(run), check_key(name), attempts)
 
     async def delete(self, run: UUID | str, by: str = "") -> Run:
         """Hide a run and execute it no more; `restore` brings it back until it is purged."""

@@ -22,7 +22,7 @@ from holdfast.threads import Background
 
 from .app import App
 from .client import Handle
-from .definitions import Workflow
+from .definitions import Defined
 from .worker import Worker, hosts_worker
 
 P = ParamSpec("P")
@@ -74,6 +74,8 @@ class PlainHandle(Generic[T]):
     result = blocking(Handle.result)
     get = blocking(Handle.get)
     cancel = blocking(Handle.cancel)
+    approve = blocking(Handle.approve)
+    reject = blocking(Handle.reject)
 
 
 class Door:
@@ -106,7 +108,7 @@ class Door:
         return self.call(lambda: verb(self._app))
 
     @wraps(App.start)
-    def start(self, workflow: Workflow | str, params: Any = None, **options: Any) -> PlainHandle[Any]:
+    def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> PlainHandle[Any]:
         connection = options.get("connection")
         return PlainHandle(self, self._told(lambda app: app.start(workflow, params, **options), connection))
 
@@ -123,10 +125,14 @@ class Door:
         return self._call(verb) if connection is None else at_once(verb(self._app))
 
     cancel = blocking(App.cancel)
+    approve = blocking(App.approve)
+    reject = blocking(App.reject)
+    approvals = blocking(App.approvals)
     pause = blocking(App.pause)
     resume = blocking(App.resume)
     rewind = blocking(App.rewind)
     retry = blocking(App.retry)
+    append_step = blocking(App.append_step)
     delete = blocking(App.delete)
     restore = blocking(App.restore)
     purge = blocking(App.purge)

@@ -18,7 +18,7 @@ from holdfast.sealing.envelope import reason, shut_by
 
 from .checks import check_topic
 from .children import Child, ChildOptions, child_name
-from .definitions import Workflow
+from .definitions import Defined
 from .gates import decision, shown
 from .waits import wait
 
@@ -100,7 +100,7 @@ class Parking:
 
     def call(
         self,
-        workflow: Workflow | str,
+        workflow: Defined | str,
         params: Any = None,
         *,
         key: str | None = None,
@@ -119,7 +119,7 @@ class Parking:
 
     def start(
         self,
-        workflow: Workflow | str,
+        workflow: Defined | str,
         params: Any = None,
         *,
         key: str | None = None,
@@ -159,7 +159,7 @@ class Parking:
     async def _decided(self, write: StepWrite) -> Decision:
         return decision(await wait(self._run, self._stage, write))
 
-    def _child(self, workflow: Workflow | str, params: Any, key: str | None, options: Any) -> Child:
+    def _child(self, workflow: Defined | str, params: Any, key: str | None, options: Any) -> Child:
         key = self._key(child_name(workflow, options), key)
         return Child(self._run, self._stage, key, workflow, params, options)
 

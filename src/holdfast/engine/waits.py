@@ -64,6 +64,7 @@ def _give_up(run: Execution, write: StepWrite) -> None:
             delay_seconds=None,
             due_at=None,
             started_at=run.clock_at_claim,  # no timer of the code's own is older: see below
+            child=None,
         )
         run.given_up[key] = _as_opened(write, found)
         run.journal.keep(given_up)
@@ -113,4 +114,5 @@ def _as_opened(write: StepWrite, found: Recorded | None) -> StepWrite:
     due_at = found.due_at if found is not None else None
     if due_at is None and write.delay_seconds is not None and write.started_at is not None:
         due_at = write.started_at + int(write.delay_seconds * SECOND)
-    return write if due_at is None else msgspec.structs.replace(write, due_at=due_at)
+    # A child goes on, and is not started again.
+    return msgspec.structs.replace(write, due_at=write.due_at if due_at is None else due_at, child=None)

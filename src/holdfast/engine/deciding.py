@@ -1,0 +1,70 @@
+"""What people do at gates: look what is open, approve, reject."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from holdfast.records import DEFAULT_TENANT, ApprovalRequest, Decided
+
+from .checks import check_id, check_text
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+
+class Gates:
+    """The verbs of people who decide; a part of every client."""
+
+    store: Store
+
+    if TYPE_CHECKING:
+
+        async def _opened(self) -> None: ...
+
+    async def approve(
+        self,
+        run: UUID | str,
+        step: str | None = None,
+        *,
+        by: str = "",
+        comment: str = "",
+        digest: str | None = None,
+    ) -> Decided:
+        """Approve an open gate of a run; the same again: as before, with repeated=True.
+
+        `step` names the gate; it may be left out while the run has had one only. `digest`: of what was
+        shown; Conflict when the gate shows something else, when it was rejected, or is not open.
+        """
+        return await self._decide(run, step, by, comment, digest, approved=True)
+
+    async def reject(
+        self,
+        run: UUID | str,
+        step: str | None = None,
+        *,
+        by: str = "",
+        comment: str = "",
+        digest: str | None = None,
+    ) -> Decided:
+        """Reject an open gate of a run: a plan fails, code is told. All else as in `approve`."""
+        return await self._decide(run, step, by, comment, digest, approved=False)
+
+    async def _decide(
+        self, run: UUID | str, step: str | None, by: str, comment: str, digest: str | None, *, approved: bool
+    ) -> Decided:
+        id_, by, comment = check_id(run), check_text("by", by), check_text("comment", comment)
+        await self._opened()
+        return await self.store.decide(id_, step, approved=approved, by=by, comment=comment, digest=digest)
+
+    async def approvals(
+        self,
+        tenant: str | None = DEFAULT_TENANT,
+        limit: int = 100,
+        after: ApprovalRequest | tuple[UUID, str] | None = None,
+    ) -> Sequence[ApprovalRequest]:
+        """Open gates, oldest run first; `after` is the last one of the page before. tenant=None: of all."""
+        await self._opened()
+        last = (after.run, after.step) if isinstance(after, ApprovalRequest) else after
+        return await self.store.approvals(tenant, limit, last)
