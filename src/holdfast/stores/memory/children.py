@@ -16,10 +16,15 @@ def carry_out(state: State, now: Instant) -> int:
         for row in owing:
             owed, row.owes = row.owes, Owes.NOTHING
             woken += Owes.END in owed and _tell_parent(state, row, now)
-            for child in [each for each in state.runs.values() if each.parent == row.id]:
-                if Owes.CHILDREN in owed or (Owes.ORPHANS in owed and _is_orphan(row, child)):
-                    cancel(state, child, f"parent {row.id}", now)
+            if owed & (Owes.CHILDREN | Owes.ORPHANS):
+                _cancel_children(state, row, owed, now)
     return woken
+
+
+def _cancel_children(state: State, row: RunRow, owed: Owes, now: Instant) -> None:
+    for child in [each for each in state.runs.values() if each.parent == row.id]:
+        if Owes.CHILDREN in owed or _is_orphan(row, child):
+            cancel(state, child, f"parent {row.id}", now)
 
 
 def _tell_parent(state: State, row: RunRow, now: Instant) -> bool:
