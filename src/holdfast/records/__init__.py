@@ -6,6 +6,7 @@ stores keep and never look into. Records form no cycles, so the garbage collecto
 """
 
 from .answers import Claim, Decided, Due, Emitted, Held, Purged, Renewal, Started, Ticked, Verdict
+from .limits import RUNTIME, SCOPES, Hold, Limit, Registration
 from .outgoing import (
     Backlog,
     MessageStatus,
@@ -16,6 +17,7 @@ from .outgoing import (
     Relayed,
     Webhook,
 )
+from .schedules import CatchUp, Fire, Fired, FiredBy, Firing, NewSchedule, Overlap, Schedule
 from .shown import ApprovalRequest, Decision, Event, Finding, Run, RunFilter, Stats, Step, TrailEntry
 from .units import (
     COST_UNIT,
@@ -52,10 +54,13 @@ __all__ = [
     "MAX_ATTEMPTS",
     "MAX_CRASHES",
     "PRIORITY",
+    "RUNTIME",
+    "SCOPES",
     "SECOND",
     "ApprovalRequest",
     "Ask",
     "Backlog",
+    "CatchUp",
     "Claim",
     "Decided",
     "Decision",
@@ -65,26 +70,36 @@ __all__ = [
     "Error",
     "Event",
     "Finding",
+    "Fire",
+    "Fired",
+    "FiredBy",
+    "Firing",
     "Held",
+    "Hold",
     "Instant",
     "Item",
     "Json",
     "Lease",
+    "Limit",
     "MessageStatus",
     "NewEvent",
     "NewRun",
+    "NewSchedule",
     "Outbound",
     "OutboxFilter",
     "OutboxMessage",
+    "Overlap",
     "Parcel",
     "PlanStep",
     "Presence",
     "Purged",
+    "Registration",
     "RelayAsk",
     "Relayed",
     "Renewal",
     "Run",
     "RunFilter",
+    "Schedule",
     "Started",
     "Stats",
     "Step",

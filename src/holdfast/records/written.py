@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.lifecycle import Move, StepKind, StepStatus
 
+from .limits import RUNTIME
 from .units import DEFAULT_TENANT, PRIORITY, Instant, Json
 
 
@@ -19,6 +20,7 @@ class Error(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=T
     message: str = ""
     traceback: str = ""
     step: str | None = None
+    since: Instant | None = None  # when it first came up, of one that time alone decides (no_handler)
 
 
 class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -161,6 +163,7 @@ class Ask(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     limit: int
     lease_seconds: float = 30.0
     tenants: tuple[str, ...] | None = None  # None: all
+    runtime: str = RUNTIME
     # crashed[c - 1]: how many runs that crashed c times or more it would still take (above: the last).
     crashed: tuple[int, ...] | None = None
 
@@ -172,6 +175,7 @@ class Presence(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     types: tuple[str, ...]
     patterns: tuple[str, ...] = ("%",)
     tenants: tuple[str, ...] | None = None
+    runtime: str = RUNTIME
     slots: int = 0
     stragglers: int = 0  # plain functions that were told to stop and have not returned; each keeps a slot
     sinks: tuple[str, ...] = ()  # its functions that messages can be relayed to

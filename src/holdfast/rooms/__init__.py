@@ -2,6 +2,8 @@
 
 from .approvals import Approvals
 from .catalog import Catalog
+from .limits import Limits, Registry
 from .outbox import Outbox
+from .schedules import Schedules
 
-__all__ = ["Approvals", "Catalog", "Outbox"]
+__all__ = ["Approvals", "Catalog", "Limits", "Outbox", "Registry", "Schedules"]

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.records import Definition, Due, Finding, Instant, Run, RunFilter, Stats, Step, TrailEntry
+from holdfast.records import (
+    RUNTIME,
+    Definition,
+    Due,
+    Finding,
+    Instant,
+    Run,
+    RunFilter,
+    Stats,
+    Step,
+    TrailEntry,
+)
 
 
 class Catalog(Protocol):
@@ -47,11 +58,18 @@ class Catalog(Protocol):
         """Every published workflow, by type."""
 
     async def due(
-        self, types: Sequence[str], tenants: Sequence[str] | None = None, *, wait_timeouts: bool = True
+        self,
+        types: Sequence[str],
+        tenants: Sequence[str] | None = None,
+        *,
+        wait_timeouts: bool = True,
+        runtime: str = RUNTIME,
     ) -> Due:
-        """When a claim for these types, and when a chore, may next find something (an instant
-        at or before now: at once). A chore: a lease that ends, a wait or run timeout that
-        comes due, an event that is not delivered, a run that owes something. wait_timeouts: as in `tick`."""
+        """When a claim for these types, and when a chore, may next find something (an instant at or before
+        now: at once). What registry or limits hold back counts from when they let it go; what only a change
+        of them or the end of another run sets free is not in sight. A chore: a lease that ends, a wait or run
+        timeout that comes due, an event that is not delivered, a run that owes something, a schedule that
+        is due (see `due_schedules`). wait_timeouts: as in `tick`."""
 
     async def stats(self) -> Stats:
         """Counts by status, workers present in the last LIVE_SECONDS, what nobody can take."""

@@ -13,6 +13,7 @@ from holdfast.codec import digest
 from holdfast.errors import CannotOpen, CannotSeal, HoldfastError, KeyReused, Unavailable
 from holdfast.lifecycle import Status, StepKind
 from holdfast.records import (
+    RUNTIME,
     Ask,
     Claim,
     Definition,
@@ -49,14 +50,16 @@ from holdfast.store import (
 from .chain import Chain
 from .envelope import shut_by
 from .hooks import CodecHook
+from .limits import OpenLimits
 from .outbox import SealedOutbox
 from .people import People
 from .records import Records, veiled
+from .schedules import SealedSchedules
 
 _replace = msgspec.structs.replace
 
 
-class Sealed(People, SealedOutbox):
+class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
     """Every verb of the contract over `inner`: values are sealed on their way in, opened on their way out."""
 
     def __init__(self, inner: Store, codec: CodecHook | Sequence[CodecHook]) -> None:
@@ -115,9 +118,14 @@ class Sealed(People, SealedOutbox):
         return await self.inner.definitions()
 
     async def due(
-        self, types: Sequence[str], tenants: Sequence[str] | None = None, *, wait_timeouts: bool = True
+        self,
+        types: Sequence[str],
+        tenants: Sequence[str] | None = None,
+        *,
+        wait_timeouts: bool = True,
+        runtime: str = RUNTIME,
     ) -> Due:
-        return await self.inner.due(types, tenants, wait_timeouts=wait_timeouts)
+        return await self.inner.due(types, tenants, wait_timeouts=wait_timeouts, runtime=runtime)
 
     async def stats(self) -> Stats:
         return await self.inner.stats()

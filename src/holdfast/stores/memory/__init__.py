@@ -20,6 +20,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.records import (
+    RUNTIME,
     ApprovalRequest,
     Ask,
     Claim,
@@ -49,8 +50,10 @@ from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TRANSACTION_SECO
 
 from . import chores, claim, cleaning, commit, gates, moves, reads, start, waits
 from .children import carry_out
+from .limits import LimitsRoom
 from .outbox import OutboxRoom
 from .rows import State
+from .schedules import ScheduleRoom
 
 NO_DATABASE = (
     "the memory store has no database whose transaction could be shared: use a store such as sqlite:///…, "
@@ -65,13 +68,13 @@ def _wall_clock() -> Instant:
     return time.time_ns() // 1000
 
 
-class MemoryStore(OutboxRoom):
+class MemoryStore(LimitsRoom, OutboxRoom, ScheduleRoom):
     """Every verb of the contract over dicts."""
 
     def __init__(self, clock: Callable[[], Instant] | None = None) -> None:
         self._clock = clock or _wall_clock
         self._state = State()
-        self._lock = threading.RLock()
+        self._lock: threading.RLock = threading.RLock()
         _all.add(self)
         self._hints: dict[object, tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = {}
 
@@ -123,10 +126,16 @@ class MemoryStore(OutboxRoom):
             return sorted(self._state.definitions.values(), key=lambda definition: definition.type)
 
     async def due(
-        self, types: Sequence[str], tenants: Sequence[str] | None = None, *, wait_timeouts: bool = True
+        self,
+        types: Sequence[str],
+        tenants: Sequence[str] | None = None,
+        *,
+        wait_timeouts: bool = True,
+        runtime: str = RUNTIME,
     ) -> Due:
         with self._lock:
-            return reads.due(self._state, types, tenants, wait_timeouts=wait_timeouts)
+            now = self._clock()
+            return reads.due(self._state, types, tenants, (runtime, now), wait_timeouts=wait_timeouts)
 
     async def stats(self) -> Stats:
         with self._lock:

@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from holdfast.lifecycle import Status
 from holdfast.records import Ask, Claim, Held, Instant, Lease, Renewal
 from holdfast.stores.durations import micros
+from holdfast.stores.rules import Rooms, Shares
 
+from .limits import note_claims, rooms
 from .rows import RunRow, State, TrailRow, check
 from .settling import settled_since
 
 
 def claim(state: State, ask: Ask, now: Instant) -> list[Claim]:
+    room = rooms(state, now)
+    shares = state.limiting.shares(room.rules)
+    due = sorted(_claimable(state, ask, room, now), key=lambda row: (row.priority, row.run_at, row.id))
     taken: list[RunRow] = []
-    for row in sorted(_claimable(state, ask, now), key=lambda row: (row.priority, row.run_at, row.id)):
+    for row in _in_turn(due, shares) if room.rules.weighs else due:
         if len(taken) >= ask.limit:
             break
-        if not _too_many_crashed(ask.crashed, taken, row):
+        named = (row.type, row.tenant, row.limit_key)
+        if not room.full(*named) and not _too_many_crashed(ask.crashed, taken, row):
             taken.append(row)
+            room.take(*named)
+            shares.take(row.tenant)
+    note_claims(state, room, shares, now)
     return [_take(state, ask, row, now) for row in taken]
 
 
-def _claimable(state: State, ask: Ask, now: Instant) -> list[RunRow]:
+def _in_turn(due: list[RunRow], shares: Shares) -> Iterator[RunRow]:
+    """The tenant whose turn it is, each time anew: a row that is taken moves its tenant on."""
+    lanes: dict[str, deque[RunRow]] = {}
+    for row in due:
+        lanes.setdefault(row.tenant, deque()).append(row)
+    while lanes:
+        tenant = min(lanes, key=shares.turn)
+        yield lanes[tenant].popleft()
+        if not lanes[tenant]:
+            del lanes[tenant]
+
+
+def _claimable(state: State, ask: Ask, room: Rooms, now: Instant) -> list[RunRow]:
     return [
         row
         for row in state.runs.values()
         if row.status is Status.PENDING and row.run_at <= now and row.deleted_at is None
         and row.type in ask.types and (ask.tenants is None or row.tenant in ask.tenants)
+        and room.rules.open_to(row.type, ask.runtime)
     ]  # fmt: skip
 
 
@@ -54,7 +77,7 @@ def _take(state: State, ask: Ask, row: RunRow, now: Instant) -> Claim:
         created_at=row.created_at, lease_until=row.lease_until, timeout_at=row.timeout_at,
         kind=row.kind, parent=row.parent, cost=row.cost, budget=row.budget,
         steps=tuple(step.shown() for step in sorted(row.steps.values(), key=lambda step: step.seq)),
-        logs=max((_log_number(entry) for entry in state.trail if entry.run == row.id), default=0),
+        logs=max((_log_number(entry) for entry in state.trail if entry.type == "log" and entry.run == row.id), default=0),
     )  # fmt: skip
 
 

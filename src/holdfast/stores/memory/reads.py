@@ -12,7 +12,10 @@ from holdfast.lifecycle import FINAL, OPEN, Status, StepKind, StepStatus
 from holdfast.records import Due, Instant, Presence, Run, RunFilter, Stats, Step, TrailEntry, moment
 from holdfast.store import LIVE_SECONDS
 from holdfast.stores.durations import micros
+from holdfast.stores.rules import Rules
 
+from . import schedules
+from .limits import rooms
 from .rows import RunRow, State
 from .settling import COME, lapses, open_waits
 
@@ -113,12 +116,20 @@ def trail(
     ]  # fmt: skip
 
 
-def due(state: State, types: Sequence[str], tenants: Sequence[str] | None, *, wait_timeouts: bool) -> Due:
-    claims = (
-        row.run_at for row in state.runs.values()
+def due(
+    state: State, types: Sequence[str], tenants: Sequence[str] | None, by: tuple[str, Instant], *,
+    wait_timeouts: bool,
+) -> Due:  # fmt: skip
+    """`by`: the runtime that asks, and when."""
+    runtime, now = by
+    room = rooms(state, now)
+    pending = (
+        (row.run_at, room.opens_at(row.type, row.tenant, row.limit_key)) for row in state.runs.values()
         if row.status is Status.PENDING and row.deleted_at is None
         and row.type in types and (tenants is None or row.tenant in tenants)
+        and room.rules.open_to(row.type, runtime)
     )  # fmt: skip
+    claims = (max(run_at, opens_at) for run_at, opens_at in pending if opens_at is not None)
     return Due(min(claims, default=None), min(_chores(state, wait_timeouts=wait_timeouts), default=None))
 
 
@@ -135,6 +146,7 @@ def _chores(state: State, *, wait_timeouts: bool) -> Iterable[Instant]:
     # At once, whatever the clock said when it was recorded.
     yield from (0 for event in state.events if not event.delivered)
     yield from (0 for row in state.runs.values() if row.owes)
+    yield from schedules.due_at(state)
 
 
 def stats(state: State, now: Instant) -> Stats:
@@ -142,7 +154,8 @@ def stats(state: State, now: Instant) -> Stats:
     workers = sorted(live, key=lambda worker: worker.worker)
     seen = [row for row in state.runs.values() if row.deleted_at is None]
     due_now = [row for row in seen if row.status is Status.PENDING and row.run_at <= now]
-    stuck = [row.type for row in due_now if not any(_can_run(worker, row) for worker in workers)]
+    rules = state.limiting.rules()
+    stuck = [row.type for row in due_now if not any(_can_run(worker, row, rules) for worker in workers)]
     counted = {status.value: 0 for status in Status}
     for row in seen:
         counted[row.status] += 1
@@ -157,8 +170,9 @@ def stats(state: State, now: Instant) -> Stats:
     )
 
 
-def _can_run(worker: Presence, row: RunRow) -> bool:
-    return row.type in worker.types and (worker.tenants is None or row.tenant in worker.tenants)
+def _can_run(worker: Presence, row: RunRow, rules: Rules) -> bool:
+    served = row.type in worker.types and (worker.tenants is None or row.tenant in worker.tenants)
+    return served and rules.open_to(row.type, worker.runtime)
 
 
 def waiting_on(state: State, topic: str, tenant: str) -> list[UUID]:

@@ -11,9 +11,10 @@ import msgspec
 
 from holdfast.errors import StoreError
 from holdfast.lifecycle import FINAL, SETTLED, Status, StepKind, StepStatus
-from holdfast.records import Definition, Instant, Json, Presence, Step, Verdict
+from holdfast.records import Definition, Instant, Json, NewSchedule, Presence, Step, Verdict
 from holdfast.stores.durations import micros
 
+from .limits import Limiting
 from .outbox import Post
 
 OPEN_STEP = frozenset({StepStatus.READY, StepStatus.WAITING})
@@ -194,6 +195,27 @@ class TrailRow:
     data: dict[str, Any] | Json
 
 
+@dataclass(slots=True, kw_only=True)
+class ScheduleRow:
+    """A schedule: what it was last said to be, and how far it has come. `open`: its runs, but for those
+    that were seen to have ended."""
+
+    new: NewSchedule
+    created_at: Instant
+    updated_at: Instant
+    rev: int = 1
+    paused: bool = False
+    paused_by: str | None = None
+    waiting: tuple[Instant, ...] = ()
+    open: tuple[UUID, ...] = ()
+    fired: int = 0
+    skipped: int = 0
+    last_at: Instant | None = None
+    last_run: UUID | None = None
+    last_skipped_at: Instant | None = None
+    last_missed_at: Instant | None = None
+
+
 @dataclass(slots=True)
 class State:
     """All that there is."""
@@ -206,6 +228,8 @@ class State:
     definitions: dict[str, Definition] = field(default_factory=dict)
     workers: dict[str, Presence] = field(default_factory=dict)
     post: Post = field(default_factory=Post)
+    limiting: Limiting = field(default_factory=Limiting)
+    schedules: dict[tuple[str, str], ScheduleRow] = field(default_factory=dict)  # by tenant and name
     # The newest numbers given so far: rows may go, their numbers are not given again.
     event_seq: int = 0
     trail_seq: int = 0

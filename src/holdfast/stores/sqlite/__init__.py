@@ -22,6 +22,7 @@ import apsw
 
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.records import (
+    RUNTIME,
     Ask,
     Claim,
     Definition,
@@ -57,7 +58,6 @@ from . import (
     guard,
     log,
     migrate,
-    moves,
     publish,
     purge,
     reads,
@@ -70,7 +70,10 @@ from . import (
 from .database import MEMORY, Database
 from .errors import translated
 from .hints import Hints
+from .limits import LimitsRoom
 from .outbox import OutboxRoom
+from .people import People
+from .schedules import ScheduleRoom
 from .turnstile import Turnstile
 from .writer import Committer, Inline, Work, Writer
 
@@ -82,7 +85,7 @@ def _wall_clock() -> Instant:
     return time.time_ns() // 1000
 
 
-class SqliteStore(OutboxRoom):
+class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom):
     """Every verb of the contract over one database file.
 
     `inline`: no thread; each write runs at once, in its own transaction, on the caller's thread.
@@ -248,8 +251,17 @@ class SqliteStore(OutboxRoom):
     async def definitions(self) -> builtins.list[Definition]:
         return self._read(reads.definitions)
 
-    async def due(self, types: Sequence[str], tenants: Sequence[str] | None = None) -> Due:
-        return self._read(reads.due, types, tenants)
+    async def due(
+        self,
+        types: Sequence[str],
+        tenants: Sequence[str] | None = None,
+        *,
+        wait_timeouts: bool = True,
+        runtime: str = RUNTIME,
+    ) -> Due:
+        tenants = None if tenants is None else tuple(tenants)
+        ask = Ask(worker="", types=tuple(types), limit=0, tenants=tenants, runtime=runtime)
+        return self._read(partial(reads.due, wait_timeouts=wait_timeouts), self._clock(), ask)
 
     async def stats(self) -> Stats:
         commits = self._committer.commits if self._committer is not None else 0
@@ -301,8 +313,8 @@ class SqliteStore(OutboxRoom):
             return Renewal(held=(), strays=self._read(renew.strays_of, worker, leases))
         return self._writer.write_now(lambda db, now: renew.renew(db, now, worker, leases, lease_seconds))
 
-    async def tick(self, limit: int = SLICE) -> Ticked:
-        first = self._read(chores.next_chore)
+    async def tick(self, limit: int = SLICE, *, wait_timeouts: bool = True) -> Ticked:
+        first = self._read(partial(chores.next_chore, wait_timeouts=wait_timeouts))
         if first is None or first > self._clock():
             return Ticked()
         expired, crashed = await self._slices(chores.expire, limit)
@@ -310,7 +322,7 @@ class SqliteStore(OutboxRoom):
         return Ticked(
             expired=expired,
             timed_out=timed_out,
-            lapsed=(await self._slices(chores.lapse, limit))[0],
+            lapsed=(await self._slices(partial(chores.lapse, wait_timeouts=wait_timeouts), limit))[0],
             delivered=await self.deliver(limit),
             failed=tuple(sorted([*crashed, *late])),
         )
@@ -339,28 +351,7 @@ class SqliteStore(OutboxRoom):
         while left is not None:
             woken, left = await self._write(partial(_deliver, limit, left), news=True)
             total += woken
-        return total
-
-    async def cancel(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._write(lambda db, now: moves.cancel(db, now, run, tenant, by), news=True)
-
-    async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._write(lambda db, now: moves.pause(db, now, run, tenant, by), news=True)
-
-    async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._write(lambda db, now: moves.resume(db, now, run, tenant, by), news=True)
-
-    async def rewind(self, run: UUID, step: str, tenant: str | None = None, by: str = "") -> Run:
-        return await self._write(lambda db, now: moves.rewind(db, now, run, step, (tenant, by)), news=True)
-
-    async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._write(lambda db, now: moves.retry_run(db, now, run, tenant, by), news=True)
-
-    async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._write(lambda db, now: cleaning.delete(db, now, run, tenant, by), news=True)
-
-    async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._write(lambda db, now: cleaning.restore(db, now, run, tenant, by), news=True)
+        return total + await self._carry_out(limit)
 
     async def purge(
         self,

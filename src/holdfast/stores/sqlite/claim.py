@@ -3,57 +3,76 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator
+from itertools import islice, product
 from uuid import UUID
 
 from holdfast.records import Ask, Claim, Instant
 from holdfast.stores.durations import micros
 
+from . import walks
 from .database import Database, Row, text
+from .limited import Limited
 from .rows import steps_of
 from .sql import statements
 
 _SQL = statements("claim")
-_BOTH = 2  # a scope of tenant and type
 
 
 def candidates(db: Database, now: Instant, ask: Ask) -> Iterator[Row]:
-    """Due runs as (priority, run_at, id, crashes), best first, those left out that crash too often."""
-    streams = [_due(db, now, scope) for scope in scopes(ask.types, ask.tenants)]
+    """Due runs as (priority, run_at, id, crashes, …), best first, but for those that are to be left."""
+    return _opened(db, now, ask)[0]
+
+
+def _opened(db: Database, now: Instant, ask: Ask) -> tuple[Iterator[Row], Limited | None]:
+    streams: list[Iterator[Row]] = []
+    for tenant, each in _scopes(ask):
+        begin, mark, *with_keys = walks.first(db, tenant, each)
+        if mark is not None:
+            return _limited(db, now, ask, mark)
+        streams += _plain(db, now, tenant, each, begin)
+        if any(with_keys) and tenant is not None:
+            streams.append(walks.due(db, now, walks.keyed(tenant, each)))
     ordered = streams[0] if len(streams) == 1 else heapq.merge(*streams)
-    yield from _spared(ordered, ask.crashed) if ask.crashed else ordered
+    return _spared(ordered, ask.crashed) if ask.crashed else ordered, None
 
 
-def scopes(types: Sequence[str], tenants: Sequence[str] | None) -> list[tuple[str, ...]]:
+def _scopes(ask: Ask) -> list[tuple[str | None, str]]:
     """What is walked on its own: each type, or each type of each tenant; a name given twice counts once."""
-    once = dict.fromkeys(types)
-    if tenants is None:
-        return [(each,) for each in once]
-    return [(tenant, each) for tenant in dict.fromkeys(tenants) for each in once]
+    types, tenants = dict.fromkeys(ask.types), dict.fromkeys(ask.tenants or ())
+    return [(None, each) for each in types] if ask.tenants is None else list(product(tenants, types))
 
 
-def _due(db: Database, now: Instant, scope: tuple[str, ...]) -> Iterator[Row]:
-    # Cursors of their own: several types are read side by side, and none further than needed.
-    sql = _SQL["tenant_due" if len(scope) == _BOTH else "due"]
-    for priority in _priorities(db, scope):
-        yield from db.connection.execute(sql, (*scope, priority, now))
+def _plain(
+    db: Database, now: Instant, tenant: str | None, type_: str, begin: int | None
+) -> list[Iterator[Row]]:
+    walk = walks.of_type(type_) if tenant is None else walks.lane(tenant, type_)
+    return [] if begin is None else [walks.due(db, now, walk, begin)]
 
 
-def _priorities(db: Database, scope: tuple[str, ...]) -> Iterator[int]:
-    """Those at which anything of that scope is pending, due or not; a loose walk over the index."""
-    sql = _SQL["tenant_next_priority" if len(scope) == _BOTH else "next_priority"]
-    row = db.one(sql, (*scope, -1))
-    while row is not None:
-        yield row[0]
-        row = db.one(sql, (*scope, row[0]))
+def _limited(db: Database, now: Instant, ask: Ask, mark: int) -> tuple[Iterator[Row], Limited]:
+    limited = Limited(db, now, ask, mark)
+
+    def counted() -> Iterator[Row]:
+        fitting = limited.fitting()
+        for row in _spared(fitting, ask.crashed) if ask.crashed else fitting:
+            limited.take(row)
+            yield row
+
+    return counted(), limited
 
 
-def next_run_at(db: Database, scope: tuple[str, ...]) -> Instant | None:
-    """When the first pending run of that scope is due."""
-    sql = _SQL["tenant_next_run_at" if len(scope) == _BOTH else "next_run_at"]
-    rows = (db.one(sql, (*scope, priority)) for priority in _priorities(db, scope))
-    return min((row[0] for row in rows if row is not None and row[0] is not None), default=None)
+def next_claim(db: Database, now: Instant, ask: Ask) -> Instant | None:
+    """When a claim may next find something."""
+    times: list[Instant | None] = []
+    for tenant, each in _scopes(ask):
+        begin, mark, *_ = walks.first(db, tenant, each)
+        if mark is not None:
+            return Limited(db, now, ask, mark).opens_at()
+        walk, *keyed = walks.all_of(tenant, each)
+        times += [walks.next_run_at(db, walk, begin) if begin is not None else None]
+        times += [walks.next_run_at(db, one) for one in keyed]
+    return min((at for at in times if at is not None), default=None)
 
 
 def _spared(rows: Iterator[Row], crashed: tuple[int, ...]) -> Iterator[Row]:
@@ -75,7 +94,10 @@ def found(db: Database, now: Instant, ask: Ask) -> bool:
 
 def claim(db: Database, now: Instant, ask: Ask) -> list[Claim]:
     """Take them. The candidates are read to the end first: no cursor walks an index that changes."""
-    chosen = [row[2] for row in islice(candidates(db, now, ask), ask.limit)]
+    rows, limited = _opened(db, now, ask)
+    chosen = [row[2] for row in islice(rows, ask.limit)]
+    if limited is not None:
+        limited.note()
     values = {
         "runs": text(chosen),
         "worker": ask.worker,
@@ -93,11 +115,14 @@ def claim(db: Database, now: Instant, ask: Ask) -> list[Claim]:
 
 def _claim(db: Database, row: Row) -> Claim:
     run = row[0]
-    again = row[11] > 1  # a row that only this claim has changed since its start has neither steps nor logs
+    # A row that only this claim has changed since its start has neither steps nor logs; a plan has its steps.
+    again = row[11] > 1
+    steps = tuple(steps_of(db, run)) if again or row[12] == "plan" else ()
     return Claim(
         id=UUID(run), type=row[1], tenant=row[2], params=row[3], fence=row[4], attempt=row[5], crashes=row[6],
         max_attempts=row[7], created_at=row[8], lease_until=row[9], timeout_at=row[10],
-        steps=tuple(steps_of(db, run)) if again else (), logs=_logs(db, run) if again else 0,
+        steps=steps, logs=_logs(db, run) if again else 0, kind=row[12],
+        parent=None if row[13] is None else UUID(row[13]), cost=row[14], budget=row[15],
     )  # fmt: skip
 
 

@@ -1,5 +1,14 @@
--- Claims walk the priorities of one type (and tenant) loosely: from one to the next by the index, and
--- in each only as far as `run_at` is due. Later, sleeping, finished and foreign runs are never touched.
+-- Claims walk the priorities of one type loosely: from one to the next by the index, and in each only as far as
+-- `run_at` is due. Later, sleeping, finished and foreign runs are never touched. Three walks: a type; a lane, which
+-- is a type of one tenant under one limit_key, or under none; and those of a tenant and type that have a key.
+
+-- :first    The first priority; and whether limits are set, which costs no statement of its own.
+select
+    (
+        select priority from workflow_run where type = :type and status = 'pending' and deleted_at is null
+        order by priority limit 1
+    ),
+    (select mark from workflow_limit_mark where id = 1)
 
 -- :next_priority
 select priority from workflow_run
@@ -11,24 +20,62 @@ select priority, run_at, id, crashes from workflow_run
 where type = :type and priority = :priority and run_at <= :now and status = 'pending' and deleted_at is null
 order by run_at, id
 
--- :tenant_next_priority
-select priority from workflow_run
-where tenant = :tenant and type = :type and priority > :priority and status = 'pending' and deleted_at is null
-order by priority limit 1
-
--- :tenant_due
-select priority, run_at, id, crashes from workflow_run
-where tenant = :tenant and type = :type and priority = :priority and run_at <= :now
-    and status = 'pending' and deleted_at is null
+-- :due_named    The same with what limits are about.
+select priority, run_at, id, crashes, type, tenant, limit_key from workflow_run
+where type = :type and priority = :priority and run_at <= :now and status = 'pending' and deleted_at is null
 order by run_at, id
 
 -- :next_run_at
 select min(run_at) from workflow_run
 where type = :type and priority = :priority and status = 'pending' and deleted_at is null
 
--- :tenant_next_run_at
+-- :lane_first    As above, of the runs without a key; and whether there are any with one.
+select
+    (
+        select priority from workflow_run
+        where tenant = :tenant and type = :type and limit_key is null and status = 'pending' and deleted_at is null
+        order by priority limit 1
+    ),
+    (select mark from workflow_limit_mark where id = 1),
+    exists (
+        select 1 from workflow_run
+        where tenant = :tenant and type = :type and status = 'pending' and deleted_at is null
+            and limit_key is not null
+    )
+
+-- :lane_next_priority
+select priority from workflow_run
+where tenant = :tenant and type = :type and limit_key is :key and priority > :priority
+    and status = 'pending' and deleted_at is null
+order by priority limit 1
+
+-- :lane_due
+select priority, run_at, id, crashes, type, tenant, limit_key from workflow_run
+where tenant = :tenant and type = :type and limit_key is :key and priority = :priority and run_at <= :now
+    and status = 'pending' and deleted_at is null
+order by run_at, id
+
+-- :lane_next_run_at
 select min(run_at) from workflow_run
-where tenant = :tenant and type = :type and priority = :priority and status = 'pending' and deleted_at is null
+where tenant = :tenant and type = :type and limit_key is :key and priority = :priority
+    and status = 'pending' and deleted_at is null
+
+-- :keyed_next_priority
+select priority from workflow_run
+where tenant = :tenant and type = :type and priority > :priority
+    and status = 'pending' and deleted_at is null and limit_key is not null
+order by priority limit 1
+
+-- :keyed_due
+select priority, run_at, id, crashes, type, tenant, limit_key from workflow_run
+where tenant = :tenant and type = :type and priority = :priority and run_at <= :now
+    and status = 'pending' and deleted_at is null and limit_key is not null
+order by run_at, id
+
+-- :keyed_next_run_at
+select min(run_at) from workflow_run
+where tenant = :tenant and type = :type and priority = :priority
+    and status = 'pending' and deleted_at is null and limit_key is not null
 
 -- :claim    All that were chosen.
 update workflow_run
@@ -36,7 +83,8 @@ set status = 'leased', leased_by = :worker, lease_until = :until, attempt = atte
     updated_at = :now, rev = rev + 1
 where id in (select value from json_each(:runs))
     and status in ('pending') and run_at <= :now and deleted_at is null
-returning id, type, tenant, payload, fence, attempt, crashes, max_attempts, created_at, lease_until, timeout_at, rev
+returning id, type, tenant, payload, fence, attempt, crashes, max_attempts, created_at, lease_until, timeout_at, rev,
+    kind, parent_id, cost, budget
 
 -- :leased
 insert into workflow_event (workflow_id, event_type, data, created_at)

@@ -8,6 +8,8 @@ from typing import Any
 import apsw
 import msgspec
 
+from holdfast.stores.rules import Rules
+
 MEMORY = ":memory:"
 
 Row = tuple[Any, ...]
@@ -25,6 +27,7 @@ class Database:
 
     opened = 0  # how often
     resting = False
+    rules: tuple[int, Rules] | None = None  # what limits were set when their mark was this
 
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
         self._connect = connect

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.records import Definition, Instant, Presence
+from holdfast.stores.plans import refuse_changed
 
 from .database import Database, text
+from .plans import plan_text
+from .rows import definition
 from .sql import statements
 
 _SQL = statements("publish")
@@ -14,16 +17,21 @@ _SQL = statements("publish")
 
 def publish(db: Database, now: Instant, definitions: Sequence[Definition]) -> None:
     """The same again changes no row; the statement itself compares."""
-    for each in definitions:
-        args = (each.type, each.kind, each.max_attempts, each.timeout_seconds, each.description, now)
-        db.run(_SQL["publish"], args)
+    plans = [plan_text(each.steps) for each in definitions]
+    for each, plan in zip(definitions, plans, strict=True):
+        row = db.one(_SQL["published"], (each.type,))
+        if row is not None and (row[1], row[5]) != (each.kind, plan):
+            refuse_changed(definition(row), each)
+    for each, plan in zip(definitions, plans, strict=True):
+        defaults = (each.max_attempts, each.timeout_seconds, each.budget)
+        db.run(_SQL["publish"], (each.type, each.kind, *defaults, each.description, plan, now))
 
 
 def present(db: Database, now: Instant, presence: Presence) -> None:
     tenants = None if presence.tenants is None else text(presence.tenants)
     types, patterns = text(presence.types), text(presence.patterns)
     counts = presence.slots, presence.stragglers, text(presence.sinks)
-    db.run(_SQL["present"], (presence.worker, types, patterns, tenants, *counts, now))
+    db.run(_SQL["present"], (presence.worker, types, patterns, tenants, presence.runtime, *counts, now))
 
 
 def absent(db: Database, worker: str) -> None:

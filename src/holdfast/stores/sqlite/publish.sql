@@ -1,17 +1,23 @@
+-- :published
+select type, kind, max_attempts, timeout_seconds, description, steps, budget from workflow_definition where type = :type
+
 -- :publish
-insert into workflow_definition (type, kind, max_attempts, timeout_seconds, description, updated_at)
-values (:type, :kind, :max_attempts, :timeout_seconds, :description, :now)
+insert into workflow_definition (type, kind, max_attempts, timeout_seconds, budget, description, steps, updated_at)
+values (:type, :kind, :max_attempts, :timeout_seconds, :budget, :description, :steps, :now)
 on conflict (type) do update
 set kind = excluded.kind, max_attempts = excluded.max_attempts, timeout_seconds = excluded.timeout_seconds,
-    description = excluded.description, updated_at = excluded.updated_at
-where (kind, max_attempts, timeout_seconds, description)
-    is not (excluded.kind, excluded.max_attempts, excluded.timeout_seconds, excluded.description)
+    budget = excluded.budget, description = excluded.description, steps = excluded.steps,
+    updated_at = excluded.updated_at
+where (kind, max_attempts, timeout_seconds, budget, description, steps)
+    is not (excluded.kind, excluded.max_attempts, excluded.timeout_seconds, excluded.budget, excluded.description,
+        excluded.steps)
 
 -- :present
-insert into workflow_worker (worker, types, patterns, tenants, slots, stragglers, sinks, seen_at)
-values (:worker, :types, :patterns, :tenants, :slots, :stragglers, :sinks, :now)
+insert into workflow_worker (worker, types, patterns, tenants, runtime, slots, stragglers, sinks, seen_at)
+values (:worker, :types, :patterns, :tenants, :runtime, :slots, :stragglers, :sinks, :now)
 on conflict (worker) do update
-set types = excluded.types, patterns = excluded.patterns, tenants = excluded.tenants, slots = excluded.slots,
+set types = excluded.types, patterns = excluded.patterns, tenants = excluded.tenants,
+    runtime = excluded.runtime, slots = excluded.slots,
     stragglers = excluded.stragglers, sinks = excluded.sinks, seen_at = excluded.seen_at
 
 -- :absent

@@ -9,11 +9,13 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import UnknownRun
-from holdfast.lifecycle import Status
+from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import (
+    Ask,
     Definition,
     Due,
     Instant,
+    Json,
     Presence,
     Run,
     RunFilter,
@@ -24,16 +26,21 @@ from holdfast.records import (
 )
 from holdfast.store import LIVE_SECONDS
 from holdfast.stores.durations import micros
+from holdfast.stores.rules import Rules
 
 from .chores import next_chore
-from .claim import next_run_at, scopes
+from .claim import next_claim
 from .database import Database
-from .rows import LIST, run_of, run_record, steps_of
+from .keys import stored_key
+from .limited import mark_of, rules_of
+from .rows import LIST, definition, run_of, run_record, steps_of
+from .schedules import next_due
 from .sql import statements
-from .start import stored_key
 
 _SQL = statements("reads")
 _LAST_CHARACTER = "\U0010ffff"
+
+_LIVE = {Status.PENDING.value: StepStatus.READY, Status.LEASED.value: StepStatus.RUNNING}
 
 Term = tuple[Any, ...]  # a condition, and the values it is bound to
 
@@ -80,10 +87,25 @@ def _by_kind(where: RunFilter) -> Iterator[Term]:
 
 
 def steps(db: Database, run: UUID, tenant: str | None) -> list[Step]:
-    row = db.one(_SQL["tenant"], (str(run),))
+    row = db.one(_SQL["whose"], (str(run),))
     if row is None or tenant not in {None, row[0]}:
         raise UnknownRun(run)
-    return steps_of(db, str(run))
+    found = steps_of(db, str(run))
+    return found if row[1] != "plan" else _live(found, *row[2:])
+
+
+def _live(steps: list[Step], status: str, attempt: int, error: Json | None) -> list[Step]:
+    """The current task of a plan takes its live status from the run: it is not stored twice."""
+    live = _LIVE.get(status)
+    at = next((number for number, one in enumerate(steps) if one.status is not StepStatus.SUCCEEDED), None)
+    if (
+        live is None
+        or at is None
+        or (steps[at].kind, steps[at].status) != (StepKind.TASK, StepStatus.PENDING)
+    ):
+        return steps
+    shown = msgspec.structs.replace(steps[at], status=live, attempts=attempt, error=error)
+    return [*steps[:at], shown, *steps[at + 1 :]]
 
 
 def trail(
@@ -125,24 +147,22 @@ def waiting_on(db: Database, topic: str, tenant: str) -> list[UUID]:
 
 
 def definitions(db: Database) -> list[Definition]:
-    return [
-        Definition(type=row[0], kind=row[1], max_attempts=row[2], timeout_seconds=row[3], description=row[4])
-        for row in db.all(_SQL["definitions"])
-    ]
+    return [definition(row) for row in db.all(_SQL["definitions"])]
 
 
-def due(db: Database, types: Sequence[str], tenants: Sequence[str] | None) -> Due:
-    times = (next_run_at(db, scope) for scope in scopes(types, tenants))
-    return Due(min((at for at in times if at is not None), default=None), next_chore(db))
+def due(db: Database, now: Instant, ask: Ask, *, wait_timeouts: bool = True) -> Due:
+    chores = (next_chore(db, wait_timeouts=wait_timeouts), next_due(db))
+    return Due(next_claim(db, now, ask), min((at for at in chores if at is not None), default=None))
 
 
 def stats(db: Database, now: Instant, extra: dict[str, int]) -> Stats:
     live = [_presence(row) for row in db.all(_SQL["workers"], (now - micros(LIVE_SECONDS),))]
     counted = {status.value: 0 for status in Status} | dict(db.all(_SQL["by_status"]))
     waiting = db.all(_SQL["due_by_type"], (now,))
+    rules = rules_of(db, mark_of(db))
     stuck: dict[str, int] = {}
     for kind, tenant, count, _ in waiting:
-        if not any(_can_run(worker, kind, tenant) for worker in live):
+        if not any(_can_run(worker, kind, tenant, rules) for worker in live):
             stuck[kind] = stuck.get(kind, 0) + count
     undelivered = db.one(_SQL["undelivered"])
     return Stats(
@@ -156,18 +176,20 @@ def stats(db: Database, now: Instant, extra: dict[str, int]) -> Stats:
     )
 
 
-def _can_run(worker: Presence, kind: str, tenant: str) -> bool:
-    return kind in worker.types and (worker.tenants is None or tenant in worker.tenants)
+def _can_run(worker: Presence, kind: str, tenant: str, rules: Rules) -> bool:
+    served = kind in worker.types and (worker.tenants is None or tenant in worker.tenants)
+    return served and rules.open_to(kind, worker.runtime)
 
 
 def _presence(row: tuple[object, ...]) -> Presence:
-    worker, types, patterns, tenants, slots, stragglers, sinks, seen_at = row
+    worker, types, patterns, tenants, runtime, slots, stragglers, sinks, seen_at = row
     return msgspec.convert(
         {
             "worker": worker,
             "types": msgspec.json.decode(str(types)),
             "patterns": msgspec.json.decode(str(patterns)),
             "tenants": None if tenants is None else msgspec.json.decode(str(tenants)),
+            "runtime": runtime,
             "slots": slots,
             "stragglers": stragglers,
             "sinks": msgspec.json.decode(str(sinks)),

@@ -1,6 +1,9 @@
 -- :tenant
 select tenant from workflow_run where id = :run and deleted_at is null
 
+-- :whose
+select tenant, kind, status, attempt, error from workflow_run where id = :run and deleted_at is null
+
 -- :has_open_wait
 exists (
     select 1 from workflow_step
@@ -27,10 +30,10 @@ where status = 'waiting' and topic is not null and tenant = :tenant and topic = 
 order by run_id
 
 -- :definitions
-select type, kind, max_attempts, timeout_seconds, description from workflow_definition order by type
+select type, kind, max_attempts, timeout_seconds, description, steps, budget from workflow_definition order by type
 
 -- :workers
-select worker, types, patterns, tenants, slots, stragglers, sinks, seen_at from workflow_worker where seen_at >= :since order by worker
+select worker, types, patterns, tenants, runtime, slots, stragglers, sinks, seen_at from workflow_worker where seen_at >= :since order by worker
 
 -- :by_status
 select status, count(*) from workflow_run where deleted_at is null group by status
@@ -41,4 +44,4 @@ where status = 'pending' and deleted_at is null and run_at <= :now
 group by tenant, type
 
 -- :undelivered
-select count(*) from workflow_inbox where delivered = 0
+select (select count(*) from workflow_inbox where delivered = 0) + (select count(*) from workflow_run where owes > 0)

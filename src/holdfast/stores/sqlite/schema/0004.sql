@@ -43,3 +43,109 @@ create table workflow_webhook (
 ) strict, without rowid;
 
 alter table workflow_worker add column sinks text not null default '[]';
+
+-- Schedules. Names of other tenants are scoped, as keys are: tenant, U+001F, name.
+alter table workflow_schedule add column id text;
+alter table workflow_schedule add column rev integer not null default 1;
+alter table workflow_schedule add column anchor_at integer not null default 0;
+alter table workflow_schedule add column paused_by text;
+alter table workflow_schedule add column priority integer not null default 100;
+alter table workflow_schedule add column max_attempts integer;
+alter table workflow_schedule add column timeout_seconds real;
+alter table workflow_schedule add column ttl_seconds real;
+alter table workflow_schedule add column budget integer;
+alter table workflow_schedule add column limit_key text;
+alter table workflow_schedule add column labels text;
+alter table workflow_schedule add column waiting text;  -- times in line, a JSON array; null: none
+alter table workflow_schedule add column fired integer not null default 0;
+alter table workflow_schedule add column skipped integer not null default 0;
+alter table workflow_schedule add column last_run text;
+alter table workflow_schedule add column last_skipped_at integer;
+alter table workflow_schedule add column last_missed_at integer;
+
+create index idx_workflow_schedule_next on workflow_schedule (next_at) where paused = 0 and next_at is not null;
+create index idx_workflow_schedule_waiting on workflow_schedule (id) where waiting is not null;
+
+-- The runs of a schedule, but for those that were seen to have ended.
+create table workflow_firing (
+    schedule_id text not null,
+    run_id      text not null,
+    primary key (schedule_id, run_id)
+) strict, without rowid;
+
+-- Registry and limits. Runs of a tenant and type apart by limit_key, so that those of a full key are not walked
+-- over one by one; those that have a key in the order of the queue too.
+alter table workflow_worker add column runtime text not null default 'python';
+
+drop index idx_workflow_run_tenant_claim;
+create index idx_workflow_run_tenant_claim on workflow_run (tenant, type, limit_key, priority, run_at, id)
+    where status = 'pending' and deleted_at is null;
+create index idx_workflow_run_keyed_claim on workflow_run (tenant, type, priority, run_at, id)
+    where status = 'pending' and deleted_at is null and limit_key is not null;
+create index idx_workflow_run_keyed_lease on workflow_run (limit_key) where status = 'leased' and limit_key is not null;
+
+create table workflow_limit (
+    scope        text not null check (scope = 'type' or scope = 'tenant' or scope = 'key'),
+    name         text not null,                 -- one that ends in % speaks for each name with that prefix
+    concurrency  integer,
+    rate         integer,
+    period       integer,                       -- microseconds
+    weight       real,
+    paused_until integer,
+    updated_at   integer not null,
+    primary key (scope, name),
+    check ((rate is null) = (period is null))
+) strict, without rowid;
+
+-- The claims that a rate counts. `number` counts them on, so that a window is two looks, however much is in it.
+create table workflow_limit_use (
+    scope   text not null,
+    name    text not null,
+    at      integer not null,
+    number  integer not null,
+    taken   integer not null,
+    gone_at integer not null,                   -- when it does not count any more
+    primary key (scope, name, at)
+) strict, without rowid;
+
+create index idx_workflow_limit_use_gone on workflow_limit_use (gone_at);
+
+-- How far on in its turns each tenant is that is ahead of the others.
+create table workflow_limit_share (
+    tenant text primary key,
+    at     integer not null
+) strict, without rowid;
+
+-- One row. `mark` is null where no limit and no registry entry is set; it changes with each change of them, by
+-- chance, so that what was undone is never taken for what came after it. `passed`: where the last turn began.
+create table workflow_limit_mark (
+    id     integer primary key check (id = 1),
+    mark   integer,
+    passed integer not null default 0
+) strict;
+
+insert into workflow_limit_mark (id, mark)
+values (1, iif(exists (select 1 from workflow_registry), random(), null));
+
+create trigger workflow_limit_inserted after insert on workflow_limit begin
+    update workflow_limit_mark set mark = random() where id = 1;
+end;
+create trigger workflow_limit_updated after update on workflow_limit begin
+    update workflow_limit_mark set mark = random() where id = 1;
+end;
+create trigger workflow_limit_deleted after delete on workflow_limit begin
+    update workflow_limit_mark
+    set mark = iif(exists (select 1 from workflow_limit) or exists (select 1 from workflow_registry), random(), null)
+    where id = 1;
+end;
+create trigger workflow_registry_inserted after insert on workflow_registry begin
+    update workflow_limit_mark set mark = random() where id = 1;
+end;
+create trigger workflow_registry_updated after update on workflow_registry begin
+    update workflow_limit_mark set mark = random() where id = 1;
+end;
+create trigger workflow_registry_deleted after delete on workflow_registry begin
+    update workflow_limit_mark
+    set mark = iif(exists (select 1 from workflow_limit) or exists (select 1 from workflow_registry), random(), null)
+    where id = 1;
+end;

@@ -1,0 +1,237 @@
+"""The registry and the limits: what is set, what is used of it, and what that means for a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.lifecycle import Status
+from holdfast.records import RUNTIME, Hold, Instant, Limit, Registration, moment
+from holdfast.stores.durations import micros
+from holdfast.stores.rules import (
+    PREFIX,
+    Entry,
+    Rooms,
+    Rule,
+    Rules,
+    Shares,
+    Used,
+    made_rule,
+    shown_limit,
+    shown_limits,
+)
+
+if TYPE_CHECKING:
+    from .rows import RunRow, State
+
+Name = tuple[str, str]  # scope and name
+
+
+@dataclass(slots=True)
+class Limiting:
+    """All that is set, and what claims have used of it."""
+
+    registry: dict[str, Registration] = field(default_factory=dict)
+    limits: dict[Name, Rule] = field(default_factory=dict)
+    claims: dict[Name, list[tuple[Instant, int]]] = field(default_factory=dict)  # when, how many
+    passed: int = 0
+    tenants: dict[str, int] = field(default_factory=dict)
+
+    def rules(self) -> Rules:
+        entries = (Entry(one.workflow_name, one.runtime, one.is_enabled) for one in self.registry.values())
+        return Rules(entries, self.limits.values())
+
+    def shares(self, rules: Rules) -> Shares:
+        return Shares(rules, self.passed, dict(self.tenants))
+
+
+def rooms(state: State, now: Instant) -> Rooms:
+    def leased(scope: str, name: str) -> int:
+        return sum(row.status is Status.LEASED and _named(row, scope) == name for row in state.runs.values())
+
+    def spent(scope: str, name: str, rate: int, period: int) -> Used:
+        counted = _counted(state, (scope, name), period, now)
+        left = count = sum(taken for _, taken in counted)
+        for at, taken in counted:
+            left -= taken
+            if left < rate:
+                return Used(count, at + period)
+        return Used(count, now)
+
+    return Rooms(state.limiting.rules(), now, leased, spent)
+
+
+def _named(row: RunRow, scope: str) -> str | None:
+    return {"type": row.type, "tenant": row.tenant, "key": row.limit_key}[scope]
+
+
+def _counted(state: State, name: Name, period: int, now: Instant) -> list[tuple[Instant, int]]:
+    """Those of the last period. A claim that lies further ahead than one is of a clock that went wrong."""
+    return [one for one in state.limiting.claims.get(name, ()) if now - period < one[0] <= now + period]
+
+
+def note_claims(state: State, taken: Rooms, shares: Shares, now: Instant) -> None:
+    """Remember them while they count; none earlier than the last, though the clock be turned back."""
+    for room in taken.rated():
+        name = (room.scope, room.name)
+        counted = _counted(state, name, room.period or 0, now)
+        at = max([now, *(at for at, _ in counted)])
+        state.limiting.claims[name] = [*counted, (at, room.taken)]
+    state.limiting.passed, state.limiting.tenants = shares.passed, shares.ahead()
+
+
+def register(limiting: Limiting, name: str, now: Instant, given: dict[str, Any]) -> Registration:
+    at = moment(now)
+    known = limiting.registry.get(name) or Registration(workflow_name=name, created_at=at, updated_at=at)
+    changed = {field: value for field, value in given.items() if value is not None}
+    made = limiting.registry[name] = msgspec.structs.replace(known, updated_at=at, **changed)
+    return made
+
+
+def set_limit(limiting: Limiting, rule: Rule) -> Rule:
+    """As given; a pause stays. What no longer says anything goes."""
+    name = (rule.scope, rule.name)
+    before = limiting.limits.get(name, Rule(*name))
+    after = rule._replace(paused_until=before.paused_until)
+    _put(limiting, after)
+    _forget(limiting, before, after)
+    return after
+
+
+def unlimit(limiting: Limiting, scope: str, name: str) -> bool:
+    before = limiting.limits.pop((scope, name), None)
+    if before is not None:
+        _forget(limiting, before, Rule(scope, name))
+    return before is not None
+
+
+def _put(limiting: Limiting, rule: Rule) -> None:
+    limiting.limits[rule.scope, rule.name] = rule
+    if rule == Rule(rule.scope, rule.name):
+        del limiting.limits[rule.scope, rule.name]
+
+
+def _forget(limiting: Limiting, before: Rule, after: Rule) -> None:
+    """What was claimed under another rate; and whose turn it is, when nobody has a weight any more."""
+    if (before.rate, before.period) != (after.rate, after.period):
+        gone = [
+            name for name in limiting.claims if name[0] == before.scope and _speaks_for(before.name, name[1])
+        ]
+        for name in gone:
+            del limiting.claims[name]
+    if all(rule.weight is None for rule in limiting.limits.values()):
+        limiting.passed, limiting.tenants = 0, {}
+
+
+def _speaks_for(rule: str, name: str) -> bool:
+    return rule == name or (rule.endswith(PREFIX) and name.startswith(rule[:-1]))
+
+
+def pause_key(limiting: Limiting, key: str, until: Instant, now: Instant) -> Rule:
+    for rule in tuple(limiting.limits.values()):
+        if rule.paused_until is not None and rule.paused_until <= now:
+            _put(limiting, rule._replace(paused_until=None))
+    rule = limiting.limits.get(("key", key), Rule("key", key))
+    paused = rule._replace(paused_until=max(rule.paused_until or 0, until))
+    _put(limiting, paused)
+    return paused
+
+
+def resume_key(limiting: Limiting, key: str, now: Instant) -> bool:
+    rule = limiting.limits.get(("key", key), Rule("key", key))
+    _put(limiting, rule._replace(paused_until=None))
+    return rule.paused_until is not None and rule.paused_until > now
+
+
+def held_back(state: State, run: UUID, runtime: str, now: Instant) -> tuple[Hold, ...]:
+    row = state.runs.get(run)
+    if row is None or row.status is not Status.PENDING or row.deleted_at is not None:
+        return ()
+    return rooms(state, now).holds(row.type, row.tenant, row.limit_key, runtime)
+
+
+class LimitsRoom:
+    """The verbs of registry and limits, for a store that keeps its state behind one lock."""
+
+    _state: State
+    _lock: AbstractContextManager[object]
+    _clock: Callable[[], Instant]
+    _hint: Callable[[], None]
+
+    async def registry(self) -> list[Registration]:
+        with self._lock:
+            return sorted(self._state.limiting.registry.values(), key=lambda one: one.workflow_name)
+
+    async def register(
+        self,
+        name: str,
+        *,
+        runtime: str | None = None,
+        enabled: bool | None = None,
+        description: str | None = None,
+        intent_type: str | None = None,
+    ) -> Registration:
+        given = {
+            "runtime": runtime,
+            "is_enabled": enabled,
+            "description": description,
+            "intent_type": intent_type,
+        }
+        with self._lock:
+            made = register(self._state.limiting, name, self._clock(), given)
+            self._hint()
+            return made
+
+    async def unregister(self, name: str) -> bool:
+        with self._lock:
+            there = self._state.limiting.registry.pop(name, None) is not None
+            self._hint()
+            return there
+
+    async def limits(self) -> list[Limit]:
+        with self._lock:
+            return shown_limits(self._state.limiting.limits.values(), self._clock())
+
+    async def limit(
+        self,
+        scope: str,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        rate: tuple[int, float] | None = None,
+        weight: float | None = None,
+    ) -> Limit:
+        rule = made_rule(scope, name, concurrency, rate, weight)
+        with self._lock:
+            made = set_limit(self._state.limiting, rule)
+            self._hint()
+            return shown_limit(made, self._clock())
+
+    async def unlimit(self, scope: str, name: str) -> bool:
+        with self._lock:
+            there = unlimit(self._state.limiting, scope, name)
+            self._hint()
+            return there
+
+    async def pause_key(
+        self, key: str, until: Instant | None = None, *, delay_seconds: float | None = None
+    ) -> Limit:
+        with self._lock:
+            now = self._clock()
+            at = now + micros(delay_seconds or 0) if until is None else until
+            return shown_limit(pause_key(self._state.limiting, key, at, now), now)
+
+    async def resume_key(self, key: str) -> bool:
+        with self._lock:
+            paused = resume_key(self._state.limiting, key, self._clock())
+            self._hint()
+            return paused
+
+    async def held_back(self, run: UUID, runtime: str = RUNTIME) -> tuple[Hold, ...]:
+        with self._lock:
+            return held_back(self._state, run, runtime, self._clock())

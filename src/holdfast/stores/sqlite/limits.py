@@ -1,0 +1,185 @@
+"""The registry and the limits: what is set. What it means for a claim is in `limited`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from holdfast.records import RUNTIME, Hold, Instant, Limit, Registration, moment
+from holdfast.stores.durations import micros
+from holdfast.stores.rules import PREFIX, Rule, made_rule, shown_limit, shown_limits
+
+from .database import Database, Row
+from .limited import mark_of, rooms_of, rules_of
+from .sql import statements
+
+if TYPE_CHECKING:
+    from .writer import Work
+
+T = TypeVar("T")
+
+_SQL = statements("limits")
+_LAST_CHARACTER = "\U0010ffff"
+
+
+def _registration(row: Row) -> Registration:
+    name, runtime, enabled, description, intent_type, created_at, updated_at = row
+    return Registration(
+        workflow_name=name,
+        runtime=runtime,
+        is_enabled=bool(enabled),
+        description=description,
+        intent_type=intent_type,
+        created_at=moment(created_at),
+        updated_at=moment(updated_at),
+    )
+
+
+def registry(db: Database) -> list[Registration]:
+    return [_registration(row) for row in db.all(_SQL["registry"])]
+
+
+def register(db: Database, now: Instant, given: dict[str, Any]) -> Registration:
+    row = db.one(_SQL["register"], {**given, "now": now})
+    assert row is not None
+    return _registration(row)
+
+
+def unregister(db: Database, name: str) -> bool:
+    db.run(_SQL["unregister"], (name,))
+    return db.changes() > 0
+
+
+def _rules(db: Database) -> list[Rule]:
+    return [Rule(*row) for row in db.all(_SQL["limits"])]
+
+
+def _rule(db: Database, scope: str, name: str) -> Rule:
+    row = db.one(_SQL["limit"], (scope, name))
+    return Rule(scope, name) if row is None else Rule(*row)
+
+
+def set_limit(db: Database, now: Instant, rule: Rule) -> Rule:
+    """As given; a pause stays. What no longer says anything goes."""
+    before = _rule(db, rule.scope, rule.name)
+    after = rule._replace(paused_until=before.paused_until)
+    _put(db, now, after)
+    _forget(db, before, after)
+    return after
+
+
+def unlimit(db: Database, scope: str, name: str) -> bool:
+    before = _rule(db, scope, name)
+    db.run(_SQL["remove"], (scope, name))
+    there = db.changes() > 0
+    _forget(db, before, Rule(scope, name))
+    return there
+
+
+def _put(db: Database, now: Instant, rule: Rule) -> None:
+    if rule == Rule(rule.scope, rule.name):
+        db.run(_SQL["remove"], (rule.scope, rule.name))
+    else:
+        db.run(_SQL["put"], (*rule, now))
+
+
+def _forget(db: Database, before: Rule, after: Rule) -> None:
+    if (before.rate, before.period) != (after.rate, after.period):
+        name, beyond = before.name, before.name
+        if name.endswith(PREFIX):
+            name = name[:-1]
+            beyond = name + _LAST_CHARACTER
+        db.run(_SQL["forget_uses"], {"scope": before.scope, "name": name, "beyond": beyond})
+    if before.weight is not None:
+        db.run(_SQL["forget_shares"])
+        db.run(_SQL["forget_passed"])
+
+
+def pause_key(db: Database, now: Instant, key: str, until: Instant) -> Rule:
+    for row in db.all(_SQL["over"], (now,)):
+        _put(db, now, Rule(*row)._replace(paused_until=None))
+    rule = _rule(db, "key", key)
+    paused = rule._replace(paused_until=max(rule.paused_until or 0, until))
+    _put(db, now, paused)
+    return paused
+
+
+def resume_key(db: Database, now: Instant, key: str) -> bool:
+    rule = _rule(db, "key", key)
+    if rule.paused_until is not None:
+        _put(db, now, rule._replace(paused_until=None))
+    return rule.paused_until is not None and rule.paused_until > now
+
+
+def held_back(db: Database, now: Instant, run: UUID, runtime: str) -> tuple[Hold, ...]:
+    row, mark = db.one(_SQL["run"], (str(run),)), mark_of(db)
+    if row is None or mark is None:
+        return ()
+    type_, tenant, key = row
+    return rooms_of(db, now, rules_of(db, mark)).holds(type_, tenant, key, runtime)
+
+
+class LimitsRoom:
+    """The verbs of registry and limits, for a store that reads at once and queues what it writes."""
+
+    _clock: Callable[[], Instant]
+
+    if TYPE_CHECKING:
+
+        def _read(self, work: Callable[..., T], *args: Any) -> T: ...
+
+        async def _write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T: ...
+
+    async def registry(self) -> list[Registration]:
+        return self._read(registry)
+
+    async def register(
+        self,
+        name: str,
+        *,
+        runtime: str | None = None,
+        enabled: bool | None = None,
+        description: str | None = None,
+        intent_type: str | None = None,
+    ) -> Registration:
+        given = {"name": name, "runtime": runtime, "enabled": enabled}
+        given |= {"description": description, "intent_type": intent_type}
+        return await self._write(lambda db, now: register(db, now, given), news=True)
+
+    async def unregister(self, name: str) -> bool:
+        return await self._write(lambda db, _: unregister(db, name), news=True)
+
+    async def limits(self) -> list[Limit]:
+        return shown_limits(self._read(_rules), self._clock())
+
+    async def limit(
+        self,
+        scope: str,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        rate: tuple[int, float] | None = None,
+        weight: float | None = None,
+    ) -> Limit:
+        rule = made_rule(scope, name, concurrency, rate, weight)
+        made = await self._write(lambda db, now: set_limit(db, now, rule), news=True)
+        return shown_limit(made, self._clock())
+
+    async def unlimit(self, scope: str, name: str) -> bool:
+        return await self._write(lambda db, _: unlimit(db, scope, name), news=True)
+
+    async def pause_key(
+        self, key: str, until: Instant | None = None, *, delay_seconds: float | None = None
+    ) -> Limit:
+        def paused(db: Database, now: Instant) -> Limit:
+            at = now + micros(delay_seconds or 0) if until is None else until
+            return shown_limit(pause_key(db, now, key, at), now)
+
+        return await self._write(paused)
+
+    async def resume_key(self, key: str) -> bool:
+        return await self._write(lambda db, now: resume_key(db, now, key), news=True)
+
+    async def held_back(self, run: UUID, runtime: str = RUNTIME) -> tuple[Hold, ...]:
+        return self._read(held_back, self._clock(), run, runtime)

@@ -1,0 +1,51 @@
+-- :registry
+select workflow_name, runtime, is_enabled, description, intent_type, created_at, updated_at
+from workflow_registry order by workflow_name
+
+-- :register    What is null stays as it is.
+insert into workflow_registry (workflow_name, runtime, is_enabled, description, intent_type, created_at, updated_at)
+values (
+    :name, coalesce(:runtime, 'python'), coalesce(:enabled, 1), coalesce(:description, ''),
+    coalesce(:intent_type, 'workflow'), :now, :now
+)
+on conflict (workflow_name) do update
+set runtime = coalesce(:runtime, runtime), is_enabled = coalesce(:enabled, is_enabled),
+    description = coalesce(:description, description), intent_type = coalesce(:intent_type, intent_type),
+    updated_at = :now
+returning workflow_name, runtime, is_enabled, description, intent_type, created_at, updated_at
+
+-- :unregister
+delete from workflow_registry where workflow_name = :name
+
+-- :limits
+select scope, name, concurrency, rate, period, weight, paused_until from workflow_limit order by scope, name
+
+-- :limit
+select scope, name, concurrency, rate, period, weight, paused_until from workflow_limit
+where scope = :scope and name = :name
+
+-- :put
+insert into workflow_limit (scope, name, concurrency, rate, period, weight, paused_until, updated_at)
+values (:scope, :name, :concurrency, :rate, :period, :weight, :paused_until, :now)
+on conflict (scope, name) do update
+set concurrency = excluded.concurrency, rate = excluded.rate, period = excluded.period, weight = excluded.weight,
+    paused_until = excluded.paused_until, updated_at = excluded.updated_at
+
+-- :remove
+delete from workflow_limit where scope = :scope and name = :name
+
+-- :over    Pauses that are over.
+select scope, name, concurrency, rate, period, weight, paused_until from workflow_limit where paused_until <= :now
+
+-- :forget_uses    What was claimed under another rate, of one name or of all with a prefix.
+delete from workflow_limit_use where scope = :scope and name >= :name and (name = :name or name < :beyond)
+
+-- :forget_shares    Whose turn it is, when nobody has a weight any more.
+delete from workflow_limit_share where not exists (select 1 from workflow_limit where weight is not null)
+
+-- :forget_passed
+update workflow_limit_mark set passed = 0
+where id = 1 and passed > 0 and not exists (select 1 from workflow_limit where weight is not null)
+
+-- :run
+select type, tenant, limit_key from workflow_run where id = :run and status = 'pending' and deleted_at is null
