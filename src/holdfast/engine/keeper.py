@@ -1,4 +1,4 @@
-"""The chores: expire, time out, lapse, deliver; and now and then a purge.
+"""The chores: expire, time out, lapse, deliver, fire schedules; and now and then a purge.
 
 Any number of keepers at once, in workers or alone.
 """
@@ -10,9 +10,13 @@ import logging
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
+import msgspec
+
 from holdfast.errors import StoreError
 from holdfast.records import SECOND, Ticked
 from holdfast.store import TTL_SECONDS, Store
+
+from .timetable import Timetable
 
 log = logging.getLogger("holdfast.keeper")
 
@@ -75,10 +79,15 @@ class Keeper:
     ) -> None:
         self._store, self._news, self._failed = store, news, failed
         self._ttl_seconds, self._wait_timeouts = ttl_seconds, wait_timeouts
+        self._timetable = Timetable(store)
         self.bell = Bell()
 
     async def tick(self) -> Ticked:
         """One round."""
+        ticked = await self._chores()
+        return msgspec.structs.replace(ticked, fired=await self._timetable.round())
+
+    async def _chores(self) -> Ticked:
         ticked = await self._store.tick(wait_timeouts=self._wait_timeouts)
         if ticked.total:
             log.info(
@@ -98,11 +107,14 @@ class Keeper:
         while True:
             looked_at = clock()
             try:
-                if (await self.tick()).total:
+                done = (await self._chores()).total
+                due = await seconds_until(self._store, (), chores=True, wait_timeouts=self._wait_timeouts)
+                if due == 0:  # and a tick has just left nothing undone: it is a schedule
+                    done += await self._timetable.round()
+                if done:
                     self.bell.found()
                     if self._news is not None:
                         self._news()  # a store need not give hints
-                due = await seconds_until(self._store, (), chores=True, wait_timeouts=self._wait_timeouts)
             except Exception as error:
                 log.warning("cannot do chores now, will try again: %s", error, exc_info=unforeseen(error))
                 due = TROUBLE_SECONDS

@@ -104,12 +104,13 @@ class Ticked(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     lapsed: int = 0
     delivered: int = 0
     timed_out: int = 0
+    fired: int = 0  # runs of schedules; by the keeper himself, not by a store's tick
     failed: tuple[UUID, ...] = ()  # the runs that it has ended: at the crash cap, or past their timeout
 
     @property
     def total(self) -> int:
         """How much was done; zero means that nothing was written."""
-        return self.expired + self.lapsed + self.delivered + self.timed_out
+        return self.expired + self.lapsed + self.delivered + self.timed_out + self.fired
 
 
 class Due(msgspec.Struct, gc=False, frozen=True):

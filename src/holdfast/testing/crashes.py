@@ -34,8 +34,26 @@ class Mode(StrEnum):
 
 
 # Reading changes nothing: whether the caller dies before or after it is the same.
-READS = frozenset({"now", "get", "list", "steps", "trail", "waiting_on", "definitions", "due", "stats"})
-LOOKS = frozenset({"claim", "tick", "deliver", "purge"})
+READS = frozenset(
+    {
+        "now",
+        "get",
+        "list",
+        "steps",
+        "trail",
+        "waiting_on",
+        "definitions",
+        "due",
+        "stats",
+        "schedules",
+        "due_schedules",
+        "outbox",
+        "relay_at",
+        "backlog",
+        "webhooks",
+    }
+)
+LOOKS = frozenset({"claim", "tick", "deliver", "purge", "relay"})
 # What is no call to a server cannot be lost on the way.
 LOCAL = frozenset({"open", "close"})
 

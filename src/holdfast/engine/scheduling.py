@@ -1,0 +1,161 @@
+"""The verbs of schedules: make, look at, pause, fire by hand, remove."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.cron import micros_of_jitter, rhythm
+from holdfast.durations import Seconds
+from holdfast.errors import Conflict, UnknownSchedule, UsageError
+from holdfast.records import (
+    DEFAULT_TENANT,
+    CatchUp,
+    Instant,
+    NewRun,
+    NewSchedule,
+    Overlap,
+    Schedule,
+)
+
+from .checks import check_name
+from .definitions import Defined
+from .starting import new_run
+from .timetable import firing_by_hand, rhythm_of
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+    from holdfast.world import World
+
+E = TypeVar("E", bound=StrEnum)
+
+OPTIONS = ("priority", "timeout", "max_attempts", "ttl", "budget", "limit_key", "labels")
+TRIES = 10  # a keeper may fire at the very moment, again and again
+PAGE = 500
+
+
+class Scheduling:
+    """A part of every client."""
+
+    store: Store
+    world: World
+
+    if TYPE_CHECKING:
+
+        async def _opened(self) -> None: ...
+
+        async def _workflow(self, workflow: Defined | str, *, look: bool) -> Defined | str: ...
+
+    async def schedule(
+        self,
+        name: str,
+        workflow: Defined | str,
+        params: Any = None,
+        *,
+        cron: str | None = None,
+        zone: str | None = None,
+        every: Seconds | None = None,
+        jitter: Seconds = 0,
+        overlap: str = Overlap.SKIP,
+        catch_up: str = CatchUp.ONE,
+        tenant: str = DEFAULT_TENANT,
+        **options: Any,
+    ) -> Schedule:
+        """Start runs by cron in a time zone, or `every` so often; the same again changes nothing.
+
+        Other values under the same name change it, and only another cron, zone or every begins anew.
+        overlap: skip, allow or queue, while a run of it is open. catch_up: none, one or all of the times
+        that nobody was there for. Options of each run: priority, timeout, max_attempts, ttl, budget,
+        limit_key, labels.
+        """
+        unknown = sorted(set(options) - set(OPTIONS))
+        if unknown:
+            raise UsageError(f"schedule has no option {unknown[0]!r}: there are {', '.join(OPTIONS)}")
+        check_name("schedule", name)
+        await self._opened()
+        now = await self.store.now()
+        times = rhythm(cron, every, zone, now, jitter)
+        known = await self._workflow(workflow, look=True)
+        run, _ = new_run(self.world, known, params, tenant=tenant, **options)
+        new = NewSchedule(
+            id=run.id,
+            name=name,
+            tenant=run.tenant,
+            type=run.type,
+            params=run.params,
+            cron=times.cron,
+            zone=times.zone,
+            every_us=times.every_us,
+            anchor_at=times.anchor_at,
+            next_at=times.after(now),
+            jitter_us=micros_of_jitter(jitter),
+            overlap=_one_of(Overlap, "overlap", overlap),
+            catch_up=_one_of(CatchUp, "catch_up", catch_up),
+            priority=run.priority,
+            # Not as the workflow says now, but as is published when a run starts.
+            max_attempts=run.max_attempts if options.get("max_attempts") is not None else None,
+            timeout_seconds=run.timeout_seconds if options.get("timeout") is not None else None,
+            ttl_seconds=run.ttl_seconds,
+            budget=run.budget if options.get("budget") is not None else None,
+            limit_key=run.limit_key,
+            labels=run.labels,
+        )
+        return await self.store.schedule(new)
+
+    async def schedules(
+        self, tenant: str | None = DEFAULT_TENANT, name: str | None = None
+    ) -> Sequence[Schedule]:
+        """All schedules of a tenant, or of all (None), by name; or those of one name."""
+        await self._opened()
+        found: list[Schedule] = []
+        after: tuple[str, str] | None = None
+        while page := await self.store.schedules(tenant, name, PAGE, after):
+            found += page
+            after = page[-1].tenant, page[-1].name
+        return found
+
+    async def unschedule(self, name: str, tenant: str = DEFAULT_TENANT) -> bool:
+        """Remove a schedule; whether there was one. Its runs go on."""
+        await self._opened()
+        return await self.store.unschedule(name, tenant)
+
+    async def pause_schedule(self, name: str, tenant: str = DEFAULT_TENANT, by: str = "") -> Schedule:
+        """Let a schedule miss its times until it is resumed."""
+        await self._opened()
+        return await self.store.pause_schedule(name, tenant, by)
+
+    async def resume_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> Schedule:
+        """Let it go on with its next time from now on."""
+        found = await self._schedule(name, tenant)
+        next_at = rhythm_of(found).after(await self.store.now())
+        return await self.store.resume_schedule(name, found.rev, next_at, tenant)
+
+    async def _fire(self, name: str, tenant: str) -> NewRun:
+        run = self.world.uuid7()
+        for _ in range(TRIES):
+            found = await self._schedule(name, tenant)
+            firing = firing_by_hand(found, run, await self.store.now())
+            if (await self.store.fire_schedule(firing)).answer == "applied":
+                return firing.fires[0].run
+        raise Conflict(f"schedule {name!r} is changed all the time: try again")
+
+    async def _schedule(self, name: str, tenant: str) -> Schedule:
+        await self._opened()
+        found = await self.store.schedules(tenant, name)
+        if not found:
+            raise UnknownSchedule(name)
+        return found[0]
+
+
+def upcoming(schedule: Schedule, now: Instant, count: int) -> list[Instant]:
+    """The times at which it would fire next, were it not paused."""
+    return list(islice(rhythm_of(schedule).times(now), count))
+
+
+def _one_of(kind: type[E], what: str, said: object) -> E:
+    try:
+        return kind(str(said))
+    except ValueError:
+        raise UsageError(f"{what} is {said!r}: one of {', '.join(kind)}") from None

@@ -1,0 +1,149 @@
+"""Schedules: what they start and when, how they are shown, and how a keeper fires one."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from .units import DEFAULT_TENANT, PRIORITY, Instant, Json
+from .written import NewRun
+
+
+class Overlap(StrEnum):
+    """What becomes of a time that comes while a run of the schedule is still open."""
+
+    SKIP = "skip"  # it is skipped, and counted
+    ALLOW = "allow"  # another run is started beside it
+    QUEUE = "queue"  # it waits in line until the run has ended
+
+
+class CatchUp(StrEnum):
+    """What becomes of times that passed while nobody was there to fire them."""
+
+    NONE = "none"
+    ONE = "one"  # the latest of them
+    ALL = "all"
+
+
+class FiredBy(StrEnum):
+    """What makes a schedule start runs."""
+
+    RHYTHM = "rhythm"  # its time has come
+    QUEUE = "queue"  # the first in line can begin
+    HAND = "hand"  # somebody says so
+
+
+class NewSchedule(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A schedule, ready to be recorded: validated, encoded, with its next time."""
+
+    id: UUID  # tells it from another one that is made under the same name after it is gone
+    name: str
+    tenant: str = DEFAULT_TENANT
+    type: str
+    params: Json = "null"
+    cron: str | None = None
+    zone: str = "UTC"
+    every_us: int | None = None
+    anchor_at: Instant = 0  # what `every_us` counts from
+    next_at: Instant | None = None
+    jitter_us: int = 0
+    overlap: Overlap = Overlap.SKIP
+    catch_up: CatchUp = CatchUp.ONE
+    # of each of its runs, as in NewRun
+    priority: int = PRIORITY
+    max_attempts: int | None = None
+    timeout_seconds: float | None = None
+    ttl_seconds: float | None = None
+    budget: int | None = None
+    limit_key: str | None = None
+    labels: Json | None = None
+
+
+class Schedule(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A schedule as it stands."""
+
+    id: UUID
+    name: str
+    tenant: str
+    type: str
+    params_json: Json
+    cron: str | None
+    zone: str
+    every_us: int | None
+    anchor_at: datetime
+    jitter_us: int
+    overlap: Overlap
+    catch_up: CatchUp
+    priority: int
+    max_attempts: int | None
+    timeout_seconds: float | None
+    ttl_seconds: float | None
+    budget_units: int | None
+    limit_key: str | None
+    labels_json: Json | None
+    paused: bool
+    paused_by: str | None
+    next_at: datetime | None  # None: there is no further time
+    waiting: tuple[datetime, ...]  # times in line, oldest first
+    fired: int  # runs that it has started
+    skipped: int  # times that were skipped because a run was open
+    last_at: datetime | None  # the time that it has last started a run for
+    last_run: UUID | None
+    last_skipped_at: datetime | None
+    last_missed_at: datetime | None  # a time that nobody was there for, and that was not caught up
+    rev: int  # grows with every change
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def params(self) -> Any:
+        """What each of its runs is started with."""
+        return msgspec.json.decode(self.params_json)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What each of its runs is tagged with, beside `schedule` and `fire_at`."""
+        return msgspec.json.decode(self.labels_json) if self.labels_json is not None else {}
+
+    @property
+    def every(self) -> timedelta | None:
+        """Its interval, if it goes by one."""
+        return None if self.every_us is None else timedelta(microseconds=self.every_us)
+
+    @property
+    def jitter(self) -> timedelta:
+        """How much later than its time a run may begin."""
+        return timedelta(microseconds=self.jitter_us)
+
+
+class Fire(msgspec.Struct, gc=False, frozen=True):
+    """One time of a schedule, and the run that it starts."""
+
+    at: Instant
+    run: NewRun
+
+
+class Firing(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """Times of a schedule that are to start their runs, and what it was when they were worked out."""
+
+    schedule: UUID
+    name: str
+    tenant: str
+    rev: int
+    by: FiredBy = FiredBy.RHYTHM
+    fires: tuple[Fire, ...] = ()  # oldest first; none: all were missed
+    next_at: Instant | None = None  # rhythm: what comes after them
+    missed_at: Instant | None = None  # rhythm: the latest time that is not caught up
+
+
+class Fired(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """What became of a firing: applied, or lost, when the schedule is another one by now."""
+
+    answer: str
+    started: tuple[UUID, ...] = ()
+    skipped: int = 0
+    queued: int = 0

@@ -1,0 +1,80 @@
+"""Schedules through a codec: what their runs are started with. A run's own params are sealed anew, for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import CannotOpen
+from holdfast.records import Fire, Fired, Firing, Instant, NewSchedule, Schedule
+
+from .chain import Chain
+from .envelope import unopened
+from .hooks import Where
+from .records import Records
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+_replace = msgspec.structs.replace
+
+
+class SealedSchedules:
+    """The verbs of schedules over `inner`."""
+
+    inner: Store
+    _chain: Chain
+    _records: Records
+
+    async def schedules(
+        self,
+        tenant: str | None = "default",
+        name: str | None = None,
+        limit: int = 100,
+        after: tuple[str, str] | None = None,
+    ) -> list[Schedule]:
+        return [self._opened_schedule(one) for one in await self.inner.schedules(tenant, name, limit, after)]
+
+    async def schedule(self, new: NewSchedule) -> Schedule:
+        sealed = await self._same_params(new) or self._chain.seal(new.params, _params(new.tenant, new.name))
+        return self._opened_schedule(await self.inner.schedule(_replace(new, params=sealed)))
+
+    async def _same_params(self, new: NewSchedule) -> str | None:
+        """What is there, if it says the same: sealed anew it would look like a change."""
+        for there in await self.inner.schedules(new.tenant, new.name):
+            if self._opened_schedule(there).params_json == new.params:
+                return there.params_json
+        return None
+
+    async def unschedule(self, name: str, tenant: str = "default") -> bool:
+        return await self.inner.unschedule(name, tenant)
+
+    async def pause_schedule(self, name: str, tenant: str = "default", by: str = "") -> Schedule:
+        return self._opened_schedule(await self.inner.pause_schedule(name, tenant, by))
+
+    async def resume_schedule(
+        self, name: str, rev: int, next_at: Instant | None, tenant: str = "default"
+    ) -> Schedule:
+        return self._opened_schedule(await self.inner.resume_schedule(name, rev, next_at, tenant))
+
+    async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> Sequence[Schedule]:
+        return [self._opened_schedule(one) for one in await self.inner.due_schedules(limit, after)]
+
+    async def fire_schedule(self, firing: Firing) -> Fired:
+        fires = tuple([Fire(one.at, self._records.new_run(one.run)) for one in firing.fires])
+        return await self.inner.fire_schedule(_replace(firing, fires=fires))
+
+    def _opened_schedule(self, schedule: Schedule) -> Schedule:
+        """What does not open says so, in place of the params: whoever would fire it leaves it."""
+        try:
+            params = self._chain.open(schedule.params_json, _params(schedule.tenant, schedule.name))
+        except CannotOpen as why:
+            params = unopened(why, schedule.params_json)
+        return _replace(schedule, params_json=params)
+
+
+def _params(tenant: str, name: str) -> Where:
+    return Where(tenant=tenant, field="params of schedule", name=name)
