@@ -17,13 +17,19 @@ if TYPE_CHECKING:
     from .engine.definitions import Workflow
     from .engine.door import Door, PlainHandle
     from .engine.hooks import Notice
+    from .engine.messages import Delivery, Message
     from .engine.plain import PlainContext
+    from .engine.plans.elements import Approval, Sleep, Task, Wait
+    from .engine.plans.outcomes import Completed, Dead, Outcome, Retry, Waiting
+    from .engine.plans.plan import Plan
+    from .engine.plans.task import PlanTask
     from .engine.worker import Worker
     from .errors import (
         BadType,
         BadValue,
         CannotOpen,
         CannotSeal,
+        ChildFailed,
         Conflict,
         Drift,
         EventTimeout,
@@ -42,13 +48,25 @@ if TYPE_CHECKING:
         TooLarge,
         Unavailable,
         UnknownKey,
+        UnknownMessage,
         UnknownRun,
         UnknownWorkflow,
         UsageError,
         WrongKey,
     )
     from .lifecycle import Status, StepKind, StepStatus
-    from .records import Event, Run, RunFilter, Step, TrailEntry
+    from .records import (
+        ApprovalRequest,
+        Decision,
+        Event,
+        MessageStatus,
+        OutboxFilter,
+        OutboxMessage,
+        Run,
+        RunFilter,
+        Step,
+        TrailEntry,
+    )
     from .sealing import Compress, Encrypt
 
 __version__ = "0.1.0"
@@ -59,6 +77,18 @@ __all__ = [
     "Context",
     "PlainContext",
     "Workflow",
+    "Plan",
+    "Task",
+    "Approval",
+    "Wait",
+    "Sleep",
+    "PlanTask",
+    "Outcome",
+    "Completed",
+    "Waiting",
+    "Retry",
+    "Dead",
+    "Message",
     "Backoff",
     "days",
     "hours",
@@ -76,8 +106,14 @@ __all__ = [
     "Run",
     "Step",
     "Event",
+    "Decision",
+    "ApprovalRequest",
     "TrailEntry",
     "RunFilter",
+    "Delivery",
+    "OutboxMessage",
+    "OutboxFilter",
+    "MessageStatus",
     "Status",
     "StepKind",
     "StepStatus",
@@ -91,6 +127,7 @@ __all__ = [
     "BadValue",
     "TooLarge",
     "UnknownRun",
+    "UnknownMessage",
     "UnknownWorkflow",
     "Conflict",
     "IllegalMove",
@@ -99,6 +136,7 @@ __all__ = [
     "Drift",
     "StepFailed",
     "EventTimeout",
+    "ChildFailed",
     "RunFailed",
     "RunCancelled",
     "ResultTimeout",
@@ -120,15 +158,20 @@ _HOMES = {
     "engine.definitions": "Workflow",
     "engine.door": "Door PlainHandle",
     "engine.hooks": "Notice",
+    "engine.messages": "Delivery Message",
     "engine.plain": "PlainContext",
+    "engine.plans.elements": "Approval Sleep Task Wait",
+    "engine.plans.outcomes": "Completed Dead Outcome Retry Waiting",
+    "engine.plans.plan": "Plan",
+    "engine.plans.task": "PlanTask",
     "engine.worker": "Worker",
     "errors": (
-        "BadType BadValue CannotOpen CannotSeal Conflict Drift EventTimeout Fatal HoldfastError IllegalMove "
+        "BadType BadValue CannotOpen CannotSeal ChildFailed Conflict Drift EventTimeout Fatal HoldfastError IllegalMove "
         "KeyReused LeaseLost NotSealed ResultTimeout RetryAfter RunCancelled RunFailed StepFailed "
-        "StoreError TooLarge Unavailable UnknownKey UnknownRun UnknownWorkflow UsageError WrongKey"
+        "StoreError TooLarge Unavailable UnknownKey UnknownMessage UnknownRun UnknownWorkflow UsageError WrongKey"
     ),
     "lifecycle": "Status StepKind StepStatus",
-    "records": "Event Run RunFilter Step TrailEntry",
+    "records": "ApprovalRequest Decision Event MessageStatus OutboxFilter OutboxMessage Run RunFilter Step TrailEntry",
     "sealing": "Compress Encrypt",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
