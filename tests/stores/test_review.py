@@ -144,7 +144,7 @@ def test_to_end_a_run_with_many_steps_only_its_open_ones_are_looked_at(path):
     async def story(store):
         db = store._committer.db
         names = {"run": "", "runs": "[]", "now": 0}
-        found = [statements(file)["cancel_steps"] for file in ("commit", "plain")]
+        found = [statements(file)["cancel_steps"] for file in ("plans", "plain")]
         return [next(row[3] for row in db.all("explain query plan " + sql, names)) for sql in found]
 
     assert all("idx_workflow_step_open" in plan for plan in live(path, story))

@@ -11,7 +11,7 @@ from holdfast.records import Instant, Run
 from .database import Database, text
 from .rows import run_or_deleted
 from .sql import statements
-from .start import TRAIL
+from .trail import TRAIL
 
 _DELETE, _RESTORE, _STUCK = statements("delete"), statements("restore"), statements("stuck")["stuck"]
 

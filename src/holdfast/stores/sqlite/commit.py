@@ -12,9 +12,9 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.lifecycle import HOLDER_MOVES, SETTLED, WAITS, Move, Status, StepKind, StepStatus
-from holdfast.records import Instant, Item, StepWrite, Verdict
+from holdfast.records import Instant, Item, Step, StepWrite, Verdict
 
-from . import plain
+from . import plain, plans
 from .database import Database, Row
 from .rows import settled_since
 from .sql import statements
@@ -51,8 +51,12 @@ def _refuse_bad_step(move: Move, write: StepWrite) -> None:
         raise UsageError(f"step {write.key!r} is of no known kind: {write.kind!r}")
     if write.status not in _WRITABLE:
         raise UsageError(f"step {write.key!r} cannot be written as {write.status!r}")
-    if write.status in _OF_WAITS and write.kind not in WAITS:
+    if write.status in _OF_WAITS and write.kind not in WAITS and not _waits_in_a_plan(move, write):
         raise UsageError(f"step {write.key!r} of kind {write.kind!r} cannot wait")
+
+
+def _waits_in_a_plan(move: Move, write: StepWrite) -> bool:
+    return (move, write.kind, write.status) == (Move.PARK, StepKind.TASK, StepStatus.WAITING)
 
 
 def brings_news(batch: Sequence[Item]) -> bool:
@@ -93,7 +97,19 @@ def _write(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdi
     stands = standing(db, run, item)
     if any(row[3] == item.fence and row[4] >= item.number for row in stands.values()):
         return _repeated(db, run, item, None)
-    return Writing(db, now, run, item, held).apply(stands)
+    current = plans.current(db, run) if held[9] == "plan" and item.steps else None
+    if _strays(item, held[9], current):
+        return Verdict(answer="lost", status=Status.LEASED)
+    return Writing(db, now, run, item, held, current=current).apply(stands)
+
+
+def _strays(item: Item, kind: str, current: Step | None) -> bool:
+    """Whether an item is for another step of a plan than the current one, or for no plan."""
+    named = [write.key for write in item.steps]
+    if item.move is Move.ADVANCE and not item.plan:
+        done = [write.status for write in item.steps] == [StepStatus.SUCCEEDED]
+        return current is None or not done or named != [current.key]
+    return kind == "plan" and bool(named) and (current is None or named != [current.key])
 
 
 def not_held(db: Database, run: str, item: Item) -> Verdict:

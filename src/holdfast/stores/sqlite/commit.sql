@@ -20,20 +20,28 @@ from workflow_run where id = :run
 -- :put_step    A new row, or a new outcome for one that is open: it takes the next number, and its cost adds up.
 insert into workflow_step (
     run_id, seq, key, kind, status, attempts, output, error, cost, tenant, topic, due_at, since_mark, fence, number,
-    started_at, finished_at
+    started_at, finished_at, ask, digest, on_timeout, child_id
 )
 values (
     :run, :seq, :key, :kind, :status, :attempts, :output, :error, :cost,
     coalesce((select tenant from workflow_run where id = :run), 'default'), :topic, :due_at, :since_mark, :fence,
-    :number, :started_at, :finished_at
+    :number, :started_at, :finished_at, :ask, :digest, :on_timeout, :child
 )
 on conflict (run_id, key) do update
 set seq = excluded.seq, kind = excluded.kind, status = excluded.status, attempts = excluded.attempts,
     output = excluded.output, error = excluded.error, cost = cost + excluded.cost, topic = excluded.topic,
     due_at = excluded.due_at, fence = excluded.fence, number = excluded.number,
-    started_at = excluded.started_at, finished_at = excluded.finished_at
+    started_at = excluded.started_at, finished_at = excluded.finished_at, ask = excluded.ask, digest = excluded.digest,
+    on_timeout = excluded.on_timeout, child_id = coalesce(excluded.child_id, child_id)
 
--- :parked    The last `waiting` row of the commit says that the run waits.
+-- :update_step    A plan's row is there since the start, and keeps its number.
+update workflow_step
+set status = :status, attempts = :attempts, wake = null, output = :output, error = :error, cost = cost + :cost,
+    fence = :fence, number = :number, started_at = :started_at, finished_at = :finished_at, waits = waits + :waits,
+    due_at = iif(:waits, :due_at, due_at), topic = iif(:waits, :topic, topic)
+where run_id = :run and key = :key
+
+-- :lead    A row of the trail learns where it led: the last `waiting` says that the run waits.
 update workflow_event set data = :data where id = :id
 
 -- :stay    Held still.
@@ -61,11 +69,8 @@ update workflow_run
 set status = :status, result = :result, error = :error, last_error = :last_error, finished_at = :now,
     expires_at = :now + cast(round(ttl_seconds * 1000000) as integer), leased_by = null, lease_until = null,
     pause_asked_by = null, attempt = :attempt, crashes = :crashes, cost = cost + :cost,
-    progress = coalesce(:progress, progress), started_fence = :started_fence,
+    owes = iif(parent_step is null, owes, owes | 1), progress = coalesce(:progress, progress),
+    started_fence = :started_fence,
     started_at = coalesce(started_at, :started_at), commit_fence = :commit_fence, commit_no = :commit_no,
     commit_answer = :commit_answer, updated_at = :now, rev = rev + 1
 where id = :run
-
--- :cancel_steps    What is open ends with its run.
-update workflow_step indexed by idx_workflow_step_open set status = 'cancelled', finished_at = :now
-where run_id = :run and finished_at is null and status in ('ready', 'waiting')

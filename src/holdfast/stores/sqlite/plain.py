@@ -68,6 +68,7 @@ def _is_plain(write: StepWrite) -> bool:
         write.status is StepStatus.SUCCEEDED
         and not write.cost
         and write.error is None
+        and write.child is None
         and _is_short(write.output)
     )
 

@@ -1,5 +1,6 @@
 -- The common writes of holders, many at once. Each statement carries THE guard of hold.sql for every item on its
--- own; an item that it passes over is answered the long way. Items come as one JSON array of arrays.
+-- own; an item that it passes over is answered the long way, and so are the items of plans. Items come as one JSON
+-- array of arrays.
 
 -- :begin    The first checkpoint of an execution: `started` is due, once a fence.
 update workflow_run
@@ -7,7 +8,7 @@ set started_fence = workflow_run.fence, started_at = coalesce(workflow_run.start
     updated_at = :now, rev = rev + 1
 from (select value ->> 0 as run, value ->> 1 as fence, value ->> 2 as begun_at from json_each(:items)) as item
 where id = item.run and status = 'leased' and workflow_run.fence = item.fence and lease_until >= :now
-    and started_fence <> item.fence
+    and started_fence <> item.fence and kind = 'code'
 returning id
 
 -- :checkpoint    One outcome of a key that is new; the run row is left alone, so nothing may have to change there.
@@ -19,7 +20,7 @@ select run.id, max(run.step_mark, coalesce((select max(seq) from workflow_step w
     item.value ->> 2, item.value ->> 8, :now
 from json_each(:items) as item cross join workflow_run as run on run.id = item.value ->> 0
 where run.status = 'leased' and run.fence = item.value ->> 1 and run.lease_until >= :now
-    and run.attempt = 1 and run.crashes = 0 and run.pause_asked_by is null
+    and run.attempt = 1 and run.crashes = 0 and run.pause_asked_by is null and run.kind = 'code'
     and (run.lease_until - :now) * 3 >= item.value ->> 3
     and not (run.commit_fence = run.fence and run.commit_no >= item.value ->> 2)
 on conflict (run_id, key) do nothing
@@ -28,7 +29,7 @@ returning run_id
 -- :whole    Completes that carry all the steps of their runs: none stands, so their numbers are known.
 select run.id from json_each(:items) as item cross join workflow_run as run on run.id = item.value ->> 0
 where run.status = 'leased' and run.fence = item.value ->> 1 and run.lease_until >= :now
-    and run.attempt = 1 and run.crashes = 0 and run.step_mark = 0
+    and run.attempt = 1 and run.crashes = 0 and run.step_mark = 0 and run.kind = 'code'
     and not (run.commit_fence = run.fence and run.commit_no >= item.value ->> 2)
     and not exists (select 1 from workflow_step where run_id = run.id)
 
@@ -46,13 +47,14 @@ select run.id, 'started', json_object('at', item.value ->> 4), :now
 from json_each(:items) as item cross join workflow_run as run on run.id = item.value ->> 0
 where run.status = 'leased' and run.fence = item.value ->> 1 and run.lease_until >= :now
     and not (run.commit_fence = run.fence and run.commit_no >= item.value ->> 2)
-    and item.value ->> 4 is not null and run.started_fence <> run.fence
+    and item.value ->> 4 is not null and run.started_fence <> run.fence and run.kind = 'code'
 
 -- :complete    Nothing rides along; a pause that was asked for loses.
 update workflow_run
 set status = 'succeeded', result = item.result, error = null, last_error = null, finished_at = :now,
     expires_at = :now + cast(round(ttl_seconds * 1000000) as integer), leased_by = null, lease_until = null,
-    pause_asked_by = null, started_fence = iif(item.begun_at is null, started_fence, workflow_run.fence),
+    pause_asked_by = null, owes = iif(parent_step is null, owes, owes | 1),
+    started_fence = iif(item.begun_at is null, started_fence, workflow_run.fence),
     started_at = coalesce(workflow_run.started_at, item.begun_at), commit_fence = workflow_run.fence,
     commit_no = item.number, commit_answer = :answer, updated_at = :now, rev = rev + 1
 from (
@@ -61,7 +63,7 @@ from (
     from json_each(:items)
 ) as item
 where id = item.run and status = 'leased' and workflow_run.fence = item.fence and lease_until >= :now
-    and not (commit_fence = workflow_run.fence and commit_no >= item.number)
+    and not (commit_fence = workflow_run.fence and commit_no >= item.number) and kind = 'code'
 returning id
 
 -- :cancel_steps    What is open ends with its run.

@@ -1,5 +1,5 @@
 -- What has expired, found by an index each, oldest first. A run stays while a message of its outbox is on its way,
--- and while its open parent waits for a child.
+-- and while its open parent waits for it.
 
 -- :deleted
 select id from workflow_run as run
@@ -21,7 +21,7 @@ not exists (select 1 from workflow_outbox where run_id = run.id and status = 'pe
     and not exists (
         select 1 from workflow_run as parent cross join workflow_step as step on step.run_id = parent.id
         where parent.id = run.parent_id and parent.finished_at is null
-            and step.status = 'waiting' and step.kind = 'child' and step.finished_at is null
+            and step.status = 'waiting' and step.child_id = run.id and step.finished_at is null
     )
 
 -- :hide    A run that is removed in several commits: from the first one on nobody sees it, or restores it.

@@ -12,7 +12,7 @@ from holdfast.stores.durations import micros
 from .database import Database, text
 from .rows import settled_since
 from .sql import statements
-from .start import TRAIL
+from .trail import TRAIL
 
 _SQL = statements("renew")
 

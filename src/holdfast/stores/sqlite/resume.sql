@@ -1,5 +1,5 @@
 -- :guard
-select status, pause_asked_by, resume_to from workflow_run
+select status, pause_asked_by, resume_to, kind, fence from workflow_run
 where id = :run and (:tenant is null or tenant = :tenant) and deleted_at is null
     and status in ('paused', 'leased')
 

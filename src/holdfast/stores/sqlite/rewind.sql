@@ -1,5 +1,5 @@
 -- :guard
-select status from workflow_run
+select status, kind, fence from workflow_run
 where id = :run and (:tenant is null or tenant = :tenant) and deleted_at is null
     and status in ('pending', 'leased', 'waiting', 'paused', 'succeeded', 'failed', 'cancelled')
 
@@ -14,7 +14,7 @@ where id = :run
 returning status
 
 -- :steps
-select key, seq, status from workflow_step where run_id = :run order by seq
+select key, seq, status, child_id from workflow_step where run_id = :run order by seq
 
 -- :mark    What goes must not be taken for something new: its number is not given again, and the item that
 -- wrote it is still known by its fence and number when it is sent once more.
@@ -31,6 +31,15 @@ where id = :run and (commit_fence, commit_no) < (:fence, :number)
 
 -- :forget_step
 delete from workflow_step where run_id = :run and key = :key
+
+-- :as_planned    A plan's row as it was at the start.
+update workflow_step
+set status = 'pending', attempts = 0, output = null, error = null, cost = 0, topic = iif(kind = 'event', topic, null),
+    due_at = null, fence = 0, number = 0, started_at = null, finished_at = null, wake = null, waits = 0
+where run_id = :run and key = :key
+
+-- :owe_orphans    The children that no step names any more are cancelled after this commit.
+update workflow_run set owes = owes | 4 where id = :run
 
 -- :forget_receipt
 delete from workflow_receipt where run_id = :run and step = :key

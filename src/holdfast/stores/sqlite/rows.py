@@ -5,16 +5,20 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import Instant, Run, Step, moment
+from holdfast.records import Definition, Instant, PlanStep, Run, Step, moment
 
 from .database import Database, Row
+from .keys import shown_key
 from .sql import statements
-from .start import shown_key
 
 _SQL = statements("rows")
+STEP_COLUMNS = _SQL["step_columns"]
+plan_steps = msgspec.json.Decoder(tuple[PlanStep, ...]).decode
 _STEPS, _OPEN_WAITS, _SETTLED_SINCE, _RUN, _RUN_OR_DELETED, LIST = (
-    _SQL[name].replace("$step_columns", _SQL["step_columns"]).replace("$run_columns", _SQL["run_columns"])
+    _SQL[name].replace("$step_columns", STEP_COLUMNS).replace("$run_columns", _SQL["run_columns"])
     for name in ("steps", "open_waits", "settled_since", "run", "run_or_deleted", "list")
 )
 
@@ -23,7 +27,8 @@ def step(row: Row) -> Step:
     return Step(
         seq=row[0], key=row[1], kind=StepKind(row[2]), status=StepStatus(row[3]), attempts=row[4],
         output=row[5], error=row[6], cost=row[7], topic=row[8], due_at=row[9], fence=row[10],
-        started_at=row[11], finished_at=row[12],
+        started_at=row[11], finished_at=row[12], max_attempts=row[13], timeout_seconds=row[14], ask=row[15],
+        digest=row[16], child=None if row[17] is None else UUID(row[17]), wake=row[18], waits=row[19],
     )  # fmt: skip
 
 
@@ -64,9 +69,17 @@ def run_record(db: Database, row: Row) -> Run:
         cost_units=row[21], budget_units=row[22], progress_json=row[23], timeout_at=_moment(row[24]),
         expires_at=_moment(row[25]), created_at=moment(row[26]), updated_at=moment(row[27]),
         started_at=_moment(row[28]), finished_at=_moment(row[29]), deleted_at=_moment(row[30]),
-        cursor=row[31], ttl_seconds=row[32], waiting_on=tuple(open_waits(db, row[0])),
+        cursor=row[31], ttl_seconds=row[32], kind=row[33], parent_step=row[34],
+        waiting_on=tuple(open_waits(db, row[0])),
     )  # fmt: skip
 
 
 def _moment(at: Instant | None) -> datetime | None:
     return None if at is None else moment(at)
+
+
+def definition(row: Row) -> Definition:
+    return Definition(
+        type=row[0], kind=row[1], max_attempts=row[2], timeout_seconds=row[3], description=row[4],
+        steps=() if row[5] is None else plan_steps(row[5]), budget=row[6],
+    )  # fmt: skip

@@ -1,7 +1,8 @@
 -- :step_columns    The order of rows.step().
-seq, key, kind, status, attempts, output, error, cost, topic, due_at, fence, started_at, finished_at
+seq, key, kind, status, attempts, output, error, cost, topic, due_at, fence, started_at, finished_at, max_attempts,
+timeout_seconds, ask, digest, child_id, wake, waits
 
--- :run_columns    The order of rows.run(). A plain checkpoint leaves the run row alone: its trail knows when it was.
+-- :run_columns    The order of rows.run_record(). A plain checkpoint leaves the run row alone: its trail knows when it was.
 id, tenant, type, status, payload, result, error, last_error, priority, run_at, idempotency_key, attempt,
 max_attempts, crashes, fence, leased_by, lease_until, pause_asked_by, parent_id, limit_key, labels, cost, budget,
 progress, timeout_at, expires_at, created_at,
@@ -9,12 +10,19 @@ max(updated_at, coalesce((
     select created_at from workflow_event where workflow_id = workflow_run.id order by workflow_event.id desc limit 1
 ), 0)),
 started_at, finished_at, deleted_at,
-(
-    select key from workflow_step
-    where run_id = workflow_run.id and status in ('succeeded', 'failed')
-    order by seq desc limit 1
+iif(
+    kind = 'plan',
+    coalesce(
+        (select key from workflow_step where run_id = workflow_run.id and status <> 'succeeded' order by seq limit 1),
+        (select key from workflow_step where run_id = workflow_run.id order by seq desc limit 1)
+    ),
+    (
+        select key from workflow_step
+        where run_id = workflow_run.id and status in ('succeeded', 'failed')
+        order by seq desc limit 1
+    )
 ),
-ttl_seconds
+ttl_seconds, kind, parent_step
 
 -- :steps
 select $step_columns from workflow_step where run_id = :run order by seq

@@ -3,75 +3,109 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused
-from holdfast.records import DEFAULT_TENANT, MAX_ATTEMPTS, Instant, NewRun, Started
+from holdfast.lifecycle import Status, StepKind
+from holdfast.records import MAX_ATTEMPTS, Instant, Json, NewRun, Started
 from holdfast.stores.durations import bounded, micros
 
+from . import plans
 from .database import Database, Row, text
+from .keys import stored_key
+from .settling import Way, Whose
 from .sql import statements
+from .trail import TRAIL
 
 _SQL = statements("start")
-TRAIL = statements("trail")["trail"]
-
-KEY_SEPARATOR = "\x1f"
-
-Defaults = tuple[int | None, float | None, str]
 
 
-def stored_key(tenant: str, key: str | None) -> str | None:
-    """The default tenant's keys as given, others' scoped: one plain unique index serves all."""
-    return key if key is None or tenant == DEFAULT_TENANT else f"{tenant}{KEY_SEPARATOR}{key}"
+class Known(NamedTuple):
+    """What is published of a type. Of a plan: its steps, and what `created` says of them."""
 
-
-def shown_key(tenant: str, key: str | None) -> str | None:
-    """The bare key."""
-    return key if key is None or tenant == DEFAULT_TENANT else key.partition(KEY_SEPARATOR)[2]
+    max_attempts: int | None = None
+    timeout_seconds: float | None = None
+    kind: str = "code"
+    budget: int | None = None
+    plan: Json | None = None
+    names: tuple[str, ...] = ()
+    begins: str = StepKind.TASK  # with a step of this kind
 
 
 def start(db: Database, now: Instant, runs: Sequence[NewRun]) -> list[Started | HoldfastError]:
     """One answer each, in order."""
-    mark, fence = db.one(_SQL["mark"]), db.one(_SQL["fence"])
-    assert mark is not None
-    assert fence is not None
-    defaults: dict[str, Defaults] = {}
-    answers: list[Started | HoldfastError] = []
-    for run in runs:
-        if run.type not in defaults:
-            defaults[run.type] = _defaults(db, run.type)
-        answers.append(_start(db, now, run, defaults[run.type], (*mark, *fence)))
-    return answers
+    starts = Starts(db, now)
+    fence = starts.fence()
+    return [starts.start(run, fence) for run in runs]
 
 
-def _defaults(db: Database, type_: str) -> Defaults:
-    row = db.one(_SQL["definition"], (type_,))
-    return (None, None, "code") if row is None else (row[0], row[1], row[2])
+class Starts:
+    """Any number of starts in one transaction: what they share is looked up once."""
 
+    def __init__(self, db: Database, now: Instant) -> None:
+        mark = db.one(_SQL["mark"])
+        assert mark is not None
+        self._db, self._now, self._mark = db, now, mark[0]
+        self._known: dict[str, Known] = {}
 
-def _start(
-    db: Database, now: Instant, run: NewRun, defaults: Defaults, marks: Row
-) -> Started | HoldfastError:
-    key = stored_key(run.tenant, run.key)
-    if key is not None and (there := db.one(_SQL["key"], (key,))) is not None:
-        same = there[1] == run.digest
-        return Started(UUID(there[0]), created=False) if same else KeyReused(run.key or "", UUID(there[0]))
-    db.run(_SQL["start"], _row(run, key, defaults, marks, now))
-    if not db.changes():
-        return DuplicateRun(run.id)
-    db.run(TRAIL, (str(run.id), "created", text({"type": run.type}), now))
-    return Started(run.id, created=True)
+    def fence(self) -> int:
+        """Where the fence of a run begins that is started now."""
+        row = self._db.one(_SQL["fence"])
+        assert row is not None
+        return int(row[0])
 
+    def start(self, run: NewRun, fence: int) -> Started | HoldfastError:
+        db, key = self._db, stored_key(run.tenant, run.key)
+        if key is not None and (there := db.one(_SQL["key"], (key,))) is not None:
+            same = there[1] == run.digest
+            return (
+                Started(UUID(there[0]), created=False) if same else KeyReused(run.key or "", UUID(there[0]))
+            )
+        known = self._known.get(run.type) or self._look_up(run.type)
+        row = self._row(run, key, known, fence)
+        db.run(_SQL["start"], row)
+        if not db.changes():
+            return DuplicateRun(run.id)
+        if run.parent_step is not None and run.parent is not None:
+            db.run(_SQL["point"], (str(run.id), str(run.parent), run.parent_step))
+        told = {"type": run.type, "steps": known.names} if known.names else {"type": run.type}
+        db.run(TRAIL, (row[0], "created", text(told), self._now))
+        if known.plan is not None:
+            self._begin(row, known, fence)
+        return Started(run.id, created=True)
 
-def _row(run: NewRun, key: str | None, defaults: Defaults, marks: Row, now: Instant) -> Row:
-    max_attempts, timeout, kind = defaults
-    if run.timeout_seconds is not None:
-        timeout = run.timeout_seconds
-    run_at = run.run_at if run.run_at is not None else now + micros(run.delay_seconds or 0)
-    return (
-        str(run.id), run.tenant, run.type, kind, run.params, run.priority, run_at, key, run.digest,
-        run.max_attempts if run.max_attempts is not None else max_attempts or MAX_ATTEMPTS,
-        None if run.parent is None else str(run.parent), run.limit_key, run.labels, run.budget,
-        None if timeout is None else bounded(timeout), None if timeout is None else now + micros(timeout),
-        None if run.ttl_seconds is None else bounded(run.ttl_seconds), *marks, now,
-    )  # fmt: skip
+    def _look_up(self, type_: str) -> Known:
+        row = self._db.one(_SQL["definition"], (type_,))
+        known = Known() if row is None else Known(*row)
+        if known.plan is not None:
+            steps = msgspec.json.decode(known.plan)
+            names, begins = tuple(one["name"] for one in steps), steps[0].get("kind", StepKind.TASK)
+            known = known._replace(names=names, begins=begins)
+        self._known[type_] = known
+        return known
+
+    def _row(self, run: NewRun, key: str | None, known: Known, fence: int) -> Row:
+        timeout = known.timeout_seconds if run.timeout_seconds is None else run.timeout_seconds
+        run_at = run.run_at if run.run_at is not None else self._now + micros(run.delay_seconds or 0)
+        return (
+            str(run.id), run.tenant, run.type, known.kind, run.params, run.priority, run_at, key, run.digest,
+            run.max_attempts if run.max_attempts is not None else known.max_attempts or MAX_ATTEMPTS,
+            None if run.parent is None else str(run.parent), run.parent_step, run.limit_key, run.labels,
+            known.budget if run.budget is None else run.budget,
+            None if timeout is None else bounded(timeout),
+            None if timeout is None else self._now + micros(timeout),
+            None if run.ttl_seconds is None else bounded(run.ttl_seconds), self._mark, fence, self._now,
+        )  # fmt: skip
+
+    def _begin(self, row: Row, known: Known, fence: int) -> None:
+        """All steps of a plan; one that begins with a task waits for a worker as it is."""
+        assert known.plan is not None
+        run, tenant, max_attempts = row[0], row[1], row[9]
+        plans.insert(self._db, run, known.plan, tenant, max_attempts)
+        if known.begins != StepKind.TASK:
+            way = Way(self._db, self._now, run, Whose(Status.PENDING, known.kind, fence))
+            plans.apply(way, plans.come_to(way))
+            way.write()

@@ -2,7 +2,8 @@
 select id, digest from workflow_run where idempotency_key = :key
 
 -- :definition    What a start by name alone needs to know.
-select max_attempts, timeout_seconds, kind from workflow_definition where type = :type
+select max_attempts, timeout_seconds, kind, budget, iif(kind = 'plan', steps, null) from workflow_definition
+where type = :type
 
 -- :mark    Events up to here came before the run.
 select coalesce(max(seq), 0) from workflow_inbox
@@ -13,11 +14,15 @@ select coalesce(max(seq), 0) from sqlite_sequence where name = 'workflow_event'
 
 -- :start
 insert into workflow_run (
-    id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id,
+    id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id, parent_step,
     limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, created_at, updated_at
 )
 values (
-    :id, :tenant, :type, :kind, :payload, :priority, :run_at, :key, :digest, :max_attempts, :parent,
+    :id, :tenant, :type, :kind, :payload, :priority, :run_at, :key, :digest, :max_attempts, :parent, :parent_step,
     :limit_key, :labels, :budget, :timeout_seconds, :timeout_at, :ttl_seconds, :mark, :fence, :now, :now
 )
 on conflict (id) do nothing
+
+-- :point    A run that follows on the child of an open wait is what that waits for now.
+update workflow_step set child_id = :run
+where run_id = :parent and key = :step and kind = 'child' and status = 'waiting'

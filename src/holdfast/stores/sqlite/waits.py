@@ -1,90 +1,73 @@
-"""Waits and events: emit, deliver, and the one way in which a wait is settled.
-
-A wait is settled once, whoever notices first: the park that looks, the keeper that finds it due,
-the event that comes. All of them ask `settle`.
-"""
+"""Waits and events: emit, deliver, and what it means for a run that a wait of its is settled."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.errors import IllegalMove, UnknownRun
 from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
-from holdfast.records import Error, Instant, NewEvent, Step
+from holdfast.records import Instant, NewEvent, Step
 from holdfast.store import EVENT_KEEP_SECONDS
 from holdfast.stores.durations import micros
 
-from .database import Database, Row, text
+from . import plans
+from .database import Database, Row
+from .settling import Way
 from .sql import statements
-from .start import TRAIL
-from .steps import raw
 
 _SQL = statements("waits")
 
 Cursor = tuple[int, str, int]  # an event, and the run and step number up to which it was handed over
-FIRST: Cursor = (0, "", 0)
+FIRST: Cursor = (0, "", -1)
 
 
 def settle(db: Database, now: Instant, run: str, wait: Step) -> bool | None:
-    """Settle the wait if its event or its time has come.
+    """Settle the wait if what it waits for has come.
 
-    True: by an event, which reached the run. False: by its time, or in a pause, or deleted. None: not yet.
+    True: it has, and reached the run. False: its time has, or the run is paused or deleted. None: not yet.
     """
-    event = _available(db, run, wait.key) if wait.kind is StepKind.EVENT else None
-    if event is not None:
-        return _succeed(db, now, run, wait.key, event)
-    if wait.kind in {StepKind.SLEEP, StepKind.EVENT} and wait.due_at is not None and wait.due_at <= now:
-        _lapse(db, now, run, wait)
-        return False
-    return None
+    way = Way(db, now, run)
+    entry = way.look(wait)
+    if entry is None:
+        return None
+    go_on(way, wait, entry)
+    way.write()
+    return way.is_reached and ("event" in entry or "child" in entry)
 
 
-def open_wait(seq: int, key: str, kind: str, topic: str | None, due_at: Instant | None) -> Step:
+def go_on(way: Way, wait: Step, entry: dict[str, Any]) -> None:
+    """Let the run learn of it: at once, at its next boundary, or when it is resumed."""
+    match way.whose.status:
+        case Status.WAITING:
+            if way.is_plan and wait.kind is not StepKind.TASK:
+                settled = plans.named(way.db, way.run, wait.key)
+                status = plans.apply(way, plans.come_to(way, settled), run_at=way.now)
+            else:
+                way.db.run(_SQL["wake"], (way.now, way.run))
+                status = Status.PENDING
+            if status is Status.PENDING:
+                entry["status"] = status
+        case Status.PENDING:
+            way.db.run(_SQL["hasten"], (way.now, way.run))
+        case Status.PAUSED:
+            way.db.run(_SQL["owe"], (way.now, way.run))
+        case _:
+            pass
+
+
+def open_wait(
+    seq: int, key: str, kind: str, topic: str | None, due_at: Instant | None, child: Any = None
+) -> Step:
     """As much of a wait as settling needs."""
-    return Step(seq=seq, key=key, kind=StepKind(kind), status=StepStatus.WAITING, topic=topic, due_at=due_at)
-
-
-def _available(db: Database, run: str, key: str) -> Row | None:
-    found = (db.one(_SQL["available"], (run, key)), db.one(_SQL["available_addressed"], (run, key)))
-    return min((event for event in found if event is not None), default=None)
-
-
-def _succeed(db: Database, now: Instant, run: str, key: str, event: Row) -> bool:
-    seq, event_id, topic, at, payload = event
-    output = text({"id": event_id, "topic": topic, "at": at, "payload": raw(payload)})
-    db.run(_SQL["settle"], (run, "succeeded", output, None, now, key))
-    db.run(_SQL["receipt"], (run, seq, key))
-    before, is_deleted = _wake(db, now, run)
-    reached = before is not Status.PAUSED and not is_deleted
-    if reached:
-        db.run(_SQL["count"], (seq,))
-    db.run(TRAIL, (run, "woken", text({"step": key, "event": event_id} | _from_then_on(before)), now))
-    return reached
-
-
-def _lapse(db: Database, now: Instant, run: str, wait: Step) -> None:
-    if wait.kind is StepKind.SLEEP:
-        status, output, error, what = "succeeded", "null", None, "woken"
-    else:
-        message = f"no event on {wait.topic} before the deadline"
-        lapsed = text(Error(kind="timeout", message=message, step=wait.key))
-        status, output, error, what = "failed", None, lapsed, "timed_out"
-    db.run(_SQL["settle"], (run, status, output, error, now, wait.key))
-    before, _ = _wake(db, now, run)
-    db.run(TRAIL, (run, what, text({"step": wait.key} | _from_then_on(before)), now))
-
-
-def _wake(db: Database, now: Instant, run: str) -> tuple[Status, bool]:
-    """Let the run learn of it; answers what the run was, and whether it is deleted."""
-    row = db.one(_SQL["status"], (run,))
-    assert row is not None
-    before = Status(row[0])
-    change = {Status.WAITING: "wake", Status.PENDING: "hasten", Status.PAUSED: "owe"}.get(before)
-    if change is not None:
-        db.run(_SQL[change], (now, run))
-    return before, row[1] is not None
-
-
-def _from_then_on(before: Status) -> dict[str, str]:
-    return {"status": "pending"} if before is Status.WAITING else {}
+    return Step(
+        seq=seq,
+        key=key,
+        kind=StepKind(kind),
+        status=StepStatus.WAITING,
+        topic=topic,
+        due_at=due_at,
+        child=child,
+    )
 
 
 def record(db: Database, now: Instant, event: NewEvent) -> bool:
@@ -98,7 +81,7 @@ def record(db: Database, now: Instant, event: NewEvent) -> bool:
 def emit(db: Database, now: Instant, event: NewEvent, limit: int) -> tuple[int, bool, Cursor | None]:
     """Record it, hand it to the first `limit` waiters: its seq, whether it was there, and what is left."""
     seq, known = take_in(db, now, event)
-    _, left = deliver(db, now, limit, (seq, "", 0), only=True)
+    _, left = deliver(db, now, limit, (seq, "", -1), only=True)
     return seq, known, left
 
 
@@ -143,15 +126,15 @@ def deliver(
         if only and event[0] != first:
             break
         if left <= 0:
-            return woken_runs, cursor if event[0] == cursor[0] else (event[0], "", 0)
-        page = _waiters(db, event, cursor if event[0] == cursor[0] else (event[0], "", 0), left)
+            return woken_runs, cursor if event[0] == cursor[0] else (event[0], "", -1)
+        page = _waiters(db, event, cursor if event[0] == cursor[0] else (event[0], "", -1), left)
         for run, *wait in page:
             woken_runs += settle(db, now, run, open_wait(*wait)) is True
         if len(page) == left:
             return woken_runs, (event[0], page[-1][0], page[-1][1])
         db.run(_SQL["delivered"], (event[0],))
         # An event for no one costs as well, or a thousand of them would make one long commit.
-        left, cursor = left - max(1, len(page)), (event[0] + 1, "", 0)
+        left, cursor = left - max(1, len(page)), (event[0] + 1, "", -1)
     return woken_runs, None
 
 

@@ -33,46 +33,6 @@ order by seq limit :limit
 -- :delivered
 update workflow_inbox set delivered = 1 where seq = :seq
 
--- :available    The oldest event for everyone that this wait may take.
-select inbox.seq, inbox.event_id, inbox.topic, inbox.at, inbox.payload
-from workflow_step as step
-cross join workflow_run as run on run.id = step.run_id
-cross join workflow_inbox as inbox
-    on inbox.tenant = run.tenant and inbox.topic = step.topic and inbox.run_id is null
-    and inbox.seq > max(run.inbox_mark, step.since_mark)
-where step.run_id = :run and step.key = :key and (step.due_at is null or inbox.at <= step.due_at)
-    and not exists (select 1 from workflow_receipt where run_id = run.id and event_seq = inbox.seq)
-order by inbox.seq limit 1
-
--- :available_addressed    The oldest event for this run alone.
-select inbox.seq, inbox.event_id, inbox.topic, inbox.at, inbox.payload
-from workflow_step as step
-cross join workflow_run as run on run.id = step.run_id
-cross join workflow_inbox as inbox
-    on inbox.tenant = run.tenant and inbox.topic = step.topic and inbox.run_id = run.id
-    and inbox.seq > step.since_mark
-where step.run_id = :run and step.key = :key and (step.due_at is null or inbox.at <= step.due_at)
-    and not exists (select 1 from workflow_receipt where run_id = run.id and event_seq = inbox.seq)
-order by inbox.seq limit 1
-
--- :settle    Once: only an open wait, and under the next number.
-update workflow_step
-set seq = 1 + max(
-        (select max(seq) from workflow_step where run_id = :run),
-        (select step_mark from workflow_run where id = :run)
-    ),
-    status = :status, output = :output, error = :error, finished_at = :now
-where run_id = :run and key = :key and status = 'waiting'
-
--- :receipt
-insert into workflow_receipt (run_id, event_seq, step) values (:run, :event, :key)
-
--- :count
-update workflow_inbox set woken = woken + 1 where seq = :event
-
--- :status
-select status, deleted_at from workflow_run where id = :run
-
 -- :wake    A run that waited goes on.
 update workflow_run
 set status = 'pending', run_at = :now, attempt = 0, crashes = 0, waiting_on = null, wait_topic = null,
@@ -84,5 +44,6 @@ update workflow_run set run_at = :now, updated_at = :now, rev = rev + 1
 where id = :run and status = 'pending' and run_at > :now
 
 -- :owe    A paused one learns it when it is resumed.
-update workflow_run set resume_to = 'pending', run_at = :now, updated_at = :now, rev = rev + 1
+update workflow_run
+set resume_to = 'pending', run_at = iif(kind = 'plan', max(run_at, :now), :now), updated_at = :now, rev = rev + 1
 where id = :run and status = 'paused'

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from holdfast.lifecycle import Move, Status
-from holdfast.records import Instant, Item, Step, StepWrite, Verdict
+from holdfast.lifecycle import Move, Status, StepStatus
+from holdfast.records import Instant, Item, Json, Step, StepWrite, Verdict
+from holdfast.store import BUDGET
 from holdfast.stores.durations import micros
 
+from . import plans
 from .database import Database, Row, text
 from .outbox import put
 from .rows import open_waits, settled_since
+from .settling import Way, Whose
 from .sql import statements
-from .start import TRAIL, start
-from .steps import Recorded, raw, record_steps
-from .waits import record, settle
+from .start import start
+from .steps import Recorded, opening, record_steps
+from .trail import TRAIL, raw
+from .waits import record
 
 _SQL = statements("commit")
 
@@ -24,12 +28,23 @@ class Writing:
     """Held by the one whose item this is: the guard has been passed in this very transaction."""
 
     def __init__(
-        self, db: Database, now: Instant, run: str, item: Item, held: Row, *, marked: bool = False
+        self,
+        db: Database,
+        now: Instant,
+        run: str,
+        item: Item,
+        held: Row,
+        *,
+        marked: bool = False,
+        current: Step | None = None,
     ) -> None:
         self.db, self.now, self.run, self.item, self.marked = db, now, run, item, marked
         self.attempt, self.crashes, self.lease_until, self.pause_by, self.started_fence = held[:5]
         self.same = held[:3]
         self.step_mark: int = held[8]
+        self.kind, self.spent, self.budget = held[9:12]
+        self.current = current  # of a plan, when the item brings a step
+        self.news: tuple[Step, ...] = ()  # of a plan: the row that is current now, if the holder goes on
         # Only who writes steps or parks needs to know the highest number there is.
         self.seq = self._highest() if item.steps or item.move is Move.PARK else 0
         self.known = self.seq if item.known is None else item.known
@@ -41,6 +56,8 @@ class Writing:
         match self.item.move:
             case Move.CHECKPOINT:
                 return self._stay() if self.pause_by is None else self._leave(Status.PENDING, refund=1)
+            case Move.ADVANCE:
+                return self._advance() if not self.item.plan else self._begin_plan()
             case Move.PARK:
                 return self._park()
             case Move.COMPLETE:
@@ -59,7 +76,10 @@ class Writing:
         self._begin()
         for entry in self.item.trail:
             self._note(entry.type, entry.data)
-        self.recorded = record_steps(self.db, self.now, self.item, stands, self.seq)
+        is_plan = self.kind == "plan"
+        self.recorded = record_steps(self.db, self.now, self.item, stands, self.seq, in_plan=is_plan)
+        if self.recorded.cost and self.budget is not None and self.pause_by is None:
+            self._ask_for_a_pause()
         if self.recorded.opened is not None and self.item.move is not Move.PARK:
             self._look()
         for event in self.item.events:
@@ -69,17 +89,71 @@ class Writing:
         if self.item.outbox:
             put(self.db, self.now, self.run, self.item.outbox)
 
+    def _ask_for_a_pause(self) -> None:
+        """Once: when what the run has spent reaches its budget."""
+        if self.spent < self.budget <= self.spent + self.recorded.cost:
+            self.pause_by = BUDGET
+
     def _begin(self) -> None:
         """Write `started`, once a fence."""
         if self.item.started_at is not None and self.started_fence != self.item.fence:
             self.started_fence, self.started_at = self.item.fence, self.item.started_at
             self._note("started", text({"at": self.started_at}))
 
+    def _advance(self) -> Verdict:
+        """What comes next decides: it is called here, it is opened, or the run is at its end."""
+        way = self._way()
+        found = plans.following(way, self.current)
+        if found is not None and found.status is StepStatus.PENDING:
+            if self.pause_by is not None:
+                return self._leave(Status.PENDING, refund=1, run_at=self.now)
+            found = plans.come_to(way, self.current)
+        if found is None or found.status not in {StepStatus.WAITING, StepStatus.PENDING}:
+            return self._end_plan(way, found)
+        way.write()
+        if found.status is StepStatus.WAITING:
+            return self._leave(Status.WAITING, refund=1, wait=found)
+        if self.item.in_place:
+            self.news = (found,)
+            return self._stay()
+        data = text({"step": self.item.steps[0].key, "status": "pending"})
+        self.db.run(_SQL["lead"], (data, self.recorded.done))
+        return self._leave(Status.PENDING, refund=1, run_at=self.now)
+
+    def _begin_plan(self) -> Verdict:
+        """A run that was started before its plan was published: its rows now, and back with it."""
+        way = self._way()
+        plans.become_plan(way, self.item.plan)
+        self.kind = way.whose.kind
+        way.note("released")
+        if self.pause_by is not None or not way.is_plan:
+            way.write()
+            return self._leave(Status.PENDING, refund=1, run_at=self.now)
+        self.attempt = self.crashes = 0
+        found = plans.come_to(way)
+        if found is None or found.status not in {StepStatus.WAITING, StepStatus.PENDING}:
+            return self._end_plan(way, found)
+        way.write()
+        waits = found.status is StepStatus.WAITING
+        to = Status.WAITING if waits else Status.PENDING
+        return self._leave(to, refund=0, run_at=self.now, wait=found if waits else None)
+
+    def _end_plan(self, way: Way, found: Step | None) -> Verdict:
+        """All rows are done, or one is not as it should be."""
+        self._count()
+        if found is None:
+            return self._end(way, Status.SUCCEEDED, self.item.result)
+        error = plans.why_failed(found)
+        line = f"{error.kind}: {error.message}"
+        return self._end(way, Status.FAILED, None, (text(error), line, error.kind))
+
     def _park(self) -> Verdict:
         self._look()
         waits = open_waits(self.db, self.run)
         # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
-        news = bool(settled_since(self.db, self.run, self.known)) or not waits
+        news = not waits or (self.kind == "code" and bool(settled_since(self.db, self.run, self.known)))
+        if news and self.current is not None:
+            self.news = (plans.named(self.db, self.run, self.current.key),)
         if self.pause_by is not None:
             if news:
                 return self._leave(Status.PENDING, refund=1, run_at=self.now)
@@ -90,18 +164,23 @@ class Writing:
         self._note_parked(waits[0])
         return self._leave(Status.WAITING, refund=1, wait=waits[0])
 
+    def _way(self) -> Way:
+        return Way(self.db, self.now, self.run, Whose(Status.LEASED, self.kind, self.item.fence))
+
     def _look(self) -> None:
         """Nothing falls between asking and waiting: what is already there is the answer."""
+        way = self._way()
         for wait in open_waits(self.db, self.run):
-            settle(self.db, self.now, self.run, wait)
+            way.look(wait)
+        way.write()
 
     def _note_parked(self, first: Step) -> None:
         """The last `waiting` row of this commit says that the run waits; without one, one more does."""
         if self.recorded.opened is None:
-            self._note("waiting", _parked(first))
+            self._note(opening(first.kind), _parked(first))
             return
         entry, write = self.recorded.opened
-        self.db.run(_SQL["parked"], (_parked(write), entry))
+        self.db.run(_SQL["lead"], (_parked(write), entry))
 
     def _retry(self) -> Verdict:
         item, stays = self.item, self.item.in_place and self.pause_by is None
@@ -168,19 +247,31 @@ class Writing:
 
     def _finish(self, status: Status) -> Verdict:
         self._count()
-        item, db = self.item, self.db
-        db.run(_SQL["cancel_steps"], (self.now, self.run))
-        failed = status is Status.FAILED
+        item = self.item
+        if status is Status.FAILED:
+            return self._end(self._way(), status, None, (item.error, item.last_error, item.kind))
+        return self._end(self._way(), status, item.result)
+
+    def _end(
+        self,
+        way: Way,
+        status: Status,
+        result: Json | None,
+        blame: tuple[Json | None, str | None, str | None] = (None, None, None),
+    ) -> Verdict:
+        """`blame`: the error, in one line, and its kind."""
+        error, line, kind = blame
+        plans.end_steps(way, status, error, self.attempt)
         verdict = self._verdict(status)
-        db.run(
+        self.db.run(
             _SQL["finish"],
             (
-                status.value, None if failed else item.result, item.error if failed else None,
-                item.last_error if failed else None, self.now, self.attempt, self.crashes, self.recorded.cost,
-                item.progress, *self._marks(verdict), self.run,
+                status.value, result, error, line, self.now, self.attempt, self.crashes, self.recorded.cost,
+                self.item.progress, *self._marks(verdict), self.run,
             ),
         )  # fmt: skip
-        self._note(status.value, text({"kind": item.kind, "message": item.last_error}) if failed else "{}")
+        way.note(status.value, **({"kind": kind, "message": line} if status is Status.FAILED else {}))
+        way.write()
         return verdict
 
     def _count(self, by: int = 0) -> None:
@@ -191,7 +282,9 @@ class Writing:
     def _verdict(self, status: Status) -> Verdict:
         asked = self.item.known is not None
         # A park tells what it has just settled even to a holder who had no open wait before.
-        settled = settled_since(self.db, self.run, self.known) if asked or self.item.move is Move.PARK else ()
+        settled = self.news
+        if self.kind == "code" and (asked or self.item.move is Move.PARK):
+            settled = settled_since(self.db, self.run, self.known)
         return Verdict(
             answer="paused" if status is Status.PAUSED else "applied",
             status=status,

@@ -1,0 +1,71 @@
+"""What runs owe since their last commit: the news of an end to the parent, the cancels of children.
+
+It was recorded with that commit, is found by an index that holds nobody else, and is carried out here, a
+slice a commit, by whoever comes first.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from holdfast.lifecycle import Status
+from holdfast.records import Instant
+
+from . import plans, waits
+from .database import Database, Row, text
+from .settling import Way, Whose
+from .sql import statements
+
+_SQL = statements("children")
+_CANCEL = statements("cancel")["cancel"]
+
+END, CHILDREN, ORPHANS = 1, 2, 4
+
+
+def owing(db: Database) -> bool:
+    """Whether anybody owes anything; a look, no write."""
+    return db.one(_SQL["any_owing"]) is not None
+
+
+def carry_out(db: Database, now: Instant, limit: int) -> int:
+    """One slice of it: how many parents were woken."""
+    woken, left, told = 0, limit, list[str]()
+    for run, owes, parent, step in db.all(_SQL["owing"], (limit,)):
+        if left <= 0:
+            break
+        if owes & END:
+            woken += _tell_parent(db, now, run, (parent, step))
+            told.append(run)
+            left -= 1
+        if owes & (CHILDREN | ORPHANS):
+            left -= _cancel_children(db, now, run, max(1, left), every=bool(owes & CHILDREN))
+    if told:
+        db.run(_SQL["told"], (text(told),))
+    return woken
+
+
+def _tell_parent(db: Database, now: Instant, run: str, waiting: tuple[str | None, str | None]) -> bool:
+    wait = db.one(_SQL["awaiting"], (*waiting, run))
+    if wait is None or waiting[0] is None:
+        return False
+    return waits.settle(db, now, waiting[0], waits.open_wait(*wait, UUID(run))) is True
+
+
+def _cancel_children(db: Database, now: Instant, run: str, limit: int, *, every: bool) -> int:
+    """How much that was; when all of them are, they are owed no longer."""
+    page = db.all(_SQL["open_children" if every else "orphans"], (run, limit))
+    for child in page:
+        cancel(db, now, child, f"parent {run}", children=True)
+    if len(page) < limit:
+        db.run(_SQL["cancelled"], (run,))
+    return max(1, len(page))
+
+
+def cancel(db: Database, now: Instant, row: Row, by: str, *, children: bool) -> None:
+    """An open run, deleted or not. `row`: its id, kind, status and fence."""
+    run, kind, status, fence = row
+    way = Way(db, now, run, Whose(status, kind, fence))
+    plans.end_steps(way, Status.CANCELLED, None, 0)
+    db.run(_CANCEL, (now, children, run))
+    way.note("cancelled", by=by)
+    way.write()

@@ -1,0 +1,19 @@
+-- :open    Of open runs that are not deleted, oldest run first. Only open runs have open waits.
+select step.run_id, run.type, run.tenant, step.key, step.ask, step.digest, coalesce(step.started_at, run.created_at),
+    step.due_at
+from workflow_step as step indexed by idx_workflow_step_approval cross join workflow_run as run on run.id = step.run_id
+where step.kind = 'approval' and step.status = 'waiting' and step.finished_at is null
+    and (step.run_id, step.seq) > (:run, :seq) and run.deleted_at is null
+    and (:tenant is null or run.tenant = :tenant)
+order by step.run_id, step.seq limit :limit
+
+-- :seq    Where a page ended. One that is decided by now has another number: its run is looked through once more.
+select seq from workflow_step where run_id = :run and key = :step and status = 'waiting'
+
+-- :run
+select status, kind, fence, run_at, deleted_at from workflow_run
+where id = :run and (:tenant is null or tenant = :tenant) and deleted_at is null
+
+-- :gates    Those that have been opened.
+select $step_columns from workflow_step
+where run_id = :run and kind = 'approval' and status <> 'pending' order by seq

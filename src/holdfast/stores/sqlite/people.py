@@ -1,0 +1,103 @@
+"""What people do to a run: the verbs of one run each, as jobs for the writer."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from holdfast.errors import Conflict
+from holdfast.records import ApprovalRequest, Decided, Run, Step
+from holdfast.store import SLICE
+
+from . import children, cleaning, gates, moves, plans
+
+if TYPE_CHECKING:
+    from .writer import Work
+
+T = TypeVar("T")
+
+
+class People:
+    """A part of the store. What a verb has promised to others is carried out right after its own commit."""
+
+    if TYPE_CHECKING:
+
+        async def _write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T: ...
+
+        def _read(self, work: Callable[..., T], *args: Any) -> T: ...
+
+    async def cancel(
+        self, run: UUID, tenant: str | None = None, by: str = "", *, children: bool = True
+    ) -> Run:
+        who = (tenant, by)
+        shown = await self._write(
+            lambda db, now: moves.cancel(db, now, run, who, with_children=children), news=True
+        )
+        await self._carry_out()
+        return shown
+
+    async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._write(lambda db, now: moves.pause(db, now, run, tenant, by), news=True)
+
+    async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._write(lambda db, now: moves.resume(db, now, run, tenant, by), news=True)
+
+    async def rewind(
+        self, run: UUID, step: str, tenant: str | None = None, by: str = "", *, children: bool = True
+    ) -> Run:
+        who = (tenant, by)
+        shown = await self._write(
+            lambda db, now: moves.rewind(db, now, run, step, who, with_children=children), news=True
+        )
+        await self._carry_out()
+        return shown
+
+    async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        shown = await self._write(lambda db, now: moves.retry_run(db, now, run, tenant, by), news=True)
+        await self._carry_out()
+        return shown
+
+    async def append_step(
+        self, run: UUID, name: str, max_attempts: int | None = None, tenant: str | None = None
+    ) -> Step:
+        return await self._write(
+            lambda db, now: plans.append_step(db, now, run, name, max_attempts, tenant), news=True
+        )
+
+    async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._write(lambda db, now: cleaning.delete(db, now, run, tenant, by), news=True)
+
+    async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._write(lambda db, now: cleaning.restore(db, now, run, tenant, by), news=True)
+
+    async def approvals(
+        self, tenant: str | None = "default", limit: int = 100, after: tuple[UUID, str] | None = None
+    ) -> builtins.list[ApprovalRequest]:
+        return self._read(gates.approvals, tenant, limit, after)
+
+    async def decide(
+        self,
+        run: UUID,
+        step: str | None = None,
+        *,
+        approved: bool,
+        by: str = "",
+        comment: str = "",
+        digest: str | None = None,
+        tenant: str | None = None,
+    ) -> Decided:
+        ruling = gates.Ruling(step, approved, by, comment, digest)
+        answer = await self._write(lambda db, now: gates.decide(db, now, run, tenant, ruling), news=True)
+        await self._carry_out()
+        if isinstance(answer, Conflict):
+            raise answer
+        return answer
+
+    async def _carry_out(self, limit: int = SLICE) -> int:
+        """What runs owe, a slice a commit, until nobody owes anything."""
+        woken = 0
+        while self._read(children.owing):
+            woken += await self._write(lambda db, now: children.carry_out(db, now, max(1, limit)), news=True)
+        return woken
