@@ -12,7 +12,7 @@ from contextvars import Context
 from typing import Any, TypeVar
 
 from holdfast.engine.app import APPS, App
-from holdfast.engine.definitions import Workflow
+from holdfast.engine.definitions import Defined
 from holdfast.engine.door import Door
 from holdfast.errors import UsageError
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Curtain:
     """Who plays, and what each had before."""
 
-    def __init__(self, what: Iterable[App | Workflow]) -> None:
+    def __init__(self, what: Iterable[App | Defined]) -> None:
         given = list(what)
         known = {id(one): app for app in APPS for one in app.workflows.values()}
         found = [one if isinstance(one, App) else known.get(id(one)) for one in given]

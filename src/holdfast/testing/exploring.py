@@ -17,7 +17,7 @@ from uuid import UUID
 
 from holdfast.engine.app import App
 from holdfast.engine.client import CONTINUED
-from holdfast.engine.definitions import Workflow
+from holdfast.engine.definitions import Defined
 from holdfast.errors import UsageError
 from holdfast.lifecycle import FINAL
 from holdfast.records import Claim, Item, Run, StepWrite
@@ -36,7 +36,7 @@ Script = Callable[[Rehearsal, RehearsedRun], object]
 
 
 def explore(
-    workflow: Workflow,
+    workflow: Defined,
     params: Any = None,
     *,
     script: Script | None = None,
@@ -56,8 +56,8 @@ def explore(
     what may differ. `idempotent`: not even a step that was cut off may be seen twice. `app` brings further
     workflows along; `replace` and `store` are as in `Rehearsal`. `check=False` never raises.
     """
-    if not isinstance(workflow, Workflow):
-        raise UsageError(f"explore({workflow!r}): give the decorated function")
+    if not isinstance(workflow, Defined):
+        raise UsageError(f"explore({workflow!r}): give the decorated function, or a plan")
     scene = _Scene(workflow, params, script, observe, reset, compare, app, replace, store)
     with complaints() as heard:
         report = _Exploration(scene, idempotent=idempotent).report()
@@ -70,7 +70,7 @@ def explore(
 class _Scene:
     """What is played."""
 
-    workflow: Workflow
+    workflow: Defined
     params: Any
     script: Script | None
     observe: Callable[[], Any] | None

@@ -17,7 +17,7 @@ from uuid import UUID
 from holdfast.durations import Seconds, seconds
 from holdfast.engine.app import APPS, App
 from holdfast.engine.client import Handle
-from holdfast.engine.definitions import Workflow
+from holdfast.engine.definitions import Defined
 from holdfast.errors import UnknownRun, UsageError
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import SECOND, Emitted, Run, RunFilter, Step, TrailEntry, instant, moment
@@ -82,14 +82,14 @@ class Rehearsal:
 
     def __init__(
         self,
-        *what: App | Workflow,
+        *what: App | Defined,
         store: str | MakeStore = "memory",
         replace: Mapping[Any, Any] | None = None,
         at: datetime | None = None,
         lease: Seconds = LEASE_SECONDS,
         watch: Watch | None = None,
     ) -> None:
-        if not what or not all(isinstance(one, App | Workflow) for one in what):
+        if not what or not all(isinstance(one, App | Defined) for one in what):
             raise UsageError("Rehearsal: give your app, or workflows, as in `with Rehearsal(app) as stage:`")
         self._what, self._make_store, self._lease_seconds = what, _maker(store), seconds(lease)
         self._begins_at = EPOCH if at is None else instant(at)
@@ -129,7 +129,7 @@ class Rehearsal:
 
     # -- what the outside world does -----------------------------------------------------------
 
-    def start(self, workflow: Workflow | str, params: Any = None, **options: Any) -> RehearsedRun:
+    def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> RehearsedRun:
         """Start a run; it comes as far as it comes without time passing. Options as in `app.start`."""
         return RehearsedRun(self, self.do(self.app.start(workflow, params, **options)))
 
@@ -235,7 +235,8 @@ class Rehearsal:
     def _make_app(self, world: VirtualWorld, store: Any) -> App:
         """The first app with all that is configured on it, before another store, in another world."""
         app = next((copy.copy(one) for one in self._what if isinstance(one, App)), None) or self._new(store)
-        app.store, app.world, app.hooks = store, world, {}  # or a test would ring a real pager
+        app.store, app.world = store, world
+        app.hooks, app.sinks = {}, {}  # or a test would ring a real pager, and send real mail
         known = [[*one.workflows.values()] if isinstance(one, App) else [one] for one in self._what]
         app.workflows = {one.type: taken_over(one, self._parts) for many in known for one in many}
         return app

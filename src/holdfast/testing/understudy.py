@@ -13,10 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 
-from holdfast.engine.definitions import Workflow
-from holdfast.engine.steps import SCOPE
+from msgspec.structs import replace
+
+from holdfast.engine.definitions import Defined, Workflow
+from holdfast.engine.plans.plan import Handler, Plan
+from holdfast.engine.plans.task import PlanTask
+from holdfast.engine.steps import SCOPE, Scope
 from holdfast.engine.transactions import transaction_name
 from holdfast.errors import UsageError
 from holdfast.records import Claim
@@ -138,8 +142,36 @@ async def _answered(answer: Any) -> Any:
     return answer
 
 
-def taken_over(workflow: Workflow, parts: Parts) -> Workflow:
-    """The same workflow, whose steps call whom `parts` name."""
+def taken_over(known: Defined, parts: Parts) -> Defined:
+    """The same workflow, whose steps call whom `parts` name; the same plan, whose handlers are such."""
+    return _plan(known, parts) if isinstance(known, Plan) else _workflow(cast("Workflow", known), parts)
+
+
+def _plan(plan: Plan, parts: Parts) -> Plan:
+    other = copy.copy(plan)
+    other.handlers = {name: _handler(one, parts) for name, one in plan.handlers.items()}
+    return other
+
+
+def _handler(handler: Handler, parts: Parts) -> Handler:
+    """Each call is an execution and a step: a plan has no body around them."""
+
+    def performed(task: PlanTask) -> Any:
+        execution = task._run  # noqa: SLF001 - of our own engine
+        parts.enter(execution)
+        token = SCOPE.set(Scope(task.name))
+        try:
+            return parts.of(handler.function, execution)(task)
+        finally:
+            SCOPE.reset(token)
+
+    async def awaited(task: PlanTask) -> Any:
+        return await performed(task)
+
+    return replace(handler, function=awaited if handler.is_async else performed)
+
+
+def _workflow(workflow: Workflow, parts: Parts) -> Workflow:
     function = workflow.function
 
     def performed(ctx: Any, *params: Any) -> Any:

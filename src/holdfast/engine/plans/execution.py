@@ -233,8 +233,9 @@ class PlanExecution:
                 here, status=StepStatus.SUCCEEDED, output=done.output
             )
         step = verdict.settled[-1] if verdict.settled else None
-        if step is None or step.seq > here.seq + 1:
-            await self._read()  # what stands between was settled in the same commit
+        if step is None or step.seq != here.seq + (done is not None):
+            # What stands between was settled in the same commit; an answer that is repeated may not say.
+            await self._read()
         else:
             self.rows[step.key] = step
         if why := shut(msgspec.structs.replace(self.claim, steps=tuple(self.rows.values()))):
