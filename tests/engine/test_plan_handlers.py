@@ -1,0 +1,150 @@
+"""Who may execute a plan: a worker with all its handlers; and what becomes of a step that nobody knows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+import holdfast as hf
+from holdfast import Status, Task
+from tests.engine.kit import outcome, process, trail, until
+
+TYPE = "shop.fulfil.v1"
+
+
+def plan_of(app, *names, lacking=(), **options):
+    plan = app.plan(TYPE, [Task(name) for name in names], **options)
+    for name in names:
+        if name not in lacking:
+            plan.task(name)(lambda task: task.name)
+    return plan
+
+
+@pytest.mark.spec("PLAN-15", "LEASE-12")
+async def test_a_worker_that_lacks_a_handler_says_so_once_and_does_not_claim_the_plan(app, world, caplog):
+    plan_of(app, "A", "B", "C", lacking="AC")
+    seen = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        seen.append(ctx.run_id)
+
+    with caplog.at_level(logging.WARNING, "holdfast.worker"):
+        async with app.worker() as worker:
+            run = await app.start(TYPE)
+            await (await app.start(order)).result(60)
+            await asyncio.sleep(600)
+            assert (await app.get(run.id)).attempt == 0
+            assert worker.types == ("shop.order.v1",)
+            assert [one.types for one in (await app.store.stats()).workers] == [("shop.order.v1",)]
+            assert (await app.explain(run.id)).reason == "no_worker"
+    (said,) = [one.getMessage() for one in caplog.records if TYPE in one.getMessage()]
+    assert "A, C" in said
+    assert len(await app.steps(run.id)) == 3, "it is published all the same"
+    other = hf.App(app.store, world=world)
+    plan_of(other, "A", "B", "C")
+    async with other.worker():
+        assert await run.result(60) == "C"
+
+
+@pytest.mark.spec("PLAN-15")
+async def test_a_step_that_nobody_here_knows_is_given_back_for_a_minute_with_its_attempt(app, world, caplog):
+    plan = plan_of(app, "A")
+    await app.publish()
+    run = await app.start(plan)
+    await app.append_step(run.id, "NEW")
+    async with app.worker():
+        while (found := await app.get(run.id)).last_error is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        assert (found.status, found.attempt) == (Status.PENDING, 0)
+        assert 59 < (found.run_at - found.updated_at).total_seconds() <= 60
+        assert "no worker here has a handler for step 'NEW' of shop.fulfil.v1" in found.last_error
+        assert "'NEW'" in (await app.explain(run.id)).text
+        await asyncio.sleep(300)
+        found = await app.get(run.id)
+        assert (found.status, found.attempt, found.error.kind) == (Status.PENDING, 0, "no_handler")
+    other = hf.App(app.store, world=world)
+    plan_of(other, "A").task("NEW")(lambda task: task.attempt)
+    async with other.worker():
+        assert await run.result(120) == 1
+
+
+@pytest.mark.spec("PLAN-15", "RETRY-7")
+async def test_with_no_handler_after_it_fails_when_that_time_is_over(app, world):
+    """Counted from when it was first given back, over restarts of the worker."""
+    plan = plan_of(app, "A", no_handler_after=hf.minutes(10))
+    await app.publish()
+    run = await app.start(plan)
+    await app.append_step(run.id, "NEW")
+    begun = world.monotonic()
+    for seed in range(3):
+        worker = await process(app, seed, lease=6)
+        await asyncio.sleep(130)
+        worker.kill()
+    assert (await app.get(run.id)).status is Status.PENDING
+    async with app.worker():
+        assert await outcome(app, run) == ("failed", "no_handler")
+    assert 600 <= world.monotonic() - begun < 640
+    assert [str(step.status) for step in await app.steps(run.id)] == ["succeeded", "failed"]
+    await app.retry(run.id)
+    plan.task("NEW")(lambda _: "known now")
+    async with app.worker():
+        assert await run.result(60) == "known now"
+
+
+@pytest.mark.spec("PLAN-15")
+async def test_the_time_counts_anew_for_another_step(app, world):
+    plan = plan_of(app, "A", no_handler_after=100)
+
+    @plan.task("FIRST")
+    async def first(task):
+        return 1
+
+    await app.publish()
+    run = await app.start(plan)
+    for name in ("FIRST", "SECOND"):
+        await app.append_step(run.id, name)
+    handler = plan.handlers.pop("FIRST")
+    begun = world.monotonic()
+    async with app.worker():
+        await asyncio.sleep(61)
+        plan.handlers["FIRST"] = handler
+        assert await outcome(app, run) == ("failed", "no_handler")
+    assert world.monotonic() - begun > 200
+    assert (await app.get(run.id)).error.step == "SECOND"
+
+
+async def test_a_run_that_is_deleted_while_it_is_given_back_is_let_go(app, caplog):
+    plan = plan_of(app, "A")
+    await app.publish()
+    run = await app.start(plan)
+    await app.append_step(run.id, "NEW")
+    get = app.store.get
+
+    async def deleted(id_, *rest):
+        app.store.get = get
+        await app.delete(id_)
+        return await get(id_, *rest)
+
+    app.store.get = deleted
+    async with app.worker() as worker:
+        await asyncio.sleep(5)
+        assert worker.busy == 0
+    app.store.get = get
+    await app.restore(run.id)
+    assert (await app.get(run.id)).status is Status.PENDING
+    assert "released" not in await trail(app, run)
+
+
+@pytest.mark.spec("ROUTE-2", "PLAN-12")
+async def test_a_worker_publishes_and_claims_only_plans_within_its_patterns(app):
+    plan_of(app, "A")
+    async with app.worker(patterns=["billing.%"]) as worker:
+        run = await app.start(TYPE)
+        await asyncio.sleep(60)
+        assert worker.types == ()
+        assert await app.steps(run.id) == []
+    async with app.worker(patterns=["shop.%"]):
+        await until(app, run, Status.SUCCEEDED)
