@@ -73,18 +73,18 @@ def test_a_claim_does_not_pay_for_what_is_not_due(path, tenants):
 
 @pytest.mark.spec("LEASE-13")
 @pytest.mark.parametrize("name", ["next_priority", "due", "next_run_at"])
-@pytest.mark.parametrize("prefix", ["", "tenant_"])
+@pytest.mark.parametrize("prefix", ["", "lane_", "keyed_"])
 def test_claims_walk_their_index_and_sort_nothing(path, name, prefix):
     """The plan is a search in the claim index, for every statement of a claim."""
 
     async def story(store):
         with plain(path) as db:
             sql = "explain query plan " + claiming._SQL[prefix + name]
-            return [
-                row[3] for row in db.execute(sql, dict.fromkeys(("tenant", "type", "priority", "now"), 1))
-            ]
+            values = dict.fromkeys(("tenant", "type", "key", "priority", "now"), 1)
+            return [row[3] for row in db.execute(sql, values)]
 
-    index = "idx_workflow_run_tenant_claim" if prefix else "idx_workflow_run_claim"
+    indexes = {"": "claim", "lane_": "tenant_claim", "keyed_": "keyed_claim"}
+    index = f"idx_workflow_run_{indexes[prefix]}"
     plan = live(path, story)
     assert len(plan) == 1
     assert index in plan[0]

@@ -27,12 +27,16 @@ def candidates(db: Database, now: Instant, ask: Ask) -> Iterator[Row]:
 def _opened(db: Database, now: Instant, ask: Ask) -> tuple[Iterator[Row], Limited | None]:
     streams: list[Iterator[Row]] = []
     for tenant, each in _scopes(ask):
-        begin, mark, *with_keys = walks.first(db, tenant, each)
-        if mark is not None:
-            return _limited(db, now, ask, mark)
-        streams += _plain(db, now, tenant, each, begin)
-        if any(with_keys) and tenant is not None:
-            streams.append(walks.due(db, now, walks.keyed(tenant, each)))
+        row = walks.first(db, tenant, each)
+        if row is None:
+            continue
+        if row[1] is not None:
+            return _limited(db, now, ask, row[1])
+        walk, *keyed = walks.all_of(tenant, each)
+        if row[0] is not None:
+            streams.append(walks.due(db, now, walk, row[0]))
+        if keyed and row[2]:
+            streams.append(walks.due(db, now, *keyed))
     ordered = streams[0] if len(streams) == 1 else heapq.merge(*streams)
     return _spared(ordered, ask.crashed) if ask.crashed else ordered, None
 
@@ -41,13 +45,6 @@ def _scopes(ask: Ask) -> list[tuple[str | None, str]]:
     """What is walked on its own: each type, or each type of each tenant; a name given twice counts once."""
     types, tenants = dict.fromkeys(ask.types), dict.fromkeys(ask.tenants or ())
     return [(None, each) for each in types] if ask.tenants is None else list(product(tenants, types))
-
-
-def _plain(
-    db: Database, now: Instant, tenant: str | None, type_: str, begin: int | None
-) -> list[Iterator[Row]]:
-    walk = walks.of_type(type_) if tenant is None else walks.lane(tenant, type_)
-    return [] if begin is None else [walks.due(db, now, walk, begin)]
 
 
 def _limited(db: Database, now: Instant, ask: Ask, mark: int) -> tuple[Iterator[Row], Limited]:
@@ -66,12 +63,12 @@ def next_claim(db: Database, now: Instant, ask: Ask) -> Instant | None:
     """When a claim may next find something."""
     times: list[Instant | None] = []
     for tenant, each in _scopes(ask):
-        begin, mark, *_ = walks.first(db, tenant, each)
-        if mark is not None:
-            return Limited(db, now, ask, mark).opens_at()
-        walk, *keyed = walks.all_of(tenant, each)
-        times += [walks.next_run_at(db, walk, begin) if begin is not None else None]
-        times += [walks.next_run_at(db, one) for one in keyed]
+        row = walks.first(db, tenant, each)
+        if row is None:
+            continue
+        if row[1] is not None:
+            return Limited(db, now, ask, row[1]).opens_at()
+        times += [walks.next_run_at(db, walk) for walk in walks.all_of(tenant, each)]
     return min((at for at in times if at is not None), default=None)
 
 
@@ -92,12 +89,18 @@ def found(db: Database, now: Instant, ask: Ask) -> bool:
     return ask.limit > 0 and bool(list(islice(candidates(db, now, ask), 1)))
 
 
-def claim(db: Database, now: Instant, ask: Ask) -> list[Claim]:
-    """Take them. The candidates are read to the end first: no cursor walks an index that changes."""
+def _chosen(db: Database, now: Instant, ask: Ask) -> list[str]:
     rows, limited = _opened(db, now, ask)
     chosen = [row[2] for row in islice(rows, ask.limit)]
+    del rows  # from here on no cursor walks an index that changes
     if limited is not None:
         limited.note()
+    return chosen
+
+
+def claim(db: Database, now: Instant, ask: Ask) -> list[Claim]:
+    """Take them."""
+    chosen = _chosen(db, now, ask)
     values = {
         "runs": text(chosen),
         "worker": ask.worker,

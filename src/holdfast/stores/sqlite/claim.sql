@@ -3,12 +3,9 @@
 -- is a type of one tenant under one limit_key, or under none; and those of a tenant and type that have a key.
 
 -- :first    The first priority; and whether limits are set, which costs no statement of its own.
-select
-    (
-        select priority from workflow_run where type = :type and status = 'pending' and deleted_at is null
-        order by priority limit 1
-    ),
-    (select mark from workflow_limit_mark where id = 1)
+select priority, (select mark from workflow_limit_mark where id = 1) from workflow_run
+where type = :type and status = 'pending' and deleted_at is null
+order by priority limit 1
 
 -- :next_priority
 select priority from workflow_run

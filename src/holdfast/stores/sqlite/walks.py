@@ -35,14 +35,11 @@ def all_of(tenant: str | None, type_: str) -> list[Walk]:
     return [of_type(type_)] if tenant is None else [lane(tenant, type_), keyed(tenant, type_)]
 
 
-def first(db: Database, tenant: str | None, type_: str) -> Row:
+def first(db: Database, tenant: str | None, type_: str) -> Row | None:
     """The first priority, the mark of the limits that are set, and of a tenant whether runs have a key."""
     if tenant is None:
-        row = db.one(_SQL["first"], (type_,))
-    else:
-        row = db.one(_SQL["lane_first"], {"tenant": tenant, "type": type_})
-    assert row is not None
-    return row
+        return db.one(_SQL["first"], (type_,))
+    return db.one(_SQL["lane_first"], {"tenant": tenant, "type": type_})
 
 
 def due(
@@ -72,8 +69,8 @@ def priorities(db: Database, walk: Walk, begin: int | None = None) -> Iterator[i
         begin = None if row is None else row[0]
 
 
-def next_run_at(db: Database, walk: Walk, begin: int | None = None) -> Instant | None:
+def next_run_at(db: Database, walk: Walk) -> Instant | None:
     """When the first pending run of a walk is due."""
     kind, of = walk
-    rows = (db.one(_SQL[f"{kind}next_run_at"], (*of, priority)) for priority in priorities(db, walk, begin))
+    rows = (db.one(_SQL[f"{kind}next_run_at"], (*of, priority)) for priority in priorities(db, walk))
     return min((row[0] for row in rows if row is not None and row[0] is not None), default=None)
