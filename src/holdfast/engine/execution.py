@@ -305,7 +305,8 @@ class Execution:
         # numbers are its last ones. All others were settled before it.
         news, before = verdict.settled, verdict.seq
         if news:
-            while any(step.seq == before for step in news):
+            numbers = {step.seq for step in news}
+            while before in numbers:
                 before -= 1
             self._settled(step for step in news if step.seq <= before)
         for one in sent:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sized
 from heapq import heappop, heappush
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
@@ -18,10 +18,13 @@ from typing import Any
 from .signals import Parked
 
 # Loop turns without a call that count as rest. A result passes from future to task to gather to
-# the awaiting code in three turns a level; nested groups take more.
+# the awaiting code in three turns a level; nested groups take more. Where a loop shows that nothing at all
+# waits for its turn, that is rest: with thousands of branches, the turns would be all that it does.
 REST_ALONE = 3
 REST_BRANCHED = 32
 REFUSED_MAX = 100
+
+_UNSEEN = (None,)  # there may always be something
 
 
 class Stage:
@@ -34,6 +37,7 @@ class Stage:
         "_held",
         "_loop",
         "_order",
+        "_queue",
         "_rank",
         "_ready",
         "_refused",
@@ -50,6 +54,8 @@ class Stage:
 
     def __init__(self, rank: dict[str, int], recorded: list[str], at_rest: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
+        # asyncio's own loop lets its callbacks be seen; uvloop does not, and counts turns much faster.
+        self._queue: Sized = getattr(self._loop, "_ready", _UNSEEN)
         self._rank, self._at_rest = rank, at_rest
         self._order, self._unreleased = deque(recorded), set(recorded)
         self._asked: list[tuple[int, int, asyncio.Future[Any]]] = []  # a heap, by rank
@@ -162,7 +168,7 @@ class Stage:
         self._turns += 1
         if self.closed:
             self._armed = False
-        elif self._turns < (REST_ALONE if self.alone else REST_BRANCHED):
+        elif self._queue and self._turns < (REST_ALONE if self.alone else REST_BRANCHED):
             self._loop.call_soon(self._turn)
         else:
             self._armed = False
