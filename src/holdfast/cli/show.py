@@ -48,15 +48,16 @@ async def _show(client: Client, said: str, *, as_json: bool) -> None:
     if run.status is Status.FAILED and run.error is not None:
         _print_trace(_cause(run.error, steps))
     click.echo("")
-    click.echo("\n".join(_step_table(steps, now)) if steps else "  no steps recorded yet")
+    numbered = run.kind == "plan"
+    rows = _step_table(steps, now, numbered=numbered) if steps else ["  no steps recorded yet"]
+    click.echo("\n".join(rows))
 
 
 def _facts(run: Run, steps: Sequence[Step], now: datetime) -> Iterator[tuple[str, str]]:
     yield "status", _status(run, now)
     if run.waiting_on:
         yield "waits on", waits(run, now)
-    settled = sum(step.status in SETTLED for step in steps)
-    yield "cursor", f"{clean(run.cursor)} ({settled} recorded)" if run.cursor else "no step recorded yet"
+    yield "cursor", _cursor(run, steps)
     crashed = f", {run.crashes} crashed" if run.crashes else ""
     yield "attempts", f"{run.attempt} of {run.max_attempts}{crashed}"
     if run.last_error:
@@ -72,6 +73,16 @@ def _facts(run: Run, steps: Sequence[Step], now: datetime) -> Iterator[tuple[str
     yield "params", _value(run.params_json)
     if run.status is Status.SUCCEEDED:
         yield "result", _value(run.result_json)
+
+
+def _cursor(run: Run, steps: Sequence[Step]) -> str:
+    """Of a plan number and name of the current step; of code the last one that is recorded."""
+    if run.cursor is None:
+        return "no step recorded yet"
+    if run.kind == "plan":
+        number = next((step.seq for step in steps if step.key == run.cursor), 0)
+        return f"{number} {clean(run.cursor)} (of {len(steps)})"
+    return f"{clean(run.cursor)} ({sum(step.status in SETTLED for step in steps)} recorded)"
 
 
 def _status(run: Run, now: datetime) -> str:
@@ -128,9 +139,13 @@ def _print_trace(error: Error) -> None:
         click.echo(click.style(f"    {clean(text)}", dim=True))
 
 
-def _step_table(steps: Sequence[Step], now: datetime) -> list[str]:
+def _step_table(steps: Sequence[Step], now: datetime, *, numbered: bool) -> list[str]:
+    """A plan's steps have numbers, from the start to the end; those of code stand as they were recorded."""
     head = ["STEP", "KIND", "STATUS", "TRIES", "TOOK", "WHEN", "OUTCOME"]
-    return table(head, [_step_row(step, now) for step in steps], indent="  ")
+    rows = [_step_row(step, now) for step in steps]
+    if numbered:
+        rows = [[str(step.seq), *row] for step, row in zip(steps, rows, strict=True)]
+    return table([*(["#"] if numbered else []), *head], rows, indent="  ")
 
 
 def _step_row(step: Step, now: datetime) -> list[str]:

@@ -42,6 +42,8 @@ def _waiting(data: Data) -> str:
     kind, step = data.get("kind"), str(data.get("step"))
     if kind == StepKind.SLEEP:
         return f"sleeps ({step})"
+    if kind == StepKind.TASK:
+        return f"task {step} waits"
     return f"waits for {kind} {step.removeprefix('event:')!r}"
 
 
@@ -92,6 +94,7 @@ _SENTENCES: dict[str, tuple[Callable[[Data], str], str | None]] = {
     "leased": (_leased, "cyan"),
     "started": (lambda _: "execution begins", None),
     "heartbeat": (lambda data: f"still at it: {data.get('worker')}", None),
+    "step_added": (lambda data: f"step {data.get('step')} added to its plan", None),
     "step_succeeded": (lambda data: f"step {data.get('step')} recorded", "green"),
     "step_failed": (lambda data: f"step {data.get('step')} failed{_because(data.get('error'))}", "red"),
     "waiting": (_waiting, "yellow"),
@@ -121,10 +124,15 @@ def _wait(step: Step, now: Any) -> str:
     what = {
         StepKind.SLEEP: "a timer",
         StepKind.EVENT: f"an event on {clean(step.topic)!r}",
+        StepKind.TASK: f"{_topic(step)}, for task {clean(step.key)}",
     }.get(step.kind, f"{step.kind} {clean(step.key)}")
     since = f" since {_since(moment(step.started_at), now)}" if step.started_at else ""
     until = f", until {clock(moment(step.due_at))} ({ago(moment(step.due_at), now)})" if step.due_at else ""
     return f"{what}{since}{until}"
+
+
+def _topic(step: Step) -> str:
+    return f"an event on {clean(step.topic)!r}" if step.topic else "a timer"
 
 
 def _since(at: datetime, now: datetime) -> str:

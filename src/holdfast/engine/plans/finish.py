@@ -197,7 +197,7 @@ def _write(run: PlanExecution, status: StepStatus, **fields: Any) -> StepWrite:
         status=status,
         attempts=run.attempt,
         cost=run.scope.cost,
-        started_at=run.begun_at,
+        started_at=run.now() if status is StepStatus.WAITING else run.begun_at,
         **fields,
     )
 

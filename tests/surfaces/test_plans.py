@@ -1,0 +1,109 @@
+"""Plans on the command line: started by name alone, shown with all their steps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast as hf
+from holdfast import App, Approval, Status, Task, Waiting
+
+TYPE = "shop.fulfil.v1"
+
+
+def shop(url):
+    app = App(url)
+    plan = app.plan(TYPE, [Task("VALIDATE"), Approval("MANAGER", ask="Ship?"), Task("SHIP", attempts=5)])
+
+    @plan.task("VALIDATE")
+    async def validate(task):
+        return task.params["id"]
+
+    @plan.task("SHIP")
+    async def ship(task):
+        return Waiting("carrier", timeout=hf.days(1))
+
+    return app
+
+
+@pytest.fixture
+def published(url):
+    asyncio.run(_publish(shop(url)))
+
+
+async def _publish(app):
+    await app.publish()
+    await app.close()
+
+
+def work(url, *statuses):
+    """Be a worker until the only run is in one of these statuses."""
+
+    async def worked():
+        app = shop(url)
+        async with asyncio.timeout(20), app.worker():
+            while (await app.list())[0].status not in statuses:  # noqa: ASYNC110 - a worker tells nobody
+                await asyncio.sleep(0.005)
+        await app.close()
+
+    asyncio.run(worked())
+
+
+def table(cli_, run):
+    lines = cli_("show", run).stdout.split("\n\n")[1].splitlines()
+    return [line.split()[:4] for line in lines]
+
+
+@pytest.mark.spec("PLAN-1", "PLAN-12", "CLI-1")
+@pytest.mark.parametrize("name", [TYPE, "shop.fulfil"])
+def test_a_start_by_name_takes_the_steps_from_what_is_published(cli_, published, name):
+    run = cli_.start(name, '{"id": 7}')
+    assert table(cli_, run) == [
+        ["#", "STEP", "KIND", "STATUS"],
+        ["0", "VALIDATE", "task", "ready"],
+        ["1", "MANAGER", "approval", "pending"],
+        ["2", "SHIP", "task", "pending"],
+    ]
+    shown = cli_("show", run).stdout
+    assert "cursor    0 VALIDATE (of 3)" in shown
+    assert [(step["seq"], step["step"]) for step in cli_.json("show", run)["steps"]] == [
+        (0, "VALIDATE"),
+        (1, "MANAGER"),
+        (2, "SHIP"),
+    ]
+
+
+@pytest.mark.spec("CLI-4")
+def test_show_and_trail_say_where_a_plan_is(cli_, url, published):
+    run = cli_.start(TYPE, '{"id": 7}')
+    work(url, Status.WAITING)
+    assert [row[3] for row in table(cli_, run)[1:]] == ["succeeded", "waiting", "pending"]
+
+    async def approve():
+        app = App(url)
+        await app.store.open()
+        await app.store.decide((await app.list())[0].id, approved=True)
+        await app.close()
+
+    asyncio.run(approve())
+    work(url, Status.WAITING)
+    shown = cli_("show", run).stdout
+    assert "cursor    2 SHIP (of 3)" in shown
+    assert "an event on 'carrier', for task SHIP since" in shown
+    assert "task SHIP waits" in cli_("trail", run).stdout
+
+
+def test_a_worker_with_other_steps_of_the_same_version_stops_with_one_line(
+    cli_, published, tmp_path, process, url
+):
+    (tmp_path / "other.py").write_text(
+        "import holdfast as hf\n"
+        "app = hf.App()\n"
+        f"plan = app.plan('{TYPE}', [hf.Task('VALIDATE'), hf.Task('SHIP')])\n"
+    )
+    one = process("--store", url, "worker", "other:app")
+    _, said = one.communicate(timeout=30)
+    assert one.returncode == 1
+    assert "Traceback" not in said
+    assert TYPE in said.strip().splitlines()[-1]
