@@ -174,8 +174,11 @@ class _Writing:
             for step in row.in_order():
                 state.note(row, "step_added", self.now, step=step.key)
         self._release()
+        attempt, crashes = row.attempt, row.crashes
         if row.status is Status.PENDING:
             settling.apply(state, row, settling.come_to(state, row, None, self.now), self.now)
+        if row.status is Status.PENDING:
+            row.attempt, row.crashes = attempt, crashes  # no step has succeeded yet
 
     def _park(self) -> None:
         row = self.row

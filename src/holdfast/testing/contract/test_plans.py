@@ -194,6 +194,9 @@ def test_a_run_that_is_older_than_its_plan_gets_its_steps_at_the_first_claim(han
     """Inserted by whoever has the plan, in one commit; then it is given back, the attempt too."""
     run = hand.start(max_attempts=2)
     assert (hand.steps(run), hand.get(run).kind) == ([], "code")
+    hand.take(run)
+    hand.clock.turn(31)
+    hand.tick()
     claim = hand.take(run)
     plan = (task("B"), task("A", max_attempts=5))
     item = hand.item(claim, Move.ADVANCE, plan=plan, in_place=True)
@@ -202,12 +205,13 @@ def test_a_run_that_is_older_than_its_plan_gets_its_steps_at_the_first_claim(han
     before = hand.snapshot(run)
     assert hand.send(item) == [verdict]
     assert hand.snapshot(run) == before
-    assert (hand.get(run).kind, hand.get(run).attempt) == ("plan", 0)
+    seen = hand.get(run)
+    assert (seen.kind, seen.attempt, seen.crashes) == ("plan", 1, 1), "inserting rows is no progress"
     assert [(s.seq, s.key, s.max_attempts) for s in hand.steps(run)] == [(0, "B", 2), (1, "A", 5)]
-    assert hand.told(run, 2) == ["step_added", "step_added", "released"]
+    assert hand.told(run, 4) == ["step_added", "step_added", "released"]
     hand.assert_replayed(run)
     claim = hand.take(run)
-    assert claim.attempt == 1
+    assert claim.attempt == 2
     hand.advance(claim, "B", in_place=True)
     assert hand.advance(claim, "A").status is Status.SUCCEEDED
 
