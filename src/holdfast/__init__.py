@@ -166,12 +166,16 @@ _HOMES = {
     "engine.plans.task": "PlanTask",
     "engine.worker": "Worker",
     "errors": (
-        "BadType BadValue CannotOpen CannotSeal ChildFailed Conflict Drift EventTimeout Fatal HoldfastError IllegalMove "
-        "KeyReused LeaseLost NotSealed ResultTimeout RetryAfter RunCancelled RunFailed StepFailed "
-        "StoreError TooLarge Unavailable UnknownKey UnknownMessage UnknownRun UnknownWorkflow UsageError WrongKey"
+        "BadType BadValue CannotOpen CannotSeal ChildFailed Conflict Drift EventTimeout Fatal "
+        "HoldfastError IllegalMove KeyReused LeaseLost NotSealed ResultTimeout RetryAfter RunCancelled "
+        "RunFailed StepFailed StoreError TooLarge Unavailable UnknownKey UnknownMessage UnknownRun "
+        "UnknownWorkflow UsageError WrongKey"
     ),
     "lifecycle": "Status StepKind StepStatus",
-    "records": "ApprovalRequest Decision Event MessageStatus OutboxFilter OutboxMessage Run RunFilter Step TrailEntry",
+    "records": (
+        "ApprovalRequest Decision Event MessageStatus OutboxFilter "
+        "OutboxMessage Run RunFilter Step TrailEntry"
+    ),
     "sealing": "Compress Encrypt",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

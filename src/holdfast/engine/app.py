@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakSet
 
 from holdfast.backoff import Backoff
-from holdfast.durations import Seconds
+from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
 from holdfast.sealing import CodecHook, Sealed
 from holdfast.store import TTL_SECONDS
@@ -21,6 +21,7 @@ from .checks import check_kept
 from .client import Client
 from .definitions import REFRESH_SECONDS, STEPS_MAX, Workflow
 from .hooks import Hooks, check_names, register
+from .sinks import SINK_SECONDS, Sinks, sink_of
 from .stopping import run, work_until_told
 from .worker import Worker
 
@@ -60,6 +61,7 @@ class App(Client):
         super().__init__(make_store(store) if isinstance(store, str) else store, world)
         self.name, self.ttl_seconds = name, check_kept("ttl", ttl)
         self.hooks: Hooks = {}
+        self.sinks: Sinks = {}
         APPS.add(self)
 
     @property
@@ -114,6 +116,23 @@ class App(Client):
 
         return hooked
 
+    def sink(self, name: str, *, timeout: Seconds = SINK_SECONDS) -> Callable[[H], H]:
+        """Have a function take the messages to `name`: `@app.sink("mail")`. It gets a `Delivery`.
+
+        Async, or plain in a thread. What it raises is tried again later, for three days, `Fatal` never;
+        longer than `timeout` is a failure. Its workers deliver to it; it may get a message twice.
+        """
+        if callable(name):
+            raise UsageError('a sink needs a name: write @app.sink("mail")')
+
+        def named(function: H) -> H:
+            if name in self.sinks:
+                raise UsageError(f"sink {name!r} is defined twice in this app: give one another name")
+            self.sinks[name] = sink_of(name, function, seconds(timeout))
+            return function
+
+        return named
+
     async def publish(self) -> None:
         """Make this app's workflows known in the store, so that others can start them by name."""
         await self._opened()
@@ -122,9 +141,9 @@ class App(Client):
     def worker(self, **options: Any) -> Worker:
         """A worker for this app's workflows; use it as `async with app.worker(slots=100):`.
 
-        Options: name, patterns, tenants, slots, batch, lease, poll, grace, keeper, ttl.
+        Options: name, patterns, tenants, slots, batch, lease, poll, grace, keeper, ttl, relay.
         """
-        mine = {"name": self.name, "ttl": self.ttl_seconds}
+        mine = {"name": self.name, "ttl": self.ttl_seconds, "sinks": self.sinks}
         return Worker(self.store, self.world, self.workflows, self.hooks, **{**mine, **options})
 
     async def work(self, **options: Any) -> None:

@@ -45,6 +45,7 @@ from .definitions import Defined, newest
 from .doctor import Report, examine
 from .explain import Explanation, explain
 from .keeper import Bell
+from .outbox import Outgoing
 from .starting import new_run
 
 T = TypeVar("T")
@@ -92,7 +93,7 @@ class Handle(Generic[T]):
         return await self._client.reject(self.id, step, by=by, comment=comment, digest=digest)
 
 
-class Client(Gates):
+class Client(Gates, Outgoing):
     """The verbs on runs, over any store. `App` is one, with workflows of its own."""
 
     ttl_seconds = TTL_SECONDS

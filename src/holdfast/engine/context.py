@@ -13,10 +13,11 @@ from holdfast.codec import plain
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
-from holdfast.records import COST_UNIT, NewEvent, StepWrite, TrailWrite, moment
+from holdfast.records import COST_UNIT, NewEvent, Outbound, StepWrite, TrailWrite, moment
 
 from .checks import check_topic
 from .failures import text
+from .messages import Message, message_of, outbound
 from .parking import Parking
 from .signals import Continued
 from .steps import SCOPE, Call, Scope, check_callable, misplaced, within
@@ -230,6 +231,23 @@ class Context(Parking):
         if self._run.record.find(key, StepKind.EMIT) is None:
             self._run.journal.emit(self._event(key, topic, body))
             self._note_step(StepWrite(key=key, kind=StepKind.EMIT))
+
+    def send(self, message: Message | str, payload: Any = None, key: str | None = None) -> None:
+        """Send a message to a sink with this step's commit, or the run's next: once, however often executed.
+
+        `ctx.send("mail", {…})`, or a `Message`. It is delivered after the commit, those of one key in order.
+        """
+        scope, what = within(), message_of(message, payload, key)
+        run, created_at = self.run_id, self._run.claim.created_at
+        if scope is not None:
+            number = 1 + sum(type(one) is Outbound for one in scope.events)
+            scope.events.append(outbound(what, run, created_at, scope.key, number))
+            return
+        self._stage.check()
+        step = self._key(f"send:{what.sink}", None)
+        if self._run.record.find(step, StepKind.EMIT) is None:
+            self._run.journal.emit(outbound(what, run, created_at, step))
+            self._note_step(StepWrite(key=step, kind=StepKind.EMIT))
 
     def continue_as(self, params: Any = None) -> NoReturn:
         """End this run as succeeded and start the next one of the same workflow, linked, in one commit."""

@@ -147,6 +147,11 @@ class Door:
     ended = blocking(App.ended)
     final = blocking(App.final)
     publish = blocking(App.publish)
+    outbox = blocking(App.outbox)
+    resend = blocking(App.resend)
+    webhook = blocking(App.webhook)
+    webhooks = blocking(App.webhooks)
+    remove_webhook = blocking(App.remove_webhook)
 
     @contextmanager
     def worker(self, **options: Any) -> Iterator[Worker]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.lifecycle import Move, Status, StepStatus
-from holdfast.records import Claim, Instant, Item, Json, NewEvent, StepWrite, TrailWrite, Verdict
+from holdfast.records import Claim, Instant, Item, Json, NewEvent, Outbound, StepWrite, TrailWrite, Verdict
 from holdfast.world import World
 
 from .committer import Committer
@@ -93,7 +93,7 @@ class Journal:
         self._transaction: Transaction | None = None  # on its way
         # Plain steps add to these from their threads: emptied one by one, never replaced.
         self._trail: deque[TrailWrite] = deque()
-        self._events: deque[NewEvent] = deque()
+        self._events: deque[NewEvent | Outbound] = deque()
         self._progress: Json | None = None
         self._progress_at = -PROGRESS_SECONDS
         self._idle: asyncio.Future[Verdict] | None = None
@@ -112,8 +112,8 @@ class Journal:
         """A trail row for the next commit."""
         self._trail.append(row)
 
-    def emit(self, event: NewEvent) -> None:
-        """An event for the next commit."""
+    def emit(self, event: NewEvent | Outbound) -> None:
+        """An event, or a message for the outbox, for the next commit."""
         self._events.append(event)
 
     def progress(self, progress: Json) -> None:
@@ -181,7 +181,7 @@ class Journal:
         self._bytes += sum(len(step.output or "") for step, _, _ in sent)
         self._due = self._due or transaction.hurried
         self._trail.extendleft(reversed(item.trail))
-        self._events.extendleft(reversed(item.events))
+        self._events.extendleft(reversed((*item.events, *item.outbox)))
         if self._progress is None:
             self._progress = item.progress
         transaction.fail(error)
@@ -271,7 +271,7 @@ class Journal:
             idle.set_result(verdict)
 
     def _extras(self, *, last: bool) -> dict[str, Any]:
-        extras: dict[str, Any] = {"trail": _taken(self._trail), "events": _taken(self._events)}
+        extras: dict[str, Any] = {"trail": _taken(self._trail), **sent(_taken(self._events))}
         progress = self.take_progress(last=last)
         return extras if progress is None else {**extras, "progress": progress}
 
@@ -286,6 +286,14 @@ class Journal:
 
 def _taken(rows: deque[T]) -> tuple[T, ...]:
     return tuple([rows.popleft() for _ in range(len(rows))])
+
+
+def sent(outgoing: Sequence[NewEvent | Outbound]) -> dict[str, Any]:
+    """What goes to runs, and what to the world outside."""
+    events = tuple([one for one in outgoing if type(one) is NewEvent])
+    if len(events) == len(outgoing):
+        return {"events": events}
+    return {"events": events, "outbox": tuple([one for one in outgoing if type(one) is Outbound])}
 
 
 def _for_nobody(_verdict: Verdict, _sent: list[Written]) -> None:

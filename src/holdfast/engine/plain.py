@@ -189,6 +189,7 @@ class PlainContext:
     now = through(Context.now)
     log = through(Context.log)
     emit = through(Context.emit)
+    send = through(Context.send)
     continue_as = through(Context.continue_as)
     random = direct(Context.random)
     uuid = direct(Context.uuid)

@@ -27,8 +27,10 @@ async def show(worker: Worker) -> None:
             types=worker.types,
             patterns=worker.patterns,
             tenants=worker.tenants,
+            runtime=worker.runtime,
             slots=worker.slots,
             stragglers=worker.stragglers,
+            sinks=worker.relay.names,
         )
     )
 

@@ -15,7 +15,7 @@ from holdfast.backoff import IN_PLACE_MAX_SECONDS, Backoff
 from holdfast.codec import Codec, result_codec
 from holdfast.errors import StepFailed, StepTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import SECOND, Error, Instant, NewEvent, StepWrite, TrailWrite
+from holdfast.records import SECOND, Error, Instant, NewEvent, Outbound, StepWrite, TrailWrite
 
 from .failures import delay_after, encoded, error_of, final_kind, line, named
 from .signals import Continued, Parked
@@ -40,7 +40,7 @@ class Scope:
         self.over = False  # nobody waits for it any more: a plain function cannot be told otherwise
         self.dice: Dice | None = None
         self.cost = 0
-        self.events: list[NewEvent] = []
+        self.events: list[NewEvent | Outbound] = []
 
     def note(self, journal: Journal, row: TrailWrite) -> None:
         """A row of the trail, from inside this step."""

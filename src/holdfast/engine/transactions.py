@@ -21,6 +21,7 @@ from holdfast.records import Item, StepWrite, TrailWrite
 from holdfast.store import TRANSACTION_SECONDS
 from holdfast.threads import Ended
 
+from .journal import sent
 from .signals import Continued, Parked
 from .steps import SCOPE, Call, Scope, callee, cancelled, check_callable
 
@@ -95,8 +96,8 @@ class Transaction:
         return msgspec.structs.replace(
             item,
             steps=(*item.steps, write),
-            events=(*item.events, *scope.events),
             trail=(*item.trail, *scope.rows),
+            **sent((*item.events, *item.outbox, *scope.events)),
         )
 
     def _called(self, connection: Any) -> Any:

@@ -28,6 +28,8 @@ from .hooks import Hooks
 from .keeper import TROUBLE_SECONDS, Bell, Keeper, seconds_until, unforeseen
 from .lease import Leases
 from .presence import Refresh, show, shows
+from .relay import Relay
+from .sinks import Sinks
 from .teller import Teller
 
 log = logging.getLogger("holdfast.worker")
@@ -60,6 +62,8 @@ class Worker:
         keeper: bool = True,
         ttl: Seconds = TTL_SECONDS,
         wait_timeouts: bool = True,
+        sinks: Sinks | None = None,
+        relay: bool = True,
     ) -> None:
         if slots < 1:
             raise UsageError(f"slots is {slots}: at least 1")
@@ -79,6 +83,9 @@ class Worker:
         self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
         self._with_keeper, self._ttl_seconds = keeper, check_kept("ttl", ttl)
         self._wait_timeouts = wait_timeouts
+        # Functions are here and nowhere else; an address is any keeper's.
+        functions = dict(sinks or {}) if relay else {}
+        self.relay = Relay(store, world, self.id, functions, tenants=self.tenants, webhooks=relay and keeper)
         self._bell = Bell(self._poll_seconds)
         self._draining = self._hurried = self._works = False
         self._refresh = Refresh(self)
@@ -123,6 +130,7 @@ class Worker:
             self._loops.append(self.world.spawn(self._keeper.run(), "holdfast-keeper"))
             purges = self._keeper.purges(self.world.chance())
             self._loops.append(self.world.spawn(purges, "holdfast-purge"))
+        self.relay.begin()
         self._works = True
         _loops[asyncio.get_running_loop()] = _loops.get(asyncio.get_running_loop(), 0) + 1
         log.info("worker %s: %d workflows, %d slots", self.id, len(self._workflows), self.slots)
@@ -161,11 +169,14 @@ class Worker:
         await asyncio.wait([claims], timeout=CLAIM_SECONDS)
         claims.cancel()
         await asyncio.wait(self._loops)
+        grace_seconds = self._grace if grace is None else seconds(grace)
+        relaying = self.world.spawn(self.relay.end(grace_seconds), "holdfast-relay-end")
         if self._executions:
-            await asyncio.wait(self._executions, timeout=self._grace if grace is None else seconds(grace))
+            await asyncio.wait(self._executions, timeout=grace_seconds)
         self._release()
         answers = await self._let_go()
-        await self._let_return(self._grace if grace is None else seconds(grace))
+        await self._let_return(grace_seconds)
+        await relaying
         answers = await self.leases.end(self.lease_seconds if answers else 0) and answers
         if answers:
             with suppress(StoreError):
@@ -183,6 +194,7 @@ class Worker:
         self._hurried = True
         self._bell.ring()
         self._release(HURRIED_SECONDS)
+        self.relay.leave()
         self.teller.leave()
 
     def _release(self, unwind_seconds: float = UNWIND_SECONDS) -> None:
@@ -356,6 +368,7 @@ class Worker:
 
     def _hint(self) -> None:
         self._keeper.bell.ring()
+        self.relay.bell.ring()
         self._news()
 
     def _news(self) -> None:

@@ -146,7 +146,7 @@ class Clockwork:
 
         async def entered() -> None:
             self._workers[world] = await app.worker(
-                lease=self._lease_seconds, ttl=FOR_EVER_SECONDS
+                lease=self._lease_seconds, ttl=FOR_EVER_SECONDS, relay=False
             ).__aenter__()
 
         await patient(entered)

@@ -1,0 +1,106 @@
+"""What anyone may ask of the outbox: look at messages, send one again, name the addresses they go to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from holdfast.codec import MARK
+from holdfast.errors import UsageError
+from holdfast.records import OutboxFilter, OutboxMessage, Webhook, moment
+from holdfast.sealing.envelope import reason
+from holdfast.store import Store
+
+from .checks import check_name
+from .posting import check_url, place
+from .signing import check_secret, make_secret, masked
+from .sinks import Sinks, Target
+
+SECRETS_MAX = 2  # that sign at once: the newest, and the one before it until the receiver has changed over
+
+
+class WebhookShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook for people: the query of its URL and its secrets are not shown."""
+
+    name: str
+    url: str
+    secrets: tuple[str, ...]
+    allow_private: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+class Outgoing:
+    """The verbs of the outbox; a part of `Client`."""
+
+    store: Store
+    sinks: Sinks = {}  # noqa: RUF012 - an app has its own, and nobody adds to this one
+
+    async def outbox(
+        self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0
+    ) -> Sequence[OutboxMessage]:
+        """Messages, in the order in which they were sent; `after` is the last seq of the page before."""
+        if where is not None and not isinstance(where, OutboxFilter):
+            raise UsageError(f"outbox({where!r}): give a filter, as in OutboxFilter(sink='mail')")
+        await self.store.open()
+        return await self.store.outbox(where, limit, after)
+
+    async def resend(self, id: str) -> OutboxMessage:
+        """Send a message again that is dead or sent; one that backs off is tried now."""
+        await self.store.open()
+        return await self.store.resend(check_name("message id", id))
+
+    async def webhook(
+        self, name: str, url: str, secret: str | None = None, *, allow_private: bool = False
+    ) -> str | None:
+        """Have messages to `name` posted to `url`, signed. Kept in the store; the same again changes nothing.
+
+        Answers the secret if one was made here, for the receiver: it is never shown again. Another secret
+        than before: both sign, until there is a third. `allow_private`: also to addresses of your own
+        network, and without TLS.
+        """
+        check_name("sink", name)
+        if name in self.sinks:
+            raise UsageError(f"{name!r} is a function of this app (@app.sink): give the webhook another name")
+        check_url(url, allow_private=allow_private)
+        await self.store.open()
+        known = {one.name: one for one in await self.store.webhooks()}.get(name)
+        before = () if known is None else _target(known).secrets
+        made = make_secret() if secret is None and not before else None
+        wanted = check_secret(made or secret or before[0])
+        secrets = (wanted, *(one for one in before if one != wanted))[:SECRETS_MAX]
+        target = msgspec.json.encode(Target(url, secrets)).decode()
+        if known is None or (known.target, known.allow_private) != (target, allow_private):
+            await self.store.put_webhook(Webhook(name=name, target=target, allow_private=allow_private))
+        return made
+
+    async def webhooks(self) -> list[WebhookShown]:
+        """All webhooks, by name."""
+        await self.store.open()
+        return [_shown(one) for one in await self.store.webhooks()]
+
+    async def remove_webhook(self, name: str) -> bool:
+        """Whether there was one; messages to it stay until there is a sink of that name."""
+        await self.store.open()
+        return await self.store.remove_webhook(name)
+
+
+def _target(webhook: Webhook) -> Target:
+    if webhook.target.startswith(MARK):
+        raise reason(webhook.target, f"the address of webhook {webhook.name!r}")
+    return msgspec.json.decode(webhook.target, type=Target)
+
+
+def _shown(webhook: Webhook) -> WebhookShown:
+    shut = webhook.target.startswith(MARK)
+    target = Target("(sealed)", ()) if shut else _target(webhook)
+    return WebhookShown(
+        name=webhook.name,
+        url=target.url if shut else place(target.url),
+        secrets=tuple(masked(one) for one in target.secrets),
+        allow_private=webhook.allow_private,
+        created_at=moment(webhook.created_at),
+        updated_at=moment(webhook.updated_at),
+    )

@@ -1,0 +1,259 @@
+"""The relay: takes committed messages out of the outbox and hands each to its sink, at least once.
+
+Any number of relays at once, in workers or alone. Each holds what it has taken by a lease that is longer than
+any try may take, so that nobody sends a message of a key while another is at one. What it cannot answer for
+is sent again: by whoever comes next, when the lease has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import Any
+
+from holdfast.backoff import Backoff
+from holdfast.errors import Fatal, RetryAfter, StoreError
+from holdfast.records import SECOND, Json, Parcel, RelayAsk, Relayed
+from holdfast.store import Store
+from holdfast.world import World
+
+from . import sinks
+from .keeper import LOOK_SECONDS, TROUBLE_SECONDS, Bell, unforeseen
+from .posting import POST_SECONDS, Poster
+from .sinks import Refused, Sinks
+
+log = logging.getLogger("holdfast.relay")
+
+AT_ONCE = 64  # messages on their way from one relay
+EACH = 16  # and of those, to one sink: a sink that hangs must not hold up the others
+MARGIN_SECONDS = 30.0  # of a lease, above the longest try: what the answer may take to reach the store
+SHUT_SECONDS = 60.0  # how long a relay without the key leaves messages to others
+TAKE_SECONDS = 5.0  # how long one that ends waits for the answer to its last taking
+GIVE_BACK_SECONDS = 5.0
+ANSWER_SECONDS = 0.1  # between two attempts to tell the store, doubling
+BACKOFF = Backoff.exponential(0.5, cap=3600, jitter=0.1)  # 1 s, 2 s, 4 s, … 1 h
+
+
+class Relay:
+    """One loop that sends what is due, and the tries that are under way."""
+
+    def __init__(
+        self,
+        store: Store,
+        world: World,
+        name: str,
+        functions: Sinks | None = None,
+        *,
+        tenants: tuple[str, ...] | None = None,
+        webhooks: bool = True,
+        poster: Poster | None = None,
+    ) -> None:
+        self._store, self._world, self._name = store, world, name
+        self._sinks, self._tenants, self._webhooks = functions or {}, tenants, webhooks
+        self._poster = poster or Poster(world)
+        self._limits = {name: one.timeout_seconds for name, one in self._sinks.items()}
+        self._lease = max(POST_SECONDS, *self._limits.values(), 0.0) + MARGIN_SECONDS
+        self._tries: dict[asyncio.Task[None], Parcel] = {}
+        self._shut_until = -SHUT_SECONDS
+        self._loop: asyncio.Task[None] | None = None
+        self._hurried = self._over = False
+        self.bell = Bell()
+        self.sent = self.failed = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its own functions."""
+        return tuple(self._sinks)
+
+    def begin(self) -> None:
+        """Send from now on what comes due, beside everything else."""
+        if self._serves:
+            self._loop = self._world.spawn(self.run(), "holdfast-relay")
+
+    async def run(self) -> None:
+        """Round after round, until it is ended."""
+        clock = asyncio.get_running_loop().time
+        while not self._over:
+            looked_at, self._hurried = clock(), False
+            try:
+                due = await self._due_seconds()
+                if due == 0.0:
+                    await self.take()
+            except Exception as error:
+                log.warning("cannot relay now, will try again: %s", error, exc_info=unforeseen(error))
+                due = TROUBLE_SECONDS
+            await self.bell.wait(due)
+            # A hint comes with every commit; only what has happened here is looked at without delay.
+            early = looked_at + min(LOOK_SECONDS, due or LOOK_SECONDS) - clock()
+            if early > 0 and not self._hurried and not self._over:
+                await asyncio.sleep(early)
+
+    async def take(self) -> int:
+        """Begin to send what is due, as far as there is room; how many."""
+        room = AT_ONCE - len(self._tries)
+        if room <= 0 or self._world.monotonic() < self._shut_until or not self._serves:
+            return 0
+        busy = Counter(parcel.sink for parcel in self._tries.values())
+        ask = RelayAsk(
+            relay=self._name,
+            sinks=self.names,
+            tenants=self._tenants,
+            webhooks=self._webhooks,
+            full=tuple(name for name, count in busy.items() if count > EACH // 2),
+            limit=room,
+            each=EACH // 2,
+            lease_seconds=self._lease,
+        )
+        taken_at = self._world.monotonic()
+        parcels = await self._store.relay(ask)
+        for parcel in parcels:
+            task = self._world.spawn(self._carry(parcel, taken_at), f"holdfast-relay-{parcel.sink}")
+            self._tries[task] = parcel
+            task.add_done_callback(self._ended)
+        if parcels:
+            self.bell.found()
+        return len(parcels)
+
+    async def drain(self) -> None:
+        """Send all that is due, and what comes due because of it."""
+        while await self.take() or self._tries:
+            if self._tries:
+                await asyncio.wait(self._tries, return_when=asyncio.FIRST_COMPLETED)
+
+    async def end(self, grace_seconds: float) -> None:
+        """Take no more, and wait for what is on its way, but no longer than this; the rest is given back."""
+        self._over = True
+        self.bell.ring()
+        if self._loop is not None:
+            # A taking that is under way is waited for: cancelled, it might be done and nobody know of it.
+            await asyncio.wait([self._loop], timeout=TAKE_SECONDS)
+            self._loop.cancel()
+        if self._tries:
+            await asyncio.wait(self._tries, timeout=grace_seconds)
+        self.leave()
+        if self._tries:
+            await asyncio.wait(self._tries, timeout=GIVE_BACK_SECONDS)
+
+    def leave(self) -> None:
+        """Wait for nothing that is on its way."""
+        for task in self._tries:
+            task.cancel()
+
+    @property
+    def _serves(self) -> bool:
+        return self._webhooks or bool(self._sinks)
+
+    async def _due_seconds(self) -> float | None:
+        shut = self._shut_until - self._world.monotonic()
+        if shut > 0 or not self._serves:
+            return shut if shut > 0 else None
+        at = await self._store.relay_at(self.names, webhooks=self._webhooks)
+        return None if at is None else max(0.0, (at - await self._store.now()) / SECOND)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tries[task]
+        self._hurry()
+
+    def _hurry(self) -> None:
+        """There is room again, and the next message of a line may be due."""
+        self._hurried = True
+        self.bell.ring()
+
+    # -- one parcel ----------------------------------------------------------------------------
+
+    async def _carry(self, parcel: Parcel, taken_at: float) -> None:
+        limit = POST_SECONDS if parcel.webhook is not None else self._limits[parcel.sink]
+        if why := sinks.shut(parcel):
+            self._shut_until = self._world.monotonic() + SHUT_SECONDS
+            log.warning("message %s to %s cannot be opened here, others may", parcel.id, parcel.sink)
+            await self._answer(parcel, "released", why)
+            return
+        if self._world.monotonic() - taken_at + limit > self._lease:
+            # This process has stood still: begun now, the try could outlive the lease.
+            await self._answer(parcel, "released")
+            return
+        trying = self._world.spawn(self._try(parcel), f"holdfast-sink-{parcel.sink}")
+        try:
+            _, late = await asyncio.wait([trying], timeout=limit)
+            if late:
+                await self._failed(parcel, "timeout", f"not taken within {limit:g} s")
+                self._call_off(parcel, trying)
+                # It keeps its place until it has really ended: a plain function that hangs holds a thread.
+                await asyncio.wait([trying])
+            elif trying.cancelled():
+                await self._failed(parcel, "cancelled", "the sink has cancelled itself")
+            else:
+                await self._answer(parcel, *trying.result())
+        except asyncio.CancelledError:
+            # A plain function goes on, whatever we say: then the lease has to end first.
+            if self._call_off(parcel, trying):
+                await self._answer(parcel, "released")
+            raise
+
+    def _call_off(self, parcel: Parcel, trying: asyncio.Task[Any]) -> bool:
+        """Whether it can be: of a plain function nobody knows when it ends."""
+        possible = parcel.webhook is not None or self._sinks[parcel.sink].is_async
+        if possible:
+            trying.cancel()
+        return possible
+
+    async def _failed(self, parcel: Parcel, kind: str, why: str) -> None:
+        delay = BACKOFF.delay(parcel.attempt, self._world.chance())
+        await self._answer(parcel, "failed", sinks.failure(kind, "", why), delay)
+
+    async def _try(self, parcel: Parcel) -> tuple[str, Json | None, float]:
+        """What becomes of it: the answer, the error, and when to try again."""
+        delay = BACKOFF.delay(parcel.attempt, self._world.chance())
+        try:
+            if parcel.webhook is not None:
+                await sinks.post(parcel.webhook, parcel, self._poster, self._world)
+            else:
+                await sinks.call(self._sinks[parcel.sink], parcel, self._world)
+        except Refused as why:
+            return ("dead" if why.final else "failed"), why.error, delay
+        except Fatal as error:
+            return "dead", sinks.raised(error), 0.0
+        except RetryAfter as error:
+            return "failed", sinks.raised(error), max(0.0, error.delay)
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # SystemExit too: it would end the event loop
+            log.warning("sink %s failed at message %s", parcel.sink, parcel.id, exc_info=True)
+            return "failed", sinks.raised(error), delay
+        return "sent", None, 0.0
+
+    async def _answer(
+        self, parcel: Parcel, answer: str, error: Json | None = None, delay_seconds: float = 0.0
+    ) -> None:
+        """Tell the store, for as long as it may still listen."""
+        said = Relayed(
+            id=parcel.id, fence=parcel.fence, answer=answer, error=error, delay_seconds=delay_seconds
+        )
+        self._count(parcel, said)
+        give_up_at, pause = self._world.monotonic() + self._lease, ANSWER_SECONDS
+        while True:
+            try:
+                await self._store.relayed([said])
+            except StoreError as why:
+                if self._world.monotonic() >= give_up_at:
+                    log.warning("cannot record that message %s was %s: %s", parcel.id, answer, why)
+                    return
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 2.0)
+            except Exception:
+                log.exception("cannot record that message %s was %s: it is sent again", parcel.id, answer)
+                return
+            else:
+                return
+
+    def _count(self, parcel: Parcel, said: Relayed) -> None:
+        if said.answer == "sent":
+            self.sent += 1
+            log.info("message %s sent to %s at attempt %d", parcel.id, parcel.sink, parcel.attempt)
+        elif said.answer != "released":
+            self.failed += 1
+            again = f"again in {said.delay_seconds:.0f} s" if said.answer == "failed" else "not tried again"
+            log.warning(
+                "message %s to %s failed at attempt %d, %s", parcel.id, parcel.sink, parcel.attempt, again
+            )

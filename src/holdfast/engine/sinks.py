@@ -1,0 +1,129 @@
+"""Where messages go: functions of an app, by name, and one try to hand a parcel over."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.codec import MARK
+from holdfast.errors import UsageError
+from holdfast.records import SECOND, Error, Json, Parcel, Webhook, moment
+from holdfast.sealing.envelope import OURS, reason
+from holdfast.sealing.outbox import RAISED
+from holdfast.world import World
+
+from . import signing
+from .checks import check_name
+from .failures import text
+from .messages import Delivery
+from .posting import Poster, Unpostable
+
+SINK_SECONDS = 30.0
+GONE = 410
+AGENT = "holdfast"
+
+
+class Sink(msgspec.Struct, frozen=True):
+    """A function that takes messages."""
+
+    name: str
+    function: Callable[[Delivery], Any]
+    is_async: bool
+    timeout_seconds: float = SINK_SECONDS
+
+
+Sinks = dict[str, Sink]
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What a webhook keeps under seal: where it is, and the secrets that sign, the newest first."""
+
+    url: str
+    secrets: tuple[str, ...]
+
+
+def sink_of(name: str, function: Any, timeout_seconds: float) -> Sink:
+    """A function as a sink; UsageError for what can never be one."""
+    if not callable(function) or not _takes_one(function):
+        raise UsageError(f"sink {name!r} takes one argument, the delivery: write def {name}(delivery)")
+    if timeout_seconds <= 0:
+        raise UsageError(f"sink {name!r}: timeout is {timeout_seconds:g} s, and it is to be more than 0")
+    inner = getattr(function, "func", None) or type(function).__call__  # a partial, or an object
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inner)
+    return Sink(check_name("sink", name), function, is_async, timeout_seconds)
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # some builtins cannot be asked
+        return True
+    return True
+
+
+class Refused(Exception):
+    """The parcel was not taken. `final`: it never will be."""
+
+    def __init__(self, kind: str, message: str, *, final: bool = False) -> None:
+        super().__init__(message)
+        self.final = final
+        self.error = failure(kind, "", message)
+
+
+def failure(kind: str, type_: str, message: str) -> Json:
+    """Why a try failed, as it is recorded."""
+    return msgspec.json.encode(Error(kind=kind, type=type_, message=text(message, 500))).decode()
+
+
+def raised(error: BaseException) -> Json:
+    """What a function has raised: its words, not ours, and sealed where there is a codec."""
+    return failure(RAISED, type(error).__name__, str(error))
+
+
+def shut(parcel: Parcel) -> Json | None:
+    """Why it cannot be sent from here, if it was not opened."""
+    sealed = (parcel.payload, "" if parcel.webhook is None else parcel.webhook.target)
+    for value in sealed:
+        if value.startswith(MARK):
+            return failure(OURS, "", str(reason(value, f"message {parcel.id}")))
+    return None
+
+
+async def call(sink: Sink, parcel: Parcel, world: World) -> None:
+    """Hand it to a function; what that raises is raised."""
+    delivery = Delivery(
+        id=parcel.id,
+        sink=parcel.sink,
+        payload=msgspec.json.decode(parcel.payload),
+        key=parcel.key,
+        run=parcel.run,
+        tenant=parcel.tenant,
+        attempt=parcel.attempt,
+        sent_at=moment(parcel.created_at),
+    )
+    if sink.is_async:
+        await sink.function(delivery)
+        return
+    answer = await world.thread(sink.function, delivery, aside=True)
+    if inspect.isawaitable(answer):
+        await answer  # a lambda around an async call
+
+
+async def post(webhook: Webhook, parcel: Parcel, poster: Poster, world: World) -> None:
+    """Send it to an address; Refused when that did not take it."""
+    target = msgspec.json.decode(webhook.target, type=Target)
+    body = parcel.payload.encode()
+    signed = signing.headers(parcel.id, world.now() // SECOND, body, target.secrets)
+    headers = {"Content-Type": "application/json", "User-Agent": AGENT, **signed}
+    try:
+        status = await poster.post(target.url, headers, body, allow_private=webhook.allow_private)
+    except Unpostable as why:
+        raise Refused(why.kind, str(why)) from None
+    if not 200 <= status < 300:
+        hint = " (redirects are not followed)" if 300 <= status < 400 else ""
+        raise Refused("http", f"answered {status}{hint}", final=status == GONE)
