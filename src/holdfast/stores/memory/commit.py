@@ -175,7 +175,7 @@ class _Writing:
                 state.note(row, "step_added", self.now, step=step.key)
         self._release()
         attempt, crashes = row.attempt, row.crashes
-        if row.status is Status.PENDING:
+        if row.status is Status.PENDING and row.is_plan:
             settling.apply(state, row, settling.come_to(state, row, None, self.now), self.now)
         if row.status is Status.PENDING:
             row.attempt, row.crashes = attempt, crashes  # no step has succeeded yet
