@@ -19,8 +19,10 @@ from holdfast.world import THREADS, RealWorld, World
 
 from .checks import check_kept
 from .client import Client
-from .definitions import REFRESH_SECONDS, STEPS_MAX, Workflow
+from .definitions import REFRESH_SECONDS, STEPS_MAX, Defined, Workflow
 from .hooks import Hooks, check_names, register
+from .plans.elements import Element
+from .plans.plan import Plan
 from .sinks import SINK_SECONDS, Sinks, sink_of
 from .stopping import run, work_until_told
 from .worker import Worker
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from .door import Door
 
+D = TypeVar("D", bound=Defined)
 H = TypeVar("H", bound=Callable[..., Any])
 
 APPS: WeakSet[App] = WeakSet()  # all there are: a test keeps every one of them from its own store
@@ -85,23 +88,37 @@ class App(Client):
         steps_max: int = STEPS_MAX,
         checkpoint: Literal["step", "segment"] = "step",
         refresh: Seconds = REFRESH_SECONDS,
+        budget: float | None = None,
     ) -> Callable[[Callable[..., Any]], Workflow]:
         """Name a function as a workflow: `@app.workflow("shop.order.v1")`.
 
         checkpoint: "step" commits each result before the next step begins; "segment" keeps them until the run
         ends, parks, pauses or fails, and asks about a pause or cancel when the last news is `refresh` old.
+        budget: the cost at which a run pauses, unless it was started with another.
         """
         if callable(type_):
             raise UsageError('a workflow needs a type: write @app.workflow("shop.order.v1")')
 
         def named(function: Callable[..., Any]) -> Workflow:
-            made = Workflow(type_, function, retry, timeout, steps_max, checkpoint, refresh)
-            if made.type in self.workflows:
-                raise UsageError(f"workflow {made.type} is defined twice in this app: bump its version")
-            self.workflows[made.type] = made
-            return made
+            return self._define(
+                Workflow(type_, function, retry, timeout, steps_max, checkpoint, refresh, budget)
+            )
 
         return named
+
+    def plan(self, type_: str, steps: Sequence[Element], **options: Any) -> Plan:
+        """Name a fixed list of steps as a workflow: `app.plan("shop.fulfil.v1", [hf.Task("SHIP")])`.
+
+        Options: retry, timeout, budget, params (the type of what it is started with), max_waits,
+        no_handler_after, description.
+        """
+        return self._define(Plan(type_, steps, **options))
+
+    def _define(self, made: D) -> D:
+        if made.type in self.workflows:
+            raise UsageError(f"workflow {made.type} is defined twice in this app: bump its version")
+        self.workflows[made.type] = made
+        return made
 
     def on(self, *names: str) -> Callable[[H], H]:
         """Have a function called when something happens here: `@app.on("run.failed")`.
@@ -141,7 +158,8 @@ class App(Client):
     def worker(self, **options: Any) -> Worker:
         """A worker for this app's workflows; use it as `async with app.worker(slots=100):`.
 
-        Options: name, patterns, tenants, slots, batch, lease, poll, grace, keeper, ttl, relay.
+        Options: name, patterns, tenants, runtime, slots, batch, lease, poll, grace, keeper, ttl,
+        wait_timeouts, relay.
         """
         mine = {"name": self.name, "ttl": self.ttl_seconds, "sinks": self.sinks}
         return Worker(self.store, self.world, self.workflows, self.hooks, **{**mine, **options})

@@ -43,9 +43,12 @@ from .checks import check_attempts, check_id, check_kept, check_key, check_name,
 from .deciding import Gates
 from .definitions import Defined, newest
 from .doctor import Report, examine
-from .explain import Explanation, explain
+from .explain import Explanation
+from .explaining import explained
 from .keeper import Bell
+from .limiting import Limiting
 from .outbox import Outgoing
+from .scheduling import Scheduling
 from .starting import new_run
 
 T = TypeVar("T")
@@ -93,7 +96,7 @@ class Handle(Generic[T]):
         return await self._client.reject(self.id, step, by=by, comment=comment, digest=digest)
 
 
-class Client(Gates, Outgoing):
+class Client(Gates, Outgoing, Scheduling, Limiting):
     """The verbs on runs, over any store. `App` is one, with workflows of its own."""
 
     ttl_seconds = TTL_SECONDS
@@ -161,6 +164,12 @@ class Client(Gates, Outgoing):
             published = {} if _is_full(type_) else {one.type for one in await self.store.definitions()}
             type_ = newest(type_, {*published, *self.workflows})
         return self.workflows.get(type_, type_)
+
+    async def fire_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> Handle[Any]:
+        """Start a run of a schedule at once, outside its rhythm, whatever is open."""
+        new = await self._fire(name, tenant)
+        known = self.workflows.get(new.type)
+        return Handle(self, new.id, created=True, codec=None if known is None else known.result)
 
     # -- tell ----------------------------------------------------------------------------------
 
@@ -303,12 +312,8 @@ class Client(Gates, Outgoing):
 
     async def explain(self, run: UUID | str) -> Explanation:
         """Why a run is not moving, in words and in data."""
-        found = await self.known(run)
-        pauses = await self.store.trail(found.id, types=("paused",))
-        # Who is there to take it matters to a pending run only, and looking it up may cost a scan.
-        workers = (await self.store.stats()).workers if found.status is Status.PENDING else ()
-        paused_by = pauses[-1].data.get("by", "") if pauses else ""
-        return explain(found, await self.store.now(), workers, paused_by)
+        await self._opened()
+        return await explained(self.store, check_id(run))
 
     async def doctor(self) -> Report:
         """A check-up of the store and its runs: `level`, and findings that say how to mend them."""

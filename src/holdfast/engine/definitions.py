@@ -34,6 +34,11 @@ def check_type(type_: Any) -> str:
     return type_
 
 
+def check_bare(name: Any) -> str:
+    """The name itself, when it is a type, or one without its version, which speaks for all of them."""
+    return name if isinstance(name, str) and _NAME.fullmatch(name) else check_type(name)
+
+
 def _suggestion(wrong: str) -> str:
     words = [
         word for word in re.split(r"[^A-Za-z0-9_-]+", wrong) if word and not re.fullmatch(r"v[0-9]+", word)

@@ -121,6 +121,10 @@ class Door:
     def emit(self, *args: Any, **kwargs: Any) -> Emitted:
         return self._told(lambda app: app.emit(*args, **kwargs), kwargs.get("connection"))
 
+    @wraps(App.fire_schedule)
+    def fire_schedule(self, *args: Any, **kwargs: Any) -> PlainHandle[Any]:
+        return PlainHandle(self, self._call(lambda app: app.fire_schedule(*args, **kwargs)))
+
     def _told(self, verb: Callable[[App], Coroutine[Any, Any, T]], connection: Any) -> T:
         return self._call(verb) if connection is None else at_once(verb(self._app))
 
@@ -136,6 +140,19 @@ class Door:
     delete = blocking(App.delete)
     restore = blocking(App.restore)
     purge = blocking(App.purge)
+    schedule = blocking(App.schedule)
+    schedules = blocking(App.schedules)
+    unschedule = blocking(App.unschedule)
+    pause_schedule = blocking(App.pause_schedule)
+    resume_schedule = blocking(App.resume_schedule)
+    limit = blocking(App.limit)
+    unlimit = blocking(App.unlimit)
+    limits = blocking(App.limits)
+    pause_key = blocking(App.pause_key)
+    resume_key = blocking(App.resume_key)
+    register = blocking(App.register)
+    unregister = blocking(App.unregister)
+    registry = blocking(App.registry)
     get = blocking(App.get)
     known = blocking(App.known)
     list = blocking(App.list)

@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import StoreError
-from holdfast.records import SECOND, Ticked
+from holdfast.records import RUNTIME, SECOND, Ticked
 from holdfast.store import TTL_SECONDS, Store
 
 from .timetable import Timetable
@@ -157,8 +157,9 @@ async def seconds_until(
     *,
     chores: bool = False,
     wait_timeouts: bool = True,
+    runtime: str = RUNTIME,
 ) -> float | None:
     """Seconds until there may be something to do; None when nothing is in sight."""
-    due = await store.due(types, tenants, wait_timeouts=wait_timeouts)
+    due = await store.due(types, tenants, wait_timeouts=wait_timeouts, runtime=runtime)
     at = due.chore_at if chores else due.claim_at
     return None if at is None else max(0.0, (at - await store.now()) / SECOND)

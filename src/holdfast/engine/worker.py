@@ -13,13 +13,13 @@ from weakref import WeakKeyDictionary
 
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import LeaseLost, StoreError, UsageError
-from holdfast.records import SECOND, Ask, Claim
+from holdfast.records import RUNTIME, SECOND, Ask, Claim
 from holdfast.sealing.envelope import shut
 from holdfast.store import TTL_SECONDS, Store
 from holdfast.threads import Stragglers
 from holdfast.world import World
 
-from .checks import check_kept
+from .checks import check_kept, check_name
 from .committer import Committer
 from .definitions import Defined, check_patterns, matches
 from .held import UNWIND_SECONDS, HeldRun
@@ -54,6 +54,7 @@ class Worker:
         name: str = "worker",
         patterns: Sequence[str] = ("%",),
         tenants: Sequence[str] | None = None,
+        runtime: str = RUNTIME,
         slots: int = 100,
         batch: int | None = None,
         lease: Seconds = 30.0,
@@ -79,6 +80,7 @@ class Worker:
         self.hooks: Hooks = {} if hooks is None else hooks
         self.teller = Teller(self.hooks, world, self.id)
         self.tenants = None if tenants is None else tuple(tenants)
+        self.runtime = check_name("runtime", runtime)
         self.slots, self._batch = slots, batch or slots
         self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
         self._with_keeper, self._ttl_seconds = keeper, check_kept("ttl", ttl)
@@ -272,7 +274,7 @@ class Worker:
                     if more:
                         self._bell.found()
                     else:
-                        due = await seconds_until(self.store, types, self.tenants)
+                        due = await seconds_until(self.store, types, self.tenants, runtime=self.runtime)
             except Exception as error:
                 # Whatever it was: a loop that ends in silence leaves a worker that is there and does nothing.
                 log.warning("cannot claim now, will try again: %s", error, exc_info=unforeseen(error))
@@ -304,6 +306,7 @@ class Worker:
                 limit=limit,
                 lease_seconds=self.lease_seconds,
                 tenants=self.tenants,
+                runtime=self.runtime,
                 crashed=self._crashed_room(),
             )
             claims = await self.store.claim(ask)

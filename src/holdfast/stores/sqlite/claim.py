@@ -35,8 +35,7 @@ def _opened(db: Database, now: Instant, ask: Ask) -> tuple[Iterator[Row], Limite
         walk, *keyed = walks.all_of(tenant, each)
         if row[0] is not None:
             streams.append(walks.due(db, now, walk, row[0]))
-        if keyed and row[2]:
-            streams.append(walks.due(db, now, *keyed))
+        streams += [walks.due(db, now, one) for one in keyed if row[2]]
     ordered = streams[0] if len(streams) == 1 else heapq.merge(*streams)
     return _spared(ordered, ask.crashed) if ask.crashed else ordered, None
 

@@ -1,0 +1,163 @@
+"""The verbs of registry and limits: which types run where, how much at once, how often, for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.durations import Seconds, seconds
+from holdfast.errors import UsageError
+from holdfast.records import Limit, Registration, instant
+
+from .checks import check_name
+from .definitions import Defined, check_bare, check_patterns, check_type
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+
+class Limiting:
+    """A part of every client."""
+
+    store: Store
+
+    if TYPE_CHECKING:
+
+        async def _opened(self) -> None: ...
+
+    async def limit(
+        self,
+        *,
+        type: Defined | str | None = None,
+        tenant: str | None = None,
+        key: str | None = None,
+        concurrency: int | None = None,
+        rate: tuple[int, Seconds] | None = None,
+        weight: float | None = None,
+    ) -> Limit:
+        """Limit a type, a tenant or the runs under a limit_key; another limit of that name is replaced.
+
+        concurrency: so many leased runs at most. rate=(n, period): so many claims at most in any period.
+        weight, of a tenant: its share of the claims when several have due runs. A name that ends in % speaks
+        for each name with that prefix, for each on its own.
+        """
+        scope, name = _named(type, tenant, key)
+        if concurrency is None and rate is None and weight is None:
+            raise UsageError(f"limit({scope}={name!r}): give concurrency, rate or weight; unlimit removes it")
+        if weight is not None and scope != "tenant":
+            raise UsageError(f"limit({scope}={name!r}): a weight is a tenant's share, as in tenant='acme'")
+        await self._opened()
+        return await self.store.limit(
+            scope, name, concurrency=_places(concurrency), rate=_rate(rate), weight=_weight(weight)
+        )
+
+    async def unlimit(
+        self, *, type: Defined | str | None = None, tenant: str | None = None, key: str | None = None
+    ) -> bool:
+        """Remove the limit of that name, and a pause of it. Whether there was one."""
+        scope, name = _named(type, tenant, key)
+        await self._opened()
+        return await self.store.unlimit(scope, name)
+
+    async def limits(self) -> Sequence[Limit]:
+        """All limits, and the keys that are paused."""
+        await self._opened()
+        return await self.store.limits()
+
+    async def pause_key(self, key: str, until: datetime | Seconds) -> Limit:
+        """Claim no runs under this limit_key until then, or for so long: for "429, come back later".
+
+        Of two pauses the later one counts. What runs goes on.
+        """
+        _, name = _named(None, None, key)
+        if isinstance(until, datetime):
+            await self._opened()
+            return await self.store.pause_key(name, instant(until))
+        if (delay := seconds(until)) < 0:
+            raise UsageError(f"pause_key({key!r}, {delay:g}): 0 seconds or more, or a datetime")
+        await self._opened()
+        return await self.store.pause_key(name, delay_seconds=delay)
+
+    async def resume_key(self, key: str) -> bool:
+        """End a pause of this key. Whether there was one."""
+        _, name = _named(None, None, key)
+        await self._opened()
+        return await self.store.resume_key(name)
+
+    async def register(
+        self,
+        type: Defined | str,
+        *,
+        runtime: str | None = None,
+        enabled: bool | None = None,
+        description: str | None = None,
+        intent_type: str | None = None,
+    ) -> Registration:
+        """Say in which runtime a type is executed, and whether at all; what is not given stays as it is.
+
+        A bare name, shop.order, speaks for all versions that have no entry of their own.
+        """
+        name = _registered(type)
+        if enabled is not None and not isinstance(enabled, bool):
+            raise UsageError(f"register({name!r}): enabled is {enabled!r}: True or False")
+        for what, said in (("runtime", runtime), ("intent_type", intent_type)):
+            if said is not None:
+                check_name(what, said)
+        await self._opened()
+        return await self.store.register(
+            name, runtime=runtime, enabled=enabled, description=description, intent_type=intent_type
+        )
+
+    async def unregister(self, type: Defined | str) -> bool:
+        """Remove an entry: whoever has a handler may take the type again. Whether there was one."""
+        name = _registered(type)
+        await self._opened()
+        return await self.store.unregister(name)
+
+    async def registry(self) -> Sequence[Registration]:
+        """Every entry, by name."""
+        await self._opened()
+        return await self.store.registry()
+
+
+def _named(type_: Defined | str | None, tenant: str | None, key: str | None) -> tuple[str, str]:
+    given = {"type": type_, "tenant": tenant, "key": key}
+    named = {scope: name for scope, name in given.items() if name is not None}
+    if len(named) != 1:
+        raise UsageError("a limit is of one thing: give type=, tenant= or key=")
+    ((scope, name),) = named.items()
+    if isinstance(name, Defined):
+        return scope, name.type
+    (said,) = check_patterns((check_name(scope, name),))
+    return scope, check_type(said) if scope == "type" and not said.endswith("%") else said
+
+
+def _registered(type_: Defined | str) -> str:
+    return type_.type if isinstance(type_, Defined) else check_bare(type_)
+
+
+def _places(concurrency: Any) -> int | None:
+    if concurrency is None or (type(concurrency) is int and concurrency >= 0):
+        return concurrency
+    raise UsageError(f"concurrency is {concurrency!r}: how many runs at once, a whole number from 0 on")
+
+
+def _rate(rate: Any) -> tuple[int, float] | None:
+    if rate is None:
+        return None
+    try:
+        count, period = rate
+    except (TypeError, ValueError):
+        count = period = None
+    if type(count) is not int or count < 1 or period is None or seconds(period) <= 0:
+        raise UsageError(f"rate is {rate!r}: how many claims in how long, as in rate=(100, 60)")
+    return count, seconds(period)
+
+
+def _weight(weight: Any) -> float | None:
+    if weight is None:
+        return None
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.001 <= weight <= 1000:
+        raise UsageError(f"weight is {weight!r}: a share between 0.001 and 1000, 1 is usual")
+    return float(weight)
