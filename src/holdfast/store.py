@@ -177,7 +177,8 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         retry       error, last_error. in_place: leased still, attempt + 1 unless refund, lease as
                     in checkpoint. Else pending at now + delay (now, if a wait has been settled
                     with seq > known), lease cleared, attempt - 1 if refund. Trail: retried, one for
-                    each step that is READY; only a retry may write such steps.
+                    each step that is READY; only a retry may write such steps. Of a plan: the current task,
+                    if any; its row stays as it is, but for its cost.
         release     pending, run_at now, lease cleared, attempt - 1. Trail: released.
         Attempts never go below 0. `known` given: `settled` lists the run's waits settled with
         seq > known, by seq, on every applied answer, and `seq` is its highest.

@@ -292,6 +292,26 @@ async def test_a_handler_that_raises_is_tried_again_by_the_plans_policy(app, wor
     assert [round(gap, 1) for gap in gaps] == [0.5, 10, 60]
 
 
+@pytest.mark.spec("COST-1")
+@pytest.mark.parametrize("delay", [0.5, 30])
+async def test_what_was_spent_on_tries_that_failed_and_waits_is_not_forgotten(app, delay):
+    answers = [ValueError("no"), Retry(), Waiting(timeout=1), Completed("done", cost=8)]
+
+    async def work(task):
+        task.cost(1)
+        answer = answers.pop(0)
+        if isinstance(answer, ValueError):
+            raise answer
+        return answer
+
+    plan = ship(app, work, retry=Backoff.fixed(delay, attempts=3))
+    async with app.worker():
+        run = await app.start(plan)
+        await run.result(300)
+    assert (await app.get(run.id)).cost == 12
+    assert (await app.steps(run.id))[0].cost == 12_000_000
+
+
 @pytest.mark.spec("FLOW-10", "PLAN-16")
 async def test_a_cancel_that_nobody_asked_for_is_a_failed_try(app):
     calls = Calls(asyncio.CancelledError(), asyncio.CancelledError(), asyncio.CancelledError())

@@ -122,8 +122,10 @@ def _delay(run: PlanExecution, error: BaseException | str, asked: Retry | None, 
 
 async def _retry(run: PlanExecution, recorded: Error, delay: float) -> bool:
     in_place = delay <= IN_PLACE_MAX_SECONDS
-    verdict = await run.journal.outcome(
+    verdict = await _sent(
+        run,
         Move.RETRY,
+        _write(run, StepStatus.READY),
         error=encoded(recorded),
         last_error=line(recorded),
         delay_seconds=delay,

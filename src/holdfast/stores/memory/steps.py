@@ -100,6 +100,9 @@ def _put(state: State, row: RunRow, write: StepWrite, now: Instant) -> None:
 def _update(row: RunRow, write: StepWrite, now: Instant) -> None:
     """A plan's row is there since the start, and keeps its number."""
     step, settled = row.steps[write.key], write.status in SETTLED
+    if write.status is StepStatus.READY:  # a try that failed: why it was called stays, what it cost is added
+        step.cost, row.cost = step.cost + write.cost, row.cost + write.cost
+        return
     step.status, step.attempts, step.wake = write.status, write.attempts, None
     step.output, step.error, step.cost = write.output, write.error, step.cost + write.cost
     step.fence, step.started_at, step.finished_at = row.fence, write.started_at, now if settled else None

@@ -41,6 +41,9 @@ set status = :status, attempts = :attempts, wake = null, output = :output, error
     due_at = iif(:waits, :due_at, due_at), topic = iif(:waits, :topic, topic)
 where run_id = :run and key = :key
 
+-- :spend    A try of a plan's task that failed: why it was called stays, what it cost is added.
+update workflow_step set cost = cost + :cost where run_id = :run and key = :key
+
 -- :lead    A row of the trail learns where it led: the last `waiting` says that the run waits.
 update workflow_event set data = :data where id = :id
 

@@ -63,7 +63,9 @@ def record_steps(
             starts = starts or Starts(db, now)
             _start_child(db, now, run, write, starts)
         recorded.cost += write.cost
-        if in_plan:
+        if in_plan and write.status is StepStatus.READY:
+            db.run(_SQL["spend"], (write.cost, run, write.key))
+        elif in_plan:
             db.run(_SQL["update_step"], (*_planned(now, item, write), run, write.key))
         else:
             recorded.seq += 1

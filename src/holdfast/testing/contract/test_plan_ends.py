@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.errors import UnknownStep
 from holdfast.lifecycle import Status, StepStatus
-from holdfast.records import MAX_CRASHES, moment
+from holdfast.records import MAX_CRASHES, StepWrite, moment
 
-from .hand import broken, done, error, gate
+from .hand import backing_off, broken, done, error, gate
 
 NAMES = ("B", "A", "10", "9")
 
@@ -41,6 +41,27 @@ def test_a_plans_step_is_tried_again_with_the_runs_attempt_and_error(hand):
     assert (hand.step(claim.id, "A").attempts, hand.get(claim.id).attempt) == (2, 1)
     assert hand.step(claim.id, "10").attempts == 1
     hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("PLAN-6", "PLAN-8", "COST-1")
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_try_that_failed_keeps_its_cost_and_why_it_was_made(hand, in_place):
+    claim = _at(hand, "A")
+    hand.park(claim, StepWrite(key="A", status=StepStatus.WAITING, topic="parcel"))
+    hand.emit("parcel", '"came"')
+    claim = hand.take(claim.id)
+    hand.retry(claim, backing_off("A", cost=7), delay=0.5, in_place=in_place)
+    step, run = hand.step(claim.id, "A"), hand.get(claim.id)
+    assert (step.status, step.cost, step.waits) == ("running" if in_place else "ready", 7, 1)
+    assert '"came"' in step.wake
+    assert run.cost_units == 1 + 7
+    assert hand.last(claim.id, "retried")["step"] == "A"
+    hand.assert_replayed(claim.id)
+    if not in_place:
+        hand.clock.turn(1)
+        claim = hand.take(claim.id)
+    assert hand.advance(claim, done("A", cost=2)).answer == "applied"
+    assert (hand.step(claim.id, "A").cost, hand.get(claim.id).cost_units) == (9, 10)
 
 
 @pytest.mark.spec("PLAN-9")
