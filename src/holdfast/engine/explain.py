@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from holdfast.lifecycle import FINAL, Status, StepKind
-from holdfast.records import Instant, Presence, Run, Step, moment
+from holdfast.records import Hold, Instant, Presence, Run, Step, moment
+from holdfast.sealing.envelope import OURS
+from holdfast.store import BUDGET
+
+SHOWN = 5  # waits that are told of in words; the data has all
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -24,22 +29,35 @@ class Explanation(msgspec.Struct, frozen=True):
         return self.text
 
 
-def explain(run: Run, at: Instant, workers: Sequence[Presence] = (), paused_by: str = "") -> Explanation:
-    """Say what this run is waiting for; `workers` are those who are there, for a run that is pending."""
-    now = moment(at)
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands around a run, as far as it matters: each is looked up only where it does."""
+
+    now: Instant
+    workers: Sequence[Presence] = ()  # those who are there, for a run that is pending
+    holds: Sequence[Hold] = ()  # what keeps it from being claimed, likewise
+    paused_by: str = ""
+    children: Mapping[UUID, Run] = {}  # the first few that it waits for
+
+
+def explain(run: Run, known: Known) -> Explanation:
+    """Say what this run is waiting for."""
+    if run.deleted_at is not None:
+        said = f"It was deleted at {_at(run.deleted_at)}, {run.status}: until it is purged"
+        said = f"{said} `holdfast restore {run.id}` shows it again."
+        return Explanation("deleted", said, {"deleted_at": run.deleted_at, "status": run.status})
     if run.status in FINAL:
         return _ended(run)
     match run.status:
         case Status.LEASED:
-            return _leased(run, now)
+            return _leased(run, known)
         case Status.WAITING:
-            return _waiting(run)
+            return Explanation(
+                "waiting", f"It waits for {_all(run, known)}.", {"waiting_on": _waits(run, known)}
+            )
         case Status.PAUSED:
-            by = f" by {paused_by}" if paused_by else ""
-            said = f"It was paused{by}: `holdfast resume` lets it go on."
-            return Explanation("paused", said, {"paused_by": paused_by, "waiting_on": _waits(run)})
+            return _paused(run, known)
         case _:
-            return _pending(run, workers, now)
+            return _pending(run, known)
 
 
 def _ended(run: Run) -> Explanation:
@@ -53,48 +71,104 @@ def _ended(run: Run) -> Explanation:
     )
 
 
-def _leased(run: Run, now: datetime) -> Explanation:
+def _leased(run: Run, known: Known) -> Explanation:
     data: dict[str, Any] = {
         "leased_by": run.leased_by,
         "lease_until": run.lease_until,
         "attempt": run.attempt,
     }
-    if run.lease_until is not None and run.lease_until < now:
+    if run.lease_until is not None and run.lease_until < moment(known.now):
         return Explanation(
             "lease_expired",
             f"Its worker {run.leased_by} has not renewed its lease, which ended at "
             f"{_at(run.lease_until)}: the next keeper's round gives it to another.",
             data,
         )
-    pause = (
-        f"; a pause is asked for by {run.pause_asked_by!r} and comes at its next step"
-        if run.pause_asked_by
-        else ""
+    asked = (
+        "it has reached its budget and pauses"
+        if run.pause_asked_by == BUDGET
+        else f"a pause is asked for by {run.pause_asked_by!r} and comes"
     )
+    pause = f"; {asked} at its next step" if run.pause_asked_by else ""
+    waits = f"; beside that it waits for {_all(run, known)}" if run.waiting_on else ""
     return Explanation(
         "running",
         f"Worker {run.leased_by} executes it, attempt {run.attempt}, with a lease until "
-        f"{_at(run.lease_until)}{pause}.",
-        {**data, "pause_asked_by": run.pause_asked_by},
+        f"{_at(run.lease_until)}{pause}{waits}.",
+        {**data, "pause_asked_by": run.pause_asked_by, "waiting_on": _waits(run, known)},
     )
 
 
-def _waiting(run: Run) -> Explanation:
-    waits = "; ".join(_wait(step) for step in run.waiting_on) or "nothing that is known"
-    return Explanation("waiting", f"It waits for {waits}.", {"waiting_on": _waits(run)})
+def _paused(run: Run, known: Known) -> Explanation:
+    data = {"paused_by": known.paused_by, "waiting_on": _waits(run, known)}
+    waits = f" It waits for {_all(run, known)}." if run.waiting_on else ""
+    if known.paused_by == BUDGET and run.budget is not None:
+        said = f"It has reached its budget: it has cost {run.cost:g} of {run.budget:g}."
+        said = f"{said} `holdfast resume` lets it go on beyond that."
+        return Explanation("budget", said + waits, {**data, "cost": run.cost, "budget": run.budget})
+    by = f" by {known.paused_by}" if known.paused_by else ""
+    return Explanation("paused", f"It was paused{by}: `holdfast resume` lets it go on.{waits}", data)
 
 
-def _wait(step: Step) -> str:
-    until = "" if step.due_at is None else f", until {_at(moment(step.due_at))}"
+# What it waits for.
+
+
+def _all(run: Run, known: Known) -> str:
+    """The first few in words."""
+    if not run.waiting_on:
+        return "nothing that is known: `holdfast doctor` looks for runs without a way on"
+    words = [_wait(run, step, known) for step in run.waiting_on[:SHOWN]]
+    left = len(run.waiting_on) - SHOWN
+    return "; ".join(words) + (f"; and {left} more" if left > 0 else "")
+
+
+def _wait(run: Run, step: Step, known: Known) -> str:
     since = "" if step.started_at is None else f" since {_at(moment(step.started_at))}"
-    if step.kind is StepKind.SLEEP:
-        return f"a timer ({step.key}){since}{until}"
-    if step.kind is StepKind.EVENT:
-        return f"an event on {step.topic!r}{since}{until}"
-    return f"{step.kind} {step.key}{since}{until}"
+    return f"{_what(step, known)}{since}{_until(step, known)}{_mend(run, step)}"
 
 
-def _waits(run: Run) -> list[dict[str, Any]]:
+def _what(step: Step, known: Known) -> str:
+    match step.kind:
+        case StepKind.SLEEP:
+            return f"a timer ({step.key})"
+        case StepKind.EVENT:
+            return f"an event on {step.topic!r}"
+        case StepKind.APPROVAL:
+            asked = _asked(step)
+            return f"a decision at gate {step.key!r}" + (f" ({asked})" if asked else "")
+        case StepKind.CHILD:
+            child = known.children.get(step.child) if step.child is not None else None
+            how = f" ({child.type}, {child.status})" if child is not None else ""
+            return f"its child run {step.child}{how}, called as {step.key!r},"
+        case _:
+            topic = f" for an event on {step.topic!r}" if step.topic is not None else ""
+            return f"its task {step.key!r}, which waits{topic}"
+
+
+def _until(step: Step, known: Known) -> str:
+    if step.due_at is None:
+        return ""
+    late = ": its time has come, and the next keeper's round sees to it" if step.due_at <= known.now else ""
+    return f", until {_at(moment(step.due_at))}{late}"
+
+
+def _mend(run: Run, step: Step) -> str:
+    if step.kind is StepKind.APPROVAL:
+        return f": `holdfast approve {run.id} {step.key}`, or `reject`, decides"
+    return ""
+
+
+def _asked(step: Step) -> str:
+    """The question of a gate in a few words; of one that is sealed nothing."""
+    try:
+        said = msgspec.json.decode(step.ask or "{}")
+    except msgspec.DecodeError:
+        return ""
+    ask = str(said.get("ask") or "") if isinstance(said, dict) else ""
+    return ask if len(ask) <= 200 else f"{ask[:200]}…"
+
+
+def _waits(run: Run, known: Known) -> list[dict[str, Any]]:
     return [
         {
             "step": one.key,
@@ -102,26 +176,35 @@ def _waits(run: Run) -> list[dict[str, Any]]:
             "topic": one.topic,
             "due_at": None if one.due_at is None else moment(one.due_at),
             "since": None if one.started_at is None else moment(one.started_at),
+            **({"ask": _asked(one), "digest": one.digest} if one.kind is StepKind.APPROVAL else {}),
+            **(_child(one, known) if one.kind is StepKind.CHILD else {}),
         }
         for one in run.waiting_on
     ]
 
 
-def _pending(run: Run, workers: Sequence[Presence], now: datetime) -> Explanation:
+def _child(step: Step, known: Known) -> dict[str, Any]:
+    child = known.children.get(step.child) if step.child is not None else None
+    return {"child": step.child, "child_status": None if child is None else str(child.status)}
+
+
+# What keeps a pending one from being taken.
+
+
+def _pending(run: Run, known: Known) -> Explanation:
+    now = moment(known.now)
     data: dict[str, Any] = {"run_at": run.run_at, "attempt": run.attempt, "type": run.type}
     if run.run_at > now:
-        if run.last_error:
-            return Explanation(
-                "retry",
-                f"It failed ({run.last_error}) and is tried again at {_at(run.run_at)}.",
-                {**data, "error": run.last_error},
-            )
-        return Explanation("scheduled", f"It is due at {_at(run.run_at)}.", data)
+        return _later(run, data)
+    if known.holds:
+        return _held_back(known.holds, data)
     able = [
-        one for one in workers if run.type in one.types and (one.tenants is None or run.tenant in one.tenants)
+        one
+        for one in known.workers
+        if run.type in one.types and (one.tenants is None or run.tenant in one.tenants)
     ]
     if not able:
-        there = ", ".join(sorted({type_ for one in workers for type_ in one.types})) or "none"
+        there = ", ".join(sorted({type_ for one in known.workers for type_ in one.types})) or "none"
         return Explanation(
             "no_worker",
             f"No live worker can run {run.type} (workers here run: {there}): "
@@ -134,6 +217,52 @@ def _pending(run: Run, workers: Sequence[Presence], now: datetime) -> Explanatio
         f"It is due since {_at(run.run_at)} and waits for a free slot of {heard}.",
         {**data, "workers": [one.worker for one in able]},
     )
+
+
+def _later(run: Run, data: dict[str, Any]) -> Explanation:
+    at, error = _at(run.run_at), run.error
+    if run.last_error is None:
+        return Explanation("scheduled", f"It is due at {at}.", data)
+    data = {**data, "error": run.last_error, "step": None if error is None else error.step}
+    match "" if error is None else error.kind:
+        case "no_handler":
+            said = (
+                f"No worker that took it has a handler for its current step ({run.last_error}); it is offered"
+            )
+            return Explanation("no_handler", f"{said} again at {at}.", data)
+        case kind if kind == OURS:
+            said = (
+                f"The worker that took it could not open it ({run.last_error}); it is offered again at {at}"
+            )
+            return Explanation("sealed", f"{said}.", data)
+        case "lease_expired":
+            said = f"{run.crashes} in a row of its workers have died with it ({run.last_error})"
+            return Explanation("crashed", f"{said}; it is tried again at {at}.", data)
+        case _:
+            said = f"It failed ({run.last_error}) and is tried again at {at}"
+            return Explanation("retry", f"{said}, as attempt {run.attempt + 1} of {run.max_attempts}.", data)
+
+
+def _held_back(holds: Sequence[Hold], data: dict[str, Any]) -> Explanation:
+    said = "; ".join(_hold(one) for one in holds)
+    reason = "key_paused" if holds[0].why == "paused" else holds[0].why  # the run itself is not paused
+    return Explanation(reason, f"It is due, but {said}.", {**data, "held_back": holds})
+
+
+def _hold(hold: Hold) -> str:
+    whose = f"{hold.scope} {hold.name}" + (f" (by {hold.rule})" if hold.rule != hold.name else "")
+    match hold.why:
+        case "disabled":
+            return f"{whose} is disabled: `holdfast registry enable {hold.rule}` lets it be taken"
+        case "runtime":
+            return f"{whose} is for workers of runtime {hold.runtime}, by the registry"
+        case "concurrency":
+            return f"{hold.used} of {whose} are running, {hold.allowed} may be at once"
+        case "rate":
+            free = f": there is room at {_at(hold.until)}" if hold.until is not None else ""
+            return f"{hold.used} of {whose} were claimed in its period, {hold.allowed} may be{free}"
+        case _:
+            return f"{whose} is paused until {_at(hold.until)}"
 
 
 def _ago(seen_at: Instant, now: datetime) -> str:

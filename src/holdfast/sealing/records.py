@@ -54,7 +54,7 @@ class _Woken(msgspec.Struct, omit_defaults=True):
     """Why a plan's task is called again."""
 
     reason: str
-    event: msgspec.Raw | None = None
+    event: msgspec.Raw = msgspec.Raw()
 
 
 class _Ended(msgspec.Struct, omit_defaults=True):
@@ -62,8 +62,8 @@ class _Ended(msgspec.Struct, omit_defaults=True):
 
     run: UUID
     status: str
-    result: msgspec.Raw | None = None
-    error: msgspec.Raw | None = None
+    result: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
 
 
 class Records:
@@ -176,8 +176,12 @@ class Records:
         if progress is not None:
             progress = self._unveiled(progress, _progressed(run.tenant, run.id))
         params = Where(tenant=run.tenant, run=run.id, field="params")
+        waits = run.waiting_on
+        if any(one.ask is not None for one in waits):
+            waits = tuple([self._wait(one, run.tenant, run.id) for one in waits])
         return _replace(
             run,
+            waiting_on=waits,
             params_json=self._shown(run.params_json, params),
             result_json=self._result(run),
             error_json=error,
@@ -190,6 +194,10 @@ class Records:
         ask = self._asked(request.ask_json, _ask(request.tenant, request.run, request.step))
         return request if ask is request.ask_json else _replace(request, ask_json=ask)
 
+    def _wait(self, step: Step, tenant: str, run: UUID) -> Step:
+        asks = step.ask is not None
+        return _replace(step, ask=self._asked(step.ask, _ask(tenant, run, step.key))) if asks else step
+
     def _asked(self, ask: Json | None, where: Where) -> Json | None:
         """What a gate asks. A plan's own question is published, and not sealed."""
         if ask is None or RESERVED not in ask:
@@ -198,8 +206,7 @@ class Records:
 
     def shown_step(self, step: Step, tenant: str, run: UUID) -> Step:
         """A step as people see it."""
-        if step.ask is not None:
-            step = _replace(step, ask=self._asked(step.ask, _ask(tenant, run, step.key)))
+        step = self._wait(step, tenant, run)
         try:
             return self.opened_step(step, tenant, run)
         except CannotOpen as why:
@@ -282,17 +289,17 @@ class Records:
     def _woken(self, wake: Json, tenant: str, topic: str) -> Json:
         """Why a plan's task is called again; an event that came with it is opened."""
         why = decoded(wake, _Woken)
-        if why.event is not None:
+        if why.event:
             why.event = msgspec.Raw(self._came(bytes(why.event).decode(), tenant, topic).encode())
         return msgspec.json.encode(why).decode()
 
     def _ended(self, output: Json, tenant: str) -> Json:
         """How a child has ended: its own words, bound to its own id."""
         end = decoded(output, _Ended)
-        if end.result is not None:
+        if end.result:
             where = Where(tenant=tenant, run=end.run, field="result")
             end.result = msgspec.Raw(self._chain.open(bytes(end.result).decode(), where).encode())
-        if end.error is not None:
+        if end.error:
             error, _ = self._failure_of(bytes(end.error).decode(), None, _run_error(tenant, end.run))
             end.error = msgspec.Raw(error.encode())
         return msgspec.json.encode(end).decode()
