@@ -21,6 +21,14 @@ def commands():
     return {name: cli.get_command(context, name) for name in COMMANDS}
 
 
+def leaves():
+    """Those that do something: of a family each of its commands."""
+    for name, command in commands().items():
+        members = command.commands if isinstance(command, click.Group) else {"": command}
+        for member, leaf in members.items():
+            yield f"{name} {member}".strip(), leaf
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", ["--help", "--version", "strat"])
 def test_the_list_of_commands_costs_no_driver_and_no_engine(asked):
@@ -70,13 +78,13 @@ def test_every_command_is_listed_with_the_words_of_its_own_help():
 
 def test_every_option_has_a_help_text():
     """An undocumented command or option is a mistake."""
-    for name, command in commands().items():
+    for name, command in leaves():
         for param in command.params:
             assert isinstance(param, click.Argument) or param.help, f"{name} {param.opts}"
 
 
 def test_every_argument_is_named_in_its_help():
-    for name, command in commands().items():
+    for name, command in leaves():
         usage = " ".join(command.collect_usage_pieces(click.Context(command)))
         for param in command.params:
             if isinstance(param, click.Argument):
@@ -85,7 +93,7 @@ def test_every_argument_is_named_in_its_help():
 
 @pytest.mark.spec("CLI-2")
 def test_every_command_takes_a_store_and_every_one_that_prints_data_takes_json():
-    for name, command in commands().items():
+    for name, command in leaves():
         options = {option for param in command.params for option in param.opts}
         assert "--store" in options or name == "demo", name
         assert "--json" in options or name in PRINTS_NO_DATA, name

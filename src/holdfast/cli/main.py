@@ -46,6 +46,8 @@ TABLE: dict[str, dict[str, Entry]] = {
         "retry": Entry("operate", "Let a failed run go on at the step that failed."),
         "delete": Entry("clean", "Hide a run; `restore` shows it again until it is purged."),
         "restore": Entry("clean", "Show a deleted run again; an open one goes on."),
+        "registry": Entry("registry", "Say which runtime executes a type, and whether at all."),
+        "limit": Entry("limit", "Limit how much runs at once, how often, and for whom."),
     },
     "Processes": {
         "worker": Entry("worker", "Execute runs until told to stop."),

@@ -1,0 +1,22 @@
+"""Commands that share a name: `holdfast limit set`, `holdfast limit ls`."""
+
+from __future__ import annotations
+
+import click
+
+
+class Family(click.Group):
+    """Bare, it lists its commands; a name that it does not have is told the nearest, in one line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # in the order in which they are written
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            raise click.UsageError(f"{self.name} has no command {args[0]!r}: {', '.join(self.commands)}")
+        return super().resolve_command(ctx, args)
