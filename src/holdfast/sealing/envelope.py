@@ -94,6 +94,10 @@ def shut(claim: Claim) -> str:
     if claim.params.startswith(MARK):
         return shut_by(reason(claim.params, f"the params of run {claim.id}"))
     for step in claim.steps:
+        if step.wake is not None and MARK in step.wake:
+            value = _payload(step.wake)
+            if value.startswith(MARK):
+                return shut_by(reason(value, f"the event that called step {step.key!r} of run {claim.id}"))
         if step.output is not None and MARK in step.output:
             value = _value(step.kind, step.output)
             if value.startswith(MARK):
@@ -110,6 +114,18 @@ def _value(kind: StepKind, output: Json) -> Json:
         return bytes(msgspec.json.decode(output, type=dict[str, msgspec.Raw])["payload"]).decode()
     except (msgspec.DecodeError, KeyError):
         return MARK  # spoilt: nobody can open it
+
+
+def _payload(wake: Json) -> Json:
+    """What of the reason why a plan's task is called again is the user's: the payload of its event."""
+    try:
+        return bytes(msgspec.json.decode(wake, type=_Wake).event["payload"]).decode()
+    except (msgspec.DecodeError, KeyError):
+        return MARK  # spoilt: nobody can open it
+
+
+class _Wake(msgspec.Struct):
+    event: dict[str, msgspec.Raw] = {}
 
 
 def shut_by(why: CannotOpen | CannotSeal) -> str:

@@ -41,6 +41,9 @@ HIDDEN = "(sealed)"
 _replace = msgspec.structs.replace
 
 
+_NOTHING = (b"", b"null")
+
+
 class _Came(msgspec.Struct):
     """An event as the store hands it to the wait that took it."""
 
@@ -289,17 +292,17 @@ class Records:
     def _woken(self, wake: Json, tenant: str, topic: str) -> Json:
         """Why a plan's task is called again; an event that came with it is opened."""
         why = decoded(wake, _Woken)
-        if why.event:
+        if bytes(why.event) not in _NOTHING:
             why.event = msgspec.Raw(self._came(bytes(why.event).decode(), tenant, topic).encode())
         return msgspec.json.encode(why).decode()
 
     def _ended(self, output: Json, tenant: str) -> Json:
         """How a child has ended: its own words, bound to its own id."""
         end = decoded(output, _Ended)
-        if end.result:
+        if bytes(end.result) not in _NOTHING:
             where = Where(tenant=tenant, run=end.run, field="result")
             end.result = msgspec.Raw(self._chain.open(bytes(end.result).decode(), where).encode())
-        if end.error:
+        if bytes(end.error) not in _NOTHING:
             error, _ = self._failure_of(bytes(end.error).decode(), None, _run_error(tenant, end.run))
             end.error = msgspec.Raw(error.encode())
         return msgspec.json.encode(end).decode()
