@@ -59,9 +59,11 @@ if TYPE_CHECKING:
         ApprovalRequest,
         Decision,
         Event,
+        Limit,
         MessageStatus,
         OutboxFilter,
         OutboxMessage,
+        Registration,
         Run,
         RunFilter,
         Step,
@@ -114,6 +116,8 @@ __all__ = [
     "OutboxMessage",
     "OutboxFilter",
     "MessageStatus",
+    "Limit",
+    "Registration",
     "Status",
     "StepKind",
     "StepStatus",
@@ -173,8 +177,8 @@ _HOMES = {
     ),
     "lifecycle": "Status StepKind StepStatus",
     "records": (
-        "ApprovalRequest Decision Event MessageStatus OutboxFilter "
-        "OutboxMessage Run RunFilter Step TrailEntry"
+        "ApprovalRequest Decision Event Limit MessageStatus OutboxFilter "
+        "OutboxMessage Registration Run RunFilter Step TrailEntry"
     ),
     "sealing": "Compress Encrypt",
 }

@@ -14,8 +14,8 @@ import msgspec
 from holdfast.errors import Unavailable
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import SECOND, Finding, RunFilter, Stats, moment
+from holdfast.rooms import Catalog
 from holdfast.sealing.envelope import SHUT
-from holdfast.store import Catalog
 
 LEVELS = ("ok", "warning", "error")
 LAG_SECONDS = 60.0
@@ -139,8 +139,9 @@ def _takeable(stats: Stats) -> Finding:
     can = ", ".join(sorted({type_ for one in stats.workers for type_ in one.types})[:SHOWN]) or "none"
     return _warn(
         f"no live worker can take {_count(sum(nobodys.values()), 'due run')}: {named}{more}",
-        f"start a worker that has these types, for the runs' tenants (live workers have: {can}), "
-        "or correct the type; they lose no attempts meanwhile",
+        f"start a worker that has these types, for the runs' tenants (live workers have: {can}), correct the "
+        "type, or see `holdfast registry ls` for one that is disabled or another runtime's; they lose no "
+        "attempts meanwhile",
     )
 
 
@@ -151,7 +152,7 @@ def _lag(stats: Stats) -> Finding:
         return _well(f"no due run has waited longer than {LAG_SECONDS:g} s for a worker")
     return _warn(
         f"the oldest due run has waited {lag:,.0f} s for a worker",
-        "more slots or more workers; `holdfast explain RUN` says what one of them waits for",
+        "more slots, more workers or wider limits; `holdfast explain RUN` says what one of them waits for",
     )
 
 
