@@ -68,8 +68,8 @@ class Outgoing:
         await self.store.open()
         known = {one.name: one for one in await self.store.webhooks()}.get(name)
         before = () if known is None else _target(known).secrets
-        made = make_secret() if secret is None and not before else None
-        wanted = check_secret(made or secret or before[0])
+        made = None if secret is not None or before else make_secret()
+        wanted = (made or before[0]) if secret is None else check_secret(secret)
         secrets = (wanted, *(one for one in before if one != wanted))[:SECRETS_MAX]
         target = msgspec.json.encode(Target(url, secrets)).decode()
         if known is None or (known.target, known.allow_private) != (target, allow_private):
