@@ -54,6 +54,9 @@ def test_a_child_is_started_in_the_commit_of_the_step_that_waits_for_it(hand):
         CHILD, Status.PENDING, parent.id, "c",
     )  # fmt: skip
     assert [run.id for run in hand.run(hand.store.list(RunFilter(parent=parent.id)))] == [child]
+    waiting = RunFilter(waiting_on=StepKind.CHILD)
+    assert [run.id for run in hand.run(hand.store.list(waiting))] == [parent.id]
+    assert hand.run(hand.store.stuck()) == []
     assert hand.told(parent.id)[-2:] == ["child_started", "waiting"]
     assert hand.last(parent.id, "child_started") == {"step": "c", "child": str(child)}
     assert hand.last(parent.id, "waiting") == {"step": "c", "kind": "child", "status": "waiting"}

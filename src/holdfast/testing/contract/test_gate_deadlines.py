@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from holdfast.errors import Conflict
-from holdfast.lifecycle import Status, StepStatus
-from holdfast.records import moment
+from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.records import RunFilter, moment
 
 from .hand import ask, gate
 
@@ -124,6 +124,9 @@ def test_a_gate_is_listed_while_it_can_be_decided(hand):
     hand.cancel(cancelled)
     hand.delete(deleted)
     assert [one.run for one in hand.approvals()] == [paused]
+    where = RunFilter(waiting_on=StepKind.APPROVAL)
+    assert [run.id for run in hand.run(hand.store.list(where))] == [paused]
+    assert hand.run(hand.store.stuck()) == []
     hand.restore(deleted)
     assert [one.run for one in hand.approvals()] == [paused, deleted]
 
