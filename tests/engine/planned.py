@@ -1,0 +1,57 @@
+"""Plans for tests: of tasks that answer with their number, or with what they are told to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast import Backoff, Task
+
+TYPE = "shop.fulfil.v1"
+POLICY = Backoff.fixed(5, attempts=3)
+
+
+def fulfil(app, *names, seen=None, type_=TYPE, **options):
+    """A plan of tasks that each add their name, and whose output is their number."""
+    plan = app.plan(type_, [Task(name) for name in names], **options)
+    for name in names:
+
+        @plan.task(name)
+        async def work(task):
+            if seen is not None:
+                seen.append(task.name)
+            return task.number
+
+    return plan
+
+
+def ship(app, work, *more, **options):
+    """A plan whose first task is `work`, and whose others answer with their name."""
+    plan = app.plan(TYPE, [Task("SHIP"), *(Task(name) for name in more)], **{"retry": POLICY, **options})
+    plan.task("SHIP")(work)
+    for name in more:
+        plan.task(name)(lambda task: task.name)
+    return plan
+
+
+async def live(app, run):
+    """Name and status of all steps, in order."""
+    return [(step.key, str(step.status)) for step in await app.steps(run.id)]
+
+
+class Calls:
+    """A handler that answers in turn, and knows why it was called."""
+
+    def __init__(self, *answers):
+        self.answers, self.seen = list(answers), []
+
+    async def __call__(self, task):
+        self.seen.append((task.reason, None if task.event is None else task.event.payload))
+        answer = self.answers.pop(0) if self.answers else "done"
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+@dataclass
+class Receipt:
+    number: int

@@ -1,0 +1,158 @@
+"""Plans as they are defined, refused and published."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast as hf
+from holdfast import (
+    Approval,
+    BadType,
+    Completed,
+    Conflict,
+    Plan,
+    Sleep,
+    Task,
+    UsageError,
+    Wait,
+    Waiting,
+)
+from holdfast.engine.plans.outcomes import output_codec
+from holdfast.lifecycle import StepKind
+from tests.engine.planned import TYPE, Receipt, fulfil
+
+
+@pytest.mark.spec("PLAN-11")
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([], "plan shop.fulfil.v1 has no steps"),
+        ([Task("")], "a step without a name"),
+        ([Task("  ")], "a step without a name"),
+        ([Task(None)], "a step without a name"),
+        ([Task("A"), Sleep("B", 1), Task("A")], "two steps 'A'"),
+        ([Task("A"), "B"], "'B' is no step"),
+        ("A", "is no list of steps"),
+        (Task("A"), "is no list of steps"),
+        ([Task("A", attempts=0)], "attempts is 0: at least 1"),
+        ([Sleep("NAP", -1)], "duration is -1 s"),
+        ([Wait("W", "t", timeout=float("inf"))], "timeout is inf s"),
+        ([Wait("W", "")], "topic ''"),
+        ([Approval("OK", on_timeout="shrug")], "on_timeout='shrug': 'reject' or 'approve'"),
+        ([Approval("OK", ask=3)], "the question is text"),
+    ],
+)
+def test_a_plan_that_could_not_be_lived_is_refused_when_it_is_defined(app, steps, said):
+    with pytest.raises(UsageError, match=None) as refused:
+        app.plan(TYPE, steps)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert app.workflows == {}
+
+
+@pytest.mark.spec("PLAN-11")
+@pytest.mark.parametrize("type_", ["shop.fulfil.v0", "shop.fulfil", "shop.fulfil.v-1"])
+def test_a_version_below_one_is_refused(app, type_):
+    with pytest.raises(BadType):
+        app.plan(type_, [Task("A")])
+
+
+def test_handlers_are_checked_when_they_are_named(app):
+    plan = app.plan(TYPE, [Task("A"), Approval("OK")])
+
+    @plan.task("A")
+    async def work(task):
+        return 1
+
+    for name, function, said in [
+        ("A", work, "task 'A' has a handler already"),
+        ("OK", work, "is of kind approval: no handler is called for it"),
+        ("B", lambda _, __: 1, "takes one argument"),
+        ("B", 3, "is no function"),
+    ]:
+        with pytest.raises(UsageError) as refused:
+            plan.task(name)(function)
+        assert said in str(refused.value)
+    with pytest.raises(UsageError, match="needs its task's name"):
+        plan.task(work)
+    with pytest.raises(UsageError, match="defined twice"):
+        app.plan(TYPE, [Task("A")])
+    assert plan.missing == ()
+    assert repr(plan) == "<plan shop.fulfil.v1>"
+
+
+def test_the_annotation_of_a_handler_says_what_its_output_is():
+    def typed(task) -> hf.Completed[Receipt] | hf.Waiting: ...
+    def valued(task) -> Receipt | hf.Retry | hf.Dead: ...
+    def loose(task) -> hf.Outcome: ...
+    def bare(task) -> hf.Completed | hf.Waiting: ...
+    def never(task) -> hf.Dead: ...
+
+    for function in (typed, valued):
+        assert output_codec(function).decode('{"number": 1}', "it") == Receipt(1)
+    for function in (loose, bare, never, lambda _: 1):
+        assert output_codec(function).decode('{"number": 1}', "it") == {"number": 1}
+
+
+@pytest.mark.spec("PLAN-12")
+async def test_a_plan_is_published_with_its_steps_and_defaults(app):
+    plan = app.plan(
+        TYPE,
+        [
+            Task("A", attempts=5),
+            Approval("OK", ask="Ship?", data={"n": 1}, timeout=60),
+            Wait("W", "t"),
+            Sleep("S", 9),
+        ],
+        retry=hf.Backoff.fixed(1, attempts=4),
+        timeout=hf.days(1),
+        budget=2.5,
+        description="From order to parcel.",
+    )
+    assert isinstance(plan, Plan)
+    await app.publish()
+    (found,) = await app.store.definitions()
+    assert found == plan.definition()
+    assert (found.kind, found.max_attempts, found.timeout_seconds) == ("plan", 4, 86400)
+    assert (found.budget, found.description) == (2_500_000, "From order to parcel.")
+    assert [(one.name, one.kind, one.max_attempts, one.timeout_seconds) for one in found.steps] == [
+        ("A", StepKind.TASK, 5, None),
+        ("OK", StepKind.APPROVAL, None, 60),
+        ("W", StepKind.EVENT, None, None),
+        ("S", StepKind.SLEEP, None, 9),
+    ]
+
+
+@pytest.mark.spec("PLAN-12")
+async def test_the_same_version_with_other_steps_stops_the_worker_with_one_line(app, world):
+    fulfil(app, "A", "B")
+    await app.publish()
+    other = hf.App(app.store, world=world)
+    fulfil(other, "A", "C")
+    with pytest.raises(Conflict) as refused:
+        async with other.worker():
+            pass
+    assert TYPE in str(refused.value)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(Conflict):
+        await other.publish()
+
+
+async def test_waiting_for_ever_is_refused():
+    with pytest.raises(UsageError, match="would wait for ever"):
+        Waiting()
+    with pytest.raises(UsageError, match=r"a list of hf\.Message"):
+        Completed(1, outbound=["mail"])
+
+
+@pytest.mark.spec("PLAN-10")
+async def test_attempts_are_the_steps_else_the_starts_else_the_plans(app):
+    plan = app.plan(TYPE, [Task("A", attempts=7), Task("B")], retry=hf.Backoff.fixed(1, attempts=4))
+    await app.publish()
+    for options, expected in [({}, [7, 4]), ({"max_attempts": 2}, [7, 2])]:
+        run = await app.start(plan, **options)
+        assert [step.max_attempts for step in await app.steps(run.id)] == expected
+    app.plan("shop.other.v1", [Task("A")])
+    await app.publish()
+    run = await app.start("shop.other.v1")
+    assert [step.max_attempts for step in await app.steps(run.id)] == [3]
