@@ -141,3 +141,11 @@ async def test_a_pulse_beats_at_its_interval_and_when_asked(world):
     await pulse.stop()
     await asyncio.sleep(100)
     assert beats == [10, 15]
+
+
+async def test_timers_ring_after_years_too(world):
+    """A float of so many seconds has no room for a nanosecond more."""
+    world.leap(10 * 365 * 86400)
+    for _ in range(10):
+        await asyncio.sleep(0.02)
+    assert world.monotonic() == pytest.approx(10 * 365 * 86400 + 0.2)

@@ -29,6 +29,7 @@ Ts = TypeVarTuple("Ts")
 
 EPOCH: Instant = 1_767_225_600 * SECOND  # 2026-01-01T00:00:00Z
 GRACE_TURNS = 100  # what leftovers get to end when a play is over
+RESOLUTION_SECONDS = 1e-7  # well below the microseconds that clocks here count in
 PATIENCE_SECONDS = 60.0  # real ones, for a thread to answer
 
 _THREADS = Pool(10_000, "holdfast-virtual")
@@ -103,6 +104,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._virtual = _Selector()
         super().__init__(self._virtual)
+        # asyncio runs what is due before now + this. After half a year a nanosecond more is the same float as
+        # now itself: then what is due at this very instant would never be run.
+        self._clock_resolution = RESOLUTION_SECONDS
         self.faults: list[dict[str, Any]] = []
         self.frozen: set[VirtualWorld] = set()
         self.set_exception_handler(lambda _, fault: self.faults.append(fault))

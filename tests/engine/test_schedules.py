@@ -1,0 +1,421 @@
+"""Schedules in virtual time: nights of changed clocks, keepers that race and die, hours of downtime."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+import holdfast as hf
+from holdfast import App
+from holdfast.engine.keeper import Keeper
+from holdfast.engine.scheduling import upcoming
+from holdfast.errors import UnknownSchedule, UsageError
+from holdfast.lifecycle import Status
+from holdfast.records import SECOND, RunFilter, instant
+from holdfast.testing import VirtualWorld
+from holdfast.testing.faulty import Faulty, die_after, die_before, lose_reply, send_twice
+
+from .kit import process, until, working
+
+HOUR, DAY = 3600.0, 86400.0
+
+
+def report(app):
+    """A workflow that tells nothing and ends at once."""
+
+    @app.workflow("shop.report.v1")
+    async def made(ctx, params=None):
+        return params
+
+    return made
+
+
+def long_report(app, seconds):
+    @app.workflow("shop.report.v1")
+    async def made(ctx, params=None):
+        await ctx.sleep(seconds)
+
+    return made
+
+
+async def runs(app, tenant="default"):
+    """All runs, oldest first."""
+    return list(reversed(await app.list(RunFilter(tenant=tenant), limit=10_000)))
+
+
+async def fire_times(app, tenant="default"):
+    """The times that have started runs, as they stand on their labels."""
+    return [run.labels["fire_at"] for run in await runs(app, tenant)]
+
+
+async def passes(app, seconds):
+    """Let time pass from one thing that is due to the next, over all the polls between."""
+    clock = asyncio.get_running_loop().time
+    ends = clock() + seconds
+    while (left := ends - clock()) > 0:
+        due, now = await app.store.due(tuple(app.workflows)), await app.store.now()
+        times = [(time - now) / SECOND for time in (due.claim_at, due.chore_at) if time is not None]
+        # To a moment before it: whoever looks then sees it come, and is there in time.
+        app.world.leap(max(0.0, min([left, *times]) - 1))
+        await asyncio.sleep(min(1.1, max(0.0, ends - clock())))
+
+
+def at(text):
+    return f"{text}:00+00:00"
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_a_schedule_starts_a_run_at_each_of_its_times(app):
+    """At the very instant, with its params, and its time on a label."""
+    await app.schedule("nightly", report(app), {"n": 1}, cron="0 3 * * *", labels={"team": "billing"})
+    async with working(app):
+        await passes(app, 2 * DAY + 1)
+    found = await runs(app)
+    assert [run.created_at.isoformat() for run in found] == [at("2026-01-01T03:00"), at("2026-01-02T03:00")]
+    assert [run.status for run in found] == [Status.SUCCEEDED] * 2
+    assert found[0].params == {"n": 1}
+    assert found[0].labels == {"team": "billing", "schedule": "nightly", "fire_at": at("2026-01-01T03:00")}
+    (seen,) = await app.schedules()
+    assert (seen.fired, seen.last_run, seen.skipped) == (2, found[-1].id, 0)
+    assert seen.next_at == datetime(2026, 1, 3, 3, tzinfo=UTC)
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_an_interval_goes_on_from_where_it_was_made_and_does_not_drift(app):
+    """Saying the same again, at every start of an app, changes nothing."""
+    made = report(app)
+    await asyncio.sleep(7)
+    first = await app.schedule("often", made, every=hf.minutes(10))
+    async with working(app):
+        for _ in range(5):
+            await passes(app, 431)
+            assert (await app.schedule("often", made, every=600)).id == first.id
+    times = [run.created_at for run in await runs(app)]
+    assert [time - times[0] for time in times] == [timedelta(minutes=10) * n for n in range(3)]
+    assert times[0] == datetime(2026, 1, 1, 0, 10, 7, tzinfo=UTC)
+
+
+@pytest.mark.spec("SCHED-1")
+@pytest.mark.parametrize(
+    ("cron", "night", "wanted"),
+    [
+        ("30 2 * * *", datetime(2026, 3, 29, tzinfo=UTC), ["01:00"]),
+        ("30 2 * * *", datetime(2026, 10, 25, tzinfo=UTC), ["00:30"]),
+        ("0 * * * *", datetime(2026, 3, 29, tzinfo=UTC), ["00:00", "01:00", "02:00", "03:00"]),
+        ("0 * * * *", datetime(2026, 10, 25, tzinfo=UTC), ["00:00", "01:00", "02:00", "03:00"]),
+    ],
+)
+async def test_the_nights_when_the_clock_is_changed(app, cron, night, wanted):
+    """In Berlin: skipped at 01:00 UTC in March, repeated until 01:00 UTC in October."""
+    app.world.leap((night - datetime(2026, 1, 1, tzinfo=UTC)).total_seconds() - 60)
+    await app.schedule("night", report(app), cron=cron, zone="Europe/Berlin")
+    async with working(app):
+        await passes(app, 3 * HOUR + 120)
+    assert [f"{run.created_at:%H:%M}" for run in await runs(app)] == wanted
+
+
+@pytest.mark.spec("SCHED-1", "OPS-1")
+async def test_many_keepers_start_one_run_a_time(app):
+    """They all look at the same instant."""
+    await app.schedule("hourly", report(app), cron="0 * * * *", overlap="allow")
+    for seed in range(1, 5):
+        await process(app, seed)
+    await passes(app, 10 * HOUR + 1)
+    assert len(await runs(app)) == 10
+    assert len(set(await fire_times(app))) == 10
+    assert (await app.schedules())[0].fired == 10
+
+
+@pytest.mark.spec("SCHED-1")
+@pytest.mark.parametrize("fault", [die_before, die_after])
+@pytest.mark.parametrize("verb", ["due_schedules", "fire_schedule"])
+async def test_a_keeper_that_dies_while_it_fires_leaves_one_run(app, verb, fault):
+    """Between looking and firing, and before it hears that it has fired; as a zombie it changes nothing."""
+    await app.schedule("hourly", report(app), cron="0 * * * *")
+    dying = VirtualWorld(seed=9)
+    store = Faulty(app.store)
+    store.plan(verb, 1, fault(dying))
+    task = dying.spawn(Keeper(store).run(), "dying")
+    await passes(app, HOUR + 60)
+    assert dying.frozen
+    async with working(app):
+        await asyncio.sleep(60)
+        assert await fire_times(app) == [at("2026-01-01T01:00")]
+        dying.thaw()
+        await asyncio.sleep(60)
+        assert await fire_times(app) == [at("2026-01-01T01:00")]
+    task.cancel()
+
+
+@pytest.mark.spec("SCHED-1")
+@pytest.mark.parametrize("fault", [lose_reply, send_twice])
+async def test_a_lost_reply_fires_nothing_twice(app, fault):
+    """The same call again finds the schedule moved on."""
+    await app.schedule("hourly", report(app), cron="0 * * * *", overlap="allow")
+    store = Faulty(app.store)
+    for n in range(1, 6):
+        store.plan("fire_schedule", n, fault)
+    await process(app, 1, store=store)
+    await passes(app, 5 * HOUR + 60)
+    assert await fire_times(app) == [at(f"2026-01-01T0{n}:00") for n in range(1, 6)]
+
+
+@pytest.mark.spec("SCHED-1")
+@pytest.mark.parametrize(
+    ("catch_up", "wanted"),
+    [("none", [6]), ("one", [5, 6]), ("all", [1, 2, 3, 4, 5, 6])],
+)
+async def test_after_hours_without_a_keeper(app, catch_up, wanted):
+    """None of what was missed, the latest, or each."""
+    await app.schedule("hourly", report(app), cron="0 * * * *", catch_up=catch_up, overlap="allow")
+    app.world.leap(5.5 * HOUR)
+    async with working(app):
+        await passes(app, HOUR)
+    assert await fire_times(app) == [at(f"2026-01-01T0{n}:00") for n in wanted]
+    (seen,) = await app.schedules()
+    missed = {"none": 5, "one": 4, "all": None}[catch_up]
+    assert (seen.last_missed_at and seen.last_missed_at.hour) == missed
+
+
+@pytest.mark.spec("SCHED-1")
+@pytest.mark.parametrize("catch_up", ["none", "one", "all"])
+async def test_a_keeper_that_is_a_little_late_has_missed_nothing(app, catch_up):
+    """Whatever catch-up says: seconds are no downtime."""
+    await app.schedule("hourly", report(app), cron="0 * * * *", catch_up=catch_up)
+    app.world.leap(HOUR + 30)
+    async with working(app):
+        await asyncio.sleep(1)
+    assert await fire_times(app) == [at("2026-01-01T01:00")]
+
+
+@pytest.mark.slow
+@pytest.mark.spec("SCHED-1")
+async def test_a_long_catch_up_goes_in_slices(app):
+    """Hundreds of times, each once, in order."""
+    await app.schedule("often", report(app), every=60, catch_up="all", overlap="allow")
+    app.world.leap(DAY)
+    keeper = Keeper(app.store)
+    assert [(await keeper.tick()).fired for _ in range(3)] == [1000, 440, 0]
+    times = await fire_times(app)
+    assert len(set(times)) == 1440
+    assert times == sorted(times)
+
+
+@pytest.mark.spec("SCHED-1")
+@pytest.mark.parametrize(
+    ("overlap", "begun", "skipped"),
+    [("skip", [1, 4, 7], 4), ("allow", [1, 2, 3, 4, 5, 6, 7], 0), ("queue", [1, 3.5, 6], 0)],
+)
+async def test_times_that_come_while_a_run_is_open(app, overlap, begun, skipped):
+    """Runs of two and a half hours, every hour."""
+    await app.schedule("hourly", long_report(app, 2.5 * HOUR), cron="0 * * * *", overlap=overlap)
+    async with working(app):
+        await passes(app, 7 * HOUR + 60)
+    midnight = datetime(2026, 1, 1, tzinfo=UTC)
+    hours = [(run.created_at - midnight).total_seconds() / HOUR for run in await runs(app)]
+    assert hours == pytest.approx(begun, abs=0.001)
+    (seen,) = await app.schedules()
+    assert (seen.skipped, len(seen.waiting)) == (skipped, 4 if overlap == "queue" else 0)
+    assert await fire_times(app) == [at(f"2026-01-01T0{n}:00") for n in _times(overlap, begun)]
+
+
+def _times(overlap, begun):
+    """A run in line stands for its own time, however late it starts."""
+    return range(1, 1 + len(begun)) if overlap == "queue" else begun
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_a_line_is_worked_off_when_the_runs_are_short_again(app):
+    """Each time in it becomes a run, one after the other."""
+    lasts = [4.5 * HOUR]
+
+    @app.workflow("shop.report.v1")
+    async def made(ctx):
+        await ctx.sleep(lasts.pop() if lasts else 60)
+
+    await app.schedule("hourly", made, cron="0 * * * *", overlap="queue")
+    async with working(app):
+        await passes(app, 6 * HOUR - 60)
+    assert await fire_times(app) == [at(f"2026-01-01T0{n}:00") for n in range(1, 6)]
+    found = await runs(app)
+    assert all(one.finished_at <= next_.created_at for one, next_ in pairwise(found))
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_a_paused_schedule_misses_its_times(app):
+    """Resumed, it goes on with the next one; catch-up is for times that nobody was there for."""
+    await app.schedule("hourly", report(app), cron="0 * * * *", catch_up="all")
+    async with working(app):
+        await app.pause_schedule("hourly", by="Ann")
+        await passes(app, 3.5 * HOUR)
+        assert await runs(app) == []
+        seen = await app.resume_schedule("hourly")
+        assert (seen.paused, seen.next_at) == (False, datetime(2026, 1, 1, 4, tzinfo=UTC))
+        assert (await app.resume_schedule("hourly")).rev == seen.rev
+        await passes(app, HOUR)
+    assert await fire_times(app) == [at("2026-01-01T04:00")]
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_fired_by_hand_a_run_starts_at_once(app):
+    """Outside the rhythm, and again when it is asked for again."""
+    await app.schedule("hourly", report(app), "x", cron="0 * * * *")
+    await asyncio.sleep(600)
+    async with working(app):
+        run = await app.fire_schedule("hourly")
+        assert await run.result(timeout=10) == "x"
+        other = await app.fire_schedule("hourly")
+        await until(app, other)
+        await passes(app, HOUR - 600)
+    assert run.id != other.id
+    assert (await run.get()).labels["schedule"] == "hourly"
+    assert len(await runs(app)) == 3
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_a_schedule_removed_and_made_again_fires_a_time_once(app):
+    """Within the same second, by whoever deploys twice."""
+    made = report(app)
+    await app.schedule("hourly", made, cron="0 * * * *")
+    await passes(app, HOUR - 1)
+    async with working(app):
+        await asyncio.sleep(1.5)
+        assert await app.unschedule("hourly")
+        app.world.leap(-1)  # as a clock does that is set back
+        await app.schedule("hourly", made, cron="0 * * * *")
+        await asyncio.sleep(2)
+    assert await fire_times(app) == [at("2026-01-01T01:00")]
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_a_clock_that_jumps_back_fires_nothing_twice(app):
+    """What is past for the schedule stays past."""
+    await app.schedule("hourly", report(app), cron="0 * * * *", overlap="allow")
+    async with working(app):
+        await passes(app, 3 * HOUR + 1)
+        app.world.leap(-2 * HOUR)
+        await passes(app, 3 * HOUR + 1)
+    assert await fire_times(app) == [at(f"2026-01-01T0{n}:00") for n in range(1, 5)]
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_jitter_lets_runs_begin_later_never_earlier(app):
+    """Each by a part of its own, the same whoever fires it."""
+    await app.schedule("hourly", report(app), cron="0 * * * *", jitter=hf.minutes(10))
+    async with working(app):
+        await passes(app, 10 * HOUR + 700)
+    later = [
+        (run.started_at - datetime.fromisoformat(run.labels["fire_at"])).total_seconds()
+        for run in await runs(app)
+    ]
+    assert len(later) == 10
+    assert len({round(one) for one in later}) > 5
+    assert all(0 <= one < 601 for one in later)
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_tenants_schedules_do_not_meet(app):
+    """The same name, each for his own runs."""
+    made = report(app)
+    await app.schedule("hourly", made, "ours", cron="0 * * * *")
+    await app.schedule("hourly", made, "theirs", cron="0 * * * *", tenant="acme")
+    async with working(app):
+        await passes(app, HOUR + 1)
+    assert [run.params for run in await runs(app)] == ["ours"]
+    assert [run.params for run in await runs(app, "acme")] == ["theirs"]
+    assert [one.tenant for one in await app.schedules(tenant=None)] == ["acme", "default"]
+
+
+async def test_another_rhythm_begins_anew_and_other_params_do_not(app):
+    """What is said last counts."""
+    made = report(app)
+    first = await app.schedule("s", made, every=HOUR)
+    await asyncio.sleep(600)
+    same = await app.schedule("s", made, {"n": 2}, every=HOUR, overlap="allow", priority=3)
+    assert (same.next_at, same.anchor_at, same.params) == (first.next_at, first.anchor_at, {"n": 2})
+    assert (same.overlap, same.priority) == ("allow", 3)
+    other = await app.schedule("s", made, {"n": 2}, every=2 * HOUR)
+    assert other.next_at == first.next_at + timedelta(seconds=HOUR + 600)
+
+
+async def test_a_schedule_that_cannot_be_fired_stands_in_nobodys_way(store, world, caplog):
+    """One that was encrypted, where there is no key, is left, and said once in the log."""
+    sealed = App(store, world=world, codec=hf.Encrypt({"a": bytes(32)}))
+    app = App(store, world=world)
+    await sealed.schedule("secret", "shop.report.v1", {"n": 1}, cron="0 * * * *")
+    await app.schedule("plain", report(app), cron="0 * * * *")
+    async with working(app):
+        await passes(app, HOUR)
+        await asyncio.sleep(60)
+    assert [run.labels["schedule"] for run in await runs(app)] == ["plain"]
+    told = [one.message for one in caplog.records if "cannot be fired here" in one.message]
+    assert len(told) == 1
+    assert "schedule secret of default" in told[0]
+
+
+async def test_sealed_params_are_sealed_again_for_each_run(store, world):
+    """The store never sees them, and the worker opens them under the run's own id."""
+    app = App(store, world=world, codec=hf.Encrypt({"a": bytes(32)}))
+    made = report(app)
+    first = await app.schedule("hourly", made, {"secret": 1}, cron="0 * * * *")
+    assert await app.schedule("hourly", made, {"secret": 1}, cron="0 * * * *") == first
+    (kept,) = await store.schedules()
+    assert "secret" not in kept.params_json
+    async with working(app):
+        await passes(app, HOUR + 1)
+    (run,) = await runs(app)
+    assert (run.status, run.result) == (Status.SUCCEEDED, {"secret": 1})
+    (seen,) = await store.list(RunFilter())
+    assert "secret" not in seen.params_json
+
+
+async def test_a_workflow_may_be_named_and_need_not_be_known_yet(app):
+    """By its type, or as the newest that is published."""
+    report(app)
+    await app.publish()
+    assert (await app.schedule("a", "shop.report", every=60)).type == "shop.report.v1"
+    assert (await app.schedule("b", "not.known.v1", every=60)).type == "not.known.v1"
+    await asyncio.sleep(60)
+    assert (await Keeper(app.store).tick()).fired == 2
+
+
+async def test_the_next_times_can_be_asked_for(app):
+    """Also of a paused one."""
+    one = await app.schedule("nightly", report(app), cron="0 3 * * *", zone="Europe/Berlin")
+    now = instant(datetime(2026, 3, 28, tzinfo=UTC))
+    times = upcoming(one, now, 3)
+    assert [(when - now) / SECOND / HOUR for when in times] == [2, 25, 49]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"cron": "0 3 * * *", "overlap": "drop"}, "overlap is 'drop': one of skip, allow, queue"),
+        ({"cron": "0 3 * * *", "catch_up": 5}, "catch_up is 5: one of none, one, all"),
+        ({"cron": "0 3 * * *", "key": "k"}, "schedule has no option 'key': there are priority,"),
+        ({"cron": "0 3 * * *", "priority": 1000}, "priority 1000"),
+        ({"cron": "0 3 * *"}, "five fields"),
+        ({"every": 60, "jitter": 61}, "jitter is 61 s"),
+        ({"cron": "0 3 * * *", "zone": "Mars"}, "zone 'Mars' is not known"),
+    ],
+)
+async def test_bad_schedules_are_refused_in_one_line(app, given, said):
+    """And nothing is there afterwards."""
+    with pytest.raises(UsageError) as refused:
+        await app.schedule("s", report(app), **given)
+    assert said in str(refused.value)
+    assert await app.schedules() == []
+
+
+async def test_names_are_checked_and_unknown_ones_said(app):
+    """A name is text that every store can keep."""
+    for name in ("", "a\x1fb", "n" * 256, 5):
+        with pytest.raises(UsageError, match="schedule "):
+            await app.schedule(name, report(app) if not app.workflows else "shop.report.v1", every=60)
+    for verb in (app.pause_schedule, app.resume_schedule, app.fire_schedule):
+        with pytest.raises(UnknownSchedule, match="no schedule 'x'"):
+            await verb("x")
+    assert await app.unschedule("x") is False
