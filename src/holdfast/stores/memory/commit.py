@@ -140,7 +140,8 @@ class _Writing:
             return
         done = row.steps[item.steps[0].key]
         step = settling.following(row, done)
-        if step is not None and step.status is StepStatus.PENDING:
+        is_drift = step is not None and step.status is not StepStatus.PENDING
+        if step is not None and not is_drift:
             if row.pause_asked_by is not None:
                 row.run_at = self.now
                 self._leave(Status.PENDING, refund=1)
@@ -148,11 +149,11 @@ class _Writing:
             step = settling.come_to(self.state, row, done, self.now)
         if step is None:
             self._complete()
-        elif step.status is StepStatus.WAITING:
-            self._leave(Status.WAITING, refund=1)
-        elif step.status is not StepStatus.PENDING:
+        elif is_drift or step.status not in {StepStatus.WAITING, StepStatus.PENDING}:
             self._count()
             settling.fail(self.state, row, step, self.now)
+        elif step.status is StepStatus.WAITING:
+            self._leave(Status.WAITING, refund=1)
         elif item.in_place:
             self._stay()
             self.news = (step.shown(),)
