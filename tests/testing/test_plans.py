@@ -1,0 +1,102 @@
+"""Rehearsals and explorations of plans: a clock that is turned, handlers replaced, crashes that show."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast as hf
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import Rehearsal, explore
+
+
+@pytest.fixture
+def shop():
+    return Shop()
+
+
+class Shop:
+    """A plan with a month in it, and what the outside world saw of it."""
+
+    def __init__(self):
+        self.seen = []
+        self.app = hf.App(MemoryStore())
+        self.plan = self.app.plan(
+            "shop.fulfil.v1", [hf.Task("CHARGE"), hf.Sleep("MONTH", hf.days(30)), hf.Task("SHIP")], params=int
+        )
+        self.plan.task("CHARGE")(self.charge)
+        self.plan.task("SHIP")(self.ship)
+
+    async def charge(self, task):
+        self.seen.append(f"charged {task.params}")
+        return task.params
+
+    def ship(self, task):
+        self.seen.append("shipped")
+        return f"shipped for {task.outputs['CHARGE']}"
+
+
+@pytest.mark.spec("TEST-1")
+@pytest.mark.parametrize("what", ["app", "plan"])
+def test_a_plan_is_rehearsed_with_a_clock_that_is_turned(shop, what):
+    with Rehearsal(getattr(shop, what)) as stage:
+        run = stage.start(shop.plan, 7)
+        assert (run.status, shop.seen) == ("waiting", ["charged 7"])
+        assert [str(step.status) for step in run.steps().values()] == ["succeeded", "waiting", "pending"]
+        stage.advance(days=30)
+        assert run.result() == "shipped for 7"
+        assert [step.key for step in stage.runs()[0].steps().values()] == ["CHARGE", "MONTH", "SHIP"]
+
+
+@pytest.mark.spec("TEST-1")
+def test_a_handler_is_replaced_by_a_tests_own(shop):
+    """It is not called for real, and what it answers is recorded like the real one's."""
+    replace = {shop.charge: lambda task: task.params * 2, shop.ship: lambda _: hf.Dead("no truck")}
+    with Rehearsal(shop.app, replace=replace) as stage:
+        run = stage.start(shop.plan, 7)
+        assert run.steps()["CHARGE"].output == "14"
+        stage.finish(run)
+        assert run.get().error.message == "no truck"
+    assert shop.seen == []
+
+
+def test_a_worker_that_dies_inside_a_handler_is_replaced(shop):
+    with Rehearsal(shop.app) as stage:
+        plan = stage.app.workflows["shop.fulfil.v1"]
+        assert plan is not shop.plan, "the stage plays a copy"
+        calls = []
+
+        async def charge(task):
+            calls.append(task.reason)
+            if len(calls) == 1:
+                stage.crash()
+            return 1
+
+        stage.replace(shop.charge, charge)
+        run = stage.start(shop.plan, 7)
+        assert run.result() == "shipped for 1"
+    assert calls == ["start", "retry"]
+
+
+@pytest.mark.spec("TEST-2")
+def test_explore_finds_a_handler_whose_output_tells_how_often_it_was_called(shop):
+    """Cut off before its commit it is called again: the outcome of the run must not show it."""
+    memory = {}
+
+    async def charge(task):
+        memory["times"] = memory.get("times", 0) + 1
+        return memory["times"]
+
+    report = explore(shop.plan, 7, replace={shop.charge: charge}, reset=memory.clear, check=False)
+    assert report.findings
+    assert "shipped for 2" in str(report)
+
+
+@pytest.mark.spec("TEST-2")
+def test_explore_is_content_with_a_plan_that_is_well(shop):
+    report = explore(shop.plan, 7, reset=shop.seen.clear, observe=lambda: shop.seen)
+    assert report.plays > 50
+
+
+def test_what_is_no_workflow_is_refused_in_one_line():
+    with pytest.raises(hf.UsageError, match="give the decorated function, or a plan"):
+        explore(print)
