@@ -11,7 +11,8 @@ created [type, steps: the names of a plan's] · leased [worker attempt fence] ·
 heartbeat [worker] ·
 step_succeeded [step status?] · step_failed [step error] · waiting [step kind, status on the row that parks] ·
 approval_opened [the same] · approved, rejected [step by comment status?] · step_added [step] ·
-child_started [step child] · woken [step event? child? error?: the child failed, and with it the step; status?] ·
+child_started [step child] ·
+woken [step event? child? error?: the child failed, and with it the step; status?] ·
 timed_out [step approved?: what a gate then says; status?, or no step: the run itself] ·
 retried [attempt delay error step? status by?] · released [] · lease_expired [worker crashes] ·
 paused [by] · resumed [by status] · cancelled [by, or step: a wait was given up] ·
