@@ -4,8 +4,8 @@ select status, commit_fence, commit_no, commit_answer from workflow_run where id
 -- :stands    Whether an item of that fence wrote steps: it may have left the run row alone.
 select 1 from workflow_step where run_id = :run and fence = :fence and number >= :number limit 1
 
--- :overtaken    Whether another holder has written since.
-select 1 from workflow_step where run_id = :run and fence > :fence limit 1
+-- :overtaken    Whether another holder has written since; a plan's gate that was opened meanwhile has no number.
+select 1 from workflow_step where run_id = :run and fence > :fence and number > 0 limit 1
 
 -- :step    A key, if it stands.
 select status, output, cost, fence, number from workflow_step where run_id = :run and key = :key

@@ -110,7 +110,7 @@ def apply(way: Way, found: Step | None, *, run_at: Instant = 0, counts_stay: boo
     told = None if error is None else text(error)
     end_steps(way, status, told, 0)
     line = None if error is None else f"{error.kind}: {error.message}"
-    way.db.run(_SQL["end"], (status.value, told, line, counts_stay, way.now, way.run))
+    way.db.run(_SQL["end"], (status.value, run_at, told, line, counts_stay, way.now, way.run))
     way.note(status.value, **({} if error is None else {"kind": error.kind, "message": line}))
     return status
 

@@ -50,8 +50,8 @@ where id = :run
 
 -- :end
 update workflow_run
-set status = :status, resume_to = null, waiting_on = null, wait_topic = null, deadline_at = null, error = :error,
-    last_error = :last_error, attempt = iif(:counts_stay, attempt, 0), crashes = iif(:counts_stay, crashes, 0),
+set status = :status, resume_to = null, run_at = max(run_at, :run_at), waiting_on = null, wait_topic = null,
+    deadline_at = null, error = :error, last_error = :last_error, attempt = iif(:counts_stay, attempt, 0), crashes = iif(:counts_stay, crashes, 0),
     finished_at = :now, expires_at = :now + cast(round(ttl_seconds * 1000000) as integer),
     owes = iif(parent_step is null, owes, owes | 1), updated_at = :now, rev = rev + 1
 where id = :run

@@ -129,14 +129,15 @@ class Writing:
         if self.pause_by is not None or not way.is_plan:
             way.write()
             return self._leave(Status.PENDING, refund=1, run_at=self.now)
-        self.attempt = self.crashes = 0
         found = plans.come_to(way)
-        if found is None or found.status not in {StepStatus.WAITING, StepStatus.PENDING}:
+        if found is not None and found.status is StepStatus.PENDING:
+            way.write()
+            return self._leave(Status.PENDING, refund=1, run_at=self.now)
+        self.attempt = self.crashes = 0
+        if found is None or found.status is not StepStatus.WAITING:
             return self._end_plan(way, found)
         way.write()
-        waits = found.status is StepStatus.WAITING
-        to = Status.WAITING if waits else Status.PENDING
-        return self._leave(to, refund=0, run_at=self.now, wait=found if waits else None)
+        return self._leave(Status.WAITING, refund=0, run_at=self.now, wait=found)
 
     def _end_plan(self, way: Way, found: Step | None) -> Verdict:
         """All rows are done, or one is not as it should be."""
