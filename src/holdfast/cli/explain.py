@@ -23,7 +23,7 @@ def explain(run: str, *, as_json: bool) -> None:
 
 
 async def _explain(client: Client, said: str, *, as_json: bool) -> None:
-    run = await find(client, said)
+    run = await find(client, said, deleted=True)
     told = await client.explain(run.id)
     if as_json:
         print_json(

@@ -37,8 +37,12 @@ TABLE: dict[str, dict[str, Entry]] = {
         "trail": Entry("trail", "Show what happened, in order; --follow stays."),
         "explain": Entry("explain", "Say why a run is not moving."),
         "emit": Entry("emit", "Send an event to the runs that wait for it."),
+        "schedule": Entry("schedule", "Start runs by the clock: by cron in a time zone, or at an interval."),
     },
     "Operating": {
+        "approvals": Entry("decide", "List the gates that wait for a decision."),
+        "approve": Entry("decide", "Approve what a run waits for at a gate."),
+        "reject": Entry("decide", "Reject what a run waits for at a gate."),
         "cancel": Entry("operate", "Cancel an open run."),
         "pause": Entry("operate", "Pause a run, a running one at its next step."),
         "resume": Entry("operate", "Let a paused run go on."),
@@ -48,6 +52,8 @@ TABLE: dict[str, dict[str, Entry]] = {
         "restore": Entry("clean", "Show a deleted run again; an open one goes on."),
         "registry": Entry("registry", "Say which runtime executes a type, and whether at all."),
         "limit": Entry("limit", "Limit how much runs at once, how often, and for whom."),
+        "outbox": Entry("outbox", "Look at the messages that runs have sent; send some again."),
+        "sink": Entry("sink", "Say where messages are posted to."),
     },
     "Processes": {
         "worker": Entry("worker", "Execute runs until told to stop."),
@@ -128,7 +134,13 @@ def exit_code(error: errors.HoldfastError) -> int:
     """3: the store; 1: refused or failed; 2: the call itself is wrong."""
     if isinstance(error, errors.StoreError):
         return NO_STORE
-    refused = errors.UnknownRun | errors.UnknownWorkflow | errors.UnknownStep
+    refused = (
+        errors.UnknownRun
+        | errors.UnknownWorkflow
+        | errors.UnknownStep
+        | errors.UnknownSchedule
+        | errors.UnknownMessage
+    )
     return USAGE if isinstance(error, errors.UsageError) and not isinstance(error, refused) else REFUSED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 from uuid import UUID
 
 import click
@@ -18,19 +19,28 @@ from .shape import print_json, run_data
 from .text import clean, status_word
 
 Verb = Callable[[Client, UUID, str], Awaitable[Run]]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _keep_option(command: F) -> F:
+    return click.option("--keep-children", is_flag=True, help="Let its child runs go on.")(command)
 
 
 @click.command()
 @run_argument
+@_keep_option
 @by_option
 @json_option
 @store_option()
-def cancel(run: str, by: str | None, *, as_json: bool) -> None:
-    """Cancel an open run.
+def cancel(run: str, by: str | None, *, keep_children: bool, as_json: bool) -> None:
+    """Cancel an open run, and its open children.
 
     Its worker stops; finished steps keep their results. Again: nothing changes.
     """
-    _operate(run, by, lambda client, run_id, who: client.cancel(run_id, by=who), as_json=as_json)
+    children = not keep_children
+    _operate(
+        run, by, lambda client, run_id, who: client.cancel(run_id, by=who, children=children), as_json=as_json
+    )
 
 
 @click.command()
@@ -59,15 +69,22 @@ def resume(run: str, by: str | None, *, as_json: bool) -> None:
 @click.command()
 @run_argument
 @click.argument("step")
+@_keep_option
 @by_option
 @json_option
 @store_option()
-def rewind(run: str, step: str, by: str | None, *, as_json: bool) -> None:
+def rewind(run: str, step: str, by: str | None, *, keep_children: bool, as_json: bool) -> None:
     """Forget a step and all later ones, and go on from there.
 
-    STEP is a name as `holdfast show` lists it.
+    STEP is a name as `holdfast show` lists it. Open children of forgotten steps are cancelled.
     """
-    _operate(run, by, lambda client, run_id, who: client.rewind(run_id, step, by=who), as_json=as_json)
+    children = not keep_children
+    _operate(
+        run,
+        by,
+        lambda client, run_id, who: client.rewind(run_id, step, by=who, children=children),
+        as_json=as_json,
+    )
 
 
 @click.command()

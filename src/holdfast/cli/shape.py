@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 import msgspec
 
-from holdfast.records import COST_UNIT, Instant, Json, Run, Step, TrailEntry, moment
+from holdfast.records import COST_UNIT, ApprovalRequest, Decided, Instant, Json, Run, Step, TrailEntry, moment
 
 
 def print_json(value: Any) -> None:
@@ -36,8 +37,10 @@ def run_data(run: Run) -> dict[str, Any]:
         "last_error": run.last_error,
         "progress": _raw(run.progress_json),
         "cost": run.cost,
+        "budget": run.budget,
         "labels": _raw(run.labels_json) or {},
         "parent": run.parent,
+        "parent_step": run.parent_step,
         "timeout_at": run.timeout_at,
         "created_at": run.created_at,
         "updated_at": run.updated_at,
@@ -48,12 +51,13 @@ def run_data(run: Run) -> dict[str, Any]:
     }
 
 
-def whole_run_data(run: Run, steps: list[Step]) -> dict[str, Any]:
-    """A run with its values and all its steps."""
+def whole_run_data(run: Run, steps: list[Step], children: Sequence[Run]) -> dict[str, Any]:
+    """A run with its values, its children and all its steps."""
     return {
         **run_data(run),
         "params": _raw(run.params_json),
         **ending_data(run),
+        "children": [{"id": one.id, "type": one.type, "status": one.status} for one in children],
         "steps": [step_data(step) for step in steps],
     }
 
@@ -77,6 +81,35 @@ def step_data(step: Step) -> dict[str, Any]:
         "due_at": _at(step.due_at),
         "started_at": _at(step.started_at),
         "finished_at": _at(step.finished_at),
+        "child": step.child,
+        "ask": _raw(step.ask),
+        "digest": step.digest,
+    }
+
+
+def approval_data(gate: ApprovalRequest) -> dict[str, Any]:
+    """An open gate: one line of `approvals`."""
+    return {
+        "run": gate.run,
+        "step": gate.step,
+        "type": gate.type,
+        "tenant": gate.tenant,
+        "ask": gate.ask,
+        "data": gate.data,
+        "digest": gate.digest,
+        "opened_at": gate.opened_at,
+        "due_at": gate.due_at,
+    }
+
+
+def decided_data(decided: Decided) -> dict[str, Any]:
+    """What stands at a gate, and whether it did before."""
+    return {
+        "run": decided.run.id,
+        "step": decided.step,
+        **msgspec.structs.asdict(decided.decision),
+        "repeated": decided.repeated,
+        "status": decided.run.status,
     }
 
 
@@ -85,6 +118,7 @@ def wait_data(step: Step) -> dict[str, Any]:
         "step": step.key,
         "kind": step.kind,
         "topic": step.topic,
+        "child": step.child,
         "since": _at(step.started_at),
         "due_at": _at(step.due_at),
     }

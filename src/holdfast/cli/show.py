@@ -9,19 +9,21 @@ import click
 import msgspec
 
 from holdfast.engine.client import Client
-from holdfast.lifecycle import SETTLED, Status, StepKind, StepStatus
-from holdfast.records import DEFAULT_TENANT, PRIORITY, SECOND, Error, Json, Run, Step, moment
+from holdfast.lifecycle import SETTLED, Status
+from holdfast.records import DEFAULT_TENANT, PRIORITY, SECOND, Error, Json, Run, RunFilter, Step, moment
 
 from . import session
-from .find import find
+from .find import find, short
 from .ls import progress_words
 from .options import json_option, run_argument, store_option
+from .outcomes import outcome
 from .shape import print_json, whole_run_data
 from .text import ago, clean, span, stamp, status_word, table
 from .words import waits
 
 VALUE_MAX = 400  # characters of params and result; --json prints all
 TRACE_LINES = 8
+CHILDREN_SHOWN, CHILDREN_MAX = 5, 1000
 
 
 @click.command()
@@ -36,12 +38,13 @@ def show(run: str, *, as_json: bool) -> None:
 async def _show(client: Client, said: str, *, as_json: bool) -> None:
     run = await find(client, said)
     steps = list(await client.steps(run.id))
+    children = await client.list(RunFilter(parent=run.id, tenant=None), CHILDREN_MAX)
     if as_json:
-        print_json(whole_run_data(run, steps))
+        print_json(whole_run_data(run, steps, children))
         return
     now = moment(await client.store.now())
     click.echo(f"{click.style(str(run.id), bold=True)}  {run.type}")
-    facts = list(_facts(run, steps, now))
+    facts = list(_facts(run, steps, children, now))
     width = max(len(name) for name, _ in facts)
     for name, text in facts:
         click.echo(f"  {name:<{width}}  {text}")
@@ -53,7 +56,9 @@ async def _show(client: Client, said: str, *, as_json: bool) -> None:
     click.echo("\n".join(rows))
 
 
-def _facts(run: Run, steps: Sequence[Step], now: datetime) -> Iterator[tuple[str, str]]:
+def _facts(
+    run: Run, steps: Sequence[Step], children: Sequence[Run], now: datetime
+) -> Iterator[tuple[str, str]]:
     yield "status", _status(run, now)
     if run.waiting_on:
         yield "waits on", waits(run, now)
@@ -66,10 +71,11 @@ def _facts(run: Run, steps: Sequence[Step], now: datetime) -> Iterator[tuple[str
         yield name, clean(run.last_error.removeprefix("error: "))
     if run.progress is not None:
         yield "progress", progress_words(run)
-    if run.cost_units:
-        yield "cost", f"{run.cost:g}"
+    if run.cost_units or run.budget is not None:
+        yield "cost", f"{run.cost:g}" + ("" if run.budget is None else f" of {run.budget:g}")
     yield from _when(run, now)
     yield from _who(run)
+    yield from _family(run, children)
     yield "params", _value(run.params_json)
     if run.status is Status.SUCCEEDED:
         yield "result", _value(run.result_json)
@@ -118,6 +124,17 @@ def _who(run: Run) -> Iterator[tuple[str, str]]:
         yield "labels", clean(" ".join(f"{key}={value}" for key, value in run.labels.items()))
 
 
+def _family(run: Run, children: Sequence[Run]) -> Iterator[tuple[str, str]]:
+    if run.parent is not None:
+        step = f" ({clean(run.parent_step)})" if run.parent_step else ""
+        yield "parent", f"{run.parent}{step}"
+    if children:
+        shown = ", ".join(f"{short(one.id)} {status_word(one.status)}" for one in children[:CHILDREN_SHOWN])
+        left = len(children) - CHILDREN_SHOWN
+        many = f"{left} or more" if len(children) == CHILDREN_MAX else str(left)
+        yield "children", shown + (f" and {many} others" if left > 0 else "")
+
+
 def _value(text: Json | None) -> str:
     said = clean(text if text is not None else "null")
     return (
@@ -158,38 +175,4 @@ def _step_row(step: Step, now: datetime) -> list[str]:
     at = step.finished_at or step.started_at
     when = ago(moment(at), now) if at else "-"
     tries = str(step.attempts) if step.attempts else "-"
-    return [clean(step.key), step.kind, status_word(step.status), tries, took, when, _outcome(step, now)]
-
-
-def _outcome(step: Step, now: datetime) -> str:
-    if step.status is StepStatus.WAITING:
-        return f"due {ago(moment(step.due_at), now)}" if step.due_at else "until it comes"
-    if step.error is not None:
-        again = (
-            f"; again {ago(moment(step.due_at), now)}"
-            if step.status is StepStatus.READY and step.due_at
-            else ""
-        )
-        return clean(_error_words(step.error)) + again
-    return clean(_output(step))
-
-
-def _output(step: Step) -> str:
-    """What is worth a line: of an event its payload, of a sleep nothing."""
-    match step.kind:
-        case StepKind.SLEEP | StepKind.EMIT:
-            return ""
-        case StepKind.NOW:
-            return stamp(moment(int(step.output or 0)))
-        case StepKind.EVENT if step.output is not None:
-            return bytes(msgspec.json.decode(step.output, type=_Came).payload).decode()
-    return step.output or ""
-
-
-class _Came(msgspec.Struct):
-    payload: msgspec.Raw = msgspec.Raw(b"null")
-
-
-def _error_words(text: Json) -> str:
-    error = msgspec.json.decode(text, type=Error)
-    return f"{error.kind}: {error.message}" if error.message else error.kind
+    return [clean(step.key), step.kind, status_word(step.status), tries, took, when, outcome(step, now)]

@@ -34,6 +34,7 @@ from .values import typed_json, typed_label, typed_moment
 @click.option("--tenant", metavar="NAME", default="default", help="Whose run it is.")
 @click.option("--max-attempts", type=int, metavar="N", help="Executions that may fail before the run does.")
 @duration_option("--timeout", "The run fails when it has not ended after so long.")
+@click.option("--budget", type=float, metavar="COST", help="The run pauses when its steps have cost so much.")
 @click.option(
     "--label",
     "labels",

@@ -48,6 +48,8 @@ def _waiting(data: Data) -> str:
 
 
 def _woken(data: Data) -> str:
+    if data.get("child"):
+        return f"child {short(str(data['child']))} of {data.get('step')} has ended"
     return f"{data.get('step')} came" if data.get("event") else f"{data.get('step')} is over"
 
 
@@ -85,6 +87,15 @@ def _log(data: Data) -> str:
     return f"log {data.get('level', 'info')}: {data.get('message')} {more}".rstrip()
 
 
+def _decided(verb: str) -> Callable[[Data], str]:
+    def say(data: Data) -> str:
+        by = f" by {data['by']}" if data.get("by") else ""
+        why = f": {data['comment']}" if data.get("comment") else ""
+        return f"gate {data.get('step')} {verb}{by}{why}"
+
+    return say
+
+
 def _by(verb: str) -> Callable[[Data], str]:
     return lambda data: f"{verb} by {data['by']}" if data.get("by") else verb
 
@@ -98,6 +109,13 @@ _SENTENCES: dict[str, tuple[Callable[[Data], str], str | None]] = {
     "step_succeeded": (lambda data: f"step {data.get('step')} recorded", "green"),
     "step_failed": (lambda data: f"step {data.get('step')} failed{_because(data.get('error'))}", "red"),
     "waiting": (_waiting, "yellow"),
+    "approval_opened": (lambda data: f"gate {data.get('step')} waits for a decision", "yellow"),
+    "approved": (_decided("approved"), "green"),
+    "rejected": (_decided("rejected"), "red"),
+    "child_started": (
+        lambda data: f"child {short(str(data.get('child')))} started as {data.get('step')}",
+        None,
+    ),
     "woken": (_woken, None),
     "timed_out": (_timed_out, "red"),
     "retried": (_retried, "yellow"),
@@ -124,6 +142,8 @@ def _wait(step: Step, now: Any) -> str:
     what = {
         StepKind.SLEEP: "a timer",
         StepKind.EVENT: f"an event on {clean(step.topic)!r}",
+        StepKind.APPROVAL: f"a decision at gate {clean(step.key)}",
+        StepKind.CHILD: f"child {short(str(step.child))} ({clean(step.key)})",
         StepKind.TASK: f"{_topic(step)}, for task {clean(step.key)}",
     }.get(step.kind, f"{step.kind} {clean(step.key)}")
     since = f" since {_since(moment(step.started_at), now)}" if step.started_at else ""

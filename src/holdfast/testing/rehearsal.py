@@ -20,7 +20,18 @@ from holdfast.engine.client import Handle
 from holdfast.engine.definitions import Defined
 from holdfast.errors import UnknownRun, UsageError
 from holdfast.lifecycle import FINAL, Status
-from holdfast.records import SECOND, Emitted, Run, RunFilter, Step, TrailEntry, instant, moment
+from holdfast.records import (
+    SECOND,
+    ApprovalRequest,
+    Decided,
+    Emitted,
+    Run,
+    RunFilter,
+    Step,
+    TrailEntry,
+    instant,
+    moment,
+)
 
 from .clockwork import Clockwork, MakeStore, Watch
 from .curtain import Curtain
@@ -137,9 +148,21 @@ class Rehearsal:
         """Send an event; whoever it wakes goes on at once. Options as in `app.emit`."""
         return cast("Emitted", self.do(self.app.emit(topic, payload, **options)))
 
-    def cancel(self, run: RehearsedRun | UUID) -> None:
-        """Cancel a run."""
-        self.do(self.app.cancel(_id(run), by="test"))
+    def approve(self, run: RehearsedRun | UUID, step: str | None = None, **said: Any) -> Decided:
+        """Approve an open gate; the run goes on at once. Options as in `app.approve`."""
+        return cast("Decided", self.do(self.app.approve(_id(run), step, **{"by": "test", **said})))
+
+    def reject(self, run: RehearsedRun | UUID, step: str | None = None, **said: Any) -> Decided:
+        """Reject an open gate; the run goes on at once. Options as in `app.reject`."""
+        return cast("Decided", self.do(self.app.reject(_id(run), step, **{"by": "test", **said})))
+
+    def approvals(self) -> list[ApprovalRequest]:
+        """The gates that wait for a decision, of all runs."""
+        return list(self.do(self.app.approvals(None, 10_000)))
+
+    def cancel(self, run: RehearsedRun | UUID, *, children: bool = True) -> None:
+        """Cancel a run, and its open children unless they are to go on."""
+        self.do(self.app.cancel(_id(run), by="test", children=children))
 
     def pause(self, run: RehearsedRun | UUID) -> None:
         """Pause a run, at its next step boundary if it is at work."""
@@ -149,9 +172,9 @@ class Rehearsal:
         """Let a paused run go on."""
         self.do(self.app.resume(_id(run), by="test"))
 
-    def rewind(self, run: RehearsedRun | UUID, step: str) -> None:
+    def rewind(self, run: RehearsedRun | UUID, step: str, *, children: bool = True) -> None:
         """Forget a step and all later ones; the run goes on from there."""
-        self.do(self.app.rewind(_id(run), step, by="test"))
+        self.do(self.app.rewind(_id(run), step, by="test", children=children))
 
     def retry(self, run: RehearsedRun | UUID) -> None:
         """Let a failed run go on where it failed."""

@@ -1,0 +1,129 @@
+"""Gates on the command line: what waits for a decision, and deciding it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from holdfast.engine.client import Client
+from holdfast.records import ApprovalRequest, Decided, moment
+
+from . import session
+from .find import find, short
+from .options import by_option, json_option, run_argument, store_option
+from .program import spoken
+from .shape import approval_data, decided_data, print_json
+from .text import ago, clean, table
+
+
+@click.command()
+@click.option("--tenant", metavar="NAME", help="Only this tenant's.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=20, metavar="N", help="How many; 20 by default."
+)
+@click.option(
+    "--after", nargs=2, metavar="RUN GATE", help="Those listed after this gate of this run: the next page."
+)
+@json_option
+@store_option()
+def approvals(tenant: str | None, limit: int, after: tuple[str, str] | None, *, as_json: bool) -> None:
+    """List the gates that wait for a decision, oldest run first.
+
+    With --json one line a gate; its digest names what is shown, for `approve --digest`.
+    """
+    session.run(lambda client: _approvals(client, tenant, limit, after, as_json=as_json))
+
+
+async def _approvals(
+    client: Client, tenant: str | None, limit: int, after: tuple[str, str] | None, *, as_json: bool
+) -> None:
+    last = None if after is None else ((await find(client, after[0])).id, after[1])
+    gates = await client.approvals(tenant, limit, last)
+    if as_json:
+        for gate in gates:
+            print_json(approval_data(gate))
+        return
+    now = moment(await client.store.now())
+    if not gates:
+        click.echo("nothing waits for a decision")
+        return
+    head = ["RUN", "GATE", "TYPE", "SINCE", "UNTIL", "ASKS"]
+    click.echo("\n".join(table(head, [_row(gate, now) for gate in gates])))
+    if len(gates) == limit:
+        last_run, last_gate = short(gates[-1].run), clean(gates[-1].step)
+        click.echo(f"more: {spoken()} approvals --after {last_run} {last_gate}", err=True)
+
+
+def _row(gate: ApprovalRequest, now: datetime) -> list[str]:
+    until = "-" if gate.due_at is None else ago(gate.due_at, now)
+    since = ago(gate.opened_at, now)
+    return [short(gate.run), clean(gate.step), gate.type, since, until, clean(_asks(gate))]
+
+
+def _asks(gate: ApprovalRequest) -> str:
+    shown = "" if gate.data is None else str(gate.data)
+    return f"{gate.ask}  {shown}".strip()
+
+
+def _deciding(command: Any) -> Any:
+    for option in (
+        store_option(),
+        json_option,
+        click.option("--digest", metavar="TEXT", help="Only if this is what the gate shows; else refused."),
+        click.option("--comment", metavar="TEXT", default="", help="Why, for whoever reads it later."),
+        by_option,
+        click.argument("step", metavar="[GATE]", required=False),
+        run_argument,
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_deciding
+def approve(run: str, step: str | None, by: str | None, **said: Any) -> None:
+    """Approve what a run waits for at a gate.
+
+    GATE is a name as `holdfast approvals` lists it; it may be left out while the run has had one only.
+    The same decision again changes nothing; the other one is refused.
+    """
+    _decide(run, step, by, approved=True, **said)
+
+
+@click.command()
+@_deciding
+def reject(run: str, step: str | None, by: str | None, **said: Any) -> None:
+    """Reject what a run waits for at a gate.
+
+    A plan fails then; a code workflow is told, and goes on. All else as `approve`.
+    """
+    _decide(run, step, by, approved=False, **said)
+
+
+def _decide(
+    said: str,
+    step: str | None,
+    by: str | None,
+    *,
+    approved: bool,
+    comment: str,
+    digest: str | None,
+    as_json: bool,
+) -> None:
+    async def work(client: Client) -> None:
+        run = (await find(client, said)).id
+        verb = client.approve if approved else client.reject
+        decided = await verb(run, step, by=session.operator(by), comment=comment, digest=digest)
+        print_json(decided_data(decided)) if as_json else click.echo(_told(decided))
+
+    session.run(work)
+
+
+def _told(decided: Decided) -> str:
+    made, run = decided.decision, decided.run
+    word = "approved" if made.approved else "rejected"
+    by = f" by {clean(made.by)}" if made.by else ", for nobody decided in time" if made.timed_out else ""
+    before = " before: nothing changed" if decided.repeated else f"; the run is now {run.status}"
+    return f"{short(run.id)} ({run.type}): {clean(decided.step)!r} was {word}{by}{before}"
