@@ -140,7 +140,7 @@ def _expression(cron: object) -> str:
     if count == 6:
         raise UsageError(f"cron {cron!r} has a field for seconds: {_RIGHT}; below a minute say every=")
     if count != 5:
-        raise UsageError(f"cron {cron!r} has {count} fields: {_RIGHT}")
+        raise UsageError(f"cron {cron!r} has {count} field{'s' * (count != 1)}: {_RIGHT}")
     _parsed(text)
     return text
 

@@ -89,7 +89,9 @@ def test_who_did_it_is_the_systems_user_unless_said(cli_, waiting):
 def test_a_tick_says_what_was_done(cli_):
     cli_.start(SHOP)
     assert cli_("tick").stdout == "nothing was due\n"
-    assert cli_.json("tick") == {"expired": 0, "lapsed": 0, "delivered": 0, "timed_out": 0, "failed": []}
+    ticked = cli_.json("tick")
+    assert {"expired", "lapsed", "delivered", "timed_out", "fired", "failed"} <= set(ticked)
+    assert not any(ticked.values())
 
 
 @pytest.mark.spec("OPS-1")

@@ -1,0 +1,146 @@
+"""Schedules on the command line: what they say, in words and as data, and how mistakes are refused."""
+
+from __future__ import annotations
+
+import getpass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.sealing import Encrypt
+
+NIGHTLY = ("schedule", "add", "nightly", "shop.report.v1", '{"n": 1}', "--cron", "0 3 * * *")
+
+
+@pytest.mark.spec("SCHED-1", "CLI-1")
+def test_a_schedule_is_made_shown_listed_and_removed(cli_):
+    """What it is, and when it fires next, on its own clock and in UTC."""
+    added = cli_(*NIGHTLY, "--zone", "Europe/Berlin", "--jitter", "10m", "--overlap", "queue").stdout
+    assert "nightly  shop.report.v1" in added
+    assert "0 3 * * * Europe/Berlin, up to 10 min later" in added
+    assert "NEXT TIMES, Europe/Berlin" in added
+    assert added.count(" 03:00:00 +0") == 5
+    assert cli_("schedule", "show", "nightly").stdout.splitlines()[:7] == added.splitlines()[:7]
+    listed = cli_("schedule", "ls").stdout.splitlines()
+    assert listed[0].split() == ["NAME", "WHEN", "NEXT", "LAST", "STARTS"]
+    assert listed[1].startswith("nightly  0 3 * * * Europe/Berlin")
+    assert cli_("schedule", "rm", "nightly").stdout == "nightly is removed\n"
+    assert "no schedules yet" in cli_("schedule", "ls").stderr
+
+
+@pytest.mark.spec("SCHED-1", "CLI-2")
+def test_a_schedule_as_json(cli_):
+    """Stable keys, instants in UTC."""
+    made = cli_.json(*NIGHTLY, "--zone", "Asia/Tokyo", "--label", "team=billing", "--priority", "7")
+    assert (made["name"], made["tenant"], made["type"]) == ("nightly", "default", "shop.report.v1")
+    assert (made["params"], made["labels"], made["priority"]) == ({"n": 1}, {"team": "billing"}, 7)
+    assert (made["cron"], made["zone"], made["every_seconds"]) == ("0 3 * * *", "Asia/Tokyo", None)
+    assert (made["overlap"], made["catch_up"], made["paused"]) == ("skip", "one", False)
+    assert made["next_times"][0] == made["next_at"]
+    assert len(made["next_times"]) == 5
+    assert all(time.endswith("T18:00:00Z") for time in made["next_times"])
+    assert cli_.json("schedule", "ls") == cli_.json("schedule", "show", "nightly")
+    assert cli_.json("schedule", "rm", "nightly") == {"name": "nightly", "tenant": "default", "removed": True}
+
+
+@pytest.mark.spec("SCHED-1")
+def test_the_same_again_changes_nothing(cli_):
+    """A deploy script may say it each time."""
+    made = cli_.json(*NIGHTLY)
+    assert cli_.json(*NIGHTLY)["updated_at"] == made["updated_at"]
+    assert cli_.json(*NIGHTLY, "--priority", "3")["priority"] == 3
+
+
+@pytest.mark.spec("SCHED-1")
+def test_an_interval_needs_no_zone(cli_):
+    """It counts from when it was made."""
+    made = cli_.json("schedule", "add", "often", "shop.report.v1", "--every", "15m")
+    assert (made["every_seconds"], made["cron"], made["zone"]) == (900, None, None)
+    assert "every 15 min" in cli_("schedule", "show", "often").stdout
+
+
+@pytest.mark.spec("SCHED-1")
+def test_paused_resumed_and_fired_by_hand(cli_):
+    """Who paused it is said; a run by hand has an id."""
+    cli_(*NIGHTLY)
+    paused = cli_("schedule", "pause", "nightly").stdout
+    assert f"by {getpass.getuser()}" in paused
+    assert "it fires no more until `holdfast schedule resume nightly`" in paused
+    assert cli_.json("schedule", "pause", "nightly", "--by", "Ann")["paused_by"] == getpass.getuser()
+    assert "paused" in cli_("schedule", "ls").stdout
+    run = cli_("schedule", "fire", "nightly").stdout.strip()
+    shown = cli_.json("show", run)
+    assert (shown["type"], shown["params"]) == ("shop.report.v1", {"n": 1})
+    assert shown["labels"]["schedule"] == "nightly"
+    resumed = cli_.json("schedule", "resume", "nightly")
+    assert (resumed["paused"], resumed["last_run"], resumed["fired"]) == (False, run, 1)
+
+
+@pytest.mark.spec("SCHED-1", "OPS-1")
+def test_a_tick_fires_what_is_due_without_any_worker(cli_, monkeypatch):
+    """By the store's clock."""
+    made = cli_.json(*NIGHTLY)
+    assert cli_.json("tick")["fired"] == 0
+    due = datetime.fromisoformat(made["next_at"]) + timedelta(seconds=1)
+    monkeypatch.setattr("holdfast.stores.sqlite._wall_clock", lambda: int(due.timestamp() * 1_000_000))
+    assert "1 started by schedules" in cli_("tick").stdout
+    assert cli_("tick").stdout == "nothing was due\n"
+    run = cli_.json("ls")
+    assert datetime.fromisoformat(run["labels"]["fire_at"]) == due - timedelta(seconds=1)
+    assert datetime.fromisoformat(run["created_at"]).astimezone(UTC) == due
+
+
+@pytest.mark.spec("SCHED-1")
+def test_tenants_have_their_own(cli_):
+    """The same name, and not each other's."""
+    cli_(*NIGHTLY)
+    cli_(*NIGHTLY, "--tenant", "acme")
+    assert "TENANT" in cli_("schedule", "ls").stdout
+    assert cli_.json("schedule", "ls", "--tenant", "acme")["tenant"] == "acme"
+    cli_("schedule", "rm", "nightly", "--tenant", "acme")
+    assert cli_.json("schedule", "ls")["tenant"] == "default"
+
+
+def test_a_type_that_nobody_has_published_is_said_to_be_so(cli_):
+    """It is accepted all the same."""
+    found = cli_(*NIGHTLY)
+    assert found.exit_code == 0
+    assert "no worker has published shop.report.v1 in this store" in found.stderr
+
+
+@pytest.mark.spec("CLI-3")
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("add", "x", "shop.report.v1"), 2, "say when: --cron '0 3 * * *', or --every 15m"),
+        (("add", "x", "shop.report.v1", "--cron", "99 * * * *"), 2, "cron '99 * * * *': bad minute"),
+        (("add", "x", "shop.report.v1", "--cron", "0 0 31 2 *"), 2, "never fires"),
+        (("add", "x", "shop.report.v1", "--cron", "0 3 * * *", "--zone", "Mars"), 2, "'Mars' is not known"),
+        (("add", "x", "shop.report.v1", "--every", "0.1s"), 2, "every is 0.1 s: at least 1"),
+        (("add", "x", "shop.report.v1", "--every", "soon"), 2, "'soon' is no duration"),
+        (("add", "x", "shop.report.v1", "{", "--every", "60"), 2, "is not JSON"),
+        (("add", "x", "shop.report.v1", "--every", "60", "--overlap", "maybe"), 2, "one of skip, allow"),
+        (("add", "x", "shop.report", "--every", "60"), 1, "shop.report"),
+        (("show", "x"), 1, "no schedule 'x': `holdfast schedule ls` lists"),
+        (("pause", "x"), 1, "no schedule 'x'"),
+        (("resume", "x"), 1, "no schedule 'x'"),
+        (("fire", "x"), 1, "no schedule 'x'"),
+        (("rm", "x"), 1, "no schedule 'x'"),
+        (("remove", "x"), 2, "schedule has no command 'remove'"),
+    ],
+)  # fmt: skip
+def test_every_mistake_is_one_line(cli_, args, code, said):
+    """What is wrong, and how to mend it."""
+    cli_("migrate")
+    assert said in cli_.refused("schedule", *args, code=code)
+
+
+def test_without_keys_nothing_plain_is_added_to_an_encrypted_store(cli_):
+    """No app would take what it starts; with them, what is added is sealed."""
+    keys = {"HOLDFAST_KEYS": f"2026-11={Encrypt.new_key()}"}
+    cli_("start", "shop.report.v1", env=keys)
+    assert "values of this store are encrypted" in cli_.refused(*NIGHTLY, code=2)
+    cli_(*NIGHTLY, env=keys)
+    assert '{"n":1}' in cli_("schedule", "show", "nightly", env=keys).stdout
+    assert '{"n":1}' not in cli_("schedule", "show", "nightly").stdout
+    assert "sealed" in cli_.refused("schedule", "fire", "nightly", code=1)
