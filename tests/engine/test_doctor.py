@@ -51,6 +51,7 @@ async def test_a_store_at_rest_is_well(app):
         "every event is delivered",
         "no lease is past its end",
         "no chore is overdue",
+        "every message is delivered",
     ]
     assert (await sayings(app, "ok"))[2] == "no worker is live, and no run is open"
 

@@ -10,11 +10,14 @@ import msgspec
 
 from holdfast.engine.client import Client
 from holdfast.engine.keeper import Keeper
+from holdfast.engine.relay import Relay
 
 from . import session
 from .logs import show_logs
 from .options import json_option, store_option
 from .shape import print_json
+
+GRACE_SECONDS = 10.0  # for messages on their way when it is told to stop
 
 
 @click.command()
@@ -24,7 +27,8 @@ from .shape import print_json
 def tick(*, loop: bool, as_json: bool) -> None:
     """Do the chores that wake and recover runs, once or for ever.
 
-    Every worker does them too; this is for when none is running.
+    It also posts the messages that wait for webhooks. Every worker does all of it too; this is for when
+    none is running.
     """
     if loop:
         show_logs()
@@ -34,22 +38,38 @@ def tick(*, loop: bool, as_json: bool) -> None:
 
 
 async def _once(client: Client, *, as_json: bool) -> None:
-    ticked = await client.store.tick()
+    ticked = await Keeper(client.store).tick()
+    relay = _relay(client)
+    await relay.drain()
     if as_json:
-        print_json(msgspec.to_builtins(ticked))
+        print_json(msgspec.to_builtins(ticked) | {"sent": relay.sent, "unsent": relay.failed})
+        return
+    if relay.sent or relay.failed:
+        click.echo(f"{relay.sent} messages sent, {relay.failed} not taken")
     elif not ticked.total:
         click.echo("nothing was due")
-    else:
+    if ticked.total:
         click.echo(
             f"{ticked.expired} leases expired, {ticked.lapsed} waits came due, "
-            f"{ticked.delivered} runs woken by events, {ticked.timed_out} runs timed out"
+            f"{ticked.delivered} runs woken by events, {ticked.timed_out} runs timed out, "
+            f"{ticked.fired} started by schedules"
         )
 
 
+def _relay(client: Client) -> Relay:
+    return Relay(client.store, client.world, f"tick:{client.world.place()}")
+
+
 async def _loop(client: Client) -> None:
-    keeper = Keeper(client.store)
+    keeper, relay = Keeper(client.store), _relay(client)
+    relay.begin()
+
+    def hint() -> None:
+        keeper.bell.ring()
+        relay.bell.ring()
+
     task = asyncio.ensure_future(keeper.run())
-    unlisten = client.store.listen(keeper.bell.ring)
+    unlisten = client.store.listen(hint)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     click.echo("doing chores as they come due; Ctrl-C stops", err=True)
@@ -57,3 +77,4 @@ async def _loop(client: Client) -> None:
         await asyncio.wait([task])
     finally:
         unlisten()
+        await relay.end(GRACE_SECONDS)

@@ -14,8 +14,10 @@ import msgspec
 from holdfast.errors import Unavailable
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import SECOND, Finding, RunFilter, Stats, moment
-from holdfast.rooms import Catalog
 from holdfast.sealing.envelope import SHUT
+from holdfast.store import Store
+
+from . import postal
 
 LEVELS = ("ok", "warning", "error")
 LAG_SECONDS = 60.0
@@ -39,15 +41,16 @@ class Report(msgspec.Struct, frozen=True):
         return max((one.level for one in self.findings), key=LEVELS.index, default="ok")
 
 
-async def examine(store: Catalog) -> Report:
+async def examine(store: Store) -> Report:
     """Look at everything. `Unavailable` when the store cannot be reached at all."""
     at = moment(await store.now())
-    looks: dict[str, Callable[[Catalog], Awaitable[Sequence[Finding]]]] = {
+    looks: dict[str, Callable[[Store], Awaitable[Sequence[Finding]]]] = {
         "the store's own state": lambda store: store.checkup(),
         "the way on of the runs": _stuck,
         "the counts of runs and workers": _by_stats,
         "the leases and the pending runs": _by_lists,
         "what keepers have to do": _chores,
+        "the outbox": postal.findings,
     }
     findings: list[Finding] = []
     for what, look in looks.items():
@@ -80,7 +83,7 @@ def _count(number: int, word: str) -> str:
     return f"{number:,} {word}{'s' * (number != 1)}"
 
 
-async def _stuck(store: Catalog) -> list[Finding]:
+async def _stuck(store: Store) -> list[Finding]:
     found = await store.stuck(STUCK_MAX)
     if not found:
         return [_well("every open run has a way on")]
@@ -96,7 +99,7 @@ async def _stuck(store: Catalog) -> list[Finding]:
     ]
 
 
-async def _by_stats(store: Catalog) -> list[Finding]:
+async def _by_stats(store: Store) -> list[Finding]:
     stats = await store.stats()
     return [_runs(stats), _workers(stats), _takeable(stats), _lag(stats), _events(stats)]
 
@@ -162,11 +165,11 @@ def _events(stats: Stats) -> Finding:
     return _warn(f"{_count(stats.undelivered, 'event')} recorded and not delivered yet", _KEEP)
 
 
-async def _by_lists(store: Catalog) -> list[Finding]:
+async def _by_lists(store: Store) -> list[Finding]:
     return [*await _leases(store), *await _shut(store)]
 
 
-async def _leases(store: Catalog) -> list[Finding]:
+async def _leases(store: Store) -> list[Finding]:
     held = await store.list(RunFilter(statuses=(Status.LEASED,), tenant=None), LEASED_MAX)
     now = moment(await store.now())
     past = [
@@ -186,7 +189,7 @@ async def _leases(store: Catalog) -> list[Finding]:
     ]
 
 
-async def _shut(store: Catalog) -> list[Finding]:
+async def _shut(store: Store) -> list[Finding]:
     pending = await store.list(RunFilter(statuses=(Status.PENDING,), tenant=None), PENDING_MAX)
     shut = [run for run in pending if (run.last_error or "").startswith(SHUT)]
     if not shut:
@@ -202,7 +205,7 @@ async def _shut(store: Catalog) -> list[Finding]:
     ]
 
 
-async def _chores(store: Catalog) -> list[Finding]:
+async def _chores(store: Store) -> list[Finding]:
     due_at, now = (await store.due(())).chore_at, await store.now()
     late = 0.0 if not due_at else (now - due_at) / SECOND  # 0: an event, which has a finding of its own
     if late <= LATE_SECONDS:

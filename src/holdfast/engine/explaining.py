@@ -5,11 +5,12 @@ from __future__ import annotations
 from uuid import UUID
 
 from holdfast.errors import UnknownRun
-from holdfast.lifecycle import Status, StepKind
+from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import Run, RunFilter
 from holdfast.store import Store
 
 from .explain import SHOWN, Explanation, Known, explain
+from .postal import with_messages
 
 
 async def explained(store: Store, run: UUID) -> Explanation:
@@ -17,7 +18,8 @@ async def explained(store: Store, run: UUID) -> Explanation:
     found = await store.get(run) or await _deleted(store, run)
     if found is None:
         raise UnknownRun(run)
-    return explain(found, await _around(store, found))
+    told = explain(found, await _around(store, found))
+    return await with_messages(store, found.id, told) if found.status in FINAL else told
 
 
 async def _around(store: Store, run: Run) -> Known:

@@ -1,0 +1,218 @@
+"""`holdfast outbox`: messages that runs have sent, and what became of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.engine.client import Client
+from holdfast.engine.postal import nobody_has, unserved
+from holdfast.errors import UnknownMessage, UsageError
+from holdfast.records import MessageStatus, OutboxFilter, OutboxMessage, moment
+
+from . import session
+from .family import Family
+from .find import find, short
+from .options import json_option, store_option
+from .shape import print_json
+from .text import COLOURS, ago, clean, stamp, table
+
+PAGE = 1000
+_OPEN = (MessageStatus.PENDING, MessageStatus.DEAD)
+_COLOURS = {**COLOURS, "sent": "green", "dead": "red"}
+
+
+@click.group(cls=Family)
+@store_option()
+def outbox() -> None:
+    """Look at the messages that runs have sent; send some again."""
+
+
+@outbox.command()
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice([one.value for one in MessageStatus]),
+    help="Only these.",
+)
+@click.option("--all", "every", is_flag=True, help="Sent ones too.")
+@click.option("--sink", metavar="NAME", help="Only to this sink.")
+@click.option("--run", metavar="RUN", help="Only of this run.")
+@click.option("--tenant", metavar="NAME", help="Only of this tenant.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
+@click.option("--after", type=int, default=0, metavar="SEQ", help="The last SEQ of the page before.")
+@json_option
+@store_option()
+def ls(
+    statuses: tuple[str, ...],
+    sink: str | None,
+    run: str | None,
+    tenant: str | None,
+    limit: int,
+    after: int,
+    *,
+    every: bool,
+    as_json: bool,
+) -> None:
+    """List messages, oldest first: those that wait and the dead ones, unless you say otherwise."""
+
+    async def work(client: Client) -> None:
+        where = OutboxFilter(
+            statuses=tuple(map(MessageStatus, statuses)) or (() if every else _OPEN),
+            sink=sink,
+            run=(await find(client, run, deleted=True)).id if run else None,
+            tenant=tenant,
+        )
+        messages = await client.outbox(where, limit, after)
+        if as_json:
+            for one in messages:
+                print_json(data(one))
+            return
+        _print(list(messages), moment(await client.store.now()), more=len(messages) == limit)
+        wanted = {one.sink for one in messages if one.status is MessageStatus.PENDING}
+        for nobodys in await unserved(client.store):
+            if nobodys.sink in wanted:
+                click.echo(clean(nobody_has(nobodys.sink)), err=True)
+
+    session.run(work)
+
+
+@outbox.command()
+@click.argument("id", metavar="ID")
+@json_option
+@store_option()
+def show(id: str, *, as_json: bool) -> None:
+    """Show one message: payload, tries, and why it is not sent."""
+
+    async def work(client: Client) -> None:
+        message, now = await _find(client, id), moment(await client.store.now())
+        if as_json:
+            print_json(data(message))
+        else:
+            click.echo("\n".join(_lines(message, now)))
+            if message.status is MessageStatus.PENDING:
+                for one in await unserved(client.store):
+                    if one.sink == message.sink:
+                        click.echo(f"  {clean(nobody_has(one.sink))}")
+
+    session.run(work)
+
+
+@outbox.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--dead", is_flag=True, help="All dead letters.")
+@click.option("--sink", metavar="NAME", help="With --dead: only to this sink.")
+@json_option
+@store_option()
+def resend(ids: tuple[str, ...], sink: str | None, *, dead: bool, as_json: bool) -> None:
+    """Send messages again that are dead or sent; one that backs off is tried now.
+
+    Each keeps its id, by which a receiver knows it, and goes to the end of its key's line.
+    """
+    if bool(ids) == dead or (sink and not dead):
+        raise UsageError(
+            "say which messages: their ids, or --dead for all dead letters (--sink for one sink's)"
+        )
+
+    async def work(client: Client) -> None:
+        named = await _dead(client, sink) if dead else [(await _find(client, one)).id for one in ids]
+        for one in named:
+            message = await client.resend(one)
+            if as_json:
+                print_json(data(message))
+        if not as_json:
+            click.echo(f"{len(named):,} message{'s' * (len(named) != 1)} to be sent")
+
+    session.run(work)
+
+
+async def _dead(client: Client, sink: str | None) -> list[str]:
+    where = OutboxFilter(statuses=(MessageStatus.DEAD,), sink=sink, tenant=None)
+    found: list[str] = []
+    after = 0
+    while page := await client.outbox(where, PAGE, after):
+        found += [one.id for one in page]
+        after = page[-1].seq
+    return found
+
+
+async def _find(client: Client, said: str) -> OutboxMessage:
+    found = await client.outbox(OutboxFilter(id=said, tenant=None), 1)
+    if not found:
+        raise UnknownMessage(said)
+    return found[0]
+
+
+def data(message: OutboxMessage) -> dict[str, Any]:
+    """A message as JSON for machines."""
+    plain = {name: getattr(message, name) for name in _SHOWN}
+    raw = {name: getattr(message, f"{name}_json") for name in ("payload", "error")}
+    return plain | {name: None if text is None else msgspec.Raw(text.encode()) for name, text in raw.items()}
+
+
+_SHOWN = (
+    "seq", "id", "status", "sink", "key", "tenant", "run", "step", "attempts", "held_by", "next_at",
+    "created_at", "tried_at", "sent_at",
+)  # fmt: skip
+
+
+def _print(messages: list[OutboxMessage], now: datetime, *, more: bool) -> None:
+    if not messages:
+        click.echo("no messages", err=True)
+        return
+    head = ["ID", "SINK", "KEY", "STATUS", "RUN", "TRIES", "SENT BY RUN", "NEXT", "LAST ERROR"]
+    click.echo("\n".join(table(head, [_row(one, now) for one in messages])))
+    if more:
+        click.echo(f"there may be more: --after {messages[-1].seq}", err=True)
+
+
+def _row(one: OutboxMessage, now: datetime) -> list[str]:
+    return [
+        one.id,
+        clean(one.sink),
+        "-" if one.key is None else clean(one.key),
+        click.style(str(one.status), fg=_COLOURS.get(str(one.status))),
+        short(one.run),
+        str(one.attempts),
+        ago(one.created_at, now),
+        _next(one, now),
+        _why(one),
+    ]
+
+
+def _next(one: OutboxMessage, now: datetime) -> str:
+    if one.status is not MessageStatus.PENDING:
+        return "-"
+    if one.next_at is None:
+        return "after another of its key"
+    return "on its way" if one.held_by is not None else ago(max(one.next_at, now), now)
+
+
+def _why(one: OutboxMessage) -> str:
+    error = one.error
+    return (
+        ""
+        if error is None
+        else clean(": ".join(part for part in (error.type or error.kind, error.message) if part))
+    )
+
+
+def _lines(one: OutboxMessage, now: datetime) -> list[str]:
+    told = {
+        "to": clean(one.sink) + ("" if one.key is None else f", key {clean(one.key)}"),
+        "from": f"run {one.run}" + ("" if one.step is None else f", step {clean(one.step)}"),
+        "tenant": clean(one.tenant),
+        "created": f"{stamp(one.created_at)} ({ago(one.created_at, now)})",
+        "tries": str(one.attempts),
+        "next": _next(one, now),
+        "sent": stamp(one.sent_at),
+        "last error": _why(one) or "-",
+        "payload": clean(one.payload_json),
+    }
+    width = max(map(len, told))
+    status = click.style(str(one.status), fg=_COLOURS.get(str(one.status)))
+    return [f"{one.id}  {status}", *(f"  {name:<{width}}  {said}" for name, said in told.items())]

@@ -1,0 +1,105 @@
+"""How the outbox fares: what its sinks are owed, and which of them nobody has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from holdfast.records import SECOND, Backlog, Finding, MessageStatus, OutboxFilter, OutboxMessage
+from holdfast.store import Store
+
+from .explain import Explanation
+
+LAG_SECONDS = 60.0
+SHOWN = 5  # sinks that a finding names
+
+
+async def unserved(store: Store) -> list[Backlog]:
+    """Sinks with messages that no live worker has a function for, and no webhook is called like."""
+    owed = [one for one in await store.backlog() if one.pending]
+    if not owed:
+        return []
+    known = {one.name for one in await store.webhooks()}
+    known |= {name for worker in (await store.stats()).workers for name in worker.sinks}
+    return [one for one in owed if one.sink not in known]
+
+
+def nobody_has(sink: str) -> str:
+    """What is wrong with a sink that is unserved."""
+    return f"no live worker has a function sink {sink!r}, and no webhook of that name"
+
+
+async def with_messages(store: Store, run: UUID, told: Explanation) -> Explanation:
+    """What is said of a run that has ended, and of its messages that have not arrived."""
+    where = OutboxFilter(run=run, tenant=None, statuses=(MessageStatus.PENDING, MessageStatus.DEAD))
+    left = await store.outbox(where, SHOWN)
+    if not left:
+        return told
+    nobodys = {one.sink for one in await unserved(store)}
+    said = [f"{one.id} to {one.sink!r} {_fate(one, nobodys)}" for one in left]
+    data = {**told.data, "messages": [{"id": one.id, "sink": one.sink, "status": one.status} for one in left]}
+    return Explanation(told.reason, f"{told.text} Not delivered: {'; '.join(said)}.", data)
+
+
+def _fate(one: OutboxMessage, nobodys: set[str]) -> str:
+    if one.status is MessageStatus.DEAD:
+        return "is a dead letter"
+    return f"waits, {nobody_has(one.sink)}" if one.sink in nobodys else "waits for its next try"
+
+
+async def findings(store: Store) -> list[Finding]:
+    """What a check-up says of it."""
+    owed = await store.backlog()
+    if not owed:
+        return [Finding(level="ok", what="every message is delivered")]
+    nobodys = {one.sink for one in await unserved(store)}
+    served = [one for one in owed if one.pending and one.sink not in nobodys]
+    return [
+        *(_unserved(one) for one in owed if one.sink in nobodys),
+        _lag(served, await store.now()),
+        *(await _dead(store, owed)),
+    ]
+
+
+def _unserved(one: Backlog) -> Finding:
+    return Finding(
+        level="warning",
+        what=f"{_messages(one.pending)} to {one.sink!r} wait: {nobody_has(one.sink)}",
+        mend=f"start a worker whose app has @app.sink({one.sink!r}), or `holdfast sink add {one.sink} URL`",
+    )
+
+
+def _lag(served: list[Backlog], now: int) -> Finding:
+    late = [one for one in served if one.oldest_at is not None and _age(one, now) > LAG_SECONDS]
+    if not late:
+        return Finding(level="ok", what=f"no message has waited longer than {LAG_SECONDS:g} s for its sink")
+    named = ", ".join(f"{one.sink} ({one.pending:,}, {_age(one, now):,.0f} s)" for one in late[:SHOWN])
+    return Finding(
+        level="warning",
+        what=f"messages wait for their sinks: {named}",
+        mend="`holdfast outbox ls` says why; `holdfast outbox resend ID` does not wait for the next try",
+    )
+
+
+def _age(one: Backlog, now: int) -> float:
+    return (now - (one.oldest_at or now)) / SECOND
+
+
+async def _dead(store: Store, owed: Sequence[Backlog]) -> list[Finding]:
+    count = sum(one.dead for one in owed)
+    if not count:
+        return []
+    newest = await store.outbox(OutboxFilter(statuses=(MessageStatus.DEAD,), tenant=None), SHOWN)
+    sinks = ", ".join(f"{one.sink} ({one.dead:,})" for one in owed if one.dead)
+    return [
+        Finding(
+            level="warning",
+            what=f"{count:,} dead letter{'s' * (count != 1)}, which are not tried any more: {sinks}",
+            mend="`holdfast outbox ls --status dead` says why; `holdfast outbox resend ID` sends one again",
+            runs=tuple(dict.fromkeys(one.run for one in newest)),
+        )
+    ]
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message{'s' * (count != 1)}"

@@ -1,0 +1,154 @@
+"""`holdfast outbox`, `holdfast sink`, and what other commands say of messages."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.engine.receiver import receiving
+
+SECRET = "whsec_" + "QUJD" * 8
+TYPE = "shop.order.v1"
+
+
+async def order(ctx):
+    ctx.send("carrier", {"n": 1}, key="42")
+    ctx.send("carrier", {"n": 2}, key="42")
+    ctx.send("mail", {"to": "ann"})
+
+
+@pytest.fixture
+def sent(cli_, work):
+    """The id of a run that has sent three messages."""
+    run = cli_.start(TYPE)
+    work(order=order)
+    return run
+
+
+def said(cli_, *args, **more):
+    found = cli_(*args, **more)
+    assert found.exit_code == 0, found.stderr
+    return found.stdout.strip()
+
+
+def rows(cli_, *args):
+    return [json.loads(line) for line in said(cli_, *args, "--json").splitlines()]
+
+
+@pytest.mark.spec("OUT-1", "CLI-1", "CLI-2")
+def test_messages_are_listed_and_those_that_nobody_takes_are_told(cli_, sent):
+    """Oldest first; with the reason why they wait."""
+    found = cli_("outbox", "ls")
+    head, *lines = found.stdout.splitlines()
+    assert head.split()[:4] == ["ID", "SINK", "KEY", "STATUS"]
+    assert [line.split()[1:4] for line in lines] == [
+        ["carrier", "42", "pending"], ["carrier", "42", "pending"], ["mail", "-", "pending"],
+    ]  # fmt: skip
+    assert "after another of its key" in lines[1]
+    assert found.stderr.splitlines() == [
+        f"no live worker has a function sink {name!r}, and no webhook of that name"
+        for name in ("carrier", "mail")
+    ]
+    assert [one["payload"] for one in rows(cli_, "outbox", "ls", "--sink", "carrier")] == [{"n": 1}, {"n": 2}]
+    first, second, _ = rows(cli_, "outbox", "ls", "--run", sent[-8:])
+    assert (first["status"], first["run"], first["next_at"] is None) == ("pending", sent, False)
+    assert second["next_at"] is None
+    assert [one["id"] for one in rows(cli_, "outbox", "ls", "--limit", 1)] == [first["id"]]
+    assert rows(cli_, "outbox", "ls", "--after", second["seq"])[0]["sink"] == "mail"
+    assert rows(cli_, "outbox", "ls", "--status", "dead") == []
+    shown = said(cli_, "outbox", "show", first["id"])
+    assert '{"n":1}' in shown
+    assert f"run {sent}, step send:carrier" in shown
+    assert "no live worker has a function sink" in shown
+    assert "no live worker has a function sink 'carrier'" in said(cli_, "explain", sent)
+
+
+@pytest.mark.spec("OUT-2", "CLI-1")
+def test_a_webhook_is_added_listed_masked_and_removed(cli_, sent):
+    """The secret that is made is shown once; after that only its end."""
+    added = said(cli_, "sink", "add", "shop", "https://example.com/in?token=s3cret")
+    made = added.split()[-1]
+    assert made.startswith("whsec_")
+    listed = said(cli_, "sink", "ls")
+    assert f"whsec_…{made[-4:]}" in listed
+    assert "https://example.com/in?…" in listed
+    assert made not in listed
+    assert "s3cret" not in listed + json.dumps(rows(cli_, "sink", "ls"))
+    again = cli_.json("sink", "add", "shop", "https://example.com/in")
+    assert again == {"name": "shop", "secret": None}
+    given = cli_("sink", "add", "shop", "https://example.com/in", "--secret-stdin", stdin=f"{SECRET}\n")
+    assert (given.exit_code, SECRET in given.output) == (0, False)
+    assert rows(cli_, "sink", "ls")[0]["secrets"] == [f"whsec_…{SECRET[-4:]}", f"whsec_…{made[-4:]}"]
+    env = {"SHOP_SECRET": SECRET}
+    assert (
+        cli_(
+            "sink", "add", "two", "https://example.com/", "--secret-from-env", "SHOP_SECRET", env=env
+        ).exit_code
+        == 0
+    )
+    assert said(cli_, "sink", "rm", "two") == "two is no webhook any more"
+    assert "there is no webhook 'two'" in cli_.refused("sink", "rm", "two", code=2)
+
+
+@pytest.mark.spec("CLI-3", "OUT-2")
+@pytest.mark.parametrize(
+    ("args", "code", "line"),
+    [
+        (("sink", "add", "shop", "https://a:s3cret@example.com/"), 2, "a user name or a password"),
+        (("sink", "add", "shop", "http://example.com/?s3cret"), 2, "is http://"),
+        (("sink", "add", "shop", "https://127.0.0.1/"), 2, "is not public"),
+        (
+            ("sink", "add", "shop", "https://example.com/", "--secret-from-env", "NO_SUCH"),
+            2,
+            "NO_SUCH is not set",
+        ),
+        (("outbox", "show", "msg_none"), 1, "no message msg_none"),
+        (("outbox", "resend", "msg_none"), 1, "no message msg_none"),
+        (("outbox", "resend"), 2, "say which messages"),
+        (("outbox", "resend", "msg_1", "--dead"), 2, "say which messages"),
+        (("outbox", "resend", "msg_1", "--sink", "mail"), 2, "say which messages"),
+    ],
+)
+def test_what_is_wrong_is_one_line(cli_, sent, args, code, line):
+    refused = cli_.refused(*args, code=code)
+    assert line in refused
+    assert "s3cret" not in refused
+
+
+@pytest.mark.spec("OUT-1", "OUT-2", "CLI-1")
+def test_tick_posts_what_waits_and_dead_letters_are_sent_again(cli_, sent):
+    """A receiver that is gone makes dead letters; once it is back they are sent, under the same ids."""
+    with receiving() as server:
+        cli_("sink", "add", "carrier", server.url, "--allow-private")
+        server.answer = 410
+        assert said(cli_, "tick") == "0 messages sent, 2 not taken"
+        dead = rows(cli_, "outbox", "ls", "--status", "dead")
+        assert [(one["payload"]["n"], one["error"]["message"]) for one in dead] == [
+            (1, "answered 410"), (2, "answered 410"),
+        ]  # fmt: skip
+        report = cli_("doctor").stdout
+        assert "2 dead letters, which are not tried any more: carrier (2)" in report
+        assert "1 message to 'mail' wait: no live worker has a function sink 'mail'" in report
+        assert "is a dead letter" in said(cli_, "explain", sent)
+        server.answer = 200
+        assert said(cli_, "outbox", "resend", "--dead", "--sink", "mail") == "0 messages to be sent"
+        assert said(cli_, "outbox", "resend", dead[0]["id"]) == "1 message to be sent"
+        assert said(cli_, "outbox", "resend", "--dead") == "1 message to be sent"
+        assert cli_.json("tick")["sent"] == 2
+    ids = [one.headers["webhook-id"] for one in server.got]
+    assert ids[:2] == ids[2:] == [one["id"] for one in dead]
+    assert [one["status"] for one in rows(cli_, "outbox", "ls", "--all")] == ["pending", "sent", "sent"]
+
+
+@pytest.mark.spec("OUT-1")
+def test_the_doctor_says_when_all_is_sent_and_when_a_sink_lags(cli_, sent, url, monkeypatch):
+    from holdfast.engine import postal
+
+    with receiving() as server:
+        for name in ("carrier", "mail"):
+            cli_("sink", "add", name, server.url, "--allow-private")
+        monkeypatch.setattr(postal, "LAG_SECONDS", -1.0)
+        assert "messages wait for their sinks: carrier (2, 0 s), mail (1, 0 s)" in cli_("doctor").stdout
+        cli_("tick")
+    assert "every message is delivered" in cli_("doctor").stdout
