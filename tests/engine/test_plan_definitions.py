@@ -5,18 +5,7 @@ from __future__ import annotations
 import pytest
 
 import holdfast as hf
-from holdfast import (
-    Approval,
-    BadType,
-    Completed,
-    Conflict,
-    Plan,
-    Sleep,
-    Task,
-    UsageError,
-    Wait,
-    Waiting,
-)
+from holdfast import Approval, BadType, Completed, Conflict, Plan, Sleep, Task, UsageError, Wait, Waiting
 from holdfast.engine.plans.outcomes import output_codec
 from holdfast.lifecycle import StepKind
 from tests.engine.planned import TYPE, Receipt, fulfil

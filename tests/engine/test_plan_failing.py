@@ -8,17 +8,7 @@ from itertools import pairwise
 import pytest
 
 import holdfast as hf
-from holdfast import (
-    Backoff,
-    Completed,
-    Dead,
-    Fatal,
-    Retry,
-    RetryAfter,
-    Status,
-    Task,
-    Waiting,
-)
+from holdfast import Backoff, Completed, Dead, Fatal, Retry, RetryAfter, Status, Task, Waiting
 from holdfast.engine.messages import Message
 from tests.engine.kit import outcome, trail, until
 from tests.engine.planned import POLICY, TYPE, Calls, live, ship
@@ -105,6 +95,32 @@ async def test_a_handler_that_raises_is_tried_again_by_the_plans_policy(app, wor
         assert await run.result(1000) == 4
     gaps = [later - earlier for earlier, later in pairwise(at)]
     assert [round(gap, 1) for gap in gaps] == [0.5, 10, 60]
+
+
+@pytest.mark.spec("PLAN-8")
+async def test_a_handler_that_asks_for_a_retry_gets_it_whatever_the_error(app):
+    calls = Calls(Retry(0, Fatal("busy")))
+    plan = ship(app, calls)
+    async with app.worker():
+        assert await (await app.start(plan)).result(60) == "done"
+    assert len(calls.seen) == 2
+
+
+@pytest.mark.spec("FLOW-10")
+async def test_a_handler_that_cancels_itself_leaves_nothing_behind_for_the_next_try(app):
+    """Or its timeouts and task groups would take the old cancel for one of their own."""
+    left = []
+
+    async def work(task):
+        left.append(asyncio.current_task().cancelling())
+        if task.attempt == 1:
+            asyncio.current_task().cancel()
+            await asyncio.sleep(10)
+
+    plan = ship(app, work, retry=Backoff.fixed(0.5))
+    async with app.worker():
+        await (await app.start(plan)).result(60)
+    assert left == [0, 0]
 
 
 @pytest.mark.spec("COST-1")

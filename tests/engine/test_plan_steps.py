@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 import holdfast as hf
-from holdfast import (
-    Approval,
-    Completed,
-    Sleep,
-    Status,
-    Task,
-    Wait,
-)
+from holdfast import Approval, Completed, Sleep, Status, Task, Wait
 from tests.engine.kit import outcome, trail, until
 from tests.engine.planned import TYPE, fulfil, live
 

@@ -8,12 +8,7 @@ import threading
 import pytest
 
 import holdfast as hf
-from holdfast import (
-    Dead,
-    Status,
-    Task,
-    Waiting,
-)
+from holdfast import Backoff, Dead, Status, Task, Waiting
 from holdfast.stores.memory import MemoryStore
 from tests.engine.kit import outcome, process, trail, until
 from tests.engine.planned import TYPE, Calls, live, ship
@@ -95,6 +90,21 @@ async def test_a_handler_that_outlasts_the_grace_is_given_back_with_its_attempt(
     assert (found.status, found.attempt) == (Status.PENDING, 0)
     async with app.worker():
         assert await run.result(60) == 1
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_a_worker_that_stops_tries_no_handler_again(app):
+    calls = Calls(ValueError("once"))
+    plan = ship(app, calls, retry=Backoff.fixed(1, attempts=3))
+    run = await app.start(plan)
+    async with app.worker(grace=100):
+        while not calls.seen:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert len(calls.seen) == 1
+    found = await app.get(run.id)
+    assert (found.status, found.attempt) == (Status.PENDING, 1)
+    async with app.worker():
+        assert await run.result(60) == "done"
 
 
 @pytest.mark.spec("LEASE-4")

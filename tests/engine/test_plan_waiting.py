@@ -7,14 +7,7 @@ import asyncio
 import pytest
 
 import holdfast as hf
-from holdfast import (
-    Backoff,
-    Completed,
-    Status,
-    Task,
-    Wait,
-    Waiting,
-)
+from holdfast import Backoff, Completed, Status, Task, Wait, Waiting
 from holdfast.engine.messages import Message
 from tests.engine.kit import outcome, process, trail, until
 from tests.engine.planned import TYPE, Calls, live, ship

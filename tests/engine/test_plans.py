@@ -9,14 +9,7 @@ from datetime import datetime
 import pytest
 
 import holdfast as hf
-from holdfast import (
-    Approval,
-    Completed,
-    Conflict,
-    Status,
-    Task,
-    UsageError,
-)
+from holdfast import Approval, Completed, Conflict, Status, Task, UsageError
 from tests.engine.kit import outcome, trail, until
 from tests.engine.planned import TYPE, Receipt, fulfil, live
 
