@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         UnknownKey,
         UnknownMessage,
         UnknownRun,
+        UnknownSchedule,
         UnknownWorkflow,
         UsageError,
         WrongKey,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         Registration,
         Run,
         RunFilter,
+        Schedule,
         Step,
         TrailEntry,
     )
@@ -112,6 +114,7 @@ __all__ = [
     "ApprovalRequest",
     "TrailEntry",
     "RunFilter",
+    "Schedule",
     "Delivery",
     "OutboxMessage",
     "OutboxFilter",
@@ -131,6 +134,7 @@ __all__ = [
     "BadValue",
     "TooLarge",
     "UnknownRun",
+    "UnknownSchedule",
     "UnknownMessage",
     "UnknownWorkflow",
     "Conflict",
@@ -173,12 +177,12 @@ _HOMES = {
         "BadType BadValue CannotOpen CannotSeal ChildFailed Conflict Drift EventTimeout Fatal "
         "HoldfastError IllegalMove KeyReused LeaseLost NotSealed ResultTimeout RetryAfter RunCancelled "
         "RunFailed StepFailed StoreError TooLarge Unavailable UnknownKey UnknownMessage UnknownRun "
-        "UnknownWorkflow UsageError WrongKey"
+        "UnknownSchedule UnknownWorkflow UsageError WrongKey"
     ),
     "lifecycle": "Status StepKind StepStatus",
     "records": (
         "ApprovalRequest Decision Event Limit MessageStatus OutboxFilter "
-        "OutboxMessage Registration Run RunFilter Step TrailEntry"
+        "OutboxMessage Registration Run RunFilter Schedule Step TrailEntry"
     ),
     "sealing": "Compress Encrypt",
 }
