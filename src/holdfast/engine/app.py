@@ -22,7 +22,7 @@ from .client import Client
 from .definitions import REFRESH_SECONDS, STEPS_MAX, Defined, Workflow
 from .hooks import Hooks, check_names, register
 from .plans.elements import Element
-from .plans.plan import Plan
+from .plans.plan import MAX_WAITS, Plan
 from .sinks import SINK_SECONDS, Sinks, sink_of
 from .stopping import run, work_until_told
 from .worker import Worker
@@ -106,13 +106,36 @@ class App(Client):
 
         return named
 
-    def plan(self, type_: str, steps: Sequence[Element], **options: Any) -> Plan:
+    def plan(
+        self,
+        type_: str,
+        steps: Sequence[Element],
+        *,
+        retry: Backoff | None = None,
+        timeout: Seconds | None = None,
+        budget: float | None = None,
+        params: Any = Any,
+        max_waits: int = MAX_WAITS,
+        no_handler_after: Seconds | None = None,
+        description: str = "",
+    ) -> Plan:
         """Name a fixed list of steps as a workflow: `app.plan("shop.fulfil.v1", [hf.Task("SHIP")])`.
 
-        Options: retry, timeout, budget, params (the type of what it is started with), max_waits,
-        no_handler_after, description.
+        params: the type of what a run is started with. max_waits: how often one task may wait.
+        no_handler_after: how long a run whose current step no worker knows is kept, before it fails.
         """
-        return self._define(Plan(type_, steps, **options))
+        made = Plan(
+            type_,
+            steps,
+            retry=retry,
+            timeout=timeout,
+            budget=budget,
+            params=params,
+            max_waits=max_waits,
+            no_handler_after=no_handler_after,
+            description=description,
+        )
+        return self._define(made)
 
     def _define(self, made: D) -> D:
         if made.type in self.workflows:
