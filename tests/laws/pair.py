@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle import FINAL, Status, StepStatus
-from holdfast.records import Run, RunFilter, Step, TrailEntry
+from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
+from holdfast.records import Decided, Run, RunFilter, Step, TrailEntry
 from holdfast.testing.contract.hand import Clock, Hand
 from holdfast.testing.contract.replay import replayed
 
@@ -59,6 +59,8 @@ def _plain(answer: Any) -> Any:
         return [_plain(part) for part in answer]
     if isinstance(answer, Run):
         return _run(answer)
+    if isinstance(answer, Decided):
+        return msgspec.structs.replace(answer, run=_run(answer.run))
     return answer
 
 
@@ -114,9 +116,14 @@ def assert_lawful(seen: Run, steps: list[Step], trail: list[TrailEntry]) -> None
     assert (seen.status in FINAL) == (seen.finished_at is not None), "an end exactly when final"
     waits = [step for step in steps if step.status is StepStatus.WAITING]
     assert seen.status is not Status.WAITING or waits, "a way on"
-    assert all(wait.due_at is not None or wait.topic is not None for wait in waits), "a way on"
+    assert all(map(_can_come, waits)), "a way on"
     assert [wait.seq for wait in seen.waiting_on] == [wait.seq for wait in sorted(waits, key=_first_due)]
     assert min(seen.attempt, seen.crashes, seen.cost_units) >= 0
+
+
+def _can_come(wait: Step) -> bool:
+    named = wait.due_at is not None or wait.topic is not None
+    return named or wait.kind is StepKind.APPROVAL or wait.child is not None
 
 
 def _first_due(wait: Any) -> tuple[float, int]:

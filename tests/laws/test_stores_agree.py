@@ -29,9 +29,11 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.contract.hand import backing_off, broken, done, error, listen, sleep
 from tests.laws.pair import Pair
+from tests.laws.plans import DEFINITIONS, GATED, LATER, PLAN, Plans, child, starts_runs
 
 LONG = os.environ.get("HOLDFAST_LAWS") == "long"
-TYPES = ("shop.order.v1", "shop.order.v2")
+CODE = ("shop.order.v1", "shop.order.v2")
+TYPES = (*CODE, PLAN, GATED)
 TENANTS = ("default", "default", "default", "acme")
 TOPICS = ("t", "u")
 MICRO = 0.000001
@@ -74,6 +76,7 @@ OPERATIONS = {
     "start": 3, "claim": 2, "claim_all": 6, "commit": 14, "commit_two": 3, "send_again": 4, "renew": 2,
     "emit": 5, "tick": 4, "deliver": 1, "ask": 3, "rewind": 2, "turn": 3, "turn_to_the_next_chore": 4,
     "turn_back": 1, "turn_far": 1, "publish": 1, "look": 2, "delete": 2, "restore": 2, "purge": 1,
+    "decide": 5, "append_step": 1, "inbox": 1,
 }  # fmt: skip
 WEIGHTED = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
 
@@ -93,7 +96,7 @@ def _as_far_as_known(verdicts, newest):
     return verdicts if newest else [(verdict.answer, verdict.status) for verdict in verdicts]
 
 
-class StoresAgree(RuleBasedStateMachine):
+class StoresAgree(Plans, RuleBasedStateMachine):
     """Random lives of a few runs, lived twice."""
 
     @initialize()
@@ -105,8 +108,9 @@ class StoresAgree(RuleBasedStateMachine):
         self.runs, self.purged, self.claims, self.sent, self.refused = [], [], [], [], set()
         self.numbers = Counter()
         self.event_ids = 0
-        for _ in range(2):
-            new = NewRun(id=self.pair.hands[0].id(), type=TYPES[0])
+        self.pair.do(lambda hand: hand.run(hand.store.publish(DEFINITIONS)))
+        for type_ in (CODE[0], CODE[0], PLAN):
+            new = NewRun(id=self.pair.hands[0].id(), type=type_)
             self.runs += [answer.id for answer in self.pair.do(lambda hand, new=new: hand.start_many([new]))]
 
     def teardown(self):
@@ -122,14 +126,18 @@ class StoresAgree(RuleBasedStateMachine):
     # Producers.
 
     def start(self, pick, data):
-        if len(self.runs) >= 6:
+        if len(self.runs) >= 7:
             return
         fresh = self.pair.hands[0].id()
+        parent = {}
+        if self.runs and data.draw(RARELY):
+            parent = {"parent": pick(*self.runs), "parent_step": pick("kid", "kid2")}
         new = NewRun(
             id=pick(*self.runs[:1], *self.purged, fresh) if data.draw(RARELY) else fresh,
             type=pick(*TYPES), tenant=pick(*TENANTS), digest=pick("d", "d", "e"),
             key=pick(None, None, "k", "l"), priority=pick(100, 100, 5), delay_seconds=pick(None, None, 5.0),
             timeout_seconds=pick(None, None, None, None, 40.0), ttl_seconds=pick(None, 60.0),
+            budget=pick(None, None, 3, 5), **parent,
         )  # fmt: skip
         (answer,) = self.pair.do(lambda hand: hand.start_many([new]))
         if getattr(answer, "created", False):
@@ -172,6 +180,8 @@ class StoresAgree(RuleBasedStateMachine):
         """The next item of a holder, now and then of one long gone."""
         alive, gone = self._writers()
         claim = pick(*(not data.draw(RARELY) and alive) or gone or alive)
+        if self._kind(claim.id) == "plan" and not data.draw(RARELY):
+            return self._planned(pick, data, claim)
         move, steps = data.draw(MOVES), data.draw(STEPS)
         known = pick(None, "all", "all", 0, 1, 2)
         if known == "all":
@@ -182,10 +192,13 @@ class StoresAgree(RuleBasedStateMachine):
             steps = (*steps, backing_off("r", cost=1, attempts=2, delay_seconds=5.0))
         if move is not Move.RETRY and data.draw(RARELY):
             steps = (*steps, done("r"))
+        if move in {Move.CHECKPOINT, Move.PARK} and len(self.runs) < 8 and pick(True, False, False):
+            steps = (*steps, child(pick, pick("kid", "kid2"), self.pair.hands[0].id(), (*CODE, GATED)))
+        plan = LATER if move is Move.ADVANCE and pick(True, False) else ()
         self.numbers[claim.id, claim.fence] += 1
         return Item(
             run=claim.id, fence=claim.fence, number=self.numbers[claim.id, claim.fence], move=move,
-            steps=steps, known=known, **self._extras(pick, data, move),
+            steps=() if plan else steps, plan=plan, known=known, **self._extras(pick, data, move),
         )  # fmt: skip
 
     def _steps(self, run):
@@ -236,12 +249,15 @@ class StoresAgree(RuleBasedStateMachine):
         if any(self._writers()):
             first, second = self._item(pick, data), self._item(pick, data)
             # A new run's fence tells how much was written before it, and stores may take plain items first.
-            both = sorted([first, second], key=lambda item: bool(item.starts))
+            both = sorted([first, second], key=starts_runs)
             self._send(both if first.run != second.run else [first])
 
     def _send(self, items):
         verdicts = self.pair.do(lambda hand: hand.send(*items))
         self.sent += items
+        started = [write.child.id for item in items for write in item.steps if write.child is not None]
+        there = {run.id for run in self.pair.hands[0].run(self.pair.hands[0].store.list(EVERY))}
+        self.runs += [run for run in started if run in there and run not in self.runs]
         for item, verdict in zip(items, verdicts, strict=True):
             if verdict.answer in {"lost", "cancelled"}:
                 self.refused.add((item.run, item.fence))
@@ -278,8 +294,8 @@ class StoresAgree(RuleBasedStateMachine):
     # Keepers, people, time.
 
     def tick(self, pick, data):
-        limit = pick(1, 500)
-        self.pair.do(lambda hand: hand.tick(limit=limit))
+        limit, every = pick(1, 500), pick(True, True, False)
+        self.pair.do(lambda hand: hand.tick(limit=limit, wait_timeouts=every))
 
     def deliver(self, pick, data):
         limit = pick(1, 500)
@@ -289,14 +305,16 @@ class StoresAgree(RuleBasedStateMachine):
         if self.runs:
             verb = pick("pause", "pause", "pause", "resume", "resume", "resume", "cancel", "retry_run")
             run, tenant = pick(*self.runs), pick(None, None, None, "default")
-            self.pair.do(lambda hand: getattr(hand, verb)(run, tenant=tenant, by="ann"))
+            more = {"children": pick(True, True, False)} if verb == "cancel" else {}
+            self.pair.do(lambda hand: getattr(hand, verb)(run, tenant=tenant, by="ann", **more))
 
     def rewind(self, pick, data):
         if self.runs:
             run = pick(*self.runs)
             keys = [step.key for step in self._steps(run)]
             step = pick(*keys, *keys, "none")
-            self.pair.do(lambda hand: hand.rewind(run, step, by="ann"))
+            theirs = pick(True, True, False)
+            self.pair.do(lambda hand: hand.rewind(run, step, by="ann", children=theirs))
 
     def delete(self, pick, data):
         if self.runs:
@@ -329,7 +347,12 @@ class StoresAgree(RuleBasedStateMachine):
         self.pair.clock.turn(pick(*BACK))
 
     def publish(self, pick, data):
-        known = Definition(type=pick(*TYPES), max_attempts=pick(None, 5), timeout_seconds=pick(None, 60.0))
+        defaults = {
+            "max_attempts": pick(None, 5),
+            "timeout_seconds": pick(None, 60.0),
+            "budget": pick(None, 6),
+        }
+        known = Definition(type=pick(*CODE, PLAN), **defaults)
         self.pair.do(lambda hand: hand.run(hand.store.publish([known])))
         self.pair.do(lambda hand: hand.run(hand.store.definitions()))
 
@@ -345,7 +368,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.pair.do(lambda hand: hand.run(hand.store.list(where, limit, after)))
         topic, tenant = pick(*TOPICS), pick(*TENANTS)
         self.pair.do(lambda hand: hand.run(hand.store.waiting_on(topic, tenant)))
-        self.pair.do(lambda hand: hand.due(TYPES[:1], tenants=(tenant,)))
+        self.pair.do(lambda hand: hand.due(TYPES[:1], tenants=(tenant,), wait_timeouts=pick is None))
         types, since = pick((), ("woken", "leased")), self.pair.clock.now - pick(0, 10 * SECOND)
         run, between = pick(None, *self.runs), pick((None, None), (since, None), (None, since))
         self.pair.do(lambda hand: told(hand.trail(run, tenant=tenant, types=types, between=between)))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
+
 from holdfast.lifecycle import Status
 from holdfast.records import Instant
 
@@ -48,7 +50,8 @@ def _tell_parent(db: Database, now: Instant, run: str, waiting: tuple[str | None
     wait = db.one(_SQL["awaiting"], (*waiting, run))
     if wait is None or waiting[0] is None:
         return False
-    return waits.settle(db, now, waiting[0], waits.open_wait(*wait, UUID(run))) is True
+    awaited = msgspec.structs.replace(waits.open_wait(*wait), child=UUID(run))
+    return waits.settle(db, now, waiting[0], awaited) is True
 
 
 def _cancel_children(db: Database, now: Instant, run: str, limit: int, *, every: bool) -> int:

@@ -55,19 +55,9 @@ def go_on(way: Way, wait: Step, entry: dict[str, Any]) -> None:
             pass
 
 
-def open_wait(
-    seq: int, key: str, kind: str, topic: str | None, due_at: Instant | None, child: Any = None
-) -> Step:
+def open_wait(seq: int, key: str, kind: str, topic: str | None, due_at: Instant | None) -> Step:
     """As much of a wait as settling needs."""
-    return Step(
-        seq=seq,
-        key=key,
-        kind=StepKind(kind),
-        status=StepStatus.WAITING,
-        topic=topic,
-        due_at=due_at,
-        child=child,
-    )
+    return Step(seq=seq, key=key, kind=StepKind(kind), status=StepStatus.WAITING, topic=topic, due_at=due_at)
 
 
 def record(db: Database, now: Instant, event: NewEvent) -> bool:

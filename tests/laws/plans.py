@@ -1,0 +1,100 @@
+"""Plans, gates and children in the lives that two stores live side by side."""
+
+from __future__ import annotations
+
+from holdfast.lifecycle import Move, StepKind, StepStatus
+from holdfast.records import Definition, Item, NewRun, StepWrite
+from holdfast.testing.contract.hand import done, error, gate, hear, nap, task
+
+PLAN, GATED = "shop.plan.v1", "shop.gated.v1"
+LATER = (task("A"), task("B"))  # of runs that were started before their plan was published
+
+STEPS = {
+    PLAN: (
+        task("A", max_attempts=2), gate("G", 5.0), task("B"), hear("E", "t", 10.0), nap("N", 5.0),
+        gate("H", on_timeout="approve", digest="d"), task("C"),
+    ),
+    GATED: (gate("G", digest="d", ask='{"ask":"?"}'), nap("N", 0.0), hear("E", "u"), task("A")),
+}  # fmt: skip
+
+DEFINITIONS = [
+    Definition(type=PLAN, kind="plan", steps=STEPS[PLAN], max_attempts=4),
+    Definition(type=GATED, kind="plan", steps=STEPS[GATED], budget=4),
+]
+
+
+def planned(pick, run, number, claim, current, **fields):
+    """What the worker of a plan sends: mostly of the step that is current, now and then of another one."""
+    move = pick(*[Move.ADVANCE] * 6, *[Move.PARK] * 3, Move.RETRY, Move.RELEASE, Move.FAIL)
+    key = pick(*[current] * 9, "A", "B")
+    brought = {
+        Move.ADVANCE: lambda: {
+            "steps": (done(key, pick("1", '"x"'), cost=pick(0, 0, 2), started_at=1),),
+            "in_place": pick(True, False),
+            "result": '{"ok":true}',
+        },
+        Move.PARK: lambda: {"steps": (_waiting(pick, key),)},
+        Move.RETRY: lambda: _blamed() | {"in_place": pick(True, False), "delay_seconds": pick(0.0, 5.0)},
+        Move.FAIL: _blamed,
+        Move.RELEASE: dict,
+    }[move]()
+    return Item(run=run, fence=claim.fence, number=number, move=move, **{**fields, **brought})
+
+
+def _waiting(pick, key):
+    wait = pick({"topic": "t"}, {"topic": "u", "delay_seconds": 5.0}, {"delay_seconds": 0.0})
+    return StepWrite(key=key, status=StepStatus.WAITING, cost=pick(0, 0, 2), **wait)
+
+
+def _blamed():
+    return {"error": error("boom"), "last_error": "it broke", "kind": "boom"}
+
+
+def child(pick, key, run, types):
+    """A step that starts a run, and mostly waits for it."""
+    status = pick(*[StepStatus.WAITING] * 4, StepStatus.SUCCEEDED)
+    new = NewRun(id=run, type=pick(*types), ttl_seconds=pick(None, 60.0))
+    return StepWrite(key=key, kind=StepKind.CHILD, status=status, output=None, child=new)
+
+
+def starts_runs(item):
+    return bool(item.starts) or any(write.child is not None for write in item.steps)
+
+
+class Plans:
+    """Moves of the machine that drives both stores."""
+
+    def decide(self, pick, data):
+        if self.runs:
+            shown = self.pair.do(lambda hand: hand.approvals(tenant=None))
+            run = pick(*[one.run for one in shown] * 4, *self.runs)
+            named = {
+                "step": pick(None, "G", "H", "gate"), "digest": pick(None, None, "d"), "by": pick("", "ann"),
+                "comment": pick("", "so be it"), "tenant": pick(None, None, None, "default"),
+            }  # fmt: skip
+            verdict = pick("approve", "approve", "reject")
+            self.pair.do(lambda hand: getattr(hand, verdict)(run, **named))
+
+    def append_step(self, pick, data):
+        if self.runs:
+            run, name, attempts = pick(*self.runs), pick("A", "X", "Y"), pick(None, 7)
+            self.pair.do(lambda hand: hand.append_step(run, name, max_attempts=attempts))
+
+    def inbox(self, pick, data):
+        """The open gates, page by page."""
+        tenant, limit = pick(None, "default"), pick(1, 2, 100)
+        page = self.pair.do(lambda hand: hand.approvals(tenant=tenant, limit=limit))
+        while page and len(page) == limit:
+            after = (page[-1].run, page[-1].step)
+            page = self.pair.do(
+                lambda hand, after=after: hand.approvals(tenant=tenant, limit=limit, after=after)
+            )
+
+    def _kind(self, run):
+        shown = self.pair.hands[0].get(run)
+        return None if shown is None else shown.kind
+
+    def _planned(self, pick, data, claim):
+        self.numbers[claim.id, claim.fence] += 1
+        number, current = self.numbers[claim.id, claim.fence], self.pair.hands[0].get(claim.id).cursor
+        return planned(pick, claim.id, number, claim, current, **self._extras(pick, data, Move.RELEASE))
