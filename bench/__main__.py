@@ -147,9 +147,22 @@ def segment(folder: Path, rounds: int) -> None:
     print(f"   steps_per_s: segment {ours}, step {plain}, ratio {ours / plain:.2f}  (goal >= 3)", flush=True)
 
 
+def limits(folder: Path, rounds: int) -> None:
+    """Claims of twenty under limits, against those where nothing is set."""
+    names = ("none", "unrelated", "held", "roomy", "shared")
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for n in range(rounds):
+        for name, rates in found.items():
+            rates.append(run("limits.py", name, "--file", folder / f"{name}{n}.db")["claims_per_s"])
+    plain = statistics.median(found["none"])
+    for name, rates in found.items():
+        ours = statistics.median(rates)
+        print(f"   {name}: {ours:.0f} claims/s, ratio {ours / plain:.2f}", flush=True)
+
+
 ALL: dict[str, Callable[[Path, int], None]] = {
     "steps": steps, "oneshot": oneshot, "lone": lone, "latency": latency, "sleeping": sleeping, "long": long,
-    "segment": segment,
+    "segment": segment, "limits": limits,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -129,23 +130,26 @@ def _narrows(rule: Rule) -> bool:
 class Room:
     """What the rules leave one name at an instant, less what a claim takes of it meanwhile."""
 
-    __slots__ = ("_cap", "_leased", "_now", "_pause", "_rate", "_used", "name", "scope", "taken")
+    __slots__ = ("_cap", "_leased", "_left", "_pause", "_rate", "_used", "name", "scope", "taken")
 
     def __init__(self, rules: list[Rule], name: tuple[str, str], now: Instant) -> None:
         self.scope, self.name = name
-        self._now, self.taken = now, 0
+        self.taken = 0
         self._cap = next((rule for rule in rules if rule.concurrency is not None), None)
         self._rate = next((rule for rule in rules if rule.rate is not None), None)
         pauses = [rule for rule in rules if (rule.paused_until or 0) > now]
         self._pause = max(pauses, key=lambda rule: rule.paused_until or 0, default=None)
         self._leased, self._used = 0, Used(0, 0)
+        self._left: float = math.inf if self._pause is None else 0
 
     def count(self, leased: Leased, spent: Spent) -> None:
         """Look up what is used, of that which is limited."""
         if self._cap is not None:
             self._leased = leased(self.scope, self.name)
+            self._left = min(self._left, (self._cap.concurrency or 0) - self._leased)
         if self._rate is not None:
             self._used = spent(self.scope, self.name, self._rate.rate or 0, self._rate.period or 0)
+            self._left = min(self._left, (self._rate.rate or 0) - self._used.claims)
 
     @property
     def period(self) -> int | None:
@@ -155,19 +159,19 @@ class Room:
     @property
     def full(self) -> bool:
         """Whether nothing more of this name may be taken now."""
-        return self._pause is not None or self._crowded or self._hasty
+        return self.taken >= self._left
 
     @property
     def _crowded(self) -> bool:
-        return self._cap is not None and self._leased + self.taken >= (self._cap.concurrency or 0)
+        return self._cap is not None and self._leased >= (self._cap.concurrency or 0)
 
     @property
     def _hasty(self) -> bool:
-        return self._rate is not None and self._used.claims + self.taken >= (self._rate.rate or 0)
+        return self._rate is not None and self._used.claims >= (self._rate.rate or 0)
 
     @property
     def opens_at(self) -> Instant | None:
-        """From when on something may be taken; None: when a run of this name ends, whenever that is."""
+        """From when on one may be taken; None: when a run of this name ends, whenever that is."""
         if self._crowded:
             return None
         paused = 0 if self._pause is None else self._pause.paused_until or 0
@@ -211,7 +215,13 @@ class Rooms:
         ]
 
     def full(self, type_: str, tenant: str | None = None, key: str | None = None) -> bool:
-        return any(room.full for room in self.around(type_, tenant, key))
+        """Whether such a run may not be taken now. Asked of every run that is read: no list is made of it."""
+        scopes = self.rules.scopes
+        return (
+            ("type" in scopes and self.of("type", type_).full)
+            or (tenant is not None and "tenant" in scopes and self.of("tenant", tenant).full)
+            or (key is not None and "key" in scopes and self.of("key", key).full)
+        )
 
     def take(self, type_: str, tenant: str, key: str | None) -> None:
         for room in self.around(type_, tenant, key):

@@ -32,10 +32,7 @@ def _opened(db: Database, now: Instant, ask: Ask) -> tuple[Iterator[Row], Limite
             continue
         if row[1] is not None:
             return _limited(db, now, ask, row[1])
-        walk, *keyed = walks.all_of(tenant, each)
-        if row[0] is not None:
-            streams.append(walks.due(db, now, walk, row[0]))
-        streams += [walks.due(db, now, one) for one in keyed if row[2]]
+        streams += walks.opened(db, now, tenant, each, row)
     ordered = streams[0] if len(streams) == 1 else heapq.merge(*streams)
     return _spared(ordered, ask.crashed) if ask.crashed else ordered, None
 

@@ -14,13 +14,13 @@ from holdfast.records import Ask, Instant
 from holdfast.stores.rules import Entry, Rooms, Rule, Rules, Shares, Used
 
 from . import walks
-from .database import Database, Row
+from .database import Database, Row, text
 from .sql import statements
 from .walks import Walk
 
 _SQL = statements("limited")
 NONE = Rules((), ())
-PATIENCE = 100  # how many runs that are held back one stream reads before it goes lane by lane
+PATIENCE = 50  # how many runs that are held back one stream reads before it goes lane by lane
 
 
 def rules_of(db: Database, mark: int | None) -> Rules:
@@ -137,22 +137,24 @@ class Limited:
     def _stream(self, tenant: str | None, type_: str) -> Iterator[Row]:
         held_back = 0
         for row in self._plain(tenant, type_):
-            if self._rooms.full(type_, tenant):
-                return
             if not self._rooms.full(*row[4:7]):
                 yield row
-            elif (held_back := held_back + 1) > PATIENCE:
+                continue
+            held_back += 1
+            if held_back > PATIENCE:
                 break
+            if self._rooms.full(type_, tenant):
+                return
         else:
             return
         yield from heapq.merge(*self._lanes(tenant, type_))
 
     def _plain(self, tenant: str | None, type_: str) -> Iterator[Row]:
-        if self._rooms.full(type_, tenant):
+        begin = None if self._rooms.full(type_, tenant) else walks.first(self._db, tenant, type_)
+        if begin is None:
             return iter(())
-        return heapq.merge(
-            *(walks.due(self._db, self._now, walk, named=True) for walk in walks.all_of(tenant, type_))
-        )
+        streams = walks.opened(self._db, self._now, tenant, type_, begin, named=True)
+        return streams[0] if len(streams) == 1 else heapq.merge(*streams)
 
     def _lanes(self, tenant: str | None, type_: str) -> Iterator[Iterator[Row]]:
         for each in self._tenants if tenant is None else [tenant]:
@@ -210,7 +212,7 @@ class Limited:
 
     def _note_shares(self) -> None:
         shares = self._shares
+        ahead = [(tenant, at) for tenant in shares.moved if (at := shares.tenants[tenant]) > shares.passed]
         self._db.run(_SQL["set_passed"], (shares.passed,))
-        for tenant in shares.moved:
-            self._db.run(_SQL["set_share"], (tenant, shares.tenants[tenant]))
+        self._db.run(_SQL["set_shares"], (text(ahead),))
         self._db.run(_SQL["drop_shares"], (shares.passed,))

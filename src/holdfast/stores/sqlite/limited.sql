@@ -83,8 +83,8 @@ select tenant, at from workflow_limit_share
 -- :set_passed
 update workflow_limit_mark set passed = :passed where id = 1
 
--- :set_share
-insert into workflow_limit_share (tenant, at) values (:tenant, :at)
+-- :set_shares
+insert into workflow_limit_share (tenant, at) select value ->> 0, value ->> 1 from json_each(:ahead) where true
 on conflict (tenant) do update set at = excluded.at
 
 -- :drop_shares    Whoever is not ahead begins where the others are.

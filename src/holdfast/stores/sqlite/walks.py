@@ -42,6 +42,15 @@ def first(db: Database, tenant: str | None, type_: str) -> Row | None:
     return db.one(_SQL["lane_first"], {"tenant": tenant, "type": type_})
 
 
+def opened(
+    db: Database, now: Instant, tenant: str | None, type_: str, begin: Row, *, named: bool = False
+) -> list[Iterator[Row]]:
+    """The due runs of a type, or of a tenant's; `begin` is what `first` has answered."""
+    walk, *keyed = all_of(tenant, type_)
+    streams = [due(db, now, walk, begin[0], named=named)] if begin[0] is not None else []
+    return streams + [due(db, now, one, named=named) for one in keyed if begin[2]]
+
+
 def due(
     db: Database, now: Instant, walk: Walk, begin: int | None = None, *, named: bool = False
 ) -> Iterator[Row]:

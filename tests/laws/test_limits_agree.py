@@ -1,0 +1,172 @@
+"""Any life under limits is the same life on memory and on SQLite, and never is there too much of anything."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from holdfast.lifecycle import Status
+from holdfast.records import SECOND, NewRun, RunFilter
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import limited as limiting
+from tests.laws.pair import Pair
+from tests.laws.test_stores_agree import LONG
+
+TYPES = ("shop.order.v1", "shop.order.v2", "web.page.v1")
+TENANTS = ("default", "acme", "umbra")
+KEYS = (None, None, "api.a", "api.b", "web")
+NAMES = {
+    "type": (*TYPES, "shop.%", "%"),
+    "tenant": (*TENANTS, "a%", "%"),
+    "key": ("api.a", "api.b", "web", "api.%", "%"),
+}
+TURNS = (0.000001, 0.5, 1.0, 5.0, 31.0, -1.0, -6.0)
+EVERY = RunFilter(tenant=None)
+
+OPERATIONS = {
+    "start": 6, "claim": 10, "end": 6, "limit": 3, "unlimit": 1, "pause": 1, "resume": 1, "register": 1,
+    "unregister": 1, "turn": 5, "tick": 2, "look": 3,
+}  # fmt: skip
+WEIGHTED = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
+
+
+class LimitsAgree(RuleBasedStateMachine):
+    """Random limits over random runs, lived twice."""
+
+    @initialize(patience=st.sampled_from([0, 1, 3, 100]))
+    def begin(self, patience):
+        # With little patience nearly every claim goes lane by lane.
+        self.before, limiting.PATIENCE = limiting.PATIENCE, patience
+        self.pair = Pair(
+            lambda clock: MemoryStore(clock=clock),
+            lambda clock: SqliteStore(":memory:", clock=clock, inline=True),
+        )
+        self.runs, self.claims = [], []
+
+    def teardown(self):
+        if hasattr(self, "pair"):
+            limiting.PATIENCE = self.before
+            self.pair.close()
+
+    @rule(data=st.data(), names=st.lists(st.sampled_from(WEIGHTED), min_size=2, max_size=6))
+    def live(self, data, names):
+        for name in names:
+            getattr(self, name)(lambda *choices: data.draw(st.sampled_from(choices)))
+            self.pair.do(lambda hand: hand.due(TYPES).claim_at)
+            self.pair.do(lambda hand: hand.stats().unclaimable)
+
+    def _run(self, name, *args, **fields):
+        return self.pair.do(lambda hand: hand.run(getattr(hand.store, name)(*args, **fields)))
+
+    def start(self, pick):
+        for _ in range(pick(1, 2, 8)):
+            new = NewRun(
+                id=self.pair.hands[0].id(), type=pick(*TYPES), tenant=pick(*TENANTS), limit_key=pick(*KEYS),
+                priority=pick(100, 100, 5), delay_seconds=pick(None, None, 5.0),
+            )  # fmt: skip
+            self.pair.do(lambda hand, new=new: hand.start_many([new]))
+            self.runs.append(new.id)
+
+    def claim(self, pick):
+        limit, types, runtime = pick(1, 1, 2, 5, 50), pick(TYPES, TYPES[:1]), pick("python", "python", "go")
+        tenants, crashed = pick(None, None, ("acme",), ("umbra", "default")), pick(None, (1,))
+        was = self._leased()
+        taken = self.pair.do(
+            lambda hand: hand.claim(limit, "w", types, tenants=tenants, crashed=crashed, runtime=runtime)
+        )
+        self.claims += taken
+        if taken:
+            self._within_limits(was)
+
+    def _leased(self):
+        hand = self.pair.hands[0]
+        shown = hand.run(hand.store.list(EVERY, 10_000))
+        held = [run for run in shown if run.status is Status.LEASED]
+        return {
+            (scope, name): sum(getattr(run, field) == name for run in held)
+            for scope, field in (("type", "type"), ("tenant", "tenant"), ("key", "limit_key"))
+            for name in {getattr(run, field) for run in held}
+        }
+
+    def _within_limits(self, was):
+        hand = self.pair.hands[0]
+        exact = {(one.scope, one.name): one.concurrency for one in hand.run(hand.store.limits())}
+        for name, count in self._leased().items():
+            cap = exact.get(name)
+            # One that was lowered below what is leased already only keeps it from growing.
+            assert cap is None or count <= max(cap, was.get(name, 0)), name
+
+    def end(self, pick):
+        held = [claim for claim in self.claims if self._holds(claim)]
+        if held:
+            claim, how = pick(*held), pick("complete", "release", "retry", "cancel")
+            if how == "cancel":
+                self.pair.do(lambda hand: hand.cancel(claim.id).status)
+            else:
+                self.pair.do(lambda hand: getattr(hand, how)(claim).answer)
+            self.claims.remove(claim)
+
+    def _holds(self, claim):
+        run = self.pair.hands[0].get(claim.id)
+        return run.status is Status.LEASED and run.fence == claim.fence
+
+    def limit(self, pick):
+        scope = pick(*NAMES)
+        weight = pick(None, 1.0, 3.0, 0.3) if scope == "tenant" else None
+        rate = pick(None, (1, 5.0), (3, 1.0), (2, 30.0))
+        self._run(
+            "limit", scope, pick(*NAMES[scope]), concurrency=pick(None, 0, 1, 2), rate=rate, weight=weight
+        )
+
+    def unlimit(self, pick):
+        scope = pick(*NAMES)
+        self._run("unlimit", scope, pick(*NAMES[scope]))
+
+    def pause(self, pick):
+        until = self.pair.clock.now + pick(-1, 1, 30) * SECOND
+        self._run("pause_key", pick(*NAMES["key"]), until)
+
+    def resume(self, pick):
+        self._run("resume_key", pick(*NAMES["key"]))
+
+    def register(self, pick):
+        name = pick(*TYPES, "shop.order")
+        self._run("register", name, runtime=pick(None, "go", "python"), enabled=pick(None, True, False))
+
+    def unregister(self, pick):
+        self._run("unregister", pick(*TYPES, "shop.order"))
+
+    def turn(self, pick):
+        self.pair.clock.turn(pick(*TURNS))
+
+    def tick(self, pick):
+        self.pair.do(lambda hand: hand.tick().expired)
+
+    def look(self, pick):
+        self._run("limits")
+        self._run("registry")
+        runtime, tenants = pick("python", "go"), pick(None, ("acme", "umbra"))
+        self.pair.do(lambda hand: hand.due(TYPES, tenants=tenants, runtime=runtime).claim_at)
+        if self.runs:
+            self._run("held_back", pick(*self.runs), runtime)
+
+
+LimitsAgree.TestCase.settings = settings(
+    max_examples=2000 if LONG else 100,
+    stateful_step_count=20,
+    derandomize=not LONG,
+    phases=[Phase.generate, *([Phase.shrink] if LONG else [])],
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.spec("MOVE-4", "LIMIT-1", "LIMIT-2", "LIMIT-3", "REG-2")
+@pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 300)
+class TestLimitsAgree(LimitsAgree.TestCase):
+    """Memory is obviously right; SQLite does the same."""
