@@ -176,8 +176,12 @@ async def test_a_run_of_another_runtime_waits_for_a_worker_of_it_and_explain_say
         assert await outcome(app, run, within=2) == ("succeeded", "done")
     other = await app.start(order)
     await app.register(order, runtime="legacy")
-    async with working(app, runtime="legacy"):
+    async with working(app, runtime="legacy", slots=1):
         assert await outcome(app, other, within=2) == ("succeeded", "done")
+        await app.limit(type=order, concurrency=0)
+        held = await app.start(order)
+        said = await app.explain(held.id)
+        assert said.reason == "concurrency", "a worker of its runtime is here: that is not what holds it"
 
 
 async def test_an_idle_worker_does_not_spin_for_what_it_may_not_take(app):

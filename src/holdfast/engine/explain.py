@@ -196,13 +196,18 @@ def _pending(run: Run, known: Known) -> Explanation:
     data: dict[str, Any] = {"run_at": run.run_at, "attempt": run.attempt, "type": run.type}
     if run.run_at > now:
         return _later(run, data)
-    if known.holds:
-        return _held_back(known.holds, data)
     able = [
         one
         for one in known.workers
         if run.type in one.types and (one.tenants is None or run.tenant in one.tenants)
     ]
+    # A type of another runtime is held back from us only as long as none of its workers is here.
+    elsewhere = {hold.runtime for hold in known.holds if hold.why == "runtime"}
+    if elsewhere:
+        able = [one for one in able if one.runtime in elsewhere]
+    holds = [hold for hold in known.holds if hold.why != "runtime" or not able]
+    if holds:
+        return _held_back(holds, data)
     if not able:
         there = ", ".join(sorted({type_ for one in known.workers for type_ in one.types})) or "none"
         return Explanation(
