@@ -1,0 +1,60 @@
+"""Schedules on a stage: the turned clock fires them, and a dead worker loses none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import holdfast as hf
+from holdfast.testing import Rehearsal
+
+
+@pytest.fixture
+def app():
+    app = hf.App("memory://")
+
+    @app.workflow("shop.report.v1")
+    async def report(ctx: hf.Context, day: str) -> str:
+        return await ctx.step("write", lambda: f"report for {day}")
+
+    return app
+
+
+@pytest.mark.spec("SCHED-1", "TEST-1")
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_a_turned_clock_fires_schedules_at_their_instants(app, store):
+    """A month of nights, each at its own."""
+    with Rehearsal(app, store=store) as stage:
+        stage.do(
+            stage.app.schedule("nightly", "shop.report.v1", "today", cron="0 3 * * *", zone="Europe/Berlin")
+        )
+        stage.advance(hours=1)
+        assert stage.runs() == []
+        stage.advance(days=30)
+        runs = [run.get() for run in stage.runs("shop.report.v1")]
+        first = datetime(2026, 1, 1, 2, tzinfo=UTC)
+        assert [run.created_at for run in runs] == [first + n * timedelta(days=1) for n in range(30)]
+        assert {run.result for run in runs} == {"report for today"}
+
+
+@pytest.mark.spec("SCHED-1", "TEST-1")
+def test_a_year_of_nights_passes_the_changes_of_the_clock(app):
+    """At three o'clock in Berlin, whatever that is in UTC."""
+    with Rehearsal(app, at=datetime(2026, 3, 20, tzinfo=UTC)) as stage:
+        stage.do(stage.app.schedule("weekly", "shop.report.v1", "w", cron="0 3 * * 1", zone="Europe/Berlin"))
+        stage.advance(days=270)
+        hours = [run.get().created_at.hour for run in stage.runs()]
+        assert (hours[0], hours[1], hours[-1]) == (2, 1, 2)
+        assert len(hours) == 39
+
+
+@pytest.mark.spec("SCHED-1")
+def test_a_worker_that_dies_loses_no_time(app):
+    """Another stands ready."""
+    with Rehearsal(app) as stage:
+        stage.do(stage.app.schedule("hourly", "shop.report.v1", "x", every=hf.hours(1)))
+        stage.advance(minutes=59)
+        stage.crash()
+        stage.advance(hours=2)
+        assert [run.result() for run in stage.runs()] == ["report for x"] * 2
