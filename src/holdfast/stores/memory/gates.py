@@ -26,8 +26,9 @@ def approvals(
         if gate.kind is StepKind.APPROVAL
     )
     if after is not None:
-        last = state.runs[after[0]].steps.get(after[1]) if after[0] in state.runs else None
-        gates = [one for one in gates if one[:2] > (after[0], last.seq if last is not None else -1)]
+        # One that is decided by now has another number: its run is looked through once more.
+        last = next((seq for run, seq, _, gate in gates if (run, gate.key) == after), -1)
+        gates = [one for one in gates if one[:2] > (after[0], last)]
     return [
         ApprovalRequest(
             run=run, type=row.type, tenant=row.tenant, step=gate.key, ask_json=gate.ask, digest=gate.digest,

@@ -132,6 +132,16 @@ def test_a_gate_is_listed_while_it_can_be_decided(hand):
 
 
 @pytest.mark.spec("APPR-7")
+def test_no_gate_is_left_out_when_the_last_of_a_page_is_decided(hand):
+    """In code its number is another one by then; the gates behind it are shown all the same."""
+    claim = hand.held()
+    hand.park(claim, ask("G"), ask("H"), known=0)
+    (first,) = hand.approvals(limit=1)
+    hand.approve(claim.id, "G")
+    assert [one.step for one in hand.approvals(after=(first.run, first.step))] == ["H"]
+
+
+@pytest.mark.spec("APPR-7")
 def test_when_a_gate_was_opened_is_told(hand):
     """Not when its run was started."""
     plan, code = hand.begun("A", gate("G")), hand.take(hand.start("shop.code.v1"), types=("shop.code.v1",))
