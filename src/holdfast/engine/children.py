@@ -201,7 +201,8 @@ def only_started(steps: Sequence[Step]) -> bool:
 
 def child_name(workflow: Any, options: Any) -> str:
     """What a child's step is recorded under: its workflow's name, which a later version keeps."""
-    check_child_options(options)
+    if options:
+        check_child_options(options)
     if isinstance(workflow, str):
         return bare(workflow)
     type_ = getattr(workflow, "type", None)

@@ -1,0 +1,157 @@
+"""`explain`: for every status and reason one stable word, a sentence, and the data behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from holdfast import Backoff, Status, UnknownRun, days
+from tests.engine.kit import until
+
+
+async def said(app, run):
+    found = await app.explain(run.id)
+    assert str(found) == found.text
+    assert found.text.endswith(".")
+    return found
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_what_a_run_waits_on_is_named_each_since_when_and_until_when(app):
+    @app.workflow("shop.ship.v1")
+    async def ship(ctx):
+        await ctx.sleep(days(1))
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await asyncio.gather(
+            ctx.sleep(days(3), key="nap"),
+            ctx.await_event("paid", timeout=days(2)),
+            ctx.approval("gate", ask="Ship it?"),
+            ctx.call(ship),
+        )
+
+    async with app.worker():
+        run = await app.start(order)
+        await until(app, run, Status.WAITING)
+        await asyncio.sleep(1)
+        found = await said(app, run)
+    assert found.reason == "waiting"
+    waits = {one["step"]: one for one in found.data["waiting_on"]}
+    assert set(waits) == {"nap", "event:paid", "gate", "shop.ship"}
+    assert all(one["since"] is not None for one in waits.values())
+    assert waits["gate"]["ask"] == "Ship it?"
+    assert waits["shop.ship"]["child_status"] == "waiting"
+    for part in (
+        "a timer (nap) since 2026-01-01",
+        "until 2026-01-04",
+        "an event on 'paid' since",
+        "until 2026-01-03",
+        "a decision at gate 'gate' (Ship it?)",
+        f"`holdfast approve {run.id} gate`",
+        f"its child run {waits['shop.ship']['child']} (shop.ship.v1, waiting)",
+    ):
+        assert part in found.text
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_of_very_many_waits_the_first_few_are_told_and_all_are_in_the_data(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await asyncio.gather(*[ctx.sleep(days(n + 1), key=f"nap:{n}") for n in range(30)])
+
+    async with app.worker():
+        run = await app.start(order)
+        await until(app, run, Status.WAITING)
+        found = await said(app, run)
+    assert "; and 25 more" in found.text
+    assert len(found.data["waiting_on"]) == 30
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_a_wait_whose_time_has_come_unnoticed_says_so(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.sleep(60)
+
+    async with app.worker():
+        run = await app.start(order)
+        await until(app, run, Status.WAITING)
+    await asyncio.sleep(100)
+    assert "its time has come, and the next keeper's round sees to it" in (await said(app, run)).text
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_who_executes_it_until_when_and_what_is_asked_of_it(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await asyncio.gather(ctx.step("work", asyncio.sleep, 60), ctx.await_event("paid"))
+
+    async with app.worker(lease=9) as worker:
+        run = await app.start(order)
+        await asyncio.sleep(1)
+        found = await said(app, run)
+        assert (found.reason, found.data["leased_by"]) == ("running", worker.id)
+        assert "beside that it waits for an event on 'paid'" in found.text
+        await app.pause(run.id, by="ada")
+        assert "a pause is asked for by 'ada' and comes at its next step" in (await said(app, run)).text
+        await until(app, run, Status.PAUSED)
+        found = await said(app, run)
+        assert (found.reason, found.data["paused_by"]) == ("paused", "ada")
+        assert "It waits for an event on 'paid'" in found.text
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_when_it_is_due_tried_again_or_taken_up(app):
+    @app.workflow("shop.order.v1", retry=Backoff.fixed(600, attempts=3))
+    async def order(ctx):
+        raise ValueError("boom")
+
+    later = await app.start(order, delay=days(1))
+    assert (await said(app, later)).reason == "scheduled"
+    lonely = await app.start(order)
+    found = await said(app, lonely)
+    assert found.reason == "no_worker"
+    assert "shop.order.v1" in found.text
+    async with app.worker():
+        await asyncio.sleep(5)
+        found = await said(app, lonely)
+        assert found.reason == "retry"
+        assert "ValueError: boom" in found.text
+        assert "as attempt 2 of 3" in found.text
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_a_deleted_run_and_an_unknown_one(app):
+    run = await app.start("shop.order.v1")
+    other = await app.start("shop.order.v1")
+    await app.delete(run.id)
+    found = await said(app, run)
+    assert found.reason == "deleted"
+    assert f"holdfast restore {run.id}" in found.text
+    assert (await said(app, other)).reason == "no_worker"
+    for unknown in (uuid4(), "ffffffff-ffff-ffff-ffff-ffffffffffff"):
+        with pytest.raises(UnknownRun):
+            await app.explain(unknown)
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_how_it_ended(app):
+    @app.workflow("shop.order.v1", retry=Backoff.none())
+    async def order(ctx, how: str):
+        if how == "fail":
+            raise ValueError("boom")
+
+    async with app.worker():
+        good, bad = await app.start(order, "succeed"), await app.start(order, "fail")
+        await app.final(good.id)
+        await app.final(bad.id)
+    assert (await said(app, good)).reason == "succeeded"
+    found = await said(app, bad)
+    assert found.reason == "failed"
+    assert "`holdfast retry` lets it go on" in found.text
+    gone = await app.start(order, "x")
+    await app.cancel(gone.id)
+    assert (await said(app, gone)).reason == "cancelled"
