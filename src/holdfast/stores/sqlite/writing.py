@@ -104,7 +104,9 @@ class Writing:
         """What comes next decides: it is called here, it is opened, or the run is at its end."""
         way = self._way()
         found = plans.following(way, self.current)
-        if found is not None and found.status is StepStatus.PENDING:
+        if found is not None and found.status is not StepStatus.PENDING:
+            return self._end_plan(way, found)  # none of our doing: drift
+        if found is not None:
             if self.pause_by is not None:
                 return self._leave(Status.PENDING, refund=1, run_at=self.now)
             found = plans.come_to(way, self.current)
