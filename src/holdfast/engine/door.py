@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 from uuid import UUID
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.records import Emitted
+from holdfast.records import Emitted, Schedule
 from holdfast.threads import Background
 
 from .app import App
@@ -121,6 +121,10 @@ class Door:
     def emit(self, *args: Any, **kwargs: Any) -> Emitted:
         return self._told(lambda app: app.emit(*args, **kwargs), kwargs.get("connection"))
 
+    @wraps(App.schedule)
+    def schedule(self, *args: Any, **kwargs: Any) -> Schedule:
+        return self._call(lambda app: app.schedule(*args, **kwargs))
+
     @wraps(App.fire_schedule)
     def fire_schedule(self, *args: Any, **kwargs: Any) -> PlainHandle[Any]:
         return PlainHandle(self, self._call(lambda app: app.fire_schedule(*args, **kwargs)))
@@ -140,7 +144,6 @@ class Door:
     delete = blocking(App.delete)
     restore = blocking(App.restore)
     purge = blocking(App.purge)
-    schedule = blocking(App.schedule)
     schedules = blocking(App.schedules)
     unschedule = blocking(App.unschedule)
     pause_schedule = blocking(App.pause_schedule)

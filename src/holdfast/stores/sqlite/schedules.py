@@ -27,7 +27,6 @@ from holdfast.records import (
 from holdfast.stores.schedules import place, same_rhythm
 
 from .database import Database, Row, text
-from .keys import shown_key, stored_key
 from .sql import statements
 from .start import start
 from .writer import Work
@@ -36,9 +35,7 @@ T = TypeVar("T")
 
 _SQL = statements("schedules")
 _SQL = {
-    name: sql.replace("$columns", _SQL["columns"])
-    .replace("$scoped", _SQL["scoped"])
-    .replace("$is_open", _SQL["is_open"])
+    name: sql.replace("$columns", _SQL["columns"]).replace("$is_open", _SQL["is_open"])
     for name, sql in _SQL.items()
 }
 
@@ -48,20 +45,16 @@ LOST = Fired(answer="lost")
 def listed(
     db: Database, tenant: str | None, name: str | None, limit: int, after: tuple[str, str] | None
 ) -> list[Schedule]:
-    after_tenant, after_name = (None, None) if after is None else (after[0], _stored(*after))
+    after_tenant, after_name = (None, None) if after is None else after
     where = {"tenant": tenant, "name": name, "after_tenant": after_tenant, "after_name": after_name}
     return [_shown(row) for row in db.all(_SQL["list"], {**where, "limit": max(0, limit)})]
 
 
 def put(db: Database, now: Instant, new: NewSchedule) -> Schedule:
-    stored = _stored(new.tenant, new.name)
-    there = db.one(_SQL["one"], (stored,))
+    there = db.one(_SQL["one"], (new.tenant, new.name))
     if there is None:
-        db.run(
-            _SQL["insert"],
-            {**msgspec.structs.asdict(new), "id": str(new.id), "stored_name": stored, "now": now},
-        )
-        return _one(db, stored, new.name)
+        db.run(_SQL["insert"], _values(new, now))
+        return _one(db, new.tenant, new.name)
     shown = _shown(there)
     old = _said(shown)
     new = msgspec.structs.replace(new, id=old.id)
@@ -69,31 +62,31 @@ def put(db: Database, now: Instant, new: NewSchedule) -> Schedule:
         new = msgspec.structs.replace(new, anchor_at=old.anchor_at, next_at=old.next_at)
     if new == old:
         return shown
-    db.run(
-        _SQL["update"], {**msgspec.structs.asdict(new), "id": str(new.id), "stored_name": stored, "now": now}
-    )
-    return _one(db, stored, new.name)
+    db.run(_SQL["update"], _values(new, now))
+    return _one(db, new.tenant, new.name)
+
+
+def _values(new: NewSchedule, now: Instant) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(new), "id": str(new.id), "now": now}
 
 
 def remove(db: Database, name: str, tenant: str) -> bool:
-    gone = db.one(_SQL["remove"], (_stored(tenant, name),))
+    gone = db.one(_SQL["remove"], (tenant, name))
     if gone is not None:
         db.run(_SQL["remove_runs"], gone)
     return gone is not None
 
 
 def pause(db: Database, now: Instant, name: str, tenant: str, by: str) -> Schedule:
-    stored = _stored(tenant, name)
-    db.run(_SQL["pause"], (by, now, stored))
-    return _one(db, stored, name)
+    db.run(_SQL["pause"], (by, now, tenant, name))
+    return _one(db, tenant, name)
 
 
 def resume(db: Database, now: Instant, name: str, tenant: str, seen: tuple[int, Instant | None]) -> Schedule:
     """`seen`: the revision, and the next time that was worked out for it."""
     rev, next_at = seen
-    stored = _stored(tenant, name)
-    db.run(_SQL["resume"], {"next_at": next_at, "now": now, "name": stored, "rev": rev})
-    shown = _one(db, stored, name)
+    db.run(_SQL["resume"], (next_at, now, tenant, name, rev))
+    shown = _one(db, tenant, name)
     if shown.paused:
         raise Conflict(f"schedule {name!r} was changed at the same moment: try again")
     return shown
@@ -111,12 +104,12 @@ def next_due(db: Database) -> Instant | None:
 
 
 def fire(db: Database, now: Instant, firing: Firing) -> Fired:
-    name = _stored(firing.tenant, firing.name)
-    seen = db.one(_SQL["seen"], (name, str(firing.schedule), firing.rev, firing.by))
+    schedule = str(firing.schedule)
+    seen = db.one(_SQL["seen"], (firing.tenant, firing.name, schedule, firing.rev, firing.by))
     if seen is None:
         return LOST
     overlap, waiting = Overlap(seen[0]), _times(seen[1])
-    at_it = _Shot(db, now, name, str(firing.schedule))
+    at_it = _Shot(db, now, schedule)
     if firing.by is FiredBy.RHYTHM:
         fired, waiting = at_it.in_rhythm(firing, overlap, waiting)
     else:
@@ -126,22 +119,22 @@ def fire(db: Database, now: Instant, firing: Firing) -> Fired:
                 return LOST
             waiting = waiting[1:]
         fired = Fired(answer="applied", started=at_it.start(one))
-    db.run(_SQL["moved"], (text(waiting) if waiting else None, now, name))
+    db.run(_SQL["moved"], (text(waiting) if waiting else None, now, schedule))
     return fired
 
 
 class _Shot:
     """One schedule that fires, inside one transaction."""
 
-    def __init__(self, db: Database, now: Instant, name: str, id_: str) -> None:
-        self._db, self._now, self._name, self._id = db, now, name, id_
+    def __init__(self, db: Database, now: Instant, schedule: str) -> None:
+        self._db, self._now, self._id = db, now, schedule
 
     def in_rhythm(
         self, firing: Firing, overlap: Overlap, waiting: list[Instant]
     ) -> tuple[Fired, list[Instant]]:
-        self._db.run(_SQL["move_on"], (firing.next_at, self._name))
+        self._db.run(_SQL["move_on"], (firing.next_at, self._id))
         if firing.missed_at is not None:
-            self._db.run(_SQL["missed"], (firing.missed_at, self._name))
+            self._db.run(_SQL["missed"], (firing.missed_at, self._id))
         started: list[UUID] = []
         skipped = queued = 0
         for one in firing.fires:
@@ -150,7 +143,7 @@ class _Shot:
                     started += self.start(one)
                 case "skip":
                     skipped += 1
-                    self._db.run(_SQL["skipped"], (one.at, self._name))
+                    self._db.run(_SQL["skipped"], (one.at, self._id))
                 case "wait":
                     queued += 1
                     waiting = [*waiting, one.at]
@@ -163,7 +156,7 @@ class _Shot:
         self._db.run(_SQL["add_run"], (self._id, str(one.run.id)))
         if not isinstance(answer, Started):
             return ()
-        self._db.run(_SQL["started"], (one.at, str(answer.id), self._name))
+        self._db.run(_SQL["started"], (one.at, str(answer.id), self._id))
         return (answer.id,)
 
     def is_open(self) -> bool:
@@ -171,12 +164,8 @@ class _Shot:
         return row is not None and bool(row[0])
 
 
-def _stored(tenant: str, name: str) -> str:
-    return stored_key(tenant, name) or ""
-
-
-def _one(db: Database, stored: str, name: str) -> Schedule:
-    row = db.one(_SQL["one"], (stored,))
+def _one(db: Database, tenant: str, name: str) -> Schedule:
+    row = db.one(_SQL["one"], (tenant, name))
     if row is None:
         raise UnknownSchedule(name)
     return _shown(row)
@@ -192,7 +181,7 @@ def _moment(at: Instant | None) -> datetime | None:
 
 def _shown(row: Row) -> Schedule:
     return Schedule(
-        id=UUID(row[0]), name=shown_key(row[2], row[1]) or "", tenant=row[2], type=row[3], params_json=row[4],
+        id=UUID(row[0]), name=row[1], tenant=row[2], type=row[3], params_json=row[4],
         cron=row[5], zone=row[6], every_us=row[7], anchor_at=moment(row[8]), jitter_us=row[9],
         overlap=Overlap(row[10]), catch_up=CatchUp(row[11]), priority=row[12], max_attempts=row[13],
         timeout_seconds=row[14], ttl_seconds=row[15], budget_units=row[16], limit_key=row[17],

@@ -4,16 +4,13 @@ timeout_seconds, ttl_seconds, budget, limit_key, labels, paused, paused_by, next
 last_run, last_skipped_at, last_missed_at, rev, created_at, updated_at
 
 -- :one
-select $columns from workflow_schedule where name = :name
+select $columns from workflow_schedule where tenant = :tenant and name = :name
 
--- :list    Within a tenant all names have the same prefix: their order is that of the bare ones.
+-- :list
 select $columns from workflow_schedule
-where (:tenant is null or tenant = :tenant) and (:name is null or name = $scoped)
+where (:tenant is null or tenant = :tenant) and (:name is null or name = :name)
     and (:after_tenant is null or (tenant, name) > (:after_tenant, :after_name))
 order by tenant, name limit :limit
-
--- :scoped    A bare name as it is kept for the row's tenant.
-iif(tenant = 'default', '', tenant || char(31)) || :name
 
 -- :due
 select $columns from workflow_schedule
@@ -47,7 +44,7 @@ insert into workflow_schedule (
     max_attempts, timeout_seconds, ttl_seconds, budget, limit_key, labels, created_at, updated_at
 )
 values (
-    :stored_name, :id, :tenant, :type, :params, :cron, :zone, :every_us, :anchor_at, :next_at, :jitter_us, :overlap,
+    :name, :id, :tenant, :type, :params, :cron, :zone, :every_us, :anchor_at, :next_at, :jitter_us, :overlap,
     :catch_up, :priority, :max_attempts, :timeout_seconds, :ttl_seconds, :budget, :limit_key, :labels, :now, :now
 )
 
@@ -57,24 +54,25 @@ set type = :type, payload = :params, cron = :cron, zone = :zone, every_us = :eve
     next_at = :next_at, jitter_us = :jitter_us, overlap = :overlap, catch_up = :catch_up, priority = :priority,
     max_attempts = :max_attempts, timeout_seconds = :timeout_seconds, ttl_seconds = :ttl_seconds, budget = :budget,
     limit_key = :limit_key, labels = :labels, rev = rev + 1, updated_at = :now
-where name = :stored_name
+where tenant = :tenant and name = :name
 
 -- :remove
-delete from workflow_schedule where name = :name returning id
+delete from workflow_schedule where tenant = :tenant and name = :name returning id
 
 -- :remove_runs
 delete from workflow_firing where schedule_id = :id
 
 -- :pause
-update workflow_schedule set paused = 1, paused_by = :by, rev = rev + 1, updated_at = :now where name = :name and paused = 0
+update workflow_schedule set paused = 1, paused_by = :by, rev = rev + 1, updated_at = :now
+where tenant = :tenant and name = :name and paused = 0
 
 -- :resume
 update workflow_schedule set paused = 0, paused_by = null, next_at = :next_at, rev = rev + 1, updated_at = :now
-where name = :name and paused = 1 and rev = :rev
+where tenant = :tenant and name = :name and paused = 1 and rev = :rev
 
 -- :seen    The schedule, if it is the one that was seen.
 select overlap, waiting from workflow_schedule
-where name = :name and id = :id and rev = :rev and (paused = 0 or :by = 'hand')
+where tenant = :tenant and name = :name and id = :id and rev = :rev and (paused = 0 or :by = 'hand')
 
 -- :forget_ended
 delete from workflow_firing
@@ -85,16 +83,16 @@ where schedule_id = :id
 insert or ignore into workflow_firing (schedule_id, run_id) values (:id, :run)
 
 -- :started
-update workflow_schedule set fired = fired + 1, last_at = :at, last_run = :run where name = :name
+update workflow_schedule set fired = fired + 1, last_at = :at, last_run = :run where id = :id
 
 -- :skipped
-update workflow_schedule set skipped = skipped + 1, last_skipped_at = :at where name = :name
+update workflow_schedule set skipped = skipped + 1, last_skipped_at = :at where id = :id
 
 -- :missed
-update workflow_schedule set last_missed_at = :at where name = :name
+update workflow_schedule set last_missed_at = :at where id = :id
 
 -- :move_on
-update workflow_schedule set next_at = :next_at where name = :name
+update workflow_schedule set next_at = :next_at where id = :id
 
 -- :moved
-update workflow_schedule set waiting = :waiting, rev = rev + 1, updated_at = :now where name = :name
+update workflow_schedule set waiting = :waiting, rev = rev + 1, updated_at = :now where id = :id

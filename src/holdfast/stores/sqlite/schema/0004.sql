@@ -44,24 +44,45 @@ create table workflow_webhook (
 
 alter table workflow_worker add column sinks text not null default '[]';
 
--- Schedules. Names of other tenants are scoped, as keys are: tenant, U+001F, name.
-alter table workflow_schedule add column id text;
-alter table workflow_schedule add column rev integer not null default 1;
-alter table workflow_schedule add column anchor_at integer not null default 0;
-alter table workflow_schedule add column paused_by text;
-alter table workflow_schedule add column priority integer not null default 100;
-alter table workflow_schedule add column max_attempts integer;
-alter table workflow_schedule add column timeout_seconds real;
-alter table workflow_schedule add column ttl_seconds real;
-alter table workflow_schedule add column budget integer;
-alter table workflow_schedule add column limit_key text;
-alter table workflow_schedule add column labels text;
-alter table workflow_schedule add column waiting text;  -- times in line, a JSON array; null: none
-alter table workflow_schedule add column fired integer not null default 0;
-alter table workflow_schedule add column skipped integer not null default 0;
-alter table workflow_schedule add column last_run text;
-alter table workflow_schedule add column last_skipped_at integer;
-alter table workflow_schedule add column last_missed_at integer;
+-- Schedules. Nothing has ever written to the table of that name: it is made anew, for a score of added columns
+-- would cost every new file more than all its tables do.
+drop table workflow_schedule;
+
+create table workflow_schedule (
+    tenant          text not null default 'default',
+    name            text not null,
+    id              text not null unique,        -- another one when it is removed and made again
+    type            text not null,
+    payload         text not null default 'null',
+    cron            text,
+    zone            text not null default 'UTC',
+    every_us        integer,
+    anchor_at       integer not null default 0,  -- what every_us counts from
+    jitter_us       integer not null default 0,
+    overlap         text not null default 'skip' check (overlap in ('skip', 'allow', 'queue')),
+    catch_up        text not null default 'one' check (catch_up in ('none', 'one', 'all')),
+    priority        integer not null default 100,
+    max_attempts    integer,
+    timeout_seconds real,
+    ttl_seconds     real,
+    budget          integer,
+    limit_key       text,
+    labels          text,
+    paused          integer not null default 0,
+    paused_by       text,
+    next_at         integer,
+    waiting         text,                        -- times in line, a JSON array; null: none
+    fired           integer not null default 0,
+    skipped         integer not null default 0,
+    last_at         integer,
+    last_run        text,
+    last_skipped_at integer,
+    last_missed_at  integer,
+    rev             integer not null default 1,
+    created_at      integer not null,
+    updated_at      integer not null,
+    primary key (tenant, name)
+) strict, without rowid;
 
 create index idx_workflow_schedule_next on workflow_schedule (next_at) where paused = 0 and next_at is not null;
 create index idx_workflow_schedule_waiting on workflow_schedule (id) where waiting is not null;
