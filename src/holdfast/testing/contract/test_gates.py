@@ -293,12 +293,13 @@ def test_of_a_decision_and_a_cancel_at_once_one_wins(hand, plan):
 @pytest.mark.spec("APPR-6")
 @pytest.mark.parametrize("plan", [True, False])
 def test_a_decision_may_be_bound_to_what_was_shown(hand, plan):
-    """Another digest is a conflict; the right one, or none, counts."""
+    """Another digest than the one that the inbox shows is a conflict; that one, or none, counts."""
     run = _plan(hand, gate("G", digest="d1")) if plan else _code(hand, ask("G", digest="d1"))
+    (shown,) = hand.approvals()
     before = hand.snapshot(run)
     for verdict in ("approve", "reject"):
         with pytest.raises(Conflict, match="digest"):
             _decide(hand, verdict, run, digest="d2")
     assert hand.snapshot(run) == before
-    assert hand.approve(run, digest="d1").repeated is False
+    assert hand.approve(run, digest=shown.digest).repeated is False
     assert hand.approve(run).repeated is True
