@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import Conflict
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
 from holdfast.records import Definition, Item, PlanStep, Started, StepWrite
-from holdfast.stores.sqlite import children, gates, guests, plans, start
+from holdfast.stores.sqlite import children, gates, guests, moves, plans, start
 from holdfast.stores.sqlite.sql import statements
 from tests.stores.files import TYPE, ask, live, new_run, plain
 
@@ -223,3 +223,20 @@ def test_a_plans_rows_are_plain_to_read(path):
         (0, "A", "task", "pending", 3, None, "reject", 0),
         (1, "G", "approval", "pending", None, '{"ask":"Ship it?"}', "approve", 0),
     ]
+
+
+@pytest.mark.spec("TTL-1", "CANC-5")
+def test_a_run_stays_until_its_children_are_cancelled(path):
+    """Nobody else knows that they are to be: the one who cancelled it may have died on the way."""
+
+    async def story(store):
+        run, _ = await parked(store, 2)
+        await store._write(
+            lambda db, now: moves.cancel(db, now, run, (None, ""), with_children=True)
+        )  # as far as its own commit
+        purged = [(await store.purge(ttl_seconds=0.0)).runs]
+        await store.tick()
+        purged.append((await store.purge(ttl_seconds=0.0)).runs)
+        return purged
+
+    assert live(path, story) == [0, 3]

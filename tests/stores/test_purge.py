@@ -224,6 +224,10 @@ update workflow_run set status = 'succeeded', result = '{{"a":1}}', finished_at 
 """
 
 
+# An index, which is made anew, and a table that the first library had and never used.
+NEVER_MISSED = {"idx_workflow_run_tenant_claim", "workflow_schedule"}
+
+
 async def _looked_at_and_purged(store):
     run = UUID(OLD_RUN)
     assert (await store.get(run)).result == {"a": 1}
@@ -254,8 +258,8 @@ def test_a_library_that_knows_the_first_schema_only_works_on_with_a_newer_one(pa
     for later in _minors()[1:]:
         added = [line for line in later.read_text().splitlines() if "add column" in line]
         assert all("default" in line for line in added if "not null" in line)
-        gone = re.findall(r"^drop (\w+)", later.read_text(), re.MULTILINE)
-        assert set(gone) <= {"index"}
+        gone = re.findall(r"^drop \w+ (\w+)", later.read_text(), re.MULTILINE)
+        assert set(gone) <= NEVER_MISSED
 
 
 @pytest.mark.spec("STORE-5")

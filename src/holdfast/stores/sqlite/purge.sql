@@ -1,5 +1,5 @@
 -- What has expired, found by an index each, oldest first. A run stays while a message of its outbox is on its way,
--- and while its open parent waits for it.
+-- while its open parent waits for it, and while its children are still to be cancelled.
 
 -- :deleted
 select id from workflow_run as run
@@ -17,7 +17,7 @@ where finished_at is not null and expires_at is null and finished_at <= :until a
 order by finished_at limit :limit
 
 -- :free
-not exists (select 1 from workflow_outbox where run_id = run.id and status = 'pending')
+run.owes < 2 and not exists (select 1 from workflow_outbox where run_id = run.id and status = 'pending')
     and not exists (
         select 1 from workflow_run as parent cross join workflow_step as step on step.run_id = parent.id
         where parent.id = run.parent_id and parent.finished_at is null
