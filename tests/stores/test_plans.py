@@ -240,3 +240,23 @@ def test_a_run_stays_until_its_children_are_cancelled(path):
         return purged
 
     assert live(path, story) == [0, 3]
+
+
+@pytest.mark.spec("LEASE-14")
+def test_a_gate_that_is_opened_anew_is_no_other_holders_writing(path):
+    """An item that is sent again after a rewind is answered as the first time."""
+    run = new_run()
+
+    async def story(store):
+        steps = (PlanStep(name="A"), GATE)
+        await store.publish([Definition(type=TYPE, kind="plan", steps=steps)])
+        await store.start([run])
+        (claim,) = await store.claim(ask())
+        done = (StepWrite(key="A", output="1"),)
+        item = Item(run=run.id, fence=claim.fence, number=1, move=Move.ADVANCE, steps=done)
+        first = await store.commit([item])
+        assert (await store.rewind(run.id, "G")).fence > claim.fence
+        return first, await store.commit([item])
+
+    first, again = live(path, story)
+    assert again == first
