@@ -156,6 +156,17 @@ def test_a_paused_schedule_is_not_due_and_goes_on_where_it_is_told(hand):
 
 
 @pytest.mark.spec("SCHED-1")
+@pytest.mark.parametrize("by", [FiredBy.RHYTHM, FiredBy.QUEUE])
+def test_a_paused_schedule_is_fired_by_no_keeper(hand, by):
+    """Also by one who has seen that it is paused."""
+    (run,) = fire(hand, made(hand, overlap=Overlap.QUEUE), EPOCH + HOUR, EPOCH + 2 * HOUR).started
+    end(hand, run)
+    paused = hand.run(hand.store.pause_schedule("nightly"))
+    assert fire(hand, paused, EPOCH + 2 * HOUR, by=by).answer == "lost"
+    assert seen(hand) == paused
+
+
+@pytest.mark.spec("SCHED-1")
 @pytest.mark.parametrize("paused", [False, True])
 def test_by_hand_a_run_starts_at_once_outside_the_rhythm(hand, paused):
     """Whatever is open, and also while it is paused; the next time stays."""
