@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import suite
-from .crashpoints import crashpoints
+from .crashpoints import ACTS, REVEALED, crashpoints
 from .exactly import exactly
 from .kill9 import kill9, poison
 from .purging import purging
 from .report import Report, conclude
-from .sabotage import BLIND_RESEND, NO_FENCE, RENEW_ON_LOOP, TORN
+from .sabotage import NO_FENCE, RENEW_ON_LOOP, TORN
 from .zombie import starve, zombie
 
 Command = Callable[[argparse.Namespace], list[Report]]
@@ -42,7 +42,8 @@ def _starve(args: argparse.Namespace) -> list[Report]:
 
 def _crashpoints(args: argparse.Namespace) -> list[Report]:
     names = ("memory", "sqlite") if args.store is None else (args.store,)
-    return crashpoints(names, args.sabotage, args.seed, short=args.brief)
+    acts = [*ACTS] if args.act is None else [args.act]
+    return crashpoints(names, args.sabotage, args.seed, short=args.brief, acts=acts)
 
 
 def _purging(args: argparse.Namespace) -> list[Report]:
@@ -101,6 +102,7 @@ def parser() -> argparse.ArgumentParser:
         # Memory is gone with its process: there is nothing that another one could take over.
         made[name].add_argument("--store", choices=["sqlite"], default="sqlite")
     made["crashpoints"].add_argument("--store", choices=["memory", "sqlite"], help="default: both")
+    made["crashpoints"].add_argument("--act", choices=[*ACTS], help="default: all")
     made["crashpoints"].add_argument(
         "--brief", action="store_true", help="spare calls that find nothing to do"
     )
@@ -136,7 +138,7 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     bugs = {
         "zombie": [NO_FENCE],
         "starve": [RENEW_ON_LOOP],
-        "crashpoints": [NO_FENCE, BLIND_RESEND],
+        "crashpoints": [*REVEALED],
         "exactly": [TORN],
     }
     for name, choices in bugs.items():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
-from holdfast.records import Run, RunFilter, Step, TrailEntry
-from holdfast.store import Catalog
+from holdfast.records import OutboxFilter, OutboxMessage, Run, RunFilter, Step, TrailEntry
+from holdfast.store import Store
 
 from .ledger import Entry
 from .work import AMOUNTS
@@ -20,16 +20,17 @@ PAGE = 1000
 
 @dataclass(slots=True, kw_only=True)
 class Evidence:
-    """Runs with their steps and trails, ledger entries in order, and the starts that were acknowledged."""
+    """Runs with their steps and trails, messages, ledger entries in order, and acknowledged starts."""
 
     runs: dict[UUID, Run] = field(default_factory=dict)
     steps: dict[UUID, list[Step]] = field(default_factory=dict)
     trail: dict[UUID, list[TrailEntry]] = field(default_factory=dict)
+    outbox: list[OutboxMessage] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     acked: list[UUID] = field(default_factory=list)
     amounts: dict[str, Callable[[dict[str, Any]], dict[str, int]]] = field(default_factory=lambda: AMOUNTS)
 
-    logs: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what a run of a type logs, in order
+    logs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what a run of a type logs, in order
 
     def of(self, kind: str) -> dict[tuple[str, str], list[Entry]]:
         """Entries of a kind by run and step."""
@@ -67,7 +68,7 @@ class Evidence:
         return sum(len(entries) - 1 for entries in self.of("effect").values())
 
 
-async def gathered(store: Catalog, entries: list[Entry], acked: list[UUID], **more: Any) -> Evidence:
+async def gathered(store: Store, entries: list[Entry], acked: list[UUID], **more: Any) -> Evidence:
     """Read everything."""
     evidence = Evidence(entries=entries, acked=acked, **more)
     after: UUID | None = None
@@ -82,4 +83,8 @@ async def gathered(store: Catalog, entries: list[Entry], acked: list[UUID], **mo
         for row in rows:
             evidence.trail.setdefault(row.run, []).append(row)
         seq = rows[-1].seq
+    seq = 0
+    while messages := await store.outbox(OutboxFilter(tenant=None), PAGE, seq):
+        evidence.outbox += messages
+        seq = messages[-1].seq
     return evidence

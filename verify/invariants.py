@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
+from holdfast.engine.client import CONTINUED
+from holdfast.lifecycle import FINAL, WAITS, Status, StepKind, StepStatus
 from holdfast.records import COST_UNIT, Run, Step, TrailEntry
 
+from . import relations
 from .evidence import Evidence
 from .ledger import Entry
 
@@ -21,8 +23,11 @@ Invariant = Callable[[Evidence], Iterator[str]]
 
 # Rows that only the holder of a run can have written.
 HOLDERS = frozenset(
-    {"started", "heartbeat", "step_succeeded", "step_failed", "waiting", "log", "released", "succeeded"}
-)
+    {
+        "started", "heartbeat", "step_succeeded", "step_failed", "waiting", "approval_opened",
+        "child_started", "log", "released", "succeeded",
+    }
+)  # fmt: skip
 ENDS = frozenset({"lease_expired", "released", "paused", "cancelled", "rewound", "succeeded", "failed"})
 FAR_SECONDS = 3600.0
 
@@ -33,22 +38,30 @@ def acked_start_missing(ev: Evidence) -> Iterator[str]:
 
 
 def no_way_on(ev: Evidence) -> Iterator[str]:
-    """I2: a run is neither finished, nor has it an owner's lease or a time or topic that wakes it."""
+    """I2: a run is neither finished, nor has it a lease, nor a time, topic, person or child that wakes it."""
     for run in ev.runs.values():
-        if run.status not in FINAL and not _has_a_way_on(run):
+        if run.status not in FINAL and not _has_a_way_on(ev, run):
             yield f"run {run.id} is {run.status} and nothing will move it"
 
 
-def _has_a_way_on(run: Run) -> bool:
+def _has_a_way_on(ev: Evidence, run: Run) -> bool:
     match run.status:
         case Status.LEASED:
             return run.leased_by is not None and run.lease_until is not None
         case Status.WAITING:
-            return any(step.due_at is not None or step.topic is not None for step in run.waiting_on)
+            return any(_will_be_settled(ev, step) for step in run.waiting_on)
         case Status.PENDING:
             return (run.run_at - run.updated_at).total_seconds() < FAR_SECONDS
         case _:
             return True
+
+
+def _will_be_settled(ev: Evidence, step: Step) -> bool:
+    """A child that has ended, when all is quiet, has told its parent; else nobody ever will."""
+    if step.kind is StepKind.CHILD:
+        child = None if step.child is None else ev.runs.get(step.child)
+        return child is not None and child.status not in FINAL
+    return step.kind is StepKind.APPROVAL or step.due_at is not None or step.topic is not None
 
 
 def not_one_checkpoint(ev: Evidence) -> Iterator[str]:
@@ -85,7 +98,7 @@ def older_fence(ev: Evidence) -> Iterator[str]:
 
 
 def _wrong_writer(row: TrailEntry, holder: int | None, run: Run, steps: dict[str, Step]) -> str:
-    if row.type in HOLDERS and holder is None and not _is_wait(row, steps):
+    if row.type in HOLDERS and holder is None and not _opens_by_itself(row, run, steps):
         return "nobody held it"
     if row.type in {"step_succeeded", "step_failed"}:
         step = steps.get(row.data["step"])
@@ -100,10 +113,10 @@ def _wrong_writer(row: TrailEntry, holder: int | None, run: Run, steps: dict[str
     return ""
 
 
-def _is_wait(row: TrailEntry, steps: dict[str, Step]) -> bool:
-    """The end of a wait may be told by a keeper."""
+def _opens_by_itself(row: TrailEntry, run: Run, steps: dict[str, Step]) -> bool:
+    """Whoever settles a wait of a plan opens the next one; in code that takes a worker."""
     step = steps.get(row.data.get("step", ""))
-    return step is not None and step.kind in {StepKind.SLEEP, StepKind.EVENT}
+    return run.kind == "plan" and step is not None and step.kind in WAITS
 
 
 def _made_under(value: str | None, otherwise: int | None) -> int | None:
@@ -139,20 +152,34 @@ def sums_differ(ev: Evidence) -> Iterator[str]:
     effects = ev.of("effect")
     for run in ev.succeeded():
         wanted = ev.wanted(run)
-        tries = {step.key: step.attempts for step in ev.steps[run.id] if step.kind is StepKind.TASK}
-        cost = sum(wanted.get(key, 0) * attempts for key, attempts in tries.items()) * COST_UNIT
+        cost = sum(wanted.get(key, 0) * tries for key, tries in _tries(ev, run).items()) * COST_UNIT
         ledger = {key: {entry.amount for entry in effects[str(run.id), key]} for key in wanted}
         if run.cost_units != cost:
             yield f"run {run.id}: cost {run.cost_units / COST_UNIT:g}, its tries come to {cost / COST_UNIT:g}"
-        if run.result is None or run.result["total"] != sum(wanted.values()):
+        went_on = (run.result_json or "").startswith(CONTINUED)
+        if run.result is None or (not went_on and run.result["total"] != sum(wanted.values())):
             yield f"run {run.id}: result {run.result_json}, its steps come to {sum(wanted.values())}"
         if ledger != {key: {amount} for key, amount in wanted.items()}:
             yield f"run {run.id}: the ledger has {ledger}, wanted {wanted}"
 
 
+def _tries(ev: Evidence, run: Run) -> dict[str, int]:
+    """How often a step was tried, as far as it is recorded. A plan's row counts tries that died as well."""
+    if run.kind != "plan":
+        return {step.key: step.attempts for step in ev.steps[run.id] if step.kind is StepKind.TASK}
+    return Counter(
+        row.data["step"] for row in ev.trail[run.id] if row.type in {"retried", "waiting", "step_succeeded"}
+    )
+
+
 def two_values(ev: Evidence) -> Iterator[str]:
-    """I8: two executions were given different values of one step, or another than the one recorded."""
+    """I8: two executions were given different values of a step or child, or another than is recorded."""
     stands = {(str(run.id), step.key): _nonce(step.output) for run, step in ev.recorded() if step.output}
+    for run in ev.runs.values():
+        ended = (step for step in ev.steps[run.id] if step.kind is StepKind.CHILD and step.child in ev.runs)
+        stands |= {
+            (str(run.id), step.key): _nonce(ev.runs[step.child].result_json) for step in ended if step.child
+        }
     for name, entries in ev.of("seen").items():
         values = {entry.nonce for entry in entries} | {stands.get(name, "nothing")}
         if len(values) > 1:
@@ -196,6 +223,13 @@ INVARIANTS: dict[str, Invariant] = {
     "I7 sums differ": sums_differ,
     "I8 two values of one step": two_values,
     "I9 timer early": early_timer,
+    "I10 step with other than one child": relations.not_one_child,
+    "I11 news of a child before its end": relations.news_before_the_end,
+    "I12 gate with other than one decision": relations.not_decided_once,
+    "I13 waited, and called as if not": relations.begun_after_waiting,
+    "OUT-1 message lost": relations.message_lost,
+    "OUT-1 message invented": relations.message_invented,
+    "OUT-1 message out of order": relations.message_out_of_order,
     "TRAIL-1 log row doubled or missing": told_twice,
 }
 OVERTAKEN = {"E19 living worker overtaken": living_overtaken}

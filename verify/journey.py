@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from holdfast.backoff import Backoff
 from holdfast.engine.app import App
 from holdfast.engine.context import Context
+from holdfast.testing.cast import patient
 
+from .acts import Act, Pages
 from .ledger import Entry
 from .work import Done, Hand
 
@@ -38,24 +41,7 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
     letters: list[Any]
 
 
-class Pages:
-    """A ledger within the simulation: a list, in order."""
-
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self._clock = clock
-        self.entries: list[Entry] = []
-
-    async def tell(self, entry: Entry) -> None:
-        self.note(entry)
-
-    def note(self, entry: Entry) -> None:
-        self.entries.append(msgspec.structs.replace(entry, at=self._clock()))
-
-    def count(self, kind: str, run: str, step: str) -> int:
-        return sum((one.kind, one.run, one.step) == (kind, run, step) for one in self.entries)
-
-
-def name_journey(app: App, pages: Pages) -> App:
+def name_journey(app: App, pages: Pages) -> None:
     """Name it in an app."""
 
     @app.workflow(JOURNEY, retry=Backoff.fixed(0.2, attempts=5))
@@ -86,10 +72,8 @@ def name_journey(app: App, pages: Pages) -> App:
         done = await hand.seen("carry", await ctx.step("carry", hand.effect, "carry", 6))
         return Arrived(total=done.amount, fence=hand.fence, letters=[call.payload])
 
-    return app
 
-
-class Traveller(Hand):
+class Traveller(Hand[Context]):
     """One execution of the journey."""
 
     def __init__(self, pages: Pages, ctx: Context) -> None:
@@ -112,3 +96,17 @@ class Traveller(Hand):
         if not self._pages.count("stumble", str(self.ctx.run_id), ""):
             await self.book.tell(Entry(kind="stumble", run=str(self.ctx.run_id)))
             raise RuntimeError("stumbled")
+
+
+async def travel(app: App, _: Pages, acked: set[UUID]) -> None:
+    """Start both, send the letters, and wait for the end."""
+    porter = await patient(lambda: app.start(PORTER, key="porter"))
+    journey = await patient(lambda: app.start(JOURNEY, key="journey"))
+    acked |= {porter.id, journey.id}
+    await patient(lambda: app.emit("early", "a letter", id="early"))
+    await asyncio.sleep(5)
+    await patient(lambda: app.emit("late", "another", id="late"))
+    await patient(journey.result)
+
+
+ACT = Act(name="journey", workflows=name_journey, client=travel, amounts=AMOUNTS, logs=LOGS)

@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
 
 from holdfast.errors import Unavailable
-from holdfast.records import Item, Verdict
+from holdfast.records import Item, Parcel, RelayAsk, Relayed, Verdict
 from holdfast.world import Pulse, RealWorld
 
 NO_FENCE, RENEW_ON_LOOP, BLIND_RESEND, TORN = "no-fence", "renew-on-loop", "blind-resend", "torn"
+SPLIT_START, FORGETFUL, OPTIMIST = "split-start", "forgetful", "optimist"
 
 SABOTAGES = {
     NO_FENCE: "the guard of every commit ignores the fence: any worker may write what another holds",
     RENEW_ON_LOOP: "leases are renewed on the event loop, which a step may block",
     BLIND_RESEND: "a commit whose reply was lost is sent again under a new number",
     TORN: "what a transaction writes is committed by itself, before its checkpoint",
+    SPLIT_START: "a child is started in a commit of its own, before the row that names it",
+    FORGETFUL: "only who ends a child tells its parent: a keeper's round does not",
+    OPTIMIST: "a message counts as sent when it is taken, until its sink says no",
 }
 
 
@@ -60,6 +65,42 @@ def unfenced() -> Iterator[None]:
             sqlite.HOLD = guard
 
 
+@contextmanager
+def forgetful() -> Iterator[None]:
+    """Both stores: what runs owe is carried out after a commit, and not by a keeper's round."""
+    from holdfast.stores.memory import chores, waits
+    from holdfast.stores.sqlite import SqliteStore
+
+    round_ = ContextVar("round", default=False)
+    tick, carry_out = SqliteStore.tick, SqliteStore._carry_out  # noqa: SLF001
+
+    def deliver(state: Any, now: int) -> int:
+        return sum(waits.hand_over(state, event, now) for event in state.events if not event.delivered)
+
+    async def ticked(store: Any, *args: Any, **options: Any) -> Any:
+        mark = round_.set(True)
+        try:
+            return await tick(store, *args, **options)
+        finally:
+            round_.reset(mark)
+
+    async def carried_out(store: Any, *args: Any) -> int:
+        return 0 if round_.get() else await carry_out(store, *args)
+
+    with (
+        patch.object(chores, "deliver", deliver),
+        patch.object(SqliteStore, "tick", ticked),
+        patch.object(SqliteStore, "_carry_out", carried_out),
+    ):
+        yield
+
+
+def broken(name: str | None) -> AbstractContextManager[None]:
+    """The bugs that are in a store itself, switched in for a while."""
+    stores = {NO_FENCE: unfenced, FORGETFUL: forgetful}
+    return stores[name]() if name in stores else nullcontext()
+
+
 class LoopWorld(RealWorld):
     """A world whose pulse is a timer of the event loop."""
 
@@ -84,16 +125,49 @@ class _LoopPulse:
         self._loop.call_soon_threadsafe(self._timer.cancel)
 
 
-class Blind:
-    """A store that numbers commits when they are sent, not when they are made: a repeat is a new one."""
+class _Before:
+    """Stands before a store; what it does not do itself is the store's own."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        self._numbers: dict[tuple[Any, int], int] = {}
 
     def __getattr__(self, name: str) -> Any:
         """All other verbs."""
         return getattr(self._store, name)
+
+
+class Early(_Before):
+    """A store that starts children before the commit that records them."""
+
+    async def commit(self, batch: Sequence[Item]) -> list[Verdict]:
+        started = [step.child for item in batch for step in item.steps if step.child is not None]
+        if started:
+            await self._store.start(started)
+        return await self._store.commit(batch)  # type: ignore[no-any-return]
+
+
+class Optimist(_Before):
+    """A store whose messages count as sent when they are taken."""
+
+    async def relay(self, ask: RelayAsk) -> list[Parcel]:
+        parcels: list[Parcel] = await self._store.relay(ask)
+        if parcels:
+            await self._store.relayed([Relayed(id=one.id, fence=one.fence, answer="sent") for one in parcels])
+        return parcels
+
+    async def relayed(self, answers: Sequence[Relayed]) -> list[bool]:
+        for one in answers:
+            if one.answer != "sent":
+                await self._store.resend(one.id)
+        return [True] * len(answers)
+
+
+class Blind(_Before):
+    """A store that numbers commits when they are sent, not when they are made: a repeat is a new one."""
+
+    def __init__(self, store: Any) -> None:
+        super().__init__(store)
+        self._numbers: dict[tuple[Any, int], int] = {}
 
     async def commit(self, batch: Sequence[Item]) -> list[Verdict]:
         while True:
@@ -106,3 +180,6 @@ class Blind:
         name = (item.run, item.fence)
         self._numbers[name] = number = self._numbers.get(name, 0) + 1
         return msgspec.structs.replace(item, number=number)
+
+
+WRAPPERS: dict[str, Callable[[Any], Any]] = {BLIND_RESEND: Blind, SPLIT_START: Early, OPTIMIST: Optimist}

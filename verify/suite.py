@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from functools import partial
 
 from .crashpoints import crashpoints
 from .exactly import exactly
 from .kill9 import kill9, poison
 from .purging import purging
 from .report import Report
-from .sabotage import BLIND_RESEND, NO_FENCE, RENEW_ON_LOOP, SABOTAGES, TORN
+from .sabotage import (
+    BLIND_RESEND,
+    FORGETFUL,
+    NO_FENCE,
+    OPTIMIST,
+    RENEW_ON_LOOP,
+    SABOTAGES,
+    SPLIT_START,
+    TORN,
+)
 from .zombie import starve, zombie
 
 
@@ -34,14 +45,17 @@ def everything(seed: int, *, short: bool) -> list[Report]:
 def twins(seed: int) -> list[Report]:
     """Each experiment once more, with a bug that it is there to find. Green is when all go red."""
     report = Report("sabotages")
-    played = {
+    played: dict[str, Callable[[], list[Report]]] = {
         NO_FENCE: lambda: [
             asyncio.run(zombie(rounds=1, sabotage=NO_FENCE, seed=seed)),
             *crashpoints(sabotage=NO_FENCE, seed=seed),
         ],
         RENEW_ON_LOOP: lambda: [asyncio.run(starve(runs=2, sabotage=RENEW_ON_LOOP))],
-        BLIND_RESEND: lambda: crashpoints(sabotage=BLIND_RESEND, seed=seed),
         TORN: lambda: [asyncio.run(exactly(runs=10, kills=5, seed=seed, torn=True))],
+        **{
+            name: partial(crashpoints, sabotage=name, seed=seed)
+            for name in (BLIND_RESEND, SPLIT_START, FORGETFUL, OPTIMIST)
+        },
     }
     for name, words in SABOTAGES.items():
         print(f"  sabotage {name}: {words}", flush=True)

@@ -7,12 +7,13 @@ import itertools
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from holdfast.engine.app import App
 from holdfast.engine.context import Context
+from holdfast.engine.plans.task import PlanTask
 from holdfast.world import RealWorld
 
 from . import sabotage as sabotages
@@ -48,11 +49,15 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
     fence: int
 
 
-class Hand:
+C = TypeVar("C", Context, PlanTask)
+
+
+class Hand(Generic[C]):
     """The effects of one execution."""
 
-    def __init__(self, book: Book, ctx: Context) -> None:
-        self.book, self.ctx = book, ctx
+    def __init__(self, book: Book, ctx: C) -> None:
+        self.book = book
+        self.ctx: C = ctx
         # The fence is nobody's business but the ledger's; the context does not offer it.
         self.fence = ctx._run.claim.fence  # noqa: SLF001
 

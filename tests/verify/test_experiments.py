@@ -10,16 +10,17 @@ from holdfast.testing.crashes import Crash, Made, modes_of
 from holdfast.testing.virtual import play
 from verify import sabotage
 from verify.__main__ import COMMANDS, main
-from verify.crashpoints import Stage, crashpoints, stores
+from verify.crashpoints import ACTS, crashpoints, stores
 from verify.exactly import exactly
 from verify.invariants import INVARIANTS
 from verify.ledger import Entry, Ledger, ledger, read
 from verify.report import Check, Report, conclude
 from verify.scene import pid_of
+from verify.stage import Stage
 
 
-def played(store, crash):
-    return play(lambda: Stage(stores()[store], crash, None, 0).play())
+def played(store, crash, act="journey"):
+    return play(lambda: Stage(ACTS[act], stores()[store], crash).play())
 
 
 @pytest.mark.slow
@@ -45,10 +46,32 @@ def test_the_journey_comes_by_every_verb(verb):
     assert verb in {made.verb for made in played("memory", Crash()).crash.made}
 
 
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_the_company_comes_by_what_is_between_runs_and_others(store):
+    """A decision, a delivery of news, messages; moves of plans, children, and what goes on as another run."""
+    made = played(store, Crash(), "company").crash.made
+    assert {"decide", "deliver", "relay", "relayed"} <= {one.verb for one in made}
+    said = " ".join(one.carried for one in made if one.verb == "commit")
+    moves = ["advance of step 'PACK'", "park of step 'SHIP'", "retry of step 'CLOSE'", "advance of the run"]
+    waits = [
+        "child 'chore', child 'doomed', sleep 'nap'",
+        "child 'chain'",
+        "child 'errand'",
+        "approval 'boss'",
+    ]
+    assert [one for one in (*moves, *waits) if one not in said] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("bug", "breached"),
-    [(sabotage.BLIND_RESEND, {"I7", "TRAIL-1"}), (sabotage.NO_FENCE, {"I5", "I6", "I7", "I8", "TRAIL-1"})],
+    [
+        (sabotage.BLIND_RESEND, {"I7", "TRAIL-1"}),
+        (sabotage.NO_FENCE, {"I5", "I6", "I7", "I8", "TRAIL-1"}),
+        (sabotage.SPLIT_START, {"I10", "the"}),
+        (sabotage.FORGETFUL, {"I2", "the"}),
+        (sabotage.OPTIMIST, {"OUT-1"}),
+    ],
 )
 def test_a_bug_that_is_switched_in_is_caught(bug, breached):
     """An experiment that stays green whatever is broken would prove nothing."""

@@ -10,16 +10,17 @@ from msgspec.structs import replace
 from holdfast.lifecycle import Status
 from holdfast.testing.crashes import Crash
 from holdfast.testing.virtual import play
-from verify.crashpoints import Stage, stores
+from verify.crashpoints import ACTS, stores
 from verify.evidence import Evidence
 from verify.invariants import INVARIANTS, OVERTAKEN
 from verify.journey import JOURNEY
 from verify.ledger import Entry
+from verify.stage import Stage
 
 
 @pytest.fixture(scope="module")
 def calm():
-    return play(lambda: Stage(stores()["memory"], Crash(), None, 0).play()).evidence
+    return play(lambda: Stage(ACTS["journey"], stores()["memory"], Crash()).play()).evidence
 
 
 @pytest.fixture

@@ -1,0 +1,80 @@
+"""What must be the same whatever happened: how runs ended, with what, over which steps, and what was sent.
+
+Runs are named by where they come from, a key or a parent's step: their ids differ from play to play, and so
+do times, fences and whatever else tells one execution from another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.records import Run, Step
+
+from .evidence import Evidence
+
+Outcome = tuple[object, ...]
+
+OF_AN_EXECUTION = frozenset({"fence", "nonce", "at", "id", "traceback"})
+
+
+def outcome(evidence: Evidence) -> Outcome:
+    names = named(evidence)
+    runs = [_told(run, evidence.steps[run.id], names) for run in evidence.runs.values()]
+    return (*sorted(runs, key=repr), *_sent(evidence, names))
+
+
+def differing(calm: Outcome, seen: Outcome) -> str:
+    """What the one has and the other has not."""
+    one, other = Counter(map(repr, calm)), Counter(map(repr, seen))
+    return f"calm {list((one - other).elements())}, here {list((other - one).elements())}"
+
+
+def named(evidence: Evidence) -> dict[str, str]:
+    """Runs by id: a key, or parent and step; one that another went on as has a + for each."""
+    return {str(run.id): _name(run, evidence.runs) for run in evidence.runs.values()}
+
+
+def _name(run: Run, runs: dict[UUID, Run]) -> str:
+    before = runs.get(UUID(run.labels.get("continued_from", str(UUID(int=0)))))
+    if before is not None:
+        return f"{_name(before, runs)}+"
+    parent = None if run.parent is None else runs.get(run.parent)
+    return run.key or run.type if parent is None else f"{_name(parent, runs)}/{run.parent_step}"
+
+
+def _told(run: Run, steps: list[Step], names: dict[str, str]) -> tuple[object, ...]:
+    rows = sorted(
+        (step.key, step.kind, step.status, step.waits, repr(_plain(step.output, names))) for step in steps
+    )
+    error = run.error.kind if run.error is not None else None
+    return (names[str(run.id)], run.status, _plain(run.result_json, names), error, run.last_error, rows)
+
+
+def _sent(evidence: Evidence, names: dict[str, str]) -> list[object]:
+    """Messages: those of a key in their order, those without in any."""
+    lines: dict[tuple[str, str], list[object]] = defaultdict(list)
+    for one in evidence.outbox:
+        lines[one.sink, names.get(one.key or "", one.key or "")].append(
+            (names.get(str(one.run)), one.step, one.payload)
+        )
+    return [(*line, sorted(said, key=repr) if not line[1] else said) for line, said in sorted(lines.items())]
+
+
+def _plain(value: str | None, names: dict[str, str]) -> Any:
+    return _scrubbed(msgspec.json.decode(value), names) if value is not None else None
+
+
+def _scrubbed(value: Any, names: dict[str, str]) -> Any:
+    match value:
+        case dict():
+            return {key: _scrubbed(one, names) for key, one in value.items() if key not in OF_AN_EXECUTION}
+        case list():
+            return [_scrubbed(one, names) for one in value]
+        case str():
+            return names.get(value, value)
+        case _:
+            return value
