@@ -183,9 +183,7 @@ MOVES: tuple[Rule, ...] = (
         Who.OPERATOR,
         "that step and later ones forgotten, attempt 0, fence + 1; waiting when a plan's gate opens again",
     ),
-    _rule(
-        Move.RETRY_RUN, (_F,), (_P, _W), Who.OPERATOR, "attempts anew, fence + 1; a plan: as rewind"
-    ),
+    _rule(Move.RETRY_RUN, (_F,), (_P, _W), Who.OPERATOR, "attempts anew, fence + 1; a plan: as rewind"),
     _rule(Move.TIME_OUT, (_P, _L, _W, _Z), (_F,), Who.KEEPER, "the run's own timeout is past; fence + 1"),
     _rule(
         Move.DELETE,

@@ -232,8 +232,18 @@ class Records:
             if step.status is StepStatus.FAILED:
                 self._chain.demand(where)
             return step
+        if step.max_attempts is not None:
+            return _replace(step, error=self._of_plan(step.error, where, _run_error(tenant, run)))
         error = self._chain.unveil(step.error, where)
         return _replace(step, error=self._chain.open(step.error, where) if error is None else error)
+
+    def _of_plan(self, error: Json, own: Where, runs: Where) -> Json:
+        """Of a plan's task: its own, or that of its run, which it shows while it is tried and may end with."""
+        try:
+            found = self._chain.unveil(error, own)
+        except CannotOpen:
+            found = None
+        return self._failure_of(error, None, runs)[0] if found is None else found
 
     def opened_output(
         self, kind: StepKind, key: str, topic: str | None, output: Json | None, of: tuple[str, UUID]

@@ -77,7 +77,7 @@ def _take(state: State, ask: Ask, row: RunRow, now: Instant) -> Claim:
         created_at=row.created_at, lease_until=row.lease_until, timeout_at=row.timeout_at,
         kind=row.kind, parent=row.parent, cost=row.cost, budget=row.budget,
         steps=tuple(step.shown() for step in sorted(row.steps.values(), key=lambda step: step.seq)),
-        logs=max((_log_number(entry) for entry in state.trail if entry.type == "log" and entry.run == row.id), default=0),
+        logs=max((_log_number(entry) for entry in state.trail if entry.run == row.id), default=0),
     )  # fmt: skip
 
 
