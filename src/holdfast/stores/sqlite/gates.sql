@@ -11,7 +11,7 @@ order by step.run_id, step.seq limit :limit
 select seq from workflow_step where run_id = :run and key = :step and status = 'waiting'
 
 -- :run
-select status, kind, fence, run_at, deleted_at from workflow_run
+select status, kind, fence, deleted_at from workflow_run
 where id = :run and (:tenant is null or tenant = :tenant) and deleted_at is null
 
 -- :gates    Those that have been opened.

@@ -57,7 +57,7 @@ set status = :status, resume_to = null, run_at = max(run_at, :run_at), waiting_o
 where id = :run
 
 -- :row    Of one that a further step is to be added to.
-select status, kind, max_attempts, tenant from workflow_run
+select status, kind from workflow_run
 where id = :run and (:tenant is null or tenant = :tenant) and deleted_at is null
 
 -- :append

@@ -29,7 +29,6 @@ class Whose(NamedTuple):
     status: str
     kind: str
     fence: int
-    run_at: Instant = 0
     deleted_at: Instant | None = None
 
 

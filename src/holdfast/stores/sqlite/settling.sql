@@ -1,5 +1,5 @@
 -- :run    Whose wait it is.
-select status, kind, fence, run_at, deleted_at from workflow_run where id = :run
+select status, kind, fence, deleted_at from workflow_run where id = :run
 
 -- :available    The oldest event for everyone that this wait may take.
 select inbox.seq, inbox.event_id, inbox.topic, inbox.at, inbox.payload
