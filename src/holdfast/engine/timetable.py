@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from hashlib import blake2b
 from itertools import takewhile
@@ -59,10 +60,13 @@ class Timetable:
         after: UUID | None = None
         while page := await self._store.due_schedules(PAGE, after):
             now = await self._store.now()
-            for one in page:
-                firing = self._firing(one, now)
-                if firing is not None:
-                    fired.append(await self._store.fire_schedule(firing))
+            due = [firing for one in page if (firing := self._firing(one, now)) is not None]
+            # All at once: a store with group commit makes few commits of them.
+            answers = await asyncio.gather(*map(self._store.fire_schedule, due), return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    raise answer
+                fired.append(answer)
             after = page[-1].id
         return fired
 
@@ -111,9 +115,9 @@ def due_times(rhythm: Rhythm, catch_up: CatchUp, first: Instant, now: Instant) -
         later = takewhile(lambda at: at <= now, rhythm.times(first))
         times = [first, *(at for at, _ in zip(later, range(FIRES_MAX - 1), strict=False))]
         return times, rhythm.after(times[-1]), None
-    # The database of zones may have changed since `first` was worked out: that one counts.
-    last = max(first, rhythm.latest(now) or first)
-    next_at = rhythm.after(max(now, last))
+    last, next_at = first, rhythm.after(first)
+    if next_at is not None and next_at <= now:
+        last, next_at = rhythm.latest(now) or next_at, rhythm.after(now)
     if catch_up is CatchUp.NONE and now - last > LATE_SECONDS * SECOND:
         return [], next_at, last
     return [last], next_at, None if last == first else max(first, rhythm.latest(last - 1) or first)
