@@ -359,3 +359,30 @@ def test_inside_of_a_loop_it_says_where_it_belongs(shop):
 
     with pytest.raises(hf.UsageError, match="plain `def test_…`"):
         asyncio.run(scene())
+
+
+def test_people_decide_at_gates_and_children_play_along():
+    """What waits is listed, a decision lets the run go on at once, and children are runs of the stage."""
+    app = hf.App("memory://")
+
+    @app.workflow("shop.pack.v1")
+    async def pack(ctx):
+        await ctx.sleep(days=1)
+        return "packed"
+
+    @app.workflow("shop.gated.v1")
+    async def gated(ctx):
+        first = await ctx.approval("first", ask="Go on?")
+        second = await ctx.approval("second", ask="Still?")
+        return [first.approved, second.approved, first.by, await ctx.call(pack)]
+
+    with Rehearsal(app) as stage:
+        run = stage.start(gated)
+        assert [(one.step, one.ask) for one in stage.approvals()] == [("first", "Go on?")]
+        assert stage.approve(run, by="ada").decision.by == "ada"
+        assert not stage.reject(run, "second").repeated
+        assert run.steps()["shop.pack"].child is not None
+        assert run.result() == [True, False, "ada", "packed"]
+        again = stage.start(gated)
+        stage.cancel(again, children=False)
+        assert stage.approvals() == []
