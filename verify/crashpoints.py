@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.testing.complaints import complaints
@@ -28,6 +29,8 @@ ENOUGH = 10
 ACTS = {act.name: act for act in (journey.ACT, company.ACT)}
 UNHURT = {Mode.REPLY_LOST, Mode.NEVER_SENT, Mode.SENT_TWICE}
 SAME = "the outcome is that of the calm play"
+
+Choose = Callable[[Made], tuple[Mode, ...]]  # what is to happen at a call, one play each
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +69,47 @@ def crashpoints(
     short: bool = False,
     acts: Sequence[str] = tuple(ACTS),
 ) -> list[Report]:
-    """Every call, every mode, on every store, in every act.
+    """Every call, every mode, on every store, in every act. Short: see `_briefly`."""
+    reports: list[Report] = []
+    for act in acts if sabotage is None else [REVEALED[sabotage].act]:
+        for share, name in enumerate(names):
+            choose = _revealing(REVEALED[sabotage]) if sabotage is not None else _every
+            if short and sabotage is None:
+                choose = _briefly(ACTS[act], share, len(names))
+            reports.append(_on(name, ACTS[act], sabotage, seed, choose))
+    return reports
 
-    Short: calls that find nothing to do only see a death.
+
+def _every(made: Made) -> tuple[Mode, ...]:
+    return modes_of(made, briefly=False)
+
+
+def _revealing(revealed: Revealed) -> Choose:
+    return lambda made: (revealed.mode,) if made.verb == revealed.verb else ()
+
+
+def _briefly(act: Act, share: int, of: int) -> Choose:
+    """What CI can afford: calls that find nothing only see a death.
+
+    Of an act that is not the first to be played, the first such call of each verb does; and the modes of all
+    others are shared among the stores.
     """
-    if sabotage is not None:
-        acts = [REVEALED[sabotage].act]
-    return [_on(name, ACTS[act], sabotage, seed, short=short) for act in acts for name in names]
+    if act is journey.ACT:
+        return partial(modes_of, briefly=True)
+    looks = set[str]()
+
+    def choose(made: Made) -> tuple[Mode, ...]:
+        modes = modes_of(made, briefly=True)
+        if made.idle:
+            known = made.verb in looks
+            looks.add(made.verb)
+            return () if known else modes
+        return tuple(mode for n, mode in enumerate(modes, made.number) if n % of == share)
+
+    return choose
 
 
-def _on(name: str, act: Act, sabotage: str | None, seed: int, *, short: bool) -> Report:
+def _on(name: str, act: Act, sabotage: str | None, seed: int, choose: Choose) -> Report:
     report, began, make = Report(f"crashpoints {act.name} {name}"), time.monotonic(), stores()[name]
 
     def once(crash: Crash) -> Played:
@@ -88,7 +122,7 @@ def _on(name: str, act: Act, sabotage: str | None, seed: int, *, short: bool) ->
             if jury.stuck >= ENOUGH:
                 break  # red as it is, and every play that does not end takes its time
             tell(f"{name}: call {made.number} of {len(calm.crash.made)} ({made})")
-            for mode in _modes(made, sabotage, short=short):
+            for mode in choose(made):
                 jury.hear(once(Crash(made.number, mode)))
     jury.report(report)
     report.expect("the engine itself never failed", not heard, "; ".join(heard[:SHOWN]))
@@ -97,13 +131,6 @@ def _on(name: str, act: Act, sabotage: str | None, seed: int, *, short: bool) ->
         "verbs": len({made.verb for made in calm.crash.made}), "seconds": round(time.monotonic() - began, 1),
     }  # fmt: skip
     return report
-
-
-def _modes(made: Made, sabotage: str | None, *, short: bool) -> tuple[Mode, ...]:
-    if sabotage is None:
-        return modes_of(made, briefly=short)
-    revealed = REVEALED[sabotage]
-    return (revealed.mode,) if made.verb == revealed.verb else ()
 
 
 class _Jury:

@@ -5,55 +5,83 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import suppress
 from uuid import UUID
 
 from holdfast.lifecycle import Status
 from holdfast.records import MAX_CRASHES
 
 from .evidence import Evidence
+from .ledger import Entry
 from .report import Report, progress
-from .scene import Scene, scene
-from .work import POISON, TRANSFER
+from .scene import LOOK_SECONDS, Scene, scene
+from .work import CHILDREN, ORDER, PARENT, POISON, TRANSFER
 
 LEASE_SECONDS = 1.5
 SLOTS = 4
 STEP_SECONDS = 0.04
 SHARE_FINISHED = 0.95
+ENOUGH = 1.5  # times the planned kills: the last runs may end in peace
+CREW_SHARE = 10  # one plan and one parent for so many plain runs
 
 
 async def kill9(
     runs: int = 200, steps: int = 5, workers: int = 3, every: float = 0.3, kills: int = 50, seed: int = 0
 ) -> Report:
-    """SIGKILL to a random worker again and again, until all runs have ended and enough kills have fired."""
+    """SIGKILL to a random worker again and again, while runs are open and until enough have fired.
+
+    Beside the runs there are plans, whose gates are decided meanwhile, and parents with children.
+    """
     report, dice, killed = Report("kill9"), random.Random(seed), 0
+    crew = max(1, runs // CREW_SHARE)
+    total = runs + crew * (2 + CHILDREN)
     began = time.monotonic()
     async with scene(workers, lease=LEASE_SECONDS, slots=SLOTS) as at:
         # Spread over the time of the planned kills, or most of the work would be done before they fire.
         starts = asyncio.create_task(_spread(at, runs, steps, every * kills))
+        others = asyncio.create_task(_need_others(at, crew, every * kills / 2))
         next_at = time.monotonic() + every
         with progress() as tell:
 
             def each(finished: int) -> None:
                 nonlocal killed, next_at
-                if time.monotonic() >= next_at:
+                if time.monotonic() >= next_at and killed < ENOUGH * kills:
                     next_at += every
                     at.fleet.kill(dice.choice(at.fleet.members))
                     killed += 1
-                tell(f"{finished} of {runs} runs finished, {killed} kills")
+                tell(f"{finished} of {total} runs finished, {killed} kills")
 
-            await at.until(lambda: killed >= kills, runs, each)
+            await at.until(lambda: killed >= kills, total, each)
         await starts
+        others.cancel()
+        with suppress(asyncio.CancelledError):
+            await others  # what it has raised, if it has
         evidence = await at.evidence()
     report.judge(evidence)
-    _progress(report, evidence, at, runs)
+    _progress(report, evidence, at, total)
     report.expect(f"planned kills fired: {kills}", killed >= kills, f"{killed} fired")
-    report.expect("all succeeded", _succeeded(evidence) == runs, f"{_succeeded(evidence)} of {runs}")
+    report.expect("all succeeded", _succeeded(evidence) == total, f"{_succeeded(evidence)} of {total}")
     bound = killed * SLOTS
     report.expect(
         f"duplicate effects at most {bound}", evidence.duplicates <= bound, str(evidence.duplicates)
     )
-    report.figures |= {"runs": runs, "kills": killed, **_figures(evidence, began)}
+    beside = {"plans": crew, "parents": crew, "children": crew * CHILDREN}
+    report.figures |= {"runs": runs, **beside, "kills": killed, **_figures(evidence, began)}
     return report
+
+
+async def _need_others(at: Scene, crew: int, seconds: float) -> None:
+    """Start a plan and a parent now and then, and decide at every gate that is open."""
+    began, started = time.monotonic(), 0
+    while True:
+        while started < crew and time.monotonic() - began >= started * seconds / crew:
+            started += 1
+            await at.start(ORDER, {})
+            await at.start(PARENT, {})
+        for gate in await at.app.approvals():
+            await at.book.tell(Entry(kind="decided", run=str(gate.run), step=gate.step, nonce="ada"))
+            await at.app.approve(gate.run, gate.step, by="ada")
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _spread(at: Scene, runs: int, steps: int, seconds: float) -> None:

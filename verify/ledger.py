@@ -29,6 +29,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seen      the workflow's body was given a step's value
     refused   a worker was told that a write of its own changed nothing
     recorded  a commit that holds this step was applied (only where the store can be watched)
+    decided   somebody is about to decide a gate; `nonce` is who
+    called    a plan's task was called, and told of `amount` waits that are over
+    delivered a sink has a message; `nonce` is its id, `step` its key
     """
 
     kind: str

@@ -17,7 +17,7 @@ from holdfast.lifecycle import FINAL, OPEN, Status
 from holdfast.records import RunFilter
 
 from .evidence import Evidence, gathered
-from .ledger import ledger, read
+from .ledger import Ledger, ledger, read
 from .processes import Fleet
 from .work import work
 
@@ -28,8 +28,9 @@ LOOK_SECONDS = 0.05
 class Scene:
     """What an experiment has in hand."""
 
-    def __init__(self, folder: Path, app: App, fleet: Fleet, file: Path, log: Path) -> None:
-        self.folder, self.app, self.fleet, self._file, self._log = folder, app, fleet, file, log
+    def __init__(self, folder: Path, app: App, fleet: Fleet, book: Ledger, file: Path, log: Path) -> None:
+        self.folder, self.app, self.fleet, self.book = folder, app, fleet, book
+        self._file, self._log = file, log
         self.acked: list[UUID] = []
         self.stalled: list[str] = []
 
@@ -107,6 +108,6 @@ async def scene(workers: int, sabotage: str | None = None, **options: Any) -> As
             await app.store.open()
             try:
                 with Fleet(work, (url, socket, str(log), sabotage, options), workers) as fleet:
-                    yield Scene(folder, app, fleet, file, log)
+                    yield Scene(folder, app, fleet, Ledger(socket), file, log)
             finally:
                 await app.close()

@@ -29,6 +29,7 @@ LEASE_SECONDS = 3.0
 LIMIT_SECONDS = 600.0  # virtual ones
 QUIET_SECONDS = 2 * LEASE_SECONDS
 LOOK_SECONDS = 0.1
+RELAYS = frozenset({"relay", "relayed"})
 UNFINISHED = RunFilter(statuses=tuple(OPEN), tenant=None)
 UNSENT = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=None)
 
@@ -45,6 +46,15 @@ class Played:
     arrived: bool  # all that there was to do was done in time
 
 
+class Troupe(Cast):
+    """A relay that stands still does so until others have sent what it held: its leases are longer."""
+
+    async def _overtaken(self, actor: Any) -> bool:
+        if self._crash.fired is not None and self._crash.fired.verb in RELAYS:
+            return not await self._store.outbox(UNSENT, 1)
+        return await super()._overtaken(actor)
+
+
 class Stage:
     """A store, a client, a worker, and whoever takes their place."""
 
@@ -54,7 +64,7 @@ class Stage:
         self._act, self._crash, self._sabotage = act, crash, sabotage
         clock = VirtualWorld().now
         self._store, self._pages = make_store(clock), Pages(clock)
-        self._cast = Cast(self._store, crash, LEASE_SECONDS, seed=seed, recorded=self._note)
+        self._cast = Troupe(self._store, crash, LEASE_SECONDS, seed=seed, recorded=self._note)
         self._acked: set[UUID] = set()
         self._content = False  # the client has all that it wanted
 

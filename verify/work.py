@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.engine.app import App
 from holdfast.engine.context import Context
+from holdfast.engine.plans.elements import Approval, Sleep, Task
 from holdfast.engine.plans.task import PlanTask
 from holdfast.world import RealWorld
 
@@ -22,6 +23,9 @@ from .processes import die_with_parent, quiet
 from .watched import Watched
 
 TRANSFER, POISON, STUBBORN = "verify.transfer.v1", "verify.poison.v1", "verify.stubborn.v1"
+ORDER, PARENT = "verify.order.v1", "verify.parent.v1"
+CHILDREN = 2  # that a parent calls
+CREW_SECONDS = 0.04  # what a step of theirs takes
 
 _count = itertools.count(1)
 
@@ -93,6 +97,8 @@ AMOUNTS: dict[str, Callable[[dict[str, Any]], dict[str, int]]] = {
     TRANSFER: transfer_amounts,
     STUBBORN: lambda _: {"block": 1},
     POISON: lambda _: {"die": 1},
+    ORDER: lambda _: {"PACK": 1, "SHIP": 2},
+    PARENT: lambda _: {"before": 1, "after": 2},
 }
 
 
@@ -128,7 +134,36 @@ def make_app(app: App, book: Book) -> App:
         done = await hand.seen("block", await ctx.step("block", block))
         return Total(total=done.amount, fence=hand.fence)
 
+    name_crew(app, book)
     return app
+
+
+def name_crew(app: App, book: Book) -> None:
+    """Runs that need others: a plan with a gate, and a parent that gathers two transfers."""
+    order = app.plan(ORDER, [Task("PACK"), Approval("MANAGER"), Sleep("NAP", 0.1), Task("SHIP")])
+
+    @order.task("PACK")
+    async def pack(task: PlanTask) -> Done:
+        return await Hand(book, task).effect("PACK", 1, CREW_SECONDS)
+
+    @order.task("SHIP")
+    async def ship(task: PlanTask) -> Total:
+        hand = Hand(book, task)
+        packed = await hand.seen("PACK", task.outputs["PACK"])
+        done = await hand.effect("SHIP", 2, CREW_SECONDS)
+        return Total(total=packed.amount + done.amount, fence=hand.fence)
+
+    @app.workflow(PARENT)
+    async def parent(ctx: Context) -> Total:
+        hand, params = Hand(book, ctx), {"steps": 2, "seconds": CREW_SECONDS}
+        total = 0
+        for name, amount in (("before", 1), ("after", 2)):
+            done = await ctx.step(name, hand.effect, name, amount, CREW_SECONDS)
+            total += (await hand.seen(name, done)).amount
+            if name == "before":
+                calls = [ctx.call(TRANSFER, params, key=f"child{n}") for n in range(CHILDREN)]
+                await asyncio.gather(*calls, ctx.sleep(0.1))
+        return Total(total=total, fence=hand.fence)
 
 
 def work(url: str, socket: str, log: str, sabotage: str | None, options: dict[str, Any]) -> None:
