@@ -139,6 +139,8 @@ async def test_a_started_run_takes_the_published_budget(app):
     async def order(ctx):
         pass
 
+    early = await app.start(order)
+    assert (await early.get()).budget == 2.5
     await app.publish()
     (published,) = await app.store.definitions()
     assert published.budget == 2_500_000

@@ -9,7 +9,7 @@ import pytest
 import holdfast as hf
 from holdfast import RunFilter, Status
 from tests.engine.faulty import Faulty, fail_before
-from tests.engine.kit import outcome, until
+from tests.engine.kit import outcome, trail, until
 from tests.engine.test_children import Parcel, children, shipping
 
 
@@ -245,7 +245,8 @@ async def test_the_end_of_a_child_is_told_by_whoever_committed_it_and_else_by_a_
 
 
 async def test_a_start_costs_no_further_execution(app):
-    """Its row is no news to the code that wrote it: the run parks at once, in a segment too."""
+    """Its row is no news to the code that wrote it: the run parks; at the end of a segment it looks again."""
+    store = app.store = Faulty(app.store)
     ship = shipping(app)
     executed = []
 
@@ -253,7 +254,7 @@ async def test_a_start_costs_no_further_execution(app):
         @app.workflow(f"shop.{checkpoint}.v1", checkpoint=checkpoint)
         async def order(ctx):
             executed.append(checkpoint)
-            await ctx.start(ship, Parcel(0))
+            await ctx.start(ship, Parcel(0), delay=1000)
             await ctx.sleep(5)
 
         return order
@@ -263,3 +264,50 @@ async def test_a_start_costs_no_further_execution(app):
         for workflow in workflows:
             await (await app.start(workflow)).result(60)
     assert sorted(executed) == ["segment"] * 2 + ["step"] * 2
+    assert store.calls["commit"] == 3 + 3
+
+
+async def test_a_child_that_is_given_up_by_the_execution_that_called_it_is_started_once(app):
+    ship = shipping(app)
+
+    @app.workflow("shop.order.v1", retry=hf.Backoff.fixed(5, attempts=3))
+    async def order(ctx):
+        call = asyncio.ensure_future(ctx.call(ship, Parcel(50)))
+        await ctx.step("slow", asyncio.sleep, 5)
+        call.cancel()
+        if ctx.attempt == 1:
+            raise ValueError("once more")
+        return "enough"
+
+    async with app.worker():
+        run = await app.start(order)
+        assert await run.result(600) == "enough"
+        assert len(await children(app, run)) == 1
+    assert (await trail(app, run)).count("child_started") == 1
+
+
+@pytest.mark.spec("FLOW-2")
+async def test_a_start_waits_until_what_is_recorded_has_been_handed_on(app):
+    """A live call comes after all answers of the record, whichever branch is first to ask."""
+    ship = shipping(app)
+    executions = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        told = []
+        executions.append(told)
+
+        async def starts():
+            if len(executions) > 1:
+                await ctx.start(ship, Parcel(0))
+                told.append("started")
+
+        async def sleeps():
+            await ctx.sleep(5)
+            told.append("slept")
+
+        await asyncio.gather(starts(), sleeps())
+
+    async with app.worker():
+        await (await app.start(order)).result(60)
+    assert executions == [[], ["slept", "started"]]
