@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -32,13 +32,21 @@ if TYPE_CHECKING:
 Name = tuple[str, str]  # scope and name
 
 
+class Uses(NamedTuple):
+    """Claims that a rate counts: when they were made, how many, and when they do not count any more."""
+
+    at: Instant
+    taken: int
+    gone_at: Instant
+
+
 @dataclass(slots=True)
 class Limiting:
     """All that is set, and what claims have used of it."""
 
     registry: dict[str, Registration] = field(default_factory=dict)
     limits: dict[Name, Rule] = field(default_factory=dict)
-    claims: dict[Name, list[tuple[Instant, int]]] = field(default_factory=dict)  # when, how many
+    claims: dict[Name, list[Uses]] = field(default_factory=dict)
     passed: int = 0
     tenants: dict[str, int] = field(default_factory=dict)
 
@@ -55,12 +63,14 @@ def rooms(state: State, now: Instant) -> Rooms:
         return sum(row.status is Status.LEASED and _named(row, scope) == name for row in state.runs.values())
 
     def spent(scope: str, name: str, rate: int, period: int) -> Used:
-        counted = _counted(state, (scope, name), period, now)
-        left = count = sum(taken for _, taken in counted)
-        for at, taken in counted:
-            left -= taken
+        known = state.limiting.claims.get((scope, name), ())
+        # One that lies further ahead than a period is of a clock that went wrong.
+        counted = [one for one in known if now - period < one.at <= now + period]
+        left = count = sum(one.taken for one in counted)
+        for one in counted:
+            left -= one.taken
             if left < rate:
-                return Used(count, at + period)
+                return Used(count, one.at + period)
         return Used(count, now)
 
     return Rooms(state.limiting.rules(), now, leased, spent)
@@ -70,18 +80,16 @@ def _named(row: RunRow, scope: str) -> str | None:
     return {"type": row.type, "tenant": row.tenant, "key": row.limit_key}[scope]
 
 
-def _counted(state: State, name: Name, period: int, now: Instant) -> list[tuple[Instant, int]]:
-    """Those of the last period. A claim that lies further ahead than one is of a clock that went wrong."""
-    return [one for one in state.limiting.claims.get(name, ()) if now - period < one[0] <= now + period]
-
-
 def note_claims(state: State, taken: Rooms, shares: Shares, now: Instant) -> None:
     """Remember them while they count; none earlier than the last, though the clock be turned back."""
-    for room in taken.rated():
-        name = (room.scope, room.name)
-        counted = _counted(state, name, room.period or 0, now)
-        at = max([now, *(at for at, _ in counted)])
-        state.limiting.claims[name] = [*counted, (at, room.taken)]
+    claims, rated = state.limiting.claims, list(taken.rated())
+    for room in rated:
+        name, period = (room.scope, room.name), room.period or 0
+        known = [one for one in claims.get(name, ()) if one.at <= now + period]
+        at = max([now, *(one.at for one in known)])
+        claims[name] = [*known, Uses(at, room.taken, at + period)]
+    for name in tuple(claims) if rated else ():
+        claims[name] = [one for one in claims[name] if one.gone_at > now]
     state.limiting.passed, state.limiting.tenants = shares.passed, shares.ahead()
 
 
