@@ -30,7 +30,8 @@ def outcome(evidence: Evidence) -> Outcome:
 def differing(calm: Outcome, seen: Outcome) -> str:
     """What the one has and the other has not."""
     one, other = Counter(map(repr, calm)), Counter(map(repr, seen))
-    return f"calm {list((one - other).elements())}, here {list((other - one).elements())}"
+    missing, more = ("; ".join((a - b).elements()) for a, b in ((one, other), (other, one)))
+    return f"calm [{missing}], here [{more}]"
 
 
 def named(evidence: Evidence) -> dict[str, str]:
@@ -47,11 +48,13 @@ def _name(run: Run, runs: dict[UUID, Run]) -> str:
 
 
 def _told(run: Run, steps: list[Step], names: dict[str, str]) -> tuple[object, ...]:
-    rows = sorted(
-        (step.key, step.kind, step.status, step.waits, repr(_plain(step.output, names))) for step in steps
-    )
+    rows = [
+        (step.key, str(step.kind), str(step.status), step.waits, _plain(step.output, names))
+        for step in sorted(steps, key=lambda step: step.key)
+    ]
     error = run.error.kind if run.error is not None else None
-    return (names[str(run.id)], run.status, _plain(run.result_json, names), error, run.last_error, rows)
+    result = _plain(run.result_json, names)
+    return (names[str(run.id)], str(run.status), result, error, run.last_error, rows)
 
 
 def _sent(evidence: Evidence, names: dict[str, str]) -> list[object]:
