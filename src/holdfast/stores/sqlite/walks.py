@@ -46,6 +46,8 @@ def opened(
     db: Database, now: Instant, tenant: str | None, type_: str, begin: Row, *, named: bool = False
 ) -> list[Iterator[Row]]:
     """The due runs of a type, or of a tenant's; `begin` is what `first` has answered."""
+    if tenant is None:
+        return [due(db, now, of_type(type_), begin[0], named=named)]
     walk, *keyed = all_of(tenant, type_)
     streams = [due(db, now, walk, begin[0], named=named)] if begin[0] is not None else []
     return streams + [due(db, now, one, named=named) for one in keyed if begin[2]]
