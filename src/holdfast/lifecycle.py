@@ -127,7 +127,7 @@ def _rule(move: Move, sources: Iterable[Status], targets: Iterable[Status], who:
 
 
 MOVES: tuple[Rule, ...] = (
-    _rule(Move.START, (), (_P, _W), Who.ANYONE, "the intent is durable; no user code has run"),
+    _rule(Move.START, (), (_P, _W, _S, _F), Who.ANYONE, "durable; no user code has run; a plan: by its rows"),
     _rule(Move.CLAIM, (_P,), (_L,), Who.WORKER, "due and not deleted; attempt + 1, fence + 1, lease set"),
     _rule(
         Move.EXPIRE,
@@ -179,11 +179,13 @@ MOVES: tuple[Rule, ...] = (
     _rule(
         Move.REWIND,
         Status,
-        (_P, _Z, _W),
+        (_P, _Z, _W, _S, _F),
         Who.OPERATOR,
-        "that step and later ones forgotten, attempt 0, fence + 1; waiting when a plan's gate opens again",
+        "that step and later ones forgotten, attempt 0, fence + 1; a plan: by its rows, a gate opens again",
     ),
-    _rule(Move.RETRY_RUN, (_F,), (_P, _W), Who.OPERATOR, "attempts anew, fence + 1; a plan: as rewind"),
+    _rule(
+        Move.RETRY_RUN, (_F,), (_P, _W, _S, _F), Who.OPERATOR, "attempts anew, fence + 1; plans: as rewind"
+    ),
     _rule(Move.TIME_OUT, (_P, _L, _W, _Z), (_F,), Who.KEEPER, "the run's own timeout is past; fence + 1"),
     _rule(
         Move.DELETE,

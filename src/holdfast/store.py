@@ -159,6 +159,7 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
                     With `plan` and no step: if the run has no rows, they are inserted as at start, kind
                     becomes `plan`, and the first becomes current; never in place: pending now, attempt - 1,
                     trail step_added for each, released. With rows: the same without inserting.
+                    A checkpoint or complete of a plan's run: `lost`, it goes on by advance alone.
         park        look first: every open wait of the run is settled if it can be (see `tick`
                     and `deliver`). If any wait has been settled with seq > known (before or just
                     now), the run stays leased, applied, `settled` holds them. Otherwise waiting,

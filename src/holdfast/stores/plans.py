@@ -1,9 +1,12 @@
-"""What every store says of plans: when one that was published may not be published again as it is now."""
+"""What every store says of plans: what its holder may not do, and when it may not be published again."""
 
 from __future__ import annotations
 
 from holdfast.errors import Conflict
+from holdfast.lifecycle import Move
 from holdfast.records import Definition
+
+CODE_MOVES = frozenset({Move.CHECKPOINT, Move.COMPLETE})  # a plan goes on by `advance` alone
 
 
 def refuse_changed(before: Definition | None, now: Definition) -> None:

@@ -13,7 +13,7 @@ def carry_out(state: State, now: Instant) -> int:
     """Until nobody owes anything, for a cancelled child has children too. Answers the parents woken."""
     woken = 0
     while owing := [row for row in state.runs.values() if row.owes]:
-        for row in owing:
+        for row in sorted(owing, key=lambda row: row.id):
             owed, row.owes = row.owes, Owes.NOTHING
             woken += Owes.END in owed and _tell_parent(state, row, now)
             if owed & (Owes.CHILDREN | Owes.ORPHANS):
@@ -22,7 +22,8 @@ def carry_out(state: State, now: Instant) -> int:
 
 
 def _cancel_children(state: State, row: RunRow, owed: Owes, now: Instant) -> None:
-    for child in [each for each in state.runs.values() if each.parent == row.id]:
+    family = [each for each in state.runs.values() if each.parent == row.id]
+    for child in sorted(family, key=lambda child: child.id):
         if Owes.CHILDREN in owed or _is_orphan(row, child):
             cancel(state, child, f"parent {row.id}", now)
 

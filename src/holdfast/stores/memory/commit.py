@@ -11,6 +11,7 @@ from holdfast.lifecycle import HOLDER_MOVES, Move, Status, StepKind, StepStatus
 from holdfast.records import Instant, Item, Json, Step, Verdict
 from holdfast.store import BUDGET
 from holdfast.stores.durations import micros
+from holdfast.stores.plans import CODE_MOVES
 
 from . import settling, waits
 from .claim import begin, held
@@ -62,6 +63,8 @@ def _strays(row: RunRow, item: Item) -> bool:
     if item.move is Move.ADVANCE and not item.plan:
         done = [write.status for write in item.steps] == [StepStatus.SUCCEEDED]
         return current is None or not done or named != [current.key]
+    if row.is_plan and item.move in CODE_MOVES:
+        return True
     return row.is_plan and bool(named) and (current is None or named != [current.key])
 
 

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.errors import UsageError
 from holdfast.lifecycle import HOLDER_MOVES, SETTLED, WAITS, Move, Status, StepKind, StepStatus
 from holdfast.records import Instant, Item, Step, StepWrite, Verdict
+from holdfast.stores.plans import CODE_MOVES
 
 from . import plain, plans
 from .database import Database, Row
@@ -109,6 +110,8 @@ def _strays(item: Item, kind: str, current: Step | None) -> bool:
     if item.move is Move.ADVANCE and not item.plan:
         done = [write.status for write in item.steps] == [StepStatus.SUCCEEDED]
         return current is None or not done or named != [current.key]
+    if kind == "plan" and item.move in CODE_MOVES:
+        return True
     return kind == "plan" and bool(named) and (current is None or named != [current.key])
 
 

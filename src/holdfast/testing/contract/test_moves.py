@@ -10,7 +10,7 @@ from holdfast.errors import DuplicateRun, IllegalMove
 from holdfast.lifecycle import HOLDER_MOVES, OPEN, RULES, Move, Status, StepStatus
 from holdfast.records import Claim, NewRun, StepWrite
 
-from .hand import TYPE, done, error, gate, hear, listen
+from .hand import TYPE, done, error, gate, hear, listen, nap
 
 TIMEOUT = 100_000.0
 WHO = ("holder", "zombie", "lapsed holder")
@@ -240,11 +240,28 @@ def _retried(first):
     return bring
 
 
+def _rewound_to_what_has_come(hand):
+    run = hand.plan(hear("A"))
+    hand.emit("parcel")
+    return hand.rewind(run, "A")
+
+
+def _retried_when_it_had_come(hand):
+    """The event came too late for the first deadline, and is there for the next."""
+    run = hand.plan(hear("A", seconds=1.0))
+    hand.clock.turn(2)
+    hand.tick()
+    hand.emit("parcel")
+    return hand.retry_run(run)
+
+
 # How a plan gets to each target of the moves that lead to several. Failing by drift is left out: no verb
 # leaves such rows behind.
 PLANS = {
     (Move.START, Status.PENDING): _started("A"),
     (Move.START, Status.WAITING): _started(hear("A")),
+    (Move.START, Status.SUCCEEDED): _started(nap("A", 0)),
+    (Move.START, Status.FAILED): _started(gate("A", 0)),
     (Move.ADVANCE, Status.LEASED): _advanced("B", in_place=True),
     (Move.ADVANCE, Status.PENDING): _advanced("B"),
     (Move.ADVANCE, Status.WAITING): _advanced(gate("B"), in_place=True),
@@ -258,8 +275,12 @@ PLANS = {
     (Move.REWIND, Status.PENDING): _rewound("A"),
     (Move.REWIND, Status.PAUSED): _rewound("A", paused=True),
     (Move.REWIND, Status.WAITING): _rewound(gate("A")),
+    (Move.REWIND, Status.SUCCEEDED): _rewound_to_what_has_come,
+    (Move.REWIND, Status.FAILED): _rewound(gate("A", 0)),
     (Move.RETRY_RUN, Status.PENDING): _retried("A"),
     (Move.RETRY_RUN, Status.WAITING): _retried(gate("A")),
+    (Move.RETRY_RUN, Status.SUCCEEDED): _retried_when_it_had_come,
+    (Move.RETRY_RUN, Status.FAILED): _retried(gate("A", 0)),
 }
 
 

@@ -117,6 +117,17 @@ def test_only_the_current_step_advances_a_plan(hand, steps):
 
 
 @pytest.mark.spec("PLAN-3", "LEASE-4")
+@pytest.mark.parametrize("move", [Move.CHECKPOINT, Move.COMPLETE])
+def test_a_plan_goes_on_by_advance_alone(hand, move):
+    """What is a code run's end or step is none of a plan's: it is lost, and nothing changes."""
+    claim = hand.begun("current", "later")
+    before = hand.snapshot(claim.id)
+    steps = (done("current"),) if move is Move.CHECKPOINT else ()
+    assert hand.commit(claim, move, *steps, result="1").answer == "lost"
+    assert hand.snapshot(claim.id) == before
+
+
+@pytest.mark.spec("PLAN-3", "LEASE-4")
 def test_a_code_run_does_not_advance(hand):
     """It has no planned step that could be the current one."""
     claim = hand.held()
