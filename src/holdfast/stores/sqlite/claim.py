@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from itertools import islice, product
 from uuid import UUID
 
+import msgspec
+
 from holdfast.records import Ask, Claim, Instant
 from holdfast.stores.durations import micros
 
@@ -114,15 +116,25 @@ def claim(db: Database, now: Instant, ask: Ask) -> list[Claim]:
 
 def _claim(db: Database, row: Row) -> Claim:
     run = row[0]
-    # A row that only this claim has changed since its start has neither steps nor logs; a plan has its steps.
-    again = row[11] > 1
-    steps = tuple(steps_of(db, run)) if again or row[12] == "plan" else ()
-    return Claim(
+    again = row[11] > 1  # a row that only this claim has changed since its start has neither steps nor logs
+    claim = Claim(
         id=UUID(run), type=row[1], tenant=row[2], params=row[3], fence=row[4], attempt=row[5], crashes=row[6],
         max_attempts=row[7], created_at=row[8], lease_until=row[9], timeout_at=row[10],
-        steps=steps, logs=_logs(db, run) if again else 0, kind=row[12],
-        parent=None if row[13] is None else UUID(row[13]), cost=row[14], budget=row[15],
+        steps=tuple(steps_of(db, run)) if again else (), logs=_logs(db, run) if again else 0,
     )  # fmt: skip
+    return claim if row[12] is None else _more(db, claim, *msgspec.json.decode(row[12]))
+
+
+def _more(db: Database, claim: Claim, kind: str, parent: str | None, cost: int, budget: int | None) -> Claim:
+    """What most runs have nothing of; a plan has its steps from the start."""
+    return msgspec.structs.replace(
+        claim,
+        kind=kind,
+        parent=None if parent is None else UUID(parent),
+        cost=cost,
+        budget=budget,
+        steps=tuple(steps_of(db, str(claim.id))) if kind == "plan" else claim.steps,
+    )
 
 
 def _logs(db: Database, run: str) -> int:
