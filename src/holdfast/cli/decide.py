@@ -29,9 +29,9 @@ from .text import ago, clean, table
 @json_option
 @store_option()
 def approvals(tenant: str | None, limit: int, after: tuple[str, str] | None, *, as_json: bool) -> None:
-    """List the gates that wait for a decision, oldest run first.
+    """List the gates that wait for a decision.
 
-    With --json one line a gate; its digest names what is shown, for `approve --digest`.
+    Oldest run first. With --json one line a gate; its digest names what is shown, for `approve --digest`.
     """
     session.run(lambda client: _approvals(client, tenant, limit, after, as_json=as_json))
 

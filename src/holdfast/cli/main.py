@@ -43,7 +43,7 @@ TABLE: dict[str, dict[str, Entry]] = {
         "approvals": Entry("decide", "List the gates that wait for a decision."),
         "approve": Entry("decide", "Approve what a run waits for at a gate."),
         "reject": Entry("decide", "Reject what a run waits for at a gate."),
-        "cancel": Entry("operate", "Cancel an open run."),
+        "cancel": Entry("operate", "Cancel an open run, and its open children."),
         "pause": Entry("operate", "Pause a run, a running one at its next step."),
         "resume": Entry("operate", "Let a paused run go on."),
         "rewind": Entry("operate", "Forget a step and all later ones, and go on from there."),
