@@ -7,6 +7,7 @@ another goes on, or the same one. What comes out must be what comes out undistur
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,7 @@ ENOUGH = 10
 ACTS = {act.name: act for act in (journey.ACT, company.ACT)}
 UNHURT = {Mode.REPLY_LOST, Mode.NEVER_SENT, Mode.SENT_TWICE}
 SAME = "the outcome is that of the calm play"
+ONCE = "nothing is done twice where nobody died"
 
 Choose = Callable[[Made], tuple[Mode, ...]]  # what is to happen at a call, one play each
 
@@ -40,13 +42,14 @@ class Revealed:
     act: str
     verb: str
     mode: Mode
+    carried: str = ""
 
 
 REVEALED = {
     BLIND_RESEND: Revealed("journey", "commit", Mode.REPLY_LOST),
     NO_FENCE: Revealed("journey", "commit", Mode.STAND_STILL),
     SPLIT_START: Revealed("company", "start", Mode.DIE_AFTER),
-    FORGETFUL: Revealed("company", "commit", Mode.DIE_AFTER),
+    FORGETFUL: Revealed("company", "commit", Mode.DIE_AFTER, "complete"),
     OPTIMIST: Revealed("company", "relayed", Mode.DIE_AFTER),
 }
 
@@ -85,7 +88,11 @@ def _every(made: Made) -> tuple[Mode, ...]:
 
 
 def _revealing(revealed: Revealed) -> Choose:
-    return lambda made: (revealed.mode,) if made.verb == revealed.verb else ()
+    def choose(made: Made) -> tuple[Mode, ...]:
+        there = made.verb == revealed.verb and revealed.carried in made.carried
+        return (revealed.mode,) if there else ()
+
+    return choose
 
 
 def _briefly(act: Act, share: int, of: int) -> Choose:
@@ -138,7 +145,7 @@ class _Jury:
 
     def __init__(self, calm: Played) -> None:
         self._calm = calm
-        self._cases: dict[str, list[str]] = {name: [] for name in (*INVARIANTS, *OVERTAKEN, SAME)}
+        self._cases: dict[str, list[str]] = {name: [] for name in (*INVARIANTS, *OVERTAKEN, SAME, ONCE)}
         self._missed: list[str] = []
         self.plays = self.stuck = 0
         self._judge(calm, INVARIANTS)
@@ -150,6 +157,8 @@ class _Jury:
         self._judge(one, {**INVARIANTS, **(OVERTAKEN if one.crash.mode in UNHURT else {})})
         if one.outcome != self._calm.outcome:
             self._cases[SAME].append(f"{_where(one)}: {differing(self._calm.outcome, one.outcome)}")
+        if one.crash.mode in UNHURT and _done(one) != _done(self._calm):
+            self._cases[ONCE].append(f"{_where(one)}: {_done(one)}, calm {_done(self._calm)}")
         if one.crash.fired is None:
             self._missed.append(_where(one))
 
@@ -162,6 +171,12 @@ class _Jury:
             report.checks.append(Check(name, len(cases), tuple(cases[:SHOWN]), invariant=True))
         report.expect("every fault fired", not self._missed, ", ".join(self._missed[:SHOWN]))
         report.expect("the calm play arrives", self._calm.arrived, str(self._calm.outcome))
+
+
+def _done(one: Played) -> dict[str, int]:
+    """How often anything was done that can be seen outside."""
+    kinds = Counter(entry.kind for entry in one.evidence.entries)
+    return {kind: kinds[kind] for kind in ("effect", "delivered")}
 
 
 def _where(one: Played) -> str:

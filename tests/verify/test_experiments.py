@@ -39,6 +39,23 @@ def test_the_first_commit_may_fail_in_any_way(store, mode):
     }
 
 
+@pytest.mark.slow
+@pytest.mark.spec("FLOW-7", "FLOW-18", "PLAN-5", "APPR-2", "OUT-1", "MOVE-2")
+@pytest.mark.parametrize("mode", modes_of(Made(1, "commit", 1), briefly=False))
+@pytest.mark.parametrize(
+    "struck", ["decide 2", "deliver 1", "relayed 1", "child 'chore'", "advance of step 'PACK'"]
+)
+def test_what_is_between_runs_and_others_may_fail_in_any_way(struck, mode):
+    """A decision, the news of a child, a message, a start of children, a plan's step: each is there once."""
+    calm = played("sqlite", Crash(), "company")
+    at = next(made.number for made in calm.crash.made if struck in str(made))
+    disturbed = played("sqlite", Crash(at, mode), "company")
+    assert disturbed.crash.fired.number == at
+    assert disturbed.arrived
+    assert disturbed.outcome == calm.outcome
+    assert [name for name, invariant in INVARIANTS.items() if list(invariant(disturbed.evidence))] == []
+
+
 @pytest.mark.parametrize(
     "verb", ["start", "claim", "commit", "renew", "tick", "emit", "deliver", "due", "publish"]
 )
