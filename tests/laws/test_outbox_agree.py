@@ -1,0 +1,150 @@
+"""The outbox lives the same life on every store: the reference looks at all rows, SQLite keeps marks."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from holdfast.lifecycle import Move
+from holdfast.records import MessageStatus, Outbound, OutboxFilter, RelayAsk, Relayed, Webhook
+from holdfast.store import GIVE_UP_SECONDS
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.contract.hand import done
+from tests.laws.pair import Pair
+
+LONG = os.environ.get("HOLDFAST_LAWS") == "long"
+SINKS = ("mail", "shop")
+ANSWERS = ("sent", "sent", "failed", "dead", "released")
+TURNS = (0.000001, 1.0, 5.0, 30.0, 30.000001, GIVE_UP_SECONDS, -5.0)
+ALL = OutboxFilter(tenant=None)
+
+
+class OutboxesAgree(RuleBasedStateMachine):
+    """Random lives of a few messages, lived twice."""
+
+    @initialize()
+    def begin(self):
+        self.pair = Pair(
+            lambda clock: MemoryStore(clock=clock),
+            lambda clock: SqliteStore(":memory:", clock=clock, inline=True),
+        )
+        self.claims, self.out, self.ids = [], [], 0
+        for tenant in ("default", "acme"):
+            self.claims.append(self.pair.do(lambda hand, tenant=tenant: hand.held(tenant=tenant)))
+
+    def teardown(self):
+        if hasattr(self, "pair"):
+            self.pair.close()
+
+    @rule(data=st.data(), names=st.lists(st.sampled_from(
+        ["send"] * 3 + ["relay"] * 3 + ["answer"] * 4 + ["turn"] * 2 + ["resend", "webhook", "late", "purge"]
+    ), min_size=2, max_size=5))  # fmt: skip
+    def live(self, data, names):
+        for name in names:
+            getattr(self, name)(lambda *choices: data.draw(st.sampled_from(choices)))
+            self.compare()
+
+    def send(self, pick):
+        """With a commit that is applied, or one that is not, because the lease has ended."""
+        claim = pick(*self.claims)
+        self.ids += pick(1, 1, 1, 0)
+        messages = tuple(
+            Outbound(id=f"m{self.ids}.{n}", sink=pick(*SINKS), key=pick(None, "k", "k", "l"))
+            for n in range(pick(1, 2))
+        )
+        step, move = done(f"s{self.ids}"), pick(Move.CHECKPOINT, Move.CHECKPOINT, Move.RELEASE)
+        self.pair.do(lambda hand: hand.commit(claim, move, step, outbox=messages, tenant=claim.tenant).answer)
+        self.claims += self.pair.do(lambda hand: hand.claim())
+        self.claims = list({one.id: one for one in self.claims}.values())
+
+    def relay(self, pick):
+        ask = RelayAsk(
+            relay=pick("r1", "r2"), sinks=pick(("mail",), ("mail",), ("mail", "shop"), ()),
+            tenants=pick(None, None, ("acme",)), webhooks=pick(True, True, False),
+            full=pick((), (), ("mail",)), limit=pick(1, 2, 100), each=pick(1, 100),
+            lease_seconds=pick(5.0, 30.0),
+        )  # fmt: skip
+        self.out += self.pair.do(lambda hand: hand.run(hand.store.relay(ask)))
+        lines = [(one.tenant, one.sink, one.key) for one in self._held() if one.key is not None]
+        assert len(lines) == len(set(lines)), "two of one line are out"
+
+    def _held(self):
+        rows = self.pair.hands[1].run(self.pair.hands[1].store.outbox(ALL, 1000))
+        return [one for one in rows if one.held_by is not None]
+
+    def answer(self, pick):
+        if self.out:
+            self._answer(pick, self.out.pop(pick(0, -1)))
+
+    def late(self, pick):
+        """Of a parcel that was answered before, or is somebody else's by now."""
+        if self.out:
+            self._answer(pick, pick(*self.out))
+
+    def _answer(self, pick, parcel):
+        said = Relayed(
+            id=parcel.id, fence=parcel.fence, answer=pick(*ANSWERS), error=pick(None, '{"kind":"http"}'),
+            delay_seconds=pick(0.0, 1.0, 30.0),
+        )  # fmt: skip
+        self.pair.do(lambda hand: hand.run(hand.store.relayed([said])))
+
+    def turn(self, pick):
+        self.pair.clock.turn(pick(*TURNS))
+
+    def resend(self, pick):
+        chosen, tenant = pick(*range(self.ids + 1)), pick(None, None, "acme")
+        self.pair.do(
+            lambda hand: msgspec.structs.replace(hand.run(hand.store.resend(f"m{chosen}.0", tenant)), seq=0)
+        )
+
+    def webhook(self, pick):
+        if pick(True, True, False):
+            known = Webhook(name="shop", target=pick("{}", '{"a":1}'), allow_private=pick(True, False))
+            self.pair.do(lambda hand: hand.run(hand.store.put_webhook(known)))
+        else:
+            self.pair.do(lambda hand: hand.run(hand.store.remove_webhook("shop")))
+
+    def purge(self, pick):
+        claim = pick(*self.claims)
+        self.pair.do(lambda hand: hand.complete(claim).answer)
+        removed = self.pair.do(lambda hand: hand.purge(ttl_seconds=0.0).runs)
+        if removed:
+            self.claims = [one for one in self.claims if self.pair.hands[0].get(one.id) is not None]
+            self.claims.append(self.pair.do(lambda hand: hand.held()))
+
+    def compare(self):
+        for look in (
+            lambda store: _listed(store, ALL, 1000),
+            lambda store: _listed(
+                store, OutboxFilter(statuses=(MessageStatus.PENDING, MessageStatus.DEAD)), 2
+            ),
+            lambda store: _listed(store, OutboxFilter(sink="mail", tenant="acme"), 2),
+            lambda store: store.backlog(),
+            lambda store: store.webhooks(),
+            lambda store: store.relay_at(("mail",)),
+            lambda store: store.relay_at((), webhooks=True),
+            lambda store: store.relay_at(("mail", "shop"), webhooks=False),
+        ):
+            self.pair.do(lambda hand, look=look: hand.run(look(hand.store)))
+
+
+async def _listed(store, where, limit):
+    """In order; a store may leave numbers out."""
+    rows = await store.outbox(where, limit)
+    assert [one.seq for one in rows] == sorted({one.seq for one in rows})
+    return [msgspec.structs.replace(one, seq=0) for one in rows]
+
+
+TestOutboxesAgree = OutboxesAgree.TestCase
+TestOutboxesAgree.settings = settings(
+    max_examples=3000 if LONG else 30,
+    stateful_step_count=60 if LONG else 15,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate) if LONG else tuple(Phase),
+    suppress_health_check=list(HealthCheck),
+)

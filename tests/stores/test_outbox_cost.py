@@ -1,0 +1,78 @@
+"""What the outbox costs: a line that cannot go on is not walked along, and looking writes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.records import Ask, Item, Outbound, RelayAsk, Relayed, StepWrite
+from holdfast.stores.sqlite import outbox
+from tests.stores.files import TYPE, live, new_run
+
+FILL = """
+insert into workflow_outbox (id, run_id, sink, key, behind, status, next_at, created_at)
+with recursive n (i) as (select 1 union all select i + 1 from n where i < :count)
+select 'fill' || :salt || i, 'none', :sink, :key, :behind, :status, :next_at, 0 from n
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "holdfast.db"
+
+
+def steps_taken(store, work):
+    """How many instructions SQLite's machine executes for a read."""
+    counted = []
+    db = store._reader
+    db.connection.set_progress_handler(lambda: bool(counted.append(1)), 1)
+    try:
+        work(db)
+    finally:
+        db.connection.set_progress_handler(None)
+    return len(counted)
+
+
+async def sent(store, *messages):
+    await store.start([new_run()])
+    (claim,) = await store.claim(Ask(worker="w", types=(TYPE,), limit=1))
+    step = StepWrite(key="post", output="1")
+    item = Item(run=claim.id, fence=claim.fence, number=1, move="checkpoint", steps=(step,), outbox=messages)
+    assert [one.answer for one in await store.commit([item])] == ["applied"]
+
+
+@pytest.mark.slow
+@pytest.mark.spec("OUT-1")
+def test_a_relay_does_not_pay_for_what_it_cannot_take(path):
+    """Sent ones, those of other sinks, those that back off, and 12,500 behind one that is held."""
+
+    async def story(store):
+        ask = RelayAsk(relay="r", sinks=("mail",), limit=8)
+        looks = (
+            lambda db: outbox.due(db, store._clock(), ask, 1),
+            lambda db: outbox.relay_at(db, ("mail",), webhooks=True),
+        )
+        await sent(store, Outbound(id="m1", sink="mail", key="k"), Outbound(id="m2", sink="mail"))
+        (held, _) = await store.relay(ask)
+        before = [steps_taken(store, look) for look in looks]
+        later = store._clock() + 10**12
+        for salt, row in enumerate(
+            (
+                {"sink": "mail", "key": "k", "behind": 1, "status": "pending", "next_at": 0},
+                {"sink": "mail", "key": None, "behind": 0, "status": "sent", "next_at": 0},
+                {"sink": "mail", "key": None, "behind": 0, "status": "dead", "next_at": 0},
+                {"sink": "mail", "key": None, "behind": 0, "status": "pending", "next_at": later},
+                {"sink": "pager", "key": None, "behind": 0, "status": "pending", "next_at": 0},
+            )
+        ):
+            await store._write(
+                lambda db, _, row=row, salt=salt: db.run(FILL, {"count": 12_500, "salt": salt, **row})
+            )
+        assert max(steps_taken(store, look) for look in looks) <= max(before) + 10
+        commits = store._committer.commits
+        assert await store.relay(ask) == []
+        assert store._committer.commits == commits
+        assert await store.relayed([Relayed(id="m1", fence=held.fence, answer="sent")]) == [True]
+        (following,) = await store.relay(ask)
+        assert (following.id, following.key) == ("fill01", "k")
+
+    live(path, story)
