@@ -11,7 +11,8 @@ from tests.stores.files import TYPE, live, new_run
 FILL = """
 insert into workflow_outbox (id, run_id, sink, key, behind, status, next_at, created_at)
 with recursive n (i) as (select 1 union all select i + 1 from n where i < :count)
-select 'fill' || :salt || i, '018bcfe5-0000-7000-8000-000000000001', :sink, :key, :behind, :status, :next_at, 0
+select 'fill' || :salt || i, '018bcfe5-0000-7000-8000-000000000001', :sink, :key, :behind, :status, :next_at,
+    0
 from n
 """
 
