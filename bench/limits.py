@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import time
+from typing import Any
 from uuid import UUID
 
 from holdfast.records import Ask, NewRun
@@ -15,7 +16,7 @@ TYPE = "bench.noop.v1"
 RUNS, BATCH = 2000, 20
 
 
-def runs(count: int, salt: int, **fields: str) -> list[NewRun]:
+def runs(count: int, salt: int, **fields: Any) -> list[NewRun]:
     """Ids that grow: those of a lower salt go first."""
     return [NewRun(id=UUID(int=salt << 64 | n), type=TYPE, **fields) for n in range(count)]
 

@@ -238,7 +238,7 @@ class Records:
         return _replace(step, error=self._chain.open(step.error, where) if error is None else error)
 
     def _of_plan(self, error: Json, own: Where, runs: Where) -> Json:
-        """Of a plan's task: its own, or that of its run, which it shows while it is tried and may end with."""
+        """Of a plan's task: its own, or its run's, which it shows while it is tried and may end with."""
         try:
             found = self._chain.unveil(error, own)
         except CannotOpen:
