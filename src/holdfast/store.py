@@ -84,7 +84,6 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         A published plan: kind `plan`, and all its steps are rows, pending, seq from 0, key = name, each with
         its max_attempts (a task's: else the run's), topic, timeout, ask. Then the first becomes current, as
         in `advance`: the run is waiting when it is a gate, an awaited event or a sleep.
-        With parent_step: if the parent has an open child wait of that key, it now waits for this run.
 
         `connection`: the caller's own, on this store's database, in his open transaction; the runs are
         part of it: rolled back, they never existed; nobody can claim them before it commits. It is
@@ -121,8 +120,9 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
 
         Then, in this order: `started` into the trail if started_at is given and no renewal has
         written it for this fence; `trail` rows; steps; events into the inbox (an id that is there
-        is left alone); starts (an id or key that is there is left alone); outbox rows (an id that is there
-        is left alone); the move. Whoever commits events or the end of a run with a parent calls `deliver`
+        is left alone); starts (an id or key that is there is left alone; one with a parent_step takes this
+        run's place in that step, if it names this run); outbox rows (an id that is there is left alone); the
+        move. Whoever commits events or the end of a run with a parent calls `deliver`
         afterwards; if he dies, a keeper's tick does.
 
         Steps. A new key gets the run's next seq. A key whose row is settled keeps its first

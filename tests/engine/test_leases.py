@@ -235,6 +235,7 @@ async def test_an_idle_worker_writes_nothing_but_its_presence(app):
             "list",
             "*",
             "definitions",
+            "relay_at",
         }
         assert writes == set()
 

@@ -74,12 +74,18 @@ def test_a_file_without_a_store_is_left_as_it_is_by_commands_that_begin_nothing(
 
 
 @pytest.mark.spec("CLI-2", "STORE-5")
-def test_only_what_begins_something_brings_an_older_store_up_to_date(cli_, tmp_path, monkeypatch):
+def test_only_what_begins_something_brings_an_older_store_up_to_date(cli_, tmp_path):
     """Others say in one line that it is due; `doctor` reports it."""
-    file = tmp_path / "runs.db"
-    with monkeypatch.context() as older:
-        older.setattr(migrate, "minors", lambda: MINORS[:1])
-        run = cli_.start(SHOP)
+    file, run = tmp_path / "runs.db", "018bcfe5-0000-7000-8000-000000000001"
+    older = apsw.Connection(str(file))
+    older.execute(migrate._META)
+    older.execute(MINORS[0].read_text())
+    older.execute(migrate._STAMP, ("1", "1"))
+    older.execute(
+        "insert into workflow_run (id, type, run_at, created_at, updated_at) values (?, ?, 1, 1, 1)",
+        (run, SHOP),
+    )
+    older.close()
     before = file.read_bytes()
     for command in (["ls"], ["cancel", run], ["purge", "--yes"], ["tick"]):
         line = cli_.refused(*command, code=3)

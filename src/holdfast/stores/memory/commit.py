@@ -17,7 +17,7 @@ from . import settling, waits
 from .claim import begin, held
 from .outbox import put
 from .rows import RunRow, State, check
-from .start import insert_plan, start
+from .start import follow, insert_plan, start
 from .steps import Recorded, record_steps, refuse_bad_steps
 
 
@@ -100,6 +100,8 @@ class _Writing:
         for event in item.events:
             waits.record(state, event, now)
         start(state, item.starts, now)
+        for new in item.starts:
+            follow(state, row, new)
         put(state.post, item.outbox, row.tenant, row.id, now)
         if item.progress is not None:
             row.progress = item.progress

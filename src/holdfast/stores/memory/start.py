@@ -46,7 +46,6 @@ def _start_one(state: State, new: NewRun, fence: int, now: Instant) -> Started |
     state.runs[row.id] = row
     if row.key is not None:
         state.keys[row.tenant, row.key] = row.id
-    _point_to(state, row)
     steps = state.definitions[row.type].steps if row.is_plan else ()
     state.note(
         row, "created", now, type=row.type, **({"steps": [step.name for step in steps]} if steps else {})
@@ -58,12 +57,12 @@ def _start_one(state: State, new: NewRun, fence: int, now: Instant) -> Started |
     return Started(row.id, created=True)
 
 
-def _point_to(state: State, row: RunRow) -> None:
-    """A run that follows on the child of an open wait is what that waits for now."""
-    parent = None if row.parent is None else state.runs.get(row.parent)
-    wait = None if parent is None else parent.steps.get(row.parent_step or "")
-    if wait is not None and wait.kind is StepKind.CHILD and wait.status is StepStatus.WAITING:
-        wait.child = row.id
+def follow(state: State, before: RunRow, new: NewRun) -> None:
+    """A run that a child goes on as takes its place: what waits for the one waits for the other now."""
+    parent = None if new.parent is None else state.runs.get(new.parent)
+    step = None if parent is None else parent.steps.get(new.parent_step or "")
+    if step is not None and step.child == before.id:
+        step.child = new.id
 
 
 def insert_plan(row: RunRow, steps: Sequence[PlanStep]) -> None:

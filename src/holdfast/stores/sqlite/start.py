@@ -42,6 +42,13 @@ def start(db: Database, now: Instant, runs: Sequence[NewRun]) -> list[Started | 
     return [starts.start(run, fence) for run in runs]
 
 
+def follow(db: Database, before: str, runs: Sequence[NewRun]) -> None:
+    """Of the runs that a child starts with its end, the one it goes on as takes its place."""
+    for run in runs:
+        if run.parent_step is not None and run.parent is not None:
+            db.run(_SQL["follow"], (str(run.id), str(run.parent), run.parent_step, before))
+
+
 class Starts:
     """Any number of starts in one transaction: what they share is looked up once."""
 
@@ -69,8 +76,6 @@ class Starts:
         db.run(_SQL["start"], row)
         if not db.changes():
             return DuplicateRun(run.id)
-        if run.parent_step is not None and run.parent is not None:
-            db.run(_SQL["point"], (str(run.id), str(run.parent), run.parent_step))
         told = {"type": run.type, "steps": known.names} if known.names else {"type": run.type}
         db.run(TRAIL, (row[0], "created", text(told), self._now))
         if known.plan is not None:

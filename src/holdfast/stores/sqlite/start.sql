@@ -23,6 +23,5 @@ values (
 )
 on conflict (id) do nothing
 
--- :point    A run that follows on the child of an open wait is what that waits for now.
-update workflow_step set child_id = :run
-where run_id = :parent and key = :step and kind = 'child' and status = 'waiting'
+-- :follow    A run that a child goes on as takes its place: what waits for the one waits for the other now.
+update workflow_step set child_id = :run where run_id = :parent and key = :step and child_id = :before

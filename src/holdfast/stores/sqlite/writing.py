@@ -13,7 +13,7 @@ from .outbox import put
 from .rows import open_waits, settled_since
 from .settling import Way, Whose
 from .sql import statements
-from .start import start
+from .start import follow, start
 from .steps import Recorded, opening, record_steps
 from .trail import TRAIL, raw
 from .waits import record
@@ -86,6 +86,7 @@ class Writing:
             record(self.db, self.now, event)
         if self.item.starts:
             start(self.db, self.now, self.item.starts)
+            follow(self.db, self.run, self.item.starts)
         if self.item.outbox:
             put(self.db, self.now, self.run, self.item.outbox)
 

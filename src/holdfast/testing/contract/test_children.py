@@ -205,6 +205,32 @@ def test_a_parent_waits_for_the_run_that_its_child_goes_on_as(hand):
     hand.assert_replayed(parent.id)
 
 
+@pytest.mark.spec("FLOW-21", "REW-3")
+def test_a_started_child_that_goes_on_as_another_is_no_orphan(hand):
+    """Nobody waits for it; the step names it all the same, and a rewind of a later step lets it be."""
+    parent, child, follower = hand.held(), hand.id(), hand.id()
+    hand.checkpoint(parent, call("c", child, CHILD, status=StepStatus.SUCCEEDED))
+    hand.checkpoint(parent, call("later", hand.id(), CHILD, status=StepStatus.SUCCEEDED))
+    started = {one.id: one for one in hand.claim(types=(CHILD,))}
+    on = NewRun(id=follower, type=CHILD, parent=parent.id, parent_step="c")
+    hand.complete(started[child], starts=(on,))
+    assert hand.step(parent.id, "c").child == follower
+    hand.rewind(parent.id, "later")
+    assert hand.status(follower) is Status.PENDING
+
+
+@pytest.mark.spec("REW-3", "FLOW-21")
+def test_a_child_that_was_kept_does_not_take_its_successors_place_when_it_goes_on(hand):
+    parent, (kept,) = _parent(hand)
+    holder = hand.take(kept, types=(CHILD,))
+    hand.rewind(parent.id, "c", children=False)
+    new = hand.id()
+    hand.park(hand.take(parent.id, types=(TYPE,)), call("c", new, CHILD), known=0)
+    on = NewRun(id=hand.id(), type=CHILD, parent=parent.id, parent_step="c")
+    hand.complete(holder, starts=(on,))
+    assert (hand.deliver(), hand.step(parent.id, "c").child) == (0, new)
+
+
 @pytest.mark.spec("FLOW-7")
 def test_a_run_that_names_a_step_which_does_not_wait_is_no_answer_to_it(hand):
     """Only the run that the step waits for settles it."""
