@@ -92,6 +92,80 @@ async def test_a_handler_that_outlasts_the_grace_is_given_back_with_its_attempt(
         assert await run.result(60) == 1
 
 
+def _late(answer, seen):
+    """A handler that is at work when its worker stops, and answers all the same."""
+
+    async def work(task):
+        seen.append(task.reason)
+        if len(seen) > 1:
+            return "again"
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            return answer
+
+    return work
+
+
+async def _stopped_within(app, plan):
+    run = await app.start(plan)
+    async with app.worker(grace=2):
+        await until(app, run, Status.LEASED)
+        await asyncio.sleep(1)
+    return run
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_what_a_handler_finishes_while_its_worker_stops_is_kept(app):
+    """As of a step in code: it is done, and is not done again."""
+    seen = []
+    run = await _stopped_within(app, ship(app, _late("finished", seen), "NEXT"))
+    assert (await app.get(run.id)).status is Status.PENDING
+    assert await live(app, run) == [("SHIP", "succeeded"), ("NEXT", "ready")]
+    async with app.worker():
+        assert await run.result(60) == "NEXT"
+    assert seen == ["start"]
+    assert (await app.steps(run.id))[0].output == '"finished"'
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_a_wait_that_a_handler_asks_for_while_its_worker_stops_is_kept(app):
+    seen = []
+    run = await _stopped_within(app, ship(app, _late(Waiting("carrier"), seen)))
+    assert await live(app, run) == [("SHIP", "waiting")]
+    await app.emit("carrier", run=run.id)
+    async with app.worker():
+        assert await run.result(60) == "again"
+    assert seen == ["start", "event"]
+
+
+@pytest.mark.spec("LEASE-10")
+async def test_a_wait_whose_event_is_there_when_its_worker_stops_is_given_back(app):
+    seen = []
+    plan = ship(app, _late(Waiting("carrier"), seen))
+    run = await app.start(plan)
+    await app.emit("carrier", run=run.id)
+    async with app.worker(grace=2):
+        await until(app, run, Status.LEASED)
+        await asyncio.sleep(1)
+    found = await app.get(run.id)
+    assert (found.status, found.attempt) == (Status.PENDING, 0)
+    async with app.worker():
+        assert await run.result(60) == "again"
+    assert seen == ["start", "event"]
+
+
+@pytest.mark.spec("LEASE-10")
+@pytest.mark.parametrize("answer", [Dead("no"), hf.Retry(), object()], ids=["dead", "retry", "unusable"])
+async def test_a_handler_does_not_fail_by_what_it_answers_while_its_worker_stops(app, answer):
+    seen = []
+    run = await _stopped_within(app, ship(app, _late(answer, seen)))
+    found = await app.get(run.id)
+    assert (found.status, found.attempt, found.last_error) == (Status.PENDING, 0, None)
+    async with app.worker():
+        assert await run.result(60) == "again"
+
+
 @pytest.mark.spec("LEASE-10")
 async def test_a_worker_that_stops_tries_no_handler_again(app):
     calls = Calls(ValueError("once"))

@@ -184,7 +184,13 @@ class PlanExecution:
             if self._unwinding is not None:
                 self._unwinding.cancel()  # it would keep the whole run in memory until it rings
         self._uncancel()
-        return ended if self._stop is None else ends.Stopped(self._stop)
+        return self._judged(ended)
+
+    def _judged(self, ended: End) -> End:
+        """What a handler comes to while its run is given back is kept, as of a step in code."""
+        if self._stop is None or (self._stop == "released" and isinstance(ended, Completed | Waiting)):
+            return ended
+        return ends.Stopped(self._stop)
 
     async def _answer(self, handler: Handler, task: PlanTask) -> Any:
         if handler.is_async:

@@ -66,6 +66,8 @@ async def _commit(run: PlanExecution, end: Completed[Any] | Waiting) -> bool:
     try:
         return await (_complete(run, end) if isinstance(end, Completed) else _wait(run, end))
     except UsageError as error:  # nothing was sent: what is wrong was found while it was encoded
+        if run.cancelled:  # it was told to stop: whatever it answers is no failed try
+            return await stopped(run, "released")
         return await _retry_or_fail(run, error)
 
 
