@@ -38,3 +38,53 @@ async def test_nothing_is_kept_for_less_than_no_time(app):
 async def test_a_filter_is_a_filter(app):
     with pytest.raises(UsageError, match="give a filter, as in RunFilter"):
         await app.list("failed")
+
+
+VERBS = {
+    "pause": (),
+    "resume": (),
+    "cancel": (),
+    "delete": (),
+    "restore": (),
+    "retry": (),
+    "rewind": ("A",),
+    "approve": (),
+    "reject": (),
+}
+
+
+@pytest.mark.spec("TRAIL-1")
+@pytest.mark.parametrize("by", ["a\ud800", "a\0b", 7, None, "x" * 10_001], ids=repr)
+@pytest.mark.parametrize("verb", VERBS)
+async def test_who_does_something_is_text_that_every_store_can_keep(app, verb, by):
+    """Or the trail could not be read any more: refused before anything is written."""
+    run = await app.start("shop.order.v1")
+    before = len(await app.trail(run.id))
+    with pytest.raises(UsageError, match="^by .*: text of at most 10,000 characters, without NUL$"):
+        await getattr(app, verb)(run.id, *VERBS[verb], by=by)
+    assert len(await app.trail(run.id)) == before
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        ({"comment": "a\ud800"}, "comment "),
+        ({"comment": 5}, "comment "),
+        ({"digest": 5}, "digest "),
+        ({"digest": "a\ud800"}, "digest "),
+        ({"step": 5}, "a step's name"),
+        ({"step": "a\ud800"}, "a step's name"),
+    ],
+    ids=repr,
+)
+async def test_what_is_said_at_a_gate_is_text(app, said, what):
+    run = await app.start("shop.order.v1")
+    for verb in (app.approve, app.reject):
+        with pytest.raises(UsageError, match=f"^{what}"):
+            await verb(run.id, **said)
+
+
+async def test_who_pauses_a_schedule_is_text(app):
+    await app.schedule("nightly", "shop.order.v1", every=60)
+    with pytest.raises(UsageError, match="^by "):
+        await app.pause_schedule("nightly", by="a\0b")

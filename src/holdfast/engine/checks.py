@@ -46,6 +46,11 @@ def check_text(what: str, text: Any) -> str:
     return text
 
 
+def check_by(by: Any) -> str:
+    """Who does something, for the trail; empty: nobody says."""
+    return check_text("by", by)
+
+
 def check_budget(what: str, budget: Any) -> int:
     """A cost at which a run pauses, more than nothing; in the units that costs are kept in."""
     if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 < budget <= BUDGET_MAX:

@@ -39,7 +39,16 @@ from holdfast.sealing.envelope import reason
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.world import World
 
-from .checks import check_attempts, check_id, check_kept, check_key, check_name, check_options, check_topic
+from .checks import (
+    check_attempts,
+    check_by,
+    check_id,
+    check_kept,
+    check_key,
+    check_name,
+    check_options,
+    check_topic,
+)
 from .deciding import Gates
 from .definitions import Defined, newest
 from .doctor import Report, examine
@@ -203,17 +212,17 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
     async def cancel(self, run: UUID | str, by: str = "", *, children: bool = True) -> Run:
         """Cancel an open run, and with it its open children, unless they are to go on; again: unchanged."""
         await self._opened()
-        return await self.store.cancel(check_id(run), by=by, children=children)
+        return await self.store.cancel(check_id(run), by=check_by(by), children=children)
 
     async def pause(self, run: UUID | str, by: str = "") -> Run:
         """Pause an open run; a leased one at its next step boundary."""
         await self._opened()
-        return await self.store.pause(check_id(run), by=by)
+        return await self.store.pause(check_id(run), by=check_by(by))
 
     async def resume(self, run: UUID | str, by: str = "") -> Run:
         """Let a paused run go on, or withdraw a pause that is asked for."""
         await self._opened()
-        return await self.store.resume(check_id(run), by=by)
+        return await self.store.resume(check_id(run), by=check_by(by))
 
     async def rewind(self, run: UUID | str, step: str, by: str = "", *, children: bool = True) -> Run:
         """Forget a step and all later ones; the run goes on from there.
@@ -221,12 +230,12 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         Open children of forgotten steps are cancelled, unless they are to go on; others are started anew.
         """
         await self._opened()
-        return await self.store.rewind(check_id(run), step, by=by, children=children)
+        return await self.store.rewind(check_id(run), check_key(step), by=check_by(by), children=children)
 
     async def retry(self, run: UUID | str, by: str = "") -> Run:
         """Let a failed run go on at the step that failed, with fresh attempts."""
         await self._opened()
-        return await self.store.retry_run(check_id(run), by=by)
+        return await self.store.retry_run(check_id(run), by=check_by(by))
 
     async def append_step(self, run: UUID | str, name: str, max_attempts: int | None = None) -> Step:
         """Add a task behind the last step of an open plan run: `@plan.task(name)` is its handler."""
@@ -237,12 +246,12 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
     async def delete(self, run: UUID | str, by: str = "") -> Run:
         """Hide a run and execute it no more; `restore` brings it back until it is purged."""
         await self._opened()
-        return await self.store.delete(check_id(run), by=by)
+        return await self.store.delete(check_id(run), by=check_by(by))
 
     async def restore(self, run: UUID | str, by: str = "") -> Run:
         """Show a deleted run again; an open one goes on."""
         await self._opened()
-        return await self.store.restore(check_id(run), by=by)
+        return await self.store.restore(check_id(run), by=check_by(by))
 
     async def purge(
         self,

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from holdfast.records import DEFAULT_TENANT, ApprovalRequest, Decided
 
-from .checks import check_id, check_text
+from .checks import check_by, check_id, check_key, check_text
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -54,7 +54,9 @@ class Gates:
     async def _decide(
         self, run: UUID | str, step: str | None, by: str, comment: str, digest: str | None, *, approved: bool
     ) -> Decided:
-        id_, by, comment = check_id(run), check_text("by", by), check_text("comment", comment)
+        id_, by, comment = check_id(run), check_by(by), check_text("comment", comment)
+        step = None if step is None else check_key(step)
+        digest = None if digest is None else check_text("digest", digest)
         await self._opened()
         return await self.store.decide(id_, step, approved=approved, by=by, comment=comment, digest=digest)
 

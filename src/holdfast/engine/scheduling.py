@@ -20,7 +20,7 @@ from holdfast.records import (
     Schedule,
 )
 
-from .checks import check_name
+from .checks import check_by, check_name
 from .definitions import Defined
 from .starting import new_run
 from .timetable import firing_by_hand, rhythm_of
@@ -124,7 +124,7 @@ class Scheduling:
     async def pause_schedule(self, name: str, tenant: str = DEFAULT_TENANT, by: str = "") -> Schedule:
         """Let a schedule miss its times until it is resumed."""
         await self._opened()
-        return await self.store.pause_schedule(name, tenant, by)
+        return await self.store.pause_schedule(name, tenant, check_by(by))
 
     async def resume_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> Schedule:
         """Let it go on with its next time from now on."""
