@@ -60,7 +60,7 @@ async def test_who_does_something_is_text_that_every_store_can_keep(app, verb, b
     """Or the trail could not be read any more: refused before anything is written."""
     run = await app.start("shop.order.v1")
     before = len(await app.trail(run.id))
-    with pytest.raises(UsageError, match="^by .*: text of at most 10,000 characters, without NUL$"):
+    with pytest.raises(UsageError, match=r"^by .*: text of at most 10,000 characters, without NUL$"):
         await getattr(app, verb)(run.id, *VERBS[verb], by=by)
     assert len(await app.trail(run.id)) == before
 
@@ -86,5 +86,5 @@ async def test_what_is_said_at_a_gate_is_text(app, said, what):
 
 async def test_who_pauses_a_schedule_is_text(app):
     await app.schedule("nightly", "shop.order.v1", every=60)
-    with pytest.raises(UsageError, match="^by "):
+    with pytest.raises(UsageError, match=r"^by "):
         await app.pause_schedule("nightly", by="a\0b")
