@@ -33,6 +33,25 @@ async def test_a_gate_between_two_tasks_is_decided_by_a_person(app, approved):
     assert seen == (["A", "B"] if approved else ["A"])
 
 
+@pytest.mark.spec("APPR-4")
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [
+        ({"by": "bob", "comment": "too dear"}, "rejected: by bob: too dear"),
+        ({"by": "bob"}, "rejected: by bob"),
+        ({"comment": "too dear"}, "rejected: too dear"),
+        ({}, "rejected: no reason given"),
+    ],
+    ids=repr,
+)
+async def test_a_plan_says_once_that_it_was_rejected(app, decision, said):
+    app.plan(TYPE, [Approval("MANAGER")])
+    await app.publish()
+    run = await app.start(TYPE)
+    await app.reject(run.id, **decision)
+    assert (await run.get()).last_error == said
+
+
 async def test_an_awaited_event_that_is_there_already_costs_no_new_claim(app):
     """What was settled on the way is an output like any other."""
     plan = app.plan(TYPE, [Task("A"), Wait("PAID", "paid"), Sleep("NAP", 0), Task("B")])

@@ -67,9 +67,9 @@ def said(*, approved: bool, by: str, comment: str, at: Instant, timed_out: bool)
 
 
 def why_rejected(*, by: str, comment: str, timed_out: bool) -> str:
-    """What the run of a plan fails with."""
-    why = "nobody decided in time" if timed_out else f"rejected by {by}" if by else "rejected"
-    return f"{why}: {comment}" if comment else why
+    """What the run of a plan fails with; that it was rejected says the kind of the error."""
+    who = "nobody decided in time" if timed_out else f"by {by}" if by else ""
+    return ": ".join(filter(None, (who, comment))) or "no reason given"
 
 
 def decision(output: Json) -> Decision:
