@@ -104,6 +104,34 @@ async def test_who_executes_it_until_when_and_what_is_asked_of_it(app):
 
 
 @pytest.mark.spec("EXPL-1")
+async def test_a_pause_is_told_of_whoever_asked_for_it(app):
+    """Also when he did not say who he is."""
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("work", asyncio.sleep, 60)
+
+    async with app.worker():
+        run = await app.start(order)
+        await asyncio.sleep(1)
+        assert "pause" not in (await said(app, run)).text
+        await app.pause(run.id)
+        assert "; a pause is asked for and comes at its next step" in (await said(app, run)).text
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_the_command_that_decides_a_gate_can_be_copied_whatever_the_gates_name(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.approval("is it ok?")
+
+    async with app.worker():
+        run = await app.start(order)
+        await until(app, run, Status.WAITING)
+    assert f"`holdfast approve {run.id} 'is it ok?'`, or `reject`" in (await said(app, run)).text
+
+
+@pytest.mark.spec("EXPL-1")
 async def test_when_it_is_due_tried_again_or_taken_up(app):
     @app.workflow("shop.order.v1", retry=Backoff.fixed(600, attempts=3))
     async def order(ctx):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 
 import pytest
 
-from holdfast import Backoff
+from holdfast import App, Backoff
+from holdfast.records import Ask
 
 SHOP = "shop.order.v1"
 
@@ -31,6 +33,24 @@ def test_pause_resume_and_cancel_say_what_the_run_is_now(cli_, waiting):
     assert cli_("resume", short).stdout == f"{short} ({SHOP}) is now waiting\n"
     assert cli_("cancel", short).stdout == f"{short} ({SHOP}) is now cancelled\n"
     assert cli_.json("cancel", short)["status"] == "cancelled"
+
+
+@pytest.mark.spec("CLI-1", "PAUSE-1")
+@pytest.mark.parametrize(("by", "whose"), [("ada", " by ada"), ("", "")])
+def test_a_pause_that_is_asked_for_is_shown_whoever_asked(cli_, url, by, whose):
+    run = cli_.start(SHOP)
+
+    async def hold_and_pause():
+        app = App(url)
+        await app.store.open()
+        await app.store.claim(Ask(worker="w", types=(SHOP,), limit=1))
+        await app.pause(run, by=by)
+        await app.close()
+
+    asyncio.run(hold_and_pause())
+    assert f"; a pause is asked for{whose}\n" in cli_("show", run).stdout
+    again = cli_("pause", run).stdout
+    assert again.endswith(f"is now leased still and pauses at its next step, as asked{whose}\n")
 
 
 @pytest.mark.spec("CLI-1")

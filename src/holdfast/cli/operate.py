@@ -16,7 +16,8 @@ from . import session
 from .find import find, short
 from .options import by_option, json_option, run_argument, store_option
 from .shape import print_json, run_data
-from .text import clean, status_word
+from .text import status_word
+from .words import by_whom
 
 Verb = Callable[[Client, UUID, str], Awaitable[Run]]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,6 +114,6 @@ def _operate(said: str, by: str | None, verb: Verb, *, as_json: bool) -> None:
 
 def _now(run: Run) -> str:
     word = status_word(run.status)
-    if run.status is Status.LEASED and run.pause_asked_by:
-        return f"{word} still and pauses at its next step, asked by {clean(run.pause_asked_by)}"
+    if run.status is Status.LEASED and run.pause_asked_by is not None:
+        return f"{word} still and pauses at its next step, as asked{by_whom(run.pause_asked_by)}"
     return word

@@ -19,7 +19,7 @@ from .options import json_option, run_argument, store_option
 from .outcomes import outcome
 from .shape import print_json, whole_run_data
 from .text import ago, clean, span, stamp, status_word, table
-from .words import waits
+from .words import by_whom, waits
 
 VALUE_MAX = 400  # characters of params and result; --json prints all
 TRACE_LINES = 8
@@ -95,7 +95,8 @@ def _status(run: Run, now: datetime) -> str:
     word = status_word(run.status)
     match run.status:
         case Status.LEASED:
-            asked = f"; a pause is asked for by {clean(run.pause_asked_by)}" if run.pause_asked_by else ""
+            by = run.pause_asked_by
+            asked = "" if by is None else f"; a pause is asked for{by_whom(by)}"
             return f"{word} by {run.leased_by}, lease ends {ago(run.lease_until, now)}{asked}"
         case Status.PENDING:
             return f"{word}, due {ago(run.run_at, now)}"

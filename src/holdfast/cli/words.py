@@ -96,6 +96,11 @@ def _decided(verb: str) -> Callable[[Data], str]:
     return say
 
 
+def by_whom(who: str) -> str:
+    """Who asked for something, if he said so."""
+    return f" by {clean(who)}" if who else ""
+
+
 def _by(verb: str) -> Callable[[Data], str]:
     return lambda data: f"{verb} by {data['by']}" if data.get("by") else verb
 

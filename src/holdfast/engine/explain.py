@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Any
 from uuid import UUID
 
@@ -84,19 +85,24 @@ def _leased(run: Run, known: Known) -> Explanation:
             f"{_at(run.lease_until)}: the next keeper's round gives it to another.",
             data,
         )
-    asked = (
-        "it has reached its budget and pauses"
-        if run.pause_asked_by == BUDGET
-        else f"a pause is asked for by {run.pause_asked_by!r} and comes"
-    )
-    pause = f"; {asked} at its next step" if run.pause_asked_by else ""
     waits = f"; beside that it waits for {_all(run, known)}" if run.waiting_on else ""
     return Explanation(
         "running",
         f"Worker {run.leased_by} executes it, attempt {run.attempt}, with a lease until "
-        f"{_at(run.lease_until)}{pause}{waits}.",
+        f"{_at(run.lease_until)}{_pause(run)}{waits}.",
         {**data, "pause_asked_by": run.pause_asked_by, "waiting_on": _waits(run, known)},
     )
+
+
+def _pause(run: Run) -> str:
+    match run.pause_asked_by:
+        case None:
+            return ""
+        case by if by == BUDGET:
+            return "; it has reached its budget and pauses at its next step"
+        case by:  # empty: whoever asked for it did not say who he is
+            whose = f" by {by!r}" if by else ""
+            return f"; a pause is asked for{whose} and comes at its next step"
 
 
 def _paused(run: Run, known: Known) -> Explanation:
@@ -154,7 +160,7 @@ def _until(step: Step, known: Known) -> str:
 
 def _mend(run: Run, step: Step) -> str:
     if step.kind is StepKind.APPROVAL:
-        return f": `holdfast approve {run.id} {step.key}`, or `reject`, decides"
+        return f": `holdfast approve {run.id} {quote(step.key)}`, or `reject`, decides"
     return ""
 
 
