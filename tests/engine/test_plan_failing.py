@@ -56,6 +56,16 @@ async def test_exactly_so_many_executions_end_in_failure(app, answer):
     assert (await app.get(run.id)).error.step == "SHIP"
 
 
+@pytest.mark.spec("EXPL-1", "PLAN-10")
+async def test_explain_counts_the_tries_of_a_task_against_its_own_number(app):
+    plan = app.plan(TYPE, [Task("SHIP", attempts=7)], retry=POLICY)
+    plan.task("SHIP")(Calls(ValueError("no")))
+    async with app.worker():
+        run = await app.start(plan)
+        await asyncio.sleep(2)
+        assert "as attempt 2 of 7." in (await app.explain(run.id)).text
+
+
 @pytest.mark.spec("PLAN-9")
 @pytest.mark.parametrize("error", ["no such street", ValueError("no such street")])
 async def test_dead_fails_step_and_run_at_once_and_later_steps_stay_pending(app, error):

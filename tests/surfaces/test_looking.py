@@ -133,8 +133,8 @@ def test_the_keys_of_a_run_as_json_are_stable(cli_, waiting):
         "steps",
     ]  # fmt: skip
     assert list(shown["steps"][0]) == [
-        "seq", "step", "kind", "status", "attempts", "output", "error", "cost", "topic", "due_at",
-        "started_at", "finished_at", "child", "ask", "digest",
+        "seq", "step", "kind", "status", "attempts", "max_attempts", "output", "error", "cost", "topic",
+        "due_at", "started_at", "finished_at", "child", "ask", "digest",
     ]  # fmt: skip
     assert list(shown["waiting_on"][0]) == ["step", "kind", "topic", "child", "since", "due_at"]
     assert shown["created_at"].endswith("Z")

@@ -94,6 +94,31 @@ def test_show_and_trail_say_where_a_plan_is(cli_, url, published):
     assert "task SHIP waits" in cli_("trail", run).stdout
 
 
+@pytest.mark.spec("CLI-4", "PLAN-10")
+def test_show_counts_the_tries_of_the_task_that_failed(cli_, url):
+    """Against its own number, not the run's, and as many as there were."""
+
+    async def exhaust():
+        app = App(url)
+        plan = app.plan(TYPE, [Task("A"), Task("SHIP", attempts=2)], retry=hf.Backoff.fixed(0, attempts=5))
+        plan.task("A")(lambda _: 1)
+
+        @plan.task("SHIP")
+        async def ship(task):
+            raise ValueError("no")
+
+        async with app.worker():
+            run = await app.start(plan)
+            await app.final(run.id, 20)
+        await app.close()
+        return run.id
+
+    run = asyncio.run(exhaust())
+    assert "attempts  2 of 2\n" in cli_("show", run).stdout
+    steps = cli_.json("show", run)["steps"]
+    assert [(one["attempts"], one["max_attempts"]) for one in steps] == [(1, 5), (2, 2)]
+
+
 def test_a_worker_with_other_steps_of_the_same_version_stops_with_one_line(
     cli_, published, tmp_path, process, url
 ):

@@ -74,6 +74,7 @@ def step_data(step: Step) -> dict[str, Any]:
         "kind": step.kind,
         "status": step.status,
         "attempts": step.attempts,
+        "max_attempts": step.max_attempts,
         "output": _raw(step.output),
         "error": _raw(step.error),
         "cost": step.cost / COST_UNIT,

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from holdfast.engine.client import Client
-from holdfast.lifecycle import SETTLED, Status
+from holdfast.lifecycle import SETTLED, Status, StepStatus
 from holdfast.records import DEFAULT_TENANT, PRIORITY, SECOND, Error, Json, Run, RunFilter, Step, moment
 
 from . import session
@@ -63,8 +63,7 @@ def _facts(
     if run.waiting_on:
         yield "waits on", waits(run, now)
     yield "cursor", _cursor(run, steps)
-    crashed = f", {run.crashes} crashed" if run.crashes else ""
-    yield "attempts", f"{run.attempt} of {run.max_attempts}{crashed}"
+    yield "attempts", _attempts(run, steps)
     if run.last_error:
         # Of a run that goes on it is history: its step may have succeeded since.
         name = "error" if run.status is Status.FAILED else "last error"
@@ -89,6 +88,17 @@ def _cursor(run: Run, steps: Sequence[Step]) -> str:
         number = next((step.seq for step in steps if step.key == run.cursor), 0)
         return f"{number} {clean(run.cursor)} (of {len(steps)})"
     return f"{clean(run.cursor)} ({sum(step.status in SETTLED for step in steps)} recorded)"
+
+
+def _attempts(run: Run, steps: Sequence[Step]) -> str:
+    """Of a plan those of its current task, which may have a number of its own."""
+    tries, most, crashed = run.attempt, run.max_attempts, f", {run.crashes} crashed" if run.crashes else ""
+    step = next((one for one in steps if one.key == run.cursor and one.max_attempts is not None), None)
+    if run.kind == "plan" and step is not None:
+        most = step.max_attempts or most
+        if step.status is StepStatus.FAILED:
+            tries = step.attempts  # the run's own count began anew when it failed
+    return f"{tries} of {most}{crashed}"
 
 
 def _status(run: Run, now: datetime) -> str:

@@ -36,6 +36,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     now: Instant
     workers: Sequence[Presence] = ()  # those who are there, for a run that is pending
     holds: Sequence[Hold] = ()  # what keeps it from being claimed, likewise
+    tries_max: int | None = None  # of the step that failed, of a plan that is pending
     paused_by: str = ""
     children: Mapping[UUID, Run] = {}  # the first few that it waits for
 
@@ -201,7 +202,7 @@ def _pending(run: Run, known: Known) -> Explanation:
     now = moment(known.now)
     data: dict[str, Any] = {"run_at": run.run_at, "attempt": run.attempt, "type": run.type}
     if run.run_at > now:
-        return _later(run, data)
+        return _later(run, known, data)
     able = [
         one
         for one in known.workers
@@ -230,17 +231,15 @@ def _pending(run: Run, known: Known) -> Explanation:
     )
 
 
-def _later(run: Run, data: dict[str, Any]) -> Explanation:
+def _later(run: Run, known: Known, data: dict[str, Any]) -> Explanation:
     at, error = _at(run.run_at), run.error
     if run.last_error is None:
         return Explanation("scheduled", f"It is due at {at}.", data)
     data = {**data, "error": run.last_error, "step": None if error is None else error.step}
     match "" if error is None else error.kind:
-        case "no_handler":
-            said = (
-                f"No worker that took it has a handler for its current step ({run.last_error}); it is offered"
-            )
-            return Explanation("no_handler", f"{said} again at {at}.", data)
+        case "no_handler" if error is not None:
+            said = f"{error.message[:1].upper()}{error.message[1:]}; it is looked for again at {at}."
+            return Explanation("no_handler", said, data)
         case kind if kind == OURS:
             said = (
                 f"The worker that took it could not open it ({run.last_error}); it is offered again at {at}"
@@ -251,7 +250,8 @@ def _later(run: Run, data: dict[str, Any]) -> Explanation:
             return Explanation("crashed", f"{said}; it is tried again at {at}.", data)
         case _:
             said = f"It failed ({run.last_error}) and is tried again at {at}"
-            return Explanation("retry", f"{said}, as attempt {run.attempt + 1} of {run.max_attempts}.", data)
+            most = known.tries_max or run.max_attempts
+            return Explanation("retry", f"{said}, as attempt {run.attempt + 1} of {most}.", data)
 
 
 def _held_back(holds: Sequence[Hold], data: dict[str, Any]) -> Explanation:

@@ -28,13 +28,21 @@ async def _around(store: Store, run: Run) -> Known:
         case Status.PENDING:
             # Who is there to take it may cost a scan.
             holds = await store.held_back(run.id)
-            return Known(now=now, workers=(await store.stats()).workers, holds=holds)
+            workers = (await store.stats()).workers
+            return Known(now=now, workers=workers, holds=holds, tries_max=await _tries_max(store, run))
         case Status.PAUSED:
             pauses = await store.trail(run.id, types=("paused",))
             by = str(pauses[-1].data.get("by") or "") if pauses else ""
             return Known(now=now, paused_by=by, children=await _children(store, run))
         case _:
             return Known(now=now, children=await _children(store, run))
+
+
+async def _tries_max(store: Store, run: Run) -> int | None:
+    """How often the step of a plan may be tried that has failed."""
+    if run.kind != "plan" or run.error is None:
+        return None
+    return next((one.max_attempts for one in await store.steps(run.id) if one.key == run.error.step), None)
 
 
 async def _children(store: Store, run: Run) -> dict[UUID, Run]:
