@@ -153,9 +153,10 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
                     the row is in `settled`), else pending now (attempt 0, status in step_succeeded). A gate,
                     an awaited event or a sleep is opened: due_at by its timeout; look at once, as park does,
                     and what can be settled is, and the next row is current; else waiting, lease cleared,
-                    attempt 0. No further row: as complete, with `result`. A next row that is not pending:
-                    as fail, kind `drift`. A pause asked: paused, and what comes next is done at resume
-                    (succeeding and failing win).
+                    attempt 0. No further row: as complete, with `result` if this step is the last row;
+                    without one if rows behind it were settled here, as when they are later. A next row that
+                    is not pending: as fail, kind `drift`. A pause asked: paused, and what comes next is done
+                    at resume (succeeding and failing win).
                     With `plan` and no step: if the run has no rows, they are inserted as at start, kind
                     becomes `plan`, and the first becomes current; never in place: pending now, attempt - 1,
                     trail step_added for each, released. With rows: the same without inserting.

@@ -145,6 +145,7 @@ class _Writing:
             return
         done = row.steps[item.steps[0].key]
         step = settling.following(row, done)
+        result = item.result if step is None else None  # the plan does not end with this task
         is_drift = step is not None and step.status is not StepStatus.PENDING
         if step is not None and not is_drift:
             if row.pause_asked_by is not None:
@@ -153,7 +154,7 @@ class _Writing:
                 return
             step = settling.come_to(self.state, row, done, self.now)
         if step is None:
-            self._complete()
+            self._succeed(result)
         elif is_drift or step.status not in {StepStatus.WAITING, StepStatus.PENDING}:
             self._count()
             settling.fail(self.state, row, step, self.now)
@@ -220,9 +221,12 @@ class _Writing:
         entry.data["status"] = Status.WAITING
 
     def _complete(self) -> None:
+        self._succeed(self.item.result)
+
+    def _succeed(self, result: Json | None) -> None:
         row = self.row
         self._count()
-        row.result, row.error, row.last_error = self.item.result, None, None
+        row.result, row.error, row.last_error = result, None, None
         self.state.end(row, Status.SUCCEEDED, self.now)
         self.state.note(row, "succeeded", self.now)
 

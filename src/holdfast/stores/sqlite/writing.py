@@ -105,12 +105,13 @@ class Writing:
         """What comes next decides: it is called here, it is opened, or the run is at its end."""
         way = self._way()
         found = plans.following(way, self.current)
-        if found is not None and found.status is not StepStatus.PENDING:
+        if found is None:
+            return self._end_plan(way, None, self.item.result)
+        if found.status is not StepStatus.PENDING:
             return self._end_plan(way, found)  # none of our doing: drift
-        if found is not None:
-            if self.pause_by is not None:
-                return self._leave(Status.PENDING, refund=1, run_at=self.now)
-            found = plans.come_to(way, self.current)
+        if self.pause_by is not None:
+            return self._leave(Status.PENDING, refund=1, run_at=self.now)
+        found = plans.come_to(way, self.current)
         if found is None or found.status not in {StepStatus.WAITING, StepStatus.PENDING}:
             return self._end_plan(way, found)
         way.write()
@@ -142,11 +143,11 @@ class Writing:
         way.write()
         return self._leave(Status.WAITING, refund=0, run_at=self.now, wait=found)
 
-    def _end_plan(self, way: Way, found: Step | None) -> Verdict:
-        """All rows are done, or one is not as it should be."""
+    def _end_plan(self, way: Way, found: Step | None, result: Json | None = None) -> Verdict:
+        """All rows are done, or one is not as it should be. Only a task that is the last one has a result."""
         self._count()
         if found is None:
-            return self._end(way, Status.SUCCEEDED, self.item.result)
+            return self._end(way, Status.SUCCEEDED, result)
         error = plans.why_failed(found)
         line = f"{error.kind}: {error.message}"
         return self._end(way, Status.FAILED, None, (text(error), line, error.kind))
