@@ -15,8 +15,16 @@ from holdfast.errors import UsageError
         ({"run_at": 5}, "run_at 5: a datetime"),
         ({"labels": "x"}, "labels 'x': a dict of text to text"),
         ({"labels": {"n": 1}}, "labels {'n': 1}: a dict of text to text"),
+        ({"labels": {"n": 1}}, "as in {'team': 'billing'}; 1 is an int"),
         ({"ttl": -100}, "ttl is -100 s: how long runs are kept, 0 or more"),
+        ({"key": 7}, "key 7 is an int: give text"),
+        ({"tenant": {"a": 1}}, "tenant {'a': 1} is a dict: give text"),
+        ({"limit_key": 7}, "limit_key 7 is an int: give text"),
+        ({"limit_key": ""}, "limit_key '': 1 to 255 characters of text"),
+        ({"limit_key": "a\0b"}, "limit_key 'a\\x00b': 1 to 255 characters of text"),
+        ({"limit_key": "x" * 256}, "1 to 255 characters of text"),
     ],
+    ids=repr,
 )
 async def test_an_option_that_cannot_be_meant_is_refused_by_name(app, options, said):
     with pytest.raises(UsageError) as refusal:
@@ -60,7 +68,8 @@ async def test_who_does_something_is_text_that_every_store_can_keep(app, verb, b
     """Or the trail could not be read any more: refused before anything is written."""
     run = await app.start("shop.order.v1")
     before = len(await app.trail(run.id))
-    with pytest.raises(UsageError, match=r"^by .*: text of at most 10,000 characters, without NUL$"):
+    how = "text of at most 10,000 characters, without NUL" if isinstance(by, str) else "give text"
+    with pytest.raises(UsageError, match=f"^by .*: {how}$"):
         await getattr(app, verb)(run.id, *VERBS[verb], by=by)
     assert len(await app.trail(run.id)) == before
 
@@ -88,3 +97,34 @@ async def test_who_pauses_a_schedule_is_text(app):
     await app.schedule("nightly", "shop.order.v1", every=60)
     with pytest.raises(UsageError, match=r"^by "):
         await app.pause_schedule("nightly", by="a\0b")
+
+
+@pytest.mark.spec("START-1", "SCHED-1", "LIMIT-1")
+async def test_a_limit_key_is_looked_at_wherever_it_is_given(app):
+    """Before anything is recorded: of a schedule too, and of a child."""
+    said = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx, how: str):
+        try:
+            await getattr(ctx, how)("shop.else.v1", limit_key="")
+        except UsageError as error:
+            said.append(str(error))
+
+    with pytest.raises(UsageError, match=r"^limit_key '': 1 to 255 characters"):
+        await app.schedule("nightly", order, "call", every=60, limit_key="")
+    async with app.worker():
+        for how in ("call", "start"):
+            await (await app.start(order, how)).result()
+    assert len(said) == 2
+    assert all(one.startswith("limit_key '': 1 to 255 characters") for one in said)
+    assert {run.type for run in await app.list()} == {"shop.order.v1"}
+
+
+@pytest.mark.parametrize("name", [7, None, b"a"], ids=repr)
+async def test_a_number_where_text_is_wanted_is_called_one(app, name):
+    with pytest.raises(UsageError, match=r"^topic .*: give text$"):
+        await app.emit(name)
+    run = await app.start("shop.order.v1")
+    with pytest.raises(UsageError, match="a step's name and key are text without NUL, not"):
+        await app.rewind(run.id, name)

@@ -19,31 +19,26 @@ SEPARATOR = "\x1f"  # scopes the keys of tenants in the stores
 
 def check_topic(topic: Any) -> str:
     """The topic itself: 1 to 512 characters, any but NUL."""
-    if not isinstance(topic, str) or not topic or len(topic) > TOPIC_MAX or not _storable(topic):
-        raise UsageError(f"topic {str(topic)[:40]!r}: 1 to {TOPIC_MAX} characters of text, without NUL")
-    return topic
+    said = _text("topic", topic)
+    if not said or len(said) > TOPIC_MAX or not _storable(said):
+        raise UsageError(f"topic {said[:40]!r}: 1 to {TOPIC_MAX} characters of text, without NUL")
+    return said
 
 
 def check_name(what: str, name: Any) -> str:
     """A key, tenant or event id: 1 to 255 characters, without NUL or U+001F."""
-    if (
-        not isinstance(name, str)
-        or not name
-        or len(name) > NAME_MAX
-        or SEPARATOR in name
-        or not _storable(name)
-    ):
-        raise UsageError(
-            f"{what} {str(name)[:40]!r}: 1 to {NAME_MAX} characters of text, without NUL or U+001F"
-        )
-    return name
+    said = _text(what, name)
+    if not said or len(said) > NAME_MAX or SEPARATOR in said or not _storable(said):
+        raise UsageError(f"{what} {said[:40]!r}: 1 to {NAME_MAX} characters of text, without NUL or U+001F")
+    return said
 
 
 def check_text(what: str, text: Any) -> str:
     """Words of a person, empty ones too: text that every store can keep."""
-    if not isinstance(text, str) or len(text) > TEXT_MAX or not _storable(text):
-        raise UsageError(f"{what} {text!r:.60}: text of at most {TEXT_MAX:,} characters, without NUL")
-    return text
+    said = _text(what, text)
+    if len(said) > TEXT_MAX or not _storable(said):
+        raise UsageError(f"{what} {said!r:.60}: text of at most {TEXT_MAX:,} characters, without NUL")
+    return said
 
 
 def check_by(by: Any) -> str:
@@ -84,6 +79,19 @@ def check_kept(what: str, kept: Seconds) -> float:
     if (total := seconds(kept)) < 0:
         raise UsageError(f"{what} is {total:g} s: how long runs are kept, 0 or more")
     return total
+
+
+def _text(what: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise UsageError(f"{what} {value!r:.60}{_which(value)}: give text")
+
+
+def _which(value: Any) -> str:
+    """What is wrong with one that is no text."""
+    kind = type(value).__name__
+    known = isinstance(value, str) or value is None
+    return "" if known else f" is {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def _storable(text: str) -> bool:
@@ -147,8 +155,15 @@ def check_labels(labels: Any) -> dict[str, str]:
     if not isinstance(labels, dict) or not all(
         isinstance(one, str) for pair in labels.items() for one in pair
     ):
-        raise UsageError(f"labels {labels!r}: a dict of text to text, as in {{'team': 'billing'}}")
+        raise UsageError(
+            f"labels {labels!r:.200}: a dict of text to text, as in {{'team': 'billing'}}{_odd(labels)}"
+        )
     return labels
+
+
+def _odd(labels: Any) -> str:
+    parts = [one for pair in labels.items() for one in pair] if isinstance(labels, dict) else []
+    return next((f"; {one!r:.60}{_which(one)}" for one in parts if not isinstance(one, str)), "")
 
 
 def check_id(run: UUID | str) -> UUID:

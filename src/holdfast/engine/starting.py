@@ -73,7 +73,7 @@ def new_run(
         timeout_seconds=None if timeout is None else seconds(timeout),
         ttl_seconds=None if ttl is None else check_kept("ttl", ttl),
         budget=check_budget("budget", budget) if budget is not None else known.budget if known else None,
-        limit_key=limit_key,
+        limit_key=None if limit_key is None else check_name("limit_key", limit_key),
         parent=parent,
         labels=None if labels is None else plain.encode(check_labels(labels), "labels"),
     )
