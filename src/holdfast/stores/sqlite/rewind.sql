@@ -22,8 +22,8 @@ update workflow_run
 set step_mark = max(step_mark, coalesce((select max(seq) from workflow_step where run_id = :run), 0))
 where id = :run
 
--- :last_item
-select fence, number from workflow_step where run_id = :run order by fence desc, number desc limit 1
+-- :last_item    A plan's gate that was opened by no item has no number.
+select fence, number from workflow_step where run_id = :run and number > 0 order by fence desc, number desc limit 1
 
 -- :remember
 update workflow_run set commit_fence = :fence, commit_no = :number, commit_answer = null

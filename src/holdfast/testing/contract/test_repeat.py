@@ -8,7 +8,7 @@ import pytest
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Item, NewEvent, NewRun, TrailWrite
 
-from .hand import TYPE, Hand, backing_off, done, error, listen, sleep
+from .hand import TYPE, Hand, backing_off, done, error, gate, listen, sleep
 
 LOG = (TrailWrite("log", '{"message":"once"}'),)
 ITEMS = {
@@ -136,6 +136,19 @@ def test_a_repeat_tells_of_the_waits_that_were_settled_since(hand):
     (again,) = hand.send(item)
     assert [step.key for step in again.settled] == ["w"]
     assert again.answer == "applied"
+
+
+@pytest.mark.spec("LEASE-14", "REW-1")
+def test_a_gate_that_rewinds_open_again_is_no_other_holders_writing(hand):
+    """However often: no item opened it, so that the last one there was is still known."""
+    claim = hand.begun("A", gate("G"))
+    item = hand.item(claim, Move.ADVANCE, done("A"))
+    first = hand.send(item)
+    for _ in range(3):
+        hand.rewind(claim.id, "G")
+        before = hand.snapshot(claim.id)
+        assert hand.send(item) == first
+        assert hand.snapshot(claim.id) == before
 
 
 @pytest.mark.spec("LEASE-14")
