@@ -29,8 +29,9 @@ ENOUGH = 10
 
 ACTS = {act.name: act for act in (journey.ACT, company.ACT)}
 UNHURT = {Mode.REPLY_LOST, Mode.NEVER_SENT, Mode.SENT_TWICE}
-SAME = "the outcome is that of the calm play"
-ONCE = "nothing is done twice where nobody died"
+CHANGES = frozenset({"start", "commit", "emit", "deliver", "decide"})  # of runs
+SAME = "outcome other than that of the calm play"
+ONCE = "twice, though nobody died"
 
 Choose = Callable[[Made], tuple[Mode, ...]]  # what is to happen at a call, one play each
 
@@ -42,7 +43,7 @@ class Revealed:
     act: str
     verb: str
     mode: Mode
-    carried: str = ""
+    words: str = ""
 
 
 REVEALED = {
@@ -50,7 +51,7 @@ REVEALED = {
     NO_FENCE: Revealed("journey", "commit", Mode.STAND_STILL),
     SPLIT_START: Revealed("company", "start", Mode.DIE_AFTER),
     FORGETFUL: Revealed("company", "commit", Mode.DIE_AFTER, "complete"),
-    OPTIMIST: Revealed("company", "relayed", Mode.DIE_AFTER),
+    OPTIMIST: Revealed("company", "relayed", Mode.DIE_AFTER, "relayed 1"),
 }
 
 
@@ -89,7 +90,7 @@ def _every(made: Made) -> tuple[Mode, ...]:
 
 def _revealing(revealed: Revealed) -> Choose:
     def choose(made: Made) -> tuple[Mode, ...]:
-        there = made.verb == revealed.verb and revealed.carried in made.carried
+        there = made.verb == revealed.verb and revealed.words in str(made)
         return (revealed.mode,) if there else ()
 
     return choose
@@ -98,8 +99,8 @@ def _revealing(revealed: Revealed) -> Choose:
 def _briefly(act: Act, share: int, of: int) -> Choose:
     """What CI can afford: calls that find nothing only see a death.
 
-    Of an act that is not the first to be played, the first such call of each verb does; and the modes of all
-    others are shared among the stores.
+    Of an act that is not the first to be played, the first such call of each verb does; the modes of all
+    others are shared among the stores, and every second one is left out where a call only takes or answers.
     """
     if act is journey.ACT:
         return partial(modes_of, briefly=True)
@@ -111,7 +112,8 @@ def _briefly(act: Act, share: int, of: int) -> Choose:
             known = made.verb in looks
             looks.add(made.verb)
             return () if known else modes
-        return tuple(mode for n, mode in enumerate(modes, made.number) if n % of == share)
+        turns = of if made.verb in CHANGES else 2 * of
+        return tuple(mode for n, mode in enumerate(modes, made.number) if n % turns == share)
 
     return choose
 

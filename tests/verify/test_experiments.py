@@ -85,8 +85,8 @@ def test_the_company_comes_by_what_is_between_runs_and_others(store):
     [
         (sabotage.BLIND_RESEND, {"I7", "TRAIL-1"}),
         (sabotage.NO_FENCE, {"I5", "I6", "I7", "I8", "TRAIL-1"}),
-        (sabotage.SPLIT_START, {"I10", "the"}),
-        (sabotage.FORGETFUL, {"I2", "the"}),
+        (sabotage.SPLIT_START, {"I10", "outcome"}),
+        (sabotage.FORGETFUL, {"I2", "outcome"}),
         (sabotage.OPTIMIST, {"OUT-1"}),
     ],
 )
