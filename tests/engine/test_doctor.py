@@ -45,7 +45,7 @@ async def test_a_store_at_rest_is_well(app):
     assert said == [
         "every open run has a way on",
         "1 run: 1 succeeded",
-        "1 live worker with 5 slots",
+        "1 live worker with 5 slots, heard of 0 s ago",
         "every due run has a live worker that can take it",
         "no due run has waited longer than 60 s for a worker",
         "every event is delivered",

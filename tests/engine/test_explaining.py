@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import Backoff, Status, UnknownRun, days
-from tests.engine.kit import until
+from tests.engine.kit import process, until
 
 
 async def said(app, run):
@@ -80,7 +80,9 @@ async def test_a_wait_whose_time_has_come_unnoticed_says_so(app):
         run = await app.start(order)
         await until(app, run, Status.WAITING)
     await asyncio.sleep(100)
-    assert "its time has come, and the next keeper's round sees to it" in (await said(app, run)).text
+    text = (await said(app, run)).text
+    assert "its time has come, and the next keeper's round sees to it" in text
+    assert "but no worker or keeper is live: start one" in text
 
 
 @pytest.mark.spec("EXPL-1")
@@ -149,6 +151,72 @@ async def test_when_it_is_due_tried_again_or_taken_up(app):
         assert found.reason == "retry"
         assert "ValueError: boom" in found.text
         assert "as attempt 2 of 3" in found.text
+
+
+@pytest.mark.spec("EXPL-1", "RETRY-1")
+async def test_the_next_attempt_is_told_as_it_counts(app):
+    """A step of code counts its own tries; of a run crashed executions use up no attempt."""
+
+    @app.workflow("shop.step.v1")
+    async def step(ctx):
+        await ctx.step("pay", boom, retry=Backoff.fixed(600, attempts=5))
+
+    @app.workflow("shop.whole.v1", retry=Backoff.fixed(600, attempts=3))
+    async def whole(ctx):
+        await asyncio.sleep(5)
+        boom()
+
+    def boom():
+        raise ValueError("boom")
+
+    async with app.worker():
+        run = await app.start(step)
+        await asyncio.sleep(605)
+        found = await said(app, run)
+    assert found.text.startswith("Its step 'pay' failed (error: ValueError: boom) and is tried again at")
+    assert found.text.endswith(", as its try 3.")
+    run = await app.start(whole)
+    dying = await process(app, 2, patterns=("shop.whole.v1",))
+    await asyncio.sleep(1)
+    dying.kill()
+    async with app.worker():
+        await asyncio.sleep(33)
+        assert "(execution 2 since its last progress, 1 crashed)" in (await said(app, run)).text
+        await asyncio.sleep(20)
+        assert "as attempt 2 of 3" in (await said(app, run)).text
+
+
+@pytest.mark.spec("EXPL-1", "LEASE-6")
+async def test_a_run_that_has_crashed_says_how_many_such_go_at_once(app):
+    """Else a worker with free slots, and runs that wait for one, could not be understood."""
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await asyncio.sleep(500)
+
+    runs = [await app.start(order) for _ in range(3)]
+    dying = await process(app, 2, slots=10)
+    await asyncio.sleep(1)
+    dying.kill()
+    await asyncio.sleep(35)
+    found = await said(app, runs[0])
+    assert found.reason == "lease_expired"
+    assert "gives it to another, but no other worker is live: start one" in found.text
+    async with app.worker(slots=10) as worker:
+        await asyncio.sleep(3)
+        waiting = [run for run in runs if (await app.get(run.id)).status is Status.PENDING]
+        assert len(waiting) == 2
+        found = await said(app, waiting[0])
+        assert (found.reason, found.data["crashes"], found.data["at_once"]) == ("queued", 1, 1)
+        for part in (
+            "it has crashed 1 time: a worker holds at most 1 such run at once, so that one that kills",
+            f"{worker.id} (heard of 3 s ago)",
+            f"{dying.worker.id} (heard of 39 s ago, and it let the lease of this run end)",
+        ):
+            assert part in found.text
+        findings = [one for one in (await app.doctor()).findings if "whose worker died" in one.what]
+        assert findings[0].what.startswith("2 pending runs whose worker died, up to 1 time in a row")
+        assert set(findings[0].runs) == {run.id for run in waiting}
 
 
 @pytest.mark.spec("EXPL-1")

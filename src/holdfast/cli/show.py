@@ -92,9 +92,12 @@ def _cursor(run: Run, steps: Sequence[Step]) -> str:
 
 def _attempts(run: Run, steps: Sequence[Step]) -> str:
     """Of a plan those of its current task, which may have a number of its own."""
-    tries, most, crashed = run.attempt, run.max_attempts, f", {run.crashes} crashed" if run.crashes else ""
+    tries, most = run.attempt - run.crashes, run.max_attempts  # crashes use none up
+    crashed = f", {run.crashes} crashed" if run.crashes else ""
+    if run.kind != "plan":  # tries of its steps are counted on their rows
+        return f"{tries} of {most} since its last progress{crashed}"
     step = next((one for one in steps if one.key == run.cursor and one.max_attempts is not None), None)
-    if run.kind == "plan" and step is not None:
+    if step is not None:
         most = step.max_attempts or most
         if step.status is StepStatus.FAILED:
             tries = step.attempts  # the run's own count began anew when it failed

@@ -34,7 +34,7 @@ def line(entry: TrailEntry, *, with_run: bool = False) -> str:
 
 
 def _leased(data: Data) -> str:
-    again = f", attempt {data['attempt']}" if data.get("attempt", 1) > 1 else ""
+    again = f", execution {data['attempt']} since its last progress" if data.get("attempt", 1) > 1 else ""
     return f"taken by {data.get('worker')}{again}"
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import Unavailable
 from holdfast.lifecycle import FINAL, Status
-from holdfast.records import SECOND, Finding, RunFilter, Stats, moment
+from holdfast.records import SECOND, Finding, Run, RunFilter, Stats, moment
 from holdfast.sealing.envelope import SHUT
 from holdfast.store import Store
 
@@ -122,7 +122,9 @@ def _workers(stats: Stats) -> Finding:
                 f"{_count(slots, 'slot')} of {_count(live, 'live worker')}",
                 "let long plain functions look at `ctx.cancelled`; a restart of the worker frees the slots",
             )
-        return _well(f"{_count(live, 'live worker')} with {_count(slots, 'slot')}")
+        heard = (stats.now - max(one.seen_at for one in stats.workers)) / SECOND
+        said = f"{_count(live, 'live worker')} with {_count(slots, 'slot')}"
+        return _well(f"{said}, {'the latest ' * (live > 1)}heard of {max(0.0, heard):.0f} s ago")
     is_open = sum(count for status, count in stats.by_status.items() if status not in FINAL)
     if not is_open:
         return _well("no worker is live, and no run is open")
@@ -166,7 +168,8 @@ def _events(stats: Stats) -> Finding:
 
 
 async def _by_lists(store: Store) -> list[Finding]:
-    return [*await _leases(store), *await _shut(store)]
+    pending = await store.list(RunFilter(statuses=(Status.PENDING,), tenant=None), PENDING_MAX)
+    return [*await _leases(store), *_shut(pending), *_crashed(pending)]
 
 
 async def _leases(store: Store) -> list[Finding]:
@@ -189,8 +192,24 @@ async def _leases(store: Store) -> list[Finding]:
     ]
 
 
-async def _shut(store: Store) -> list[Finding]:
-    pending = await store.list(RunFilter(statuses=(Status.PENDING,), tenant=None), PENDING_MAX)
+def _crashed(pending: Sequence[Run]) -> list[Finding]:
+    crashed = [run for run in pending if run.crashes]
+    if not crashed:
+        return []
+    most = max(run.crashes for run in crashed)
+    return [
+        Finding(
+            level="warning",
+            what=f"{_count(len(crashed), 'pending run')} whose worker died, up to {_count(most, 'time')} "
+            f"in a row: a worker holds only few such runs at once",
+            mend="look for what kills the workers: memory, a crash in a driver; `holdfast explain RUN` says "
+            "how many of them go at once",
+            runs=tuple(run.id for run in crashed[:SHOWN]),
+        )
+    ]
+
+
+def _shut(pending: Sequence[Run]) -> list[Finding]:
     shut = [run for run in pending if (run.last_error or "").startswith(SHUT)]
     if not shut:
         return []  # most stores are not encrypted, and need not hear of it

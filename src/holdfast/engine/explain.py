@@ -16,6 +16,7 @@ from holdfast.sealing.envelope import OURS
 from holdfast.store import BUDGET
 
 SHOWN = 5  # waits that are told of in words; the data has all
+LATE_SECONDS = 10.0  # a keeper comes by every second: what is later than this is seen by none
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -34,9 +35,9 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What stands around a run, as far as it matters: each is looked up only where it does."""
 
     now: Instant
-    workers: Sequence[Presence] = ()  # those who are there, for a run that is pending
+    workers: Sequence[Presence] = ()  # those who are there, for a run that is pending or overdue
     holds: Sequence[Hold] = ()  # what keeps it from being claimed, likewise
-    tries_max: int | None = None  # of the step that failed, of a plan that is pending
+    failed: Step | None = None  # the step because of which it is tried again
     paused_by: str = ""
     children: Mapping[UUID, Run] = {}  # the first few that it waits for
 
@@ -83,16 +84,30 @@ def _leased(run: Run, known: Known) -> Explanation:
         return Explanation(
             "lease_expired",
             f"Its worker {run.leased_by} has not renewed its lease, which ended at "
-            f"{_at(run.lease_until)}: the next keeper's round gives it to another.",
+            f"{_at(run.lease_until)}: the next keeper's round gives it to another"
+            f"{_nobody(run.lease_until, known, but=run.leased_by)}.",
             data,
         )
     waits = f"; beside that it waits for {_all(run, known)}" if run.waiting_on else ""
     return Explanation(
         "running",
-        f"Worker {run.leased_by} executes it, attempt {run.attempt}, with a lease until "
+        f"Worker {run.leased_by} executes it{_again(run)}, with a lease until "
         f"{_at(run.lease_until)}{_pause(run)}{waits}.",
         {**data, "pause_asked_by": run.pause_asked_by, "waiting_on": _waits(run, known)},
     )
+
+
+def _again(run: Run) -> str:
+    crashed = f", {run.crashes} crashed" if run.crashes else ""
+    return f" (execution {run.attempt} since its last progress{crashed})" if run.attempt > 1 else ""
+
+
+def _nobody(since: datetime, known: Known, but: str | None = None) -> str:
+    """That nobody is there to see to what is overdue since then, if so."""
+    if any(one.worker != but for one in known.workers):
+        return ""
+    late = (moment(known.now) - since).total_seconds() > LATE_SECONDS
+    return f", but no {'other ' * bool(known.workers)}worker {'or keeper ' * late}is live: start one"
 
 
 def _pause(run: Run) -> str:
@@ -155,8 +170,10 @@ def _what(step: Step, known: Known) -> str:
 def _until(step: Step, known: Known) -> str:
     if step.due_at is None:
         return ""
-    late = ": its time has come, and the next keeper's round sees to it" if step.due_at <= known.now else ""
-    return f", until {_at(moment(step.due_at))}{late}"
+    due_at, late = moment(step.due_at), ""
+    if step.due_at <= known.now:
+        late = f": its time has come, and the next keeper's round sees to it{_nobody(due_at, known)}"
+    return f", until {_at(due_at)}{late}"
 
 
 def _mend(run: Run, step: Step) -> str:
@@ -223,12 +240,25 @@ def _pending(run: Run, known: Known) -> Explanation:
             f"start one with `holdfast worker MODULE:APP`.",
             data,
         )
-    heard = ", ".join(f"{one.worker} (heard of {_ago(one.seen_at, now)} ago)" for one in able)
-    return Explanation(
-        "queued",
-        f"It is due since {_at(run.run_at)} and waits for a free slot of {heard}.",
-        {**data, "workers": [one.worker for one in able]},
+    heard = ", ".join(_heard(one, run, now) for one in able)
+    said = f"It is due since {_at(run.run_at)} and waits for a free slot of {heard}"
+    data = {**data, "workers": [one.worker for one in able]}
+    return _suspect(run, able, said, data) if run.crashes else Explanation("queued", f"{said}.", data)
+
+
+def _suspect(run: Run, able: Sequence[Presence], said: str, data: dict[str, Any]) -> Explanation:
+    room = max(1, max(one.slots for one in able) // 8**run.crashes)  # as Worker asks for such runs
+    rule = (
+        f"it has crashed {run.crashes} time{'s' * (run.crashes > 1)}: a worker holds at most {room} such "
+        f"run{'s' * (room > 1)} at once, so that one that kills its worker is soon alone"
     )
+    return Explanation("queued", f"{said}; {rule}.", {**data, "crashes": run.crashes, "at_once": room})
+
+
+def _heard(one: Presence, run: Run, now: datetime) -> str:
+    # One that was killed counts as live for a while yet: say what speaks against it.
+    died = ", and it let the lease of this run end" if f"of {one.worker} " in (run.last_error or "") else ""
+    return f"{one.worker} (heard of {_ago(one.seen_at, now)} ago{died})"
 
 
 def _later(run: Run, known: Known, data: dict[str, Any]) -> Explanation:
@@ -249,9 +279,18 @@ def _later(run: Run, known: Known, data: dict[str, Any]) -> Explanation:
             said = f"{run.crashes} in a row of its workers have died with it ({run.last_error})"
             return Explanation("crashed", f"{said}; it is tried again at {at}.", data)
         case _:
-            said = f"It failed ({run.last_error}) and is tried again at {at}"
-            most = known.tries_max or run.max_attempts
-            return Explanation("retry", f"{said}, as attempt {run.attempt + 1} of {most}.", data)
+            step = known.failed
+            what = "It" if step is None else f"Its step {step.key!r}"
+            said = f"{what} failed ({run.last_error}) and is tried again at {at}"
+            return Explanation("retry", f"{said}, as {_next(run, step)}.", data)
+
+
+def _next(run: Run, step: Step | None) -> str:
+    """Which attempt comes: a step of code counts its own; crashes use none up."""
+    if run.kind == "code" and step is not None:
+        return f"its try {step.attempts + 1}"
+    most = run.max_attempts if step is None else step.max_attempts or run.max_attempts
+    return f"attempt {run.attempt - run.crashes + 1} of {most}"
 
 
 def _held_back(holds: Sequence[Hold], data: dict[str, Any]) -> Explanation:

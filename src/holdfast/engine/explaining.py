@@ -6,7 +6,7 @@ from uuid import UUID
 
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import FINAL, Status, StepKind
-from holdfast.records import Run, RunFilter
+from holdfast.records import Instant, Run, RunFilter, Step, moment
 from holdfast.store import Store
 
 from .explain import SHOWN, Explanation, Known, explain
@@ -29,20 +29,28 @@ async def _around(store: Store, run: Run) -> Known:
             # Who is there to take it may cost a scan.
             holds = await store.held_back(run.id)
             workers = (await store.stats()).workers
-            return Known(now=now, workers=workers, holds=holds, tries_max=await _tries_max(store, run))
+            return Known(now=now, workers=workers, holds=holds, failed=await _failed(store, run))
         case Status.PAUSED:
             pauses = await store.trail(run.id, types=("paused",))
             by = str(pauses[-1].data.get("by") or "") if pauses else ""
             return Known(now=now, paused_by=by, children=await _children(store, run))
         case _:
-            return Known(now=now, children=await _children(store, run))
+            workers = (await store.stats()).workers if _overdue(run, now) else ()
+            return Known(now=now, workers=workers, children=await _children(store, run))
 
 
-async def _tries_max(store: Store, run: Run) -> int | None:
-    """How often the step of a plan may be tried that has failed."""
-    if run.kind != "plan" or run.error is None:
+def _overdue(run: Run, now: Instant) -> bool:
+    """Whether a keeper ought to have seen to it."""
+    lease = run.lease_until is not None and run.lease_until < moment(now)
+    return lease or any(one.due_at is not None and one.due_at <= now for one in run.waiting_on)
+
+
+async def _failed(store: Store, run: Run) -> Step | None:
+    """The step that is to be tried again."""
+    error = run.error
+    if error is None or error.step is None:
         return None
-    return next((one.max_attempts for one in await store.steps(run.id) if one.key == run.error.step), None)
+    return next((one for one in await store.steps(run.id) if one.key == error.step), None)
 
 
 async def _children(store: Store, run: Run) -> dict[UUID, Run]:
