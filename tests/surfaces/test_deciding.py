@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
+import shlex
 
 import pytest
 
@@ -32,6 +34,45 @@ def test_approvals_lists_what_waits_for_a_decision(cli_, gated):
     assert gate["digest"]
     assert cli_("approvals", "--tenant", "acme").stdout == "nothing waits for a decision\n"
     assert cli_("approvals", "--after", gated, "big-order").stdout == "nothing waits for a decision\n"
+
+
+@pytest.mark.spec("CLI-1", "APPR-7")
+def test_the_next_page_of_approvals_is_a_command_to_copy(cli_, work):
+    """Each word quoted, with the options of this page; and none where there is no more."""
+
+    async def two(ctx):
+        await asyncio.gather(ctx.approval("is it ok?"), ctx.approval("and $this"))
+
+    cli_.start("shop.two.v1", "--tenant", "a b")
+    work(two=two)
+    told = cli_("approvals", "--tenant", "a b", "--limit", "1")
+    words = shlex.split(told.stderr)
+    assert (words[0], len(told.stdout.splitlines())) == ("more:", 2)
+    again = cli_(*words[words.index("--store") :], store=False)
+    assert again.exit_code == 0
+    listed = {name for name in ("is it ok?", "and $this") for page in (told, again) if name in page.stdout}
+    assert listed == {"is it ok?", "and $this"}
+    assert again.stderr == ""
+
+
+@pytest.mark.spec("CLI-1", "APPR-7")
+def test_approvals_says_whose_a_gate_is_when_there_are_others(cli_, gated, work):
+    assert "TENANT" not in cli_("approvals").stdout
+    cli_.start(SHOP, "5", "--tenant", "acme")
+    work(order=order)
+    head, *rows = cli_("approvals").stdout.splitlines()
+    assert head.split()[:4] == ["RUN", "GATE", "TYPE", "TENANT"]
+    assert [row.split()[3] for row in rows] == ["default", "acme"]
+
+
+@pytest.mark.spec("CLI-1", "APPR-7")
+def test_approvals_shows_data_as_json(cli_, work):
+    async def ask(ctx):
+        await ctx.approval("gate", ask="Ship?", data={"to": "Zürich", "gift": True, "note": None})
+
+    cli_.start("shop.ask.v1")
+    work(ask=ask)
+    assert 'Ship?  {"to":"Zürich","gift":true,"note":null}' in cli_("approvals").stdout
 
 
 @pytest.mark.spec("CLI-1", "APPR-6")

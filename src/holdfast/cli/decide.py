@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from typing import Any
 
 import click
+import msgspec
 
 from holdfast.engine.client import Client
-from holdfast.records import ApprovalRequest, Decided, moment
+from holdfast.records import DEFAULT_TENANT, ApprovalRequest, Decided, moment
 
 from . import session
 from .find import find, short
-from .options import by_option, json_option, run_argument, store_option
+from .options import STORE, STORE_TYPED, by_option, json_option, run_argument, store_option
 from .program import spoken
 from .shape import approval_data, decided_data, print_json
 from .text import ago, clean, table
+
+LIMIT = 20
 
 
 @click.command()
 @click.option("--tenant", metavar="NAME", help="Only this tenant's.")
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, metavar="N", help="How many; 20 by default."
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=LIMIT,
+    metavar="N",
+    help=f"How many; {LIMIT} by default.",
 )
 @click.option(
     "--after", nargs=2, metavar="RUN GATE", help="Those listed after this gate of this run: the next page."
@@ -40,7 +48,8 @@ async def _approvals(
     client: Client, tenant: str | None, limit: int, after: tuple[str, str] | None, *, as_json: bool
 ) -> None:
     last = None if after is None else ((await find(client, after[0])).id, after[1])
-    gates = await client.approvals(tenant, limit, last)
+    found = await client.approvals(tenant, limit + 1, last)
+    gates = found[:limit]
     if as_json:
         for gate in gates:
             print_json(approval_data(gate))
@@ -49,22 +58,36 @@ async def _approvals(
     if not gates:
         click.echo("nothing waits for a decision")
         return
-    head = ["RUN", "GATE", "TYPE", "SINCE", "UNTIL", "ASKS"]
-    click.echo("\n".join(table(head, [_row(gate, now) for gate in gates])))
-    if len(gates) == limit:
-        last_run, last_gate = short(gates[-1].run), clean(gates[-1].step)
-        click.echo(f"more: {spoken()} approvals --after {last_run} {last_gate}", err=True)
+    tenants = any(gate.tenant != DEFAULT_TENANT for gate in gates)
+    head = ["RUN", "GATE", "TYPE", *(["TENANT"] if tenants else []), "SINCE", "UNTIL", "ASKS"]
+    click.echo("\n".join(table(head, [_row(gate, now, tenants=tenants) for gate in gates])))
+    if len(found) > limit:
+        click.echo(f"more: {spoken()} {clean(_next(tenant, limit, gates[-1]))}", err=True)
 
 
-def _row(gate: ApprovalRequest, now: datetime) -> list[str]:
+def _row(gate: ApprovalRequest, now: datetime, *, tenants: bool) -> list[str]:
+    tenant = [clean(gate.tenant)] if tenants else []
     until = "-" if gate.due_at is None else ago(gate.due_at, now)
     since = ago(gate.opened_at, now)
-    return [short(gate.run), clean(gate.step), gate.type, since, until, clean(_asks(gate))]
+    return [short(gate.run), clean(gate.step), gate.type, *tenant, since, until, clean(_asks(gate))]
 
 
 def _asks(gate: ApprovalRequest) -> str:
-    shown = "" if gate.data is None else str(gate.data)
+    shown = "" if gate.data is None else msgspec.json.encode(gate.data).decode()
     return f"{gate.ask}  {shown}".strip()
+
+
+def _next(tenant: str | None, limit: int, last: ApprovalRequest) -> str:
+    """The command that lists the next page, as it can be copied: with the options of this one."""
+    meta = click.get_current_context().meta
+    said: list[str] = ["--store", meta[STORE]] if meta.get(STORE_TYPED) else []
+    said.append("approvals")
+    if tenant is not None:
+        said += ["--tenant", tenant]
+    if limit != LIMIT:
+        said += ["--limit", str(limit)]
+    # The whole id: it is found however many runs are newer, and those that wait longest come first.
+    return shlex.join([*said, "--after", str(last.run), last.step])
 
 
 def _deciding(command: Any) -> Any:
