@@ -169,7 +169,7 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
                     something was settled. Of a plan: exactly one step, the current task, WAITING with a
                     topic, due_at or both; `waits` of its row grows by one, its `wake` is cleared. What
                     settles it (see `deliver`) puts it back to pending with its `wake`; settled at once, the
-                    run stays leased, and the row is in `settled`.
+                    run stays leased, and the row is in `settled`: that is progress.
         complete    succeeded, result, finished_at, expires_at by ttl, lease cleared, open steps
                     (ready, waiting) cancelled, error cleared. Trail: succeeded.
         fail        failed, error, last_error, otherwise as complete. Trail: failed.
@@ -263,7 +263,8 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         paused or deleted. Trail: woken or timed_out, with `status` pending if the run was waiting.
         In a plan a settled step keeps its seq. A task is pending again with wake {"reason": "event", "event":
         the output above}; any other succeeds, and the next row is current, as in `advance`; run_at is not
-        earlier than it was. Paused: all that is done at resume.
+        earlier than it was. Whenever a plan's wait is settled, attempt and crashes begin anew: 0, also in a
+        pause, at whose end all that is done; 1 where a park finds it so.
         """
 
     async def cancel(

@@ -112,8 +112,11 @@ async def test_more_waits_than_max_waits_fail_with_kind_loop(app):
 
 
 @pytest.mark.spec("PLAN-6", "RETRY-1")
-async def test_waiting_uses_up_no_attempt(app):
-    calls = Calls(ValueError(1), Waiting(timeout=1), ValueError(2), Waiting(timeout=1), ValueError(3))
+@pytest.mark.parametrize("timeout", [0, 1])
+async def test_waiting_uses_up_no_attempt(app, timeout):
+    """Also when what it waits for is there at once."""
+    wait = Waiting(timeout=timeout)
+    calls = Calls(ValueError(1), wait, ValueError(2), wait, ValueError(3))
     plan = ship(app, calls)
     async with app.worker():
         run = await app.start(plan)

@@ -233,8 +233,8 @@ class PlanExecution:
         """Take over the row that is current now; one that has succeeded is not asked for again."""
         here = self.step
         assert here is not None
+        self.attempt, self.crashes = 1, 0
         if done is not None:
-            self.attempt, self.crashes = 1, 0
             self.rows[here.key] = msgspec.structs.replace(
                 here, status=StepStatus.SUCCEEDED, output=done.output
             )

@@ -191,7 +191,7 @@ class _Writing:
         row = self.row
         self._look()
         if row.is_plan:
-            news = not settling.open_waits(row)
+            news = self.recorded.progress = not settling.open_waits(row)
             self.news = tuple(row.steps[write.key].shown() for write in self.item.steps) if news else ()
         else:
             # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.

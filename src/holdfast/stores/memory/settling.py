@@ -174,6 +174,8 @@ def go_on(state: State, row: RunRow, wait: StepRow, entry: TrailRow, now: Instan
             return
         case Status.PAUSED:
             row.resume_to, row.run_at = Status.PENDING, max(row.run_at, now) if row.is_plan else now
+            if row.is_plan:
+                row.attempt = row.crashes = 0
             return
         case _:
             return

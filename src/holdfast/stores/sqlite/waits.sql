@@ -43,7 +43,8 @@ where id = :run and status = 'waiting'
 update workflow_run set run_at = :now, updated_at = :now, rev = rev + 1
 where id = :run and status = 'pending' and run_at > :now
 
--- :owe    A paused one learns it when it is resumed.
+-- :owe    A paused one learns it when it is resumed. In a plan it is progress.
 update workflow_run
-set resume_to = 'pending', run_at = iif(kind = 'plan', max(run_at, :now), :now), updated_at = :now, rev = rev + 1
+set resume_to = 'pending', run_at = iif(kind = 'plan', max(run_at, :now), :now),
+    attempt = iif(kind = 'plan', 0, attempt), crashes = iif(kind = 'plan', 0, crashes), updated_at = :now, rev = rev + 1
 where id = :run and status = 'paused'

@@ -158,6 +158,7 @@ class Writing:
         # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
         news = not waits or (self.kind == "code" and bool(settled_since(self.db, self.run, self.known)))
         if news and self.current is not None:
+            self.recorded.progress = True
             self.news = (plans.named(self.db, self.run, self.current.key),)
         if self.pause_by is not None:
             if news:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from holdfast.lifecycle import Status
+from holdfast.lifecycle import Status, StepStatus
+from holdfast.records import StepWrite
 
 from .hand import hear, nap
 
@@ -32,3 +34,67 @@ def test_a_plan_without_a_task_has_no_result_whoever_brings_its_rows(hand):
     verdict = hand.advance(claim, None, plan=(nap("N", 0.0),), result='"what?"')
     assert (verdict.status, hand.get(claim.id).result_json) == (Status.SUCCEEDED, None)
     assert hand.get(hand.plan(nap("N", 0.0))).result_json is None
+
+
+def _tried(hand):
+    """A task that has crashed once and failed once, and is at it again."""
+    hand.begun("A", max_attempts=9)
+    hand.clock.turn(31)
+    hand.tick()
+    hand.clock.turn(60)
+    claim = hand.take()
+    hand.retry(claim, delay=0.5, in_place=True)
+    assert _counts(hand, claim.id) == (3, 1)
+    return claim
+
+
+def _counts(hand, run):
+    seen = hand.get(run)
+    return seen.attempt, seen.crashes
+
+
+@pytest.mark.spec("PLAN-6", "MOVE-8", "PAUSE-2")
+@pytest.mark.parametrize("what", ["event", "time"])
+@pytest.mark.parametrize("when", ["before", "later", "in a pause", "before a pause that was asked for"])
+def test_a_wait_of_a_task_that_is_settled_is_progress_whenever_that_is(hand, what, when):
+    """The next execution is the first of its attempts, and no crash before it counts any more."""
+    claim = _tried(hand)
+    wait = StepWrite(key="A", status=StepStatus.WAITING, topic="parcel", delay_seconds=0.0)
+    early = when.startswith("before")
+    if what == "event" or not early:
+        wait = msgspec.structs.replace(wait, delay_seconds=5.0)
+
+    def comes():
+        if what == "event":
+            hand.emit("parcel")
+        elif not early:
+            hand.clock.turn(5)
+            assert hand.tick().lapsed == 1
+
+    if early:
+        comes()
+    if when == "before a pause that was asked for":
+        hand.pause(claim.id)
+    verdict = hand.park(claim, wait)
+    if when == "in a pause":
+        hand.pause(claim.id)
+    if not early:
+        comes()
+    if "pause" in when:
+        hand.resume(claim.id)
+    if when == "before":
+        assert (verdict.status, _counts(hand, claim.id)) == (Status.LEASED, (1, 0))
+    else:
+        assert (hand.status(claim.id), _counts(hand, claim.id)) == (Status.PENDING, (0, 0))
+        assert hand.take(claim.id).attempt == 1
+    hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("PLAN-6", "PAUSE-2")
+def test_a_wait_of_a_task_that_nothing_came_for_is_no_progress(hand):
+    """Only the attempt is given back that led to it; a pause changes nothing about that."""
+    claim = _tried(hand)
+    hand.park(claim, StepWrite(key="A", status=StepStatus.WAITING, topic="parcel"))
+    hand.pause(claim.id)
+    assert hand.resume(claim.id).status is Status.WAITING
+    assert _counts(hand, claim.id) == (2, 1)
