@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from holdfast.lifecycle import Status, StepStatus
@@ -53,40 +52,46 @@ def _counts(hand, run):
     return seen.attempt, seen.crashes
 
 
-@pytest.mark.spec("PLAN-6", "MOVE-8", "PAUSE-2")
+def _wait(seconds=None):
+    return StepWrite(key="A", status=StepStatus.WAITING, topic="parcel", delay_seconds=seconds)
+
+
+@pytest.mark.spec("PLAN-6", "PAUSE-2")
 @pytest.mark.parametrize("what", ["event", "time"])
-@pytest.mark.parametrize("when", ["before", "later", "in a pause", "before a pause that was asked for"])
-def test_a_wait_of_a_task_that_is_settled_is_progress_whenever_that_is(hand, what, when):
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_wait_of_a_task_that_is_settled_is_progress_whenever_that_is(hand, what, paused):
     """The next execution is the first of its attempts, and no crash before it counts any more."""
     claim = _tried(hand)
-    wait = StepWrite(key="A", status=StepStatus.WAITING, topic="parcel", delay_seconds=0.0)
-    early = when.startswith("before")
-    if what == "event" or not early:
-        wait = msgspec.structs.replace(wait, delay_seconds=5.0)
-
-    def comes():
-        if what == "event":
-            hand.emit("parcel")
-        elif not early:
-            hand.clock.turn(5)
-            assert hand.tick().lapsed == 1
-
-    if early:
-        comes()
-    if when == "before a pause that was asked for":
+    hand.park(claim, _wait(5.0))
+    if paused:
         hand.pause(claim.id)
-    verdict = hand.park(claim, wait)
-    if when == "in a pause":
-        hand.pause(claim.id)
-    if not early:
-        comes()
-    if "pause" in when:
-        hand.resume(claim.id)
-    if when == "before":
-        assert (verdict.status, _counts(hand, claim.id)) == (Status.LEASED, (1, 0))
+    if what == "event":
+        hand.emit("parcel")
     else:
-        assert (hand.status(claim.id), _counts(hand, claim.id)) == (Status.PENDING, (0, 0))
-        assert hand.take(claim.id).attempt == 1
+        hand.clock.turn(5)
+        assert hand.tick().lapsed == 1
+    if paused:
+        hand.resume(claim.id)
+    assert (hand.status(claim.id), _counts(hand, claim.id)) == (Status.PENDING, (0, 0))
+    assert hand.take(claim.id).attempt == 1
+    hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("PLAN-6", "MOVE-8", "PAUSE-3")
+@pytest.mark.parametrize("what", ["event", "time"])
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_wait_of_a_task_that_a_park_finds_settled_is_progress_as_well(hand, what, paused):
+    """Held still, or at once in the pause that was asked for: the counts begin anew."""
+    claim = _tried(hand)
+    if what == "event":
+        hand.emit("parcel")
+    if paused:
+        hand.pause(claim.id)
+    hand.park(claim, _wait(None if what == "event" else 0.0))
+    if paused:
+        hand.resume(claim.id)
+    status, counts = (Status.PENDING, (0, 0)) if paused else (Status.LEASED, (1, 0))
+    assert (hand.status(claim.id), _counts(hand, claim.id)) == (status, counts)
     hand.assert_replayed(claim.id)
 
 
@@ -94,7 +99,7 @@ def test_a_wait_of_a_task_that_is_settled_is_progress_whenever_that_is(hand, wha
 def test_a_wait_of_a_task_that_nothing_came_for_is_no_progress(hand):
     """Only the attempt is given back that led to it; a pause changes nothing about that."""
     claim = _tried(hand)
-    hand.park(claim, StepWrite(key="A", status=StepStatus.WAITING, topic="parcel"))
+    hand.park(claim, _wait())
     hand.pause(claim.id)
     assert hand.resume(claim.id).status is Status.WAITING
     assert _counts(hand, claim.id) == (2, 1)
