@@ -20,22 +20,17 @@ from urllib.parse import SplitResult, urlsplit
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.world import World
 
+from .addresses import is_public
+
 POST_SECONDS = 20.0  # for all of it: name, connection, request, answer
 DRAIN_SECONDS = 0.5
 LINE_MAX = 8192  # bytes: of the status line, of one header, and of what is read after them
 INTERIM_MAX = 5  # answers such as 103 before the one that counts
 PORTS = {"http": 80, "https": 443}
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NOT_PUBLIC = "is not public: say allow_private if it is in your own network"
 
 Resolve = Callable[[str, int], list[str]]
-
-# Addresses that hold another one, which is where the packets go.
-_TUNNELS = tuple(
-    ipaddress.ip_network(net)
-    for net in ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
-)
 
 
 class Unpostable(HoldfastError):
@@ -91,15 +86,6 @@ def place(url: str) -> str:
     """Where it goes, for logs and lists: without the query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" + ("?…" if parts.query else "")
-
-
-def is_public(address: Address) -> bool:
-    """Whether it is anyone's to reach: not ours, not this machine, and none that hides another."""
-    if isinstance(address, ipaddress.IPv6Address) and any(address in net for net in _TUNNELS):
-        return False
-    return address.is_global and not (
-        address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback
-    )
 
 
 def resolve(host: str, port: int) -> list[str]:
