@@ -20,6 +20,7 @@ from tests.engine.planned import TYPE, Receipt, fulfil
         ([Task("  ")], "a step without a name"),
         ([Task(None)], "a step without a name"),
         ([Task("A"), Sleep("B", 1), Task("A")], "two steps 'A'"),
+        ([Task(f"T{n}") for n in range(10_001)], "has 10,001 steps, the limit is 10,000"),
         ([Task("A"), "B"], "'B' is no step"),
         ("A", "is no list of steps"),
         (Task("A"), "is no list of steps"),
@@ -30,6 +31,7 @@ from tests.engine.planned import TYPE, Receipt, fulfil
         ([Approval("OK", on_timeout="shrug")], "on_timeout='shrug': 'reject' or 'approve'"),
         ([Approval("OK", ask=3)], "the question is text"),
     ],
+    ids=lambda value: str(value)[:60],
 )
 def test_a_plan_that_could_not_be_lived_is_refused_when_it_is_defined(app, steps, said):
     with pytest.raises(UsageError, match=None) as refused:
@@ -37,6 +39,36 @@ def test_a_plan_that_could_not_be_lived_is_refused_when_it_is_defined(app, steps
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
     assert app.workflows == {}
+
+
+@pytest.mark.spec("PLAN-11")
+def test_a_plan_of_very_many_steps_costs_little_to_define(app):
+    """Twice as many steps cost twice as much: one look for a name at each."""
+    looks = []
+
+    class Name(str):
+        __slots__ = ()
+
+        def __eq__(self, other):
+            looks.append(1)
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    plan = app.plan(TYPE, [Task(Name(f"T{n}")) for n in range(2000)])
+    assert len(plan.missing) == 2000
+    assert len(looks) < 20_000
+
+
+@pytest.mark.spec("PLAN-11", "PLAN-14")
+@pytest.mark.parametrize("name", ["", "   ", "\t\n", None, 5, "a\0b"], ids=repr)
+async def test_a_step_without_a_name_is_not_appended(app, name):
+    plan = fulfil(app, "A")
+    await app.publish()
+    run = await app.start(plan)
+    with pytest.raises(UsageError, match=r"a plan's step has a name|a step's name and key are text"):
+        await app.append_step(run.id, name)
+    assert [step.key for step in await app.steps(run.id)] == ["A"]
 
 
 @pytest.mark.spec("PLAN-11")
@@ -58,6 +90,7 @@ def test_handlers_are_checked_when_they_are_named(app):
         ("OK", work, "is of kind approval: no handler is called for it"),
         ("B", lambda _, __: 1, "takes one argument"),
         ("B", 3, "is no function"),
+        ("  ", work, "a name that can be seen, not '  '"),
     ]:
         with pytest.raises(UsageError) as refused:
             plan.task(name)(function)

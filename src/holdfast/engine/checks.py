@@ -67,6 +67,13 @@ def check_key(key: Any) -> str:
     return key
 
 
+def check_step_name(name: Any) -> str:
+    """The name of a plan's task, which people read in lists."""
+    if not check_key(name).strip():
+        raise UsageError(f"a plan's step has a name that can be seen, not {name!r:.60}")
+    return str(name)
+
+
 def check_priority(priority: Any) -> int:
     """0 to 999, lower first."""
     if not isinstance(priority, int) or not 0 <= priority <= 999:

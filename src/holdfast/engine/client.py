@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -47,6 +47,7 @@ from .checks import (
     check_key,
     check_name,
     check_options,
+    check_step_name,
     check_topic,
 )
 from .deciding import Gates
@@ -57,6 +58,7 @@ from .explaining import explained
 from .keeper import Bell
 from .limiting import Limiting
 from .outbox import Outgoing
+from .plans.plan import Plan
 from .scheduling import Scheduling
 from .starting import new_run
 
@@ -113,6 +115,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
     def __init__(self, store: Store, world: World) -> None:
         self.store, self.world = store, world
         self.workflows: dict[str, Defined] = {}
+        self._published: tuple[Store, set[str]] = store, set()
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -121,7 +124,9 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
 
         Options: key, id, priority, run_at, delay, timeout, max_attempts, ttl, budget, limit_key, parent,
         tenant, labels, connection. The same key again: the run that is there, with created=False.
-        `connection`: your own, on the store's database, in a transaction that you commit or roll back.
+        A plan of this app is published first, so that all its steps are there from the start.
+        `connection`: your own, on the store's database, in a transaction that you commit or roll back; then
+        nothing is published.
         """
         connection = options.pop("connection", None)
         answer = (await self.start_many([(workflow, params, options)], connection=connection))[0]
@@ -142,9 +147,14 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         if connection is None:
             await self._opened()
         made: list[tuple[NewRun, Codec | None]] = []
+        plans: list[Plan] = []
         for workflow, params, *rest in starts:
             known = await self._workflow(workflow, look=connection is None)
             made.append(new_run(self.world, known, params, **check_options(rest[0] if rest else {})))
+            if isinstance(known, Plan) and connection is None:
+                plans.append(known)
+        if plans:
+            await self._publish(plans)
         handles: list[Handle[Any] | HoldfastError] = []
         within = () if connection is None else (connection,)
         for at in range(0, len(made), 500):
@@ -158,6 +168,15 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
                     else answer
                 )
         return handles
+
+    async def _publish(self, plans: Iterable[Plan]) -> None:
+        """Once for each store: a run gets its rows from what is published when it starts."""
+        store, known = self._published
+        if store is not self.store:
+            store, known = self._published = self.store, set()
+        if new := {one.type: one.definition() for one in plans if one.type not in known}:
+            await store.publish(list(new.values()))
+            known |= new.keys()
 
     async def _workflow(self, workflow: Defined | str, *, look: bool) -> Defined | str:
         if isinstance(workflow, Defined):
@@ -241,7 +260,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         """Add a task behind the last step of an open plan run: `@plan.task(name)` is its handler."""
         await self._opened()
         attempts = check_attempts(f"append_step {name!r}", max_attempts)
-        return await self.store.append_step(check_id(run), check_key(name), attempts)
+        return await self.store.append_step(check_id(run), check_step_name(name), attempts)
 
     async def delete(self, run: UUID | str, by: str = "") -> Run:
         """Hide a run and execute it no more; `restore` brings it back until it is purged."""

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.durations import Seconds, seconds
 from holdfast.engine.checks import check_attempts, check_key, check_topic
+from holdfast.engine.definitions import STEPS_MAX
 from holdfast.engine.gates import shown
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
@@ -58,12 +59,13 @@ def rows(type_: str, steps: Sequence[Element]) -> tuple[PlanStep, ...]:
         raise UsageError(
             f"plan {type_} has no steps: give a list, as in [hf.Task('CHARGE'), hf.Task('SHIP')]"
         )
-    names = [one.name for one in made]
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated is not None:
-        raise UsageError(
-            f"plan {type_} has two steps {repeated!r}: handlers are found by name, give each its own"
-        )
+    seen: set[str] = set()
+    for one in made:
+        if one.name in seen:
+            raise UsageError(
+                f"plan {type_} has two steps {one.name!r}: handlers are found by name, give each its own"
+            )
+        seen.add(one.name)
     return made
 
 
@@ -71,6 +73,11 @@ def _listed(type_: str, steps: Any) -> list[Any]:
     if isinstance(steps, str | Element) or not hasattr(steps, "__iter__"):
         raise UsageError(f"plan {type_}: {steps!r:.60} is no list of steps, such as [hf.Task('SHIP')]")
     listed: list[Any] = list(steps)
+    if len(listed) > STEPS_MAX:
+        raise UsageError(
+            f"plan {type_} has {len(listed):,} steps, the limit is {STEPS_MAX:,}: "
+            f"make it several plans, or a code workflow with a loop"
+        )
     for one in listed:
         name = getattr(one, "name", None)
         if not isinstance(one, Element):

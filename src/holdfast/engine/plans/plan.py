@@ -11,7 +11,7 @@ import msgspec
 from holdfast.backoff import Backoff
 from holdfast.codec import Codec
 from holdfast.durations import Seconds
-from holdfast.engine.checks import check_key
+from holdfast.engine.checks import check_step_name
 from holdfast.engine.definitions import Defined, is_async
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
@@ -53,6 +53,7 @@ class Plan(Defined):
     ) -> None:
         super().__init__(type_, retry, timeout, budget)
         self.steps = rows(self.type, steps)
+        self._kinds = {one.name: one.kind for one in self.steps}
         if params is not Any:
             self.params = Codec(params)
         if max_waits < 1:
@@ -72,7 +73,7 @@ class Plan(Defined):
         """
         if callable(name):
             raise UsageError(f'plan {self.type}: a handler needs its task\'s name: write @plan.task("SHIP")')
-        kind = next((one.kind for one in self.steps if one.name == check_key(name)), StepKind.TASK)
+        kind = self._kinds.get(check_step_name(name), StepKind.TASK)
         if kind is not StepKind.TASK:
             raise UsageError(
                 f"plan {self.type}: step {name!r} is of kind {kind}: no handler is called for it"
