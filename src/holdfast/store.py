@@ -71,7 +71,7 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
 
     async def start(self, runs: Sequence[NewRun], connection: Any = None) -> list[Started | HoldfastError]:
         """Record intents; one commit for all; answers in order; an error is the answer for its
-        item alone (`KeyReused`, `DuplicateRun`) and the others are started.
+        item alone (`KeyReused`, `DuplicateRun`, `UnknownRun`) and the others are started.
 
         Same tenant and key: the existing run's id with created=False when the digest is the same
         (two items of one call too), else KeyReused; the key is looked at before the id. A new run
@@ -80,6 +80,9 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         holder must stay shut out. max_attempts, timeout and budget: as given, else the published
         definition's, else 3 and none.
         Trail: created.
+
+        A parent that is unknown, deleted or another tenant's: UnknownRun(parent); key and id are looked at
+        first. What becomes of the parent later changes nothing of the child, but for its cancels.
 
         A published plan: kind `plan`, and all its steps are rows, pending, seq from 0, key = name, each with
         its max_attempts (a task's: else the run's), topic, timeout, ask. Then the first becomes current, as
@@ -120,8 +123,9 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
 
         Then, in this order: `started` into the trail if started_at is given and no renewal has
         written it for this fence; `trail` rows; steps; events into the inbox (an id that is there
-        is left alone); starts (an id or key that is there is left alone; one with a parent_step takes this
-        run's place in that step, if it names this run); outbox rows (an id that is there is left alone); the
+        is left alone); starts (an id or key that is there is left alone, and so is a start whose parent is
+        refused as in `start`, unless that is this run's own parent; one with a parent_step takes this run's
+        place in that step, if it names this run); outbox rows (an id that is there is left alone); the
         move. Whoever commits events or the end of a run with a parent calls `deliver`
         afterwards; if he dies, a keeper's tick does.
 
@@ -273,8 +277,8 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         """Open: cancelled, fence + 1, lease cleared, finished_at, open steps cancelled, in one
         commit; finished steps keep their results. Cancelled: unchanged. Else IllegalMove.
         `UnknownRun` here as in every verb on one run. Answers the run as it is now.
-        children: that its open children (parent) are cancelled too is recorded in this commit and carried
-        out right after it, as `deliver` does."""
+        children: that its open children (parent, and of its tenant) are cancelled too is recorded in this
+        commit and carried out right after it, as `deliver` does."""
 
     async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         """Pending, waiting: paused at once (trail paused). Leased: asked, kept until a boundary

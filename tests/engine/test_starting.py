@@ -38,7 +38,8 @@ async def test_every_option_of_start_is_recorded(app, world):
     async def order(ctx):
         return None
 
-    at, parent = moment(world.now()) + timedelta(hours=1), world.uuid7()
+    at = moment(world.now()) + timedelta(hours=1)
+    parent = (await app.start(order, tenant="acme")).id
     run = await app.start(
         order, key="k", id="0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10", priority=7, run_at=at, timeout=60,
         max_attempts=9, ttl=3600, budget=2.5, limit_key="l", parent=parent, tenant="acme", labels={"a": "b"},

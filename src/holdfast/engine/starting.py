@@ -39,7 +39,7 @@ def new_run(
     ttl: Seconds | None = None,
     budget: float | None = None,
     limit_key: str | None = None,
-    parent: UUID | None = None,
+    parent: UUID | str | None = None,
     tenant: str = DEFAULT_TENANT,
     labels: dict[str, str] | None = None,
 ) -> tuple[NewRun, Codec | None]:
@@ -74,7 +74,7 @@ def new_run(
         ttl_seconds=None if ttl is None else check_kept("ttl", ttl),
         budget=check_budget("budget", budget) if budget is not None else known.budget if known else None,
         limit_key=None if limit_key is None else check_name("limit_key", limit_key),
-        parent=parent,
+        parent=None if parent is None else check_id(parent),
         labels=None if labels is None else plain.encode(check_labels(labels), "labels"),
     )
     return new, known.result if known else None

@@ -22,7 +22,7 @@ def carry_out(state: State, now: Instant) -> int:
 
 
 def _cancel_children(state: State, row: RunRow, owed: Owes, now: Instant) -> None:
-    family = [each for each in state.runs.values() if each.parent == row.id]
+    family = [each for each in state.runs.values() if (each.parent, each.tenant) == (row.id, row.tenant)]
     for child in sorted(family, key=lambda child: child.id):
         if Owes.CHILDREN in owed or _is_orphan(row, child):
             cancel(state, child, f"parent {row.id}", now)

@@ -99,7 +99,7 @@ class _Writing:
             self._look()
         for event in item.events:
             waits.record(state, event, now)
-        start(state, item.starts, now)
+        start(state, item.starts, now, row)
         for new in item.starts:
             follow(state, row, new)
         put(state.post, item.outbox, row.tenant, row.id, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.errors import Conflict, DuplicateRun, HoldfastError, IllegalMove, KeyReused
+from holdfast.errors import Conflict, DuplicateRun, HoldfastError, IllegalMove, KeyReused, UnknownRun
 from holdfast.lifecycle import FINAL, StepKind, StepStatus
 from holdfast.records import (
     MAX_ATTEMPTS,
@@ -22,11 +22,14 @@ from .rows import RunRow, State, StepRow, check
 from .settling import apply, come_to
 
 
-def start(state: State, runs: Sequence[NewRun], now: Instant) -> list[Started | HoldfastError]:
+def start(
+    state: State, runs: Sequence[NewRun], now: Instant, by: RunRow | None = None
+) -> list[Started | HoldfastError]:
+    """`by`: the run whose commit starts them."""
     for new in runs:
         _refuse_bad(new)
     fence = state.trail_seq  # greater than all there were, for each growth of a fence is a row of the trail
-    return [_start_one(state, new, fence, now) for new in runs]
+    return [_start_one(state, new, fence, now, by) for new in runs]
 
 
 def _refuse_bad(new: NewRun) -> None:
@@ -35,12 +38,16 @@ def _refuse_bad(new: NewRun) -> None:
         micros(seconds or 0.0)
 
 
-def _start_one(state: State, new: NewRun, fence: int, now: Instant) -> Started | HoldfastError:
+def _start_one(
+    state: State, new: NewRun, fence: int, now: Instant, by: RunRow | None
+) -> Started | HoldfastError:
     if new.key is not None and (taken := state.keys.get((new.tenant, new.key))) is not None:
         same = state.runs[taken].digest == new.digest
         return Started(taken, created=False) if same else KeyReused(new.key, taken)
     if new.id in state.runs:
         return DuplicateRun(new.id)
+    if new.parent is not None and not _has_parent(state, new, by):
+        return UnknownRun(new.parent)
     row = _row(state, new, fence, now)
     check(row)
     state.runs[row.id] = row
@@ -55,6 +62,14 @@ def _start_one(state: State, new: NewRun, fence: int, now: Instant) -> Started |
         apply(state, row, come_to(state, row, None, now), now)
         check(row)
     return Started(row.id, created=True)
+
+
+def _has_parent(state: State, new: NewRun, by: RunRow | None) -> bool:
+    """What a child goes on as is a child of the same parent, though that may be gone by now."""
+    if by is not None and (new.parent, new.tenant) == (by.parent, by.tenant):
+        return True
+    parent = state.runs.get(new.parent) if new.parent is not None else None
+    return parent is not None and parent.deleted_at is None and parent.tenant == new.tenant
 
 
 def follow(state: State, before: RunRow, new: NewRun) -> None:

@@ -16,11 +16,13 @@ update workflow_run set owes = owes & ~1 where id in (select value from json_eac
 
 -- :open_children
 select id, kind, status, fence from workflow_run
-where parent_id = :run and finished_at is null order by id limit :limit
+where parent_id = :run and finished_at is null and tenant = (select tenant from workflow_run where id = :run)
+order by id limit :limit
 
 -- :orphans
 select id, kind, status, fence from workflow_run as child
 where parent_id = :run and finished_at is null and parent_step is not null
+    and tenant = (select tenant from workflow_run where id = :run)
     and not exists (
         select 1 from workflow_step where run_id = :run and key = child.parent_step and child_id = child.id
     )

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import DuplicateRun, HoldfastError, KeyReused
+from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
 from holdfast.lifecycle import Status, StepKind
 from holdfast.records import MAX_ATTEMPTS, Instant, Json, NewRun, Started
 from holdfast.stores.durations import bounded, micros
@@ -35,9 +35,11 @@ class Known(NamedTuple):
     begins: str = StepKind.TASK  # with a step of this kind
 
 
-def start(db: Database, now: Instant, runs: Sequence[NewRun]) -> list[Started | HoldfastError]:
-    """One answer each, in order."""
-    starts = Starts(db, now)
+def start(
+    db: Database, now: Instant, runs: Sequence[NewRun], by: str | None = None
+) -> list[Started | HoldfastError]:
+    """One answer each, in order. `by`: the run whose commit starts them."""
+    starts = Starts(db, now, by)
     fence = starts.fence()
     return [starts.start(run, fence) for run in runs]
 
@@ -52,10 +54,10 @@ def follow(db: Database, before: str, runs: Sequence[NewRun]) -> None:
 class Starts:
     """Any number of starts in one transaction: what they share is looked up once."""
 
-    def __init__(self, db: Database, now: Instant) -> None:
+    def __init__(self, db: Database, now: Instant, by: str | None = None) -> None:
         mark = db.one(_SQL["mark"])
         assert mark is not None
-        self._db, self._now, self._mark = db, now, mark[0]
+        self._db, self._now, self._mark, self._by = db, now, mark[0], by
         self._known: dict[str, Known] = {}
 
     def fence(self) -> int:
@@ -71,6 +73,10 @@ class Starts:
             return (
                 Started(UUID(there[0]), created=False) if same else KeyReused(run.key or "", UUID(there[0]))
             )
+        if run.parent is not None and not self._has_parent(run, str(run.parent)):
+            return (
+                UnknownRun(run.parent) if db.one(_SQL["id"], (str(run.id),)) is None else DuplicateRun(run.id)
+            )
         known = self._known.get(run.type) or self._look_up(run.type)
         row = self._row(run, key, known, fence)
         db.run(_SQL["start"], row)
@@ -81,6 +87,12 @@ class Starts:
         if known.plan is not None:
             self._begin(row, known, fence)
         return Started(run.id, created=True)
+
+    def _has_parent(self, run: NewRun, parent: str) -> bool:
+        """What a child goes on as is a child of the same parent, though that may be gone by now."""
+        if self._db.one(_SQL["parent"], (parent, run.tenant)) is not None:
+            return True
+        return self._by is not None and self._db.one(_SQL["kin"], (self._by, parent, run.tenant)) is not None
 
     def _look_up(self, type_: str) -> Known:
         row = self._db.one(_SQL["definition"], (type_,))

@@ -1,6 +1,15 @@
 -- :key    The key is looked at before the id.
 select id, digest from workflow_run where idempotency_key = :key
 
+-- :id
+select 1 from workflow_run where id = :run
+
+-- :parent
+select 1 from workflow_run where id = :parent and tenant = :tenant and deleted_at is null
+
+-- :kin
+select 1 from workflow_run where id = :run and parent_id = :parent and tenant = :tenant
+
 -- :definition    What a start by name alone needs to know.
 select max_attempts, timeout_seconds, kind, budget, iif(kind = 'plan', steps, null) from workflow_definition
 where type = :type

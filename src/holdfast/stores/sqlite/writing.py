@@ -85,7 +85,7 @@ class Writing:
         for event in self.item.events:
             record(self.db, self.now, event)
         if self.item.starts:
-            start(self.db, self.now, self.item.starts)
+            start(self.db, self.now, self.item.starts, self.run)
             follow(self.db, self.run, self.item.starts)
         if self.item.outbox:
             put(self.db, self.now, self.run, self.item.outbox)

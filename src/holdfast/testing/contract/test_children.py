@@ -264,6 +264,47 @@ def test_cancelling_a_parent_cancels_its_children_and_theirs_unless_told_otherwi
 
 
 @pytest.mark.spec("CANC-5")
+@pytest.mark.parametrize("parent_of", ["another tenant", "nobody"])
+def test_a_commit_starts_no_child_of_a_run_that_is_not_its_kin(hand, parent_of):
+    """Such a start is left alone, what else the item brings is written."""
+    foreign = hand.start("shop.x.v1", tenant="acme") if parent_of == "another tenant" else hand.id()
+    claim, child, own = hand.held(), hand.id(), hand.id()
+    starts = (NewRun(id=child, type=CHILD, parent=foreign), NewRun(id=own, type=CHILD, parent=claim.id))
+    assert hand.complete(claim, starts=starts).answer == "applied"
+    assert (hand.get(child), hand.get(own).parent) == (None, claim.id)
+
+
+@pytest.mark.spec("FLOW-21", "TTL-1")
+@pytest.mark.parametrize("how", ["deleted", "purged"])
+def test_a_child_whose_parent_is_gone_stays_and_may_go_on_as_another(hand, how):
+    parent, (child,) = _parent(hand)
+    hand.delete(parent.id)
+    if how == "purged":
+        assert hand.purge(deleted_seconds=0).runs == 1
+    follower = NewRun(id=hand.id(), type=CHILD, parent=parent.id, parent_step="c")
+    hand.complete(hand.take(child, types=(CHILD,)), starts=(follower,))
+    hand.deliver()
+    assert (hand.status(follower.id), hand.get(follower.id).parent) == (Status.PENDING, parent.id)
+
+
+@pytest.mark.spec("CANC-5", "REW-3")
+@pytest.mark.parametrize("how", ["cancel", "rewind"])
+def test_nobody_cancels_the_runs_of_another_tenant(hand, how):
+    """Though his run has the id that their purged parent had."""
+    parent, (child,) = _parent(hand)
+    hand.delete(parent.id)
+    assert hand.purge(deleted_seconds=0).runs == 1
+    claim = hand.held(id=parent.id, tenant="acme")
+    hand.checkpoint(claim, call("own", hand.id(), CHILD, tenant="acme"))
+    hand.cancel(claim.id) if how == "cancel" else hand.rewind(claim.id, "own")
+    assert hand.status(child) is Status.PENDING
+    assert (
+        hand.status(hand.run(hand.store.list(RunFilter(parent=parent.id, tenant="acme")))[0].id)
+        == "cancelled"
+    )
+
+
+@pytest.mark.spec("CANC-5")
 def test_a_child_that_is_at_work_or_paused_is_cancelled_with_its_parent(hand):
     """Its holder is fenced off; also one that was started and is awaited by nobody."""
     parent, children = hand.held(), [hand.id() for _ in range(3)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import DuplicateRun, KeyReused
+from holdfast.errors import DuplicateRun, KeyReused, UnknownRun
 from holdfast.lifecycle import Status
 from holdfast.records import Definition, NewRun, Started, moment
 
@@ -120,6 +120,34 @@ def test_the_key_is_looked_at_before_the_id(hand):
     """The same call again, with key and id, is the same run and no duplicate."""
     run = hand.start(key="k", digest="d")
     assert hand.start_many([_new(hand, id=run, key="k", digest="d")]) == [Started(run, created=False)]
+
+
+@pytest.mark.spec("START-5")
+def test_a_parent_is_a_run_of_the_same_tenant_that_is_there(hand):
+    """Any other is the answer for its item; the others are started, also under a parent of the same call."""
+    mine, foreign, deleted, unknown = hand.start(), hand.start(tenant="acme"), hand.start(), hand.id()
+    hand.delete(deleted)
+    first = _new(hand)
+    good = [first, _new(hand, parent=first.id), _new(hand, parent=mine)]
+    bad = [_new(hand, parent=parent) for parent in (foreign, deleted, unknown)]
+    answers = hand.start_many([*bad, *good])
+    assert [type(answer) for answer in answers[:3]] == [UnknownRun] * 3
+    assert [answer.run_id for answer in answers[:3]] == [foreign, deleted, unknown]
+    assert answers[3:] == [Started(one.id, created=True) for one in good]
+    assert [hand.get(one.id) for one in bad] == [None] * 3
+
+
+@pytest.mark.spec("START-4", "START-8")
+def test_key_and_id_are_looked_at_before_the_parent(hand):
+    """The same call again is the same run, though its parent has been deleted meanwhile."""
+    parent = hand.start()
+    run = hand.start(parent=parent, key="k", digest="d")
+    hand.delete(parent)
+    again = _new(hand, parent=parent, key="k", digest="d")
+    same_id = _new(hand, id=run, parent=parent)
+    answers = hand.start_many([again, same_id])
+    assert answers[0] == Started(run, created=False)
+    assert isinstance(answers[1], DuplicateRun)
 
 
 @pytest.mark.spec("TRAIL-1", "READ-1")
