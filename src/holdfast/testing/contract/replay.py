@@ -93,7 +93,8 @@ class _Replay:
             key: StepStatus.CANCELLED if step in OPEN_STEP else step for key, step in self.steps.items()
         }
         current = self._current()
-        if self.status is Status.CANCELLED and current is not None:
+        # One that failed in a pause has its outcome, and keeps it.
+        if self.status is Status.CANCELLED and current and self.steps[current] is StepStatus.PENDING:
             self.steps[current] = StepStatus.CANCELLED
 
     def _current(self) -> str | None:

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from holdfast.errors import UnknownStep
-from holdfast.lifecycle import Status, StepStatus
+from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import MAX_CRASHES, StepWrite, moment
 
-from .hand import backing_off, broken, done, error, gate
+from .hand import backing_off, broken, done, error, gate, hear
 
 NAMES = ("B", "A", "10", "9")
 
@@ -131,6 +131,22 @@ def test_a_cancelled_plan_cancels_its_current_step_and_no_other(hand, current):
     hand.assert_replayed(claim.id)
     assert hand.rewind(claim.id, "A").status is (Status.PENDING if current == "A" else Status.WAITING)
     hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("CANC-1", "PAUSE-2", "TRAIL-1")
+@pytest.mark.parametrize("current", [gate("A", 5.0), hear("A", seconds=5.0)])
+def test_a_step_that_failed_in_a_pause_stays_failed_when_its_run_is_cancelled(hand, current):
+    """It has its outcome: cancelled is only what had none."""
+    run = hand.plan(current, "9")
+    hand.pause(run)
+    if current.kind is StepKind.APPROVAL:
+        hand.reject(run)
+    else:
+        hand.clock.turn(5)
+        hand.tick()
+    assert hand.cancel(run).status is Status.CANCELLED
+    assert hand.shape(run) == [("A", "failed"), ("9", "pending")]
+    hand.assert_replayed(run)
 
 
 @pytest.mark.spec("PAUSE-1", "PAUSE-3")
