@@ -8,6 +8,7 @@ import holdfast as hf
 from holdfast import Approval, BadType, Completed, Conflict, Plan, Sleep, Task, UsageError, Wait, Waiting
 from holdfast.engine.plans.outcomes import output_codec
 from holdfast.lifecycle import StepKind
+from holdfast.stores.memory import MemoryStore
 from tests.engine.planned import TYPE, Receipt, fulfil
 
 
@@ -158,6 +159,53 @@ async def test_the_same_version_with_other_steps_stops_the_worker_with_one_line(
     assert "\n" not in str(refused.value)
     with pytest.raises(Conflict):
         await other.publish()
+
+
+@pytest.mark.spec("PLAN-12", "START-1")
+async def test_a_plan_that_is_started_is_published_first(app, world):
+    """All its steps are there from the start; once for each store, and not of code."""
+    plan = fulfil(app, "A", "B")
+
+    @app.workflow("shop.code.v1")
+    async def code(ctx):
+        return 1
+
+    published, publish = [], app.store.publish
+
+    async def count(definitions):
+        published.append([one.type for one in definitions])
+        await publish(definitions)
+
+    app.store.publish = count
+    await app.start(code)
+    runs = [await app.start(plan), await app.start(TYPE), *await app.start_many([(plan, None), (plan, None)])]
+    for run in runs:
+        assert [step.key for step in await app.steps(run.id)] == ["A", "B"]
+        assert (await app.get(run.id)).kind == "plan"
+    assert published == [[TYPE]]
+    app.store.publish = publish
+    app.store = MemoryStore(clock=world.now)
+    run = await app.start(plan)
+    assert len(await app.steps(run.id)) == 2
+
+
+@pytest.mark.spec("PLAN-12", "SCHED-1")
+async def test_a_plan_that_is_scheduled_is_published_too(app):
+    await app.schedule("nightly", fulfil(app, "A"), every=60)
+    run = await app.fire_schedule("nightly")
+    assert [step.key for step in await app.steps(run.id)] == ["A"]
+
+
+@pytest.mark.spec("PLAN-12")
+async def test_a_start_of_a_version_that_has_other_steps_in_the_store_is_refused(app, world):
+    fulfil(app, "A", "B")
+    await app.publish()
+    other = hf.App(app.store, world=world)
+    plan = fulfil(other, "A", "C")
+    for _ in range(2):
+        with pytest.raises(Conflict, match=TYPE):
+            await other.start(plan)
+    assert list(await app.list()) == []
 
 
 async def test_waiting_for_ever_is_refused():

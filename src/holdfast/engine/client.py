@@ -176,7 +176,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
             store, known = self._published = self.store, set()
         if new := {one.type: one.definition() for one in plans if one.type not in known}:
             await store.publish(list(new.values()))
-            known |= new.keys()
+            known.update(new)
 
     async def _workflow(self, workflow: Defined | str, *, look: bool) -> Defined | str:
         if isinstance(workflow, Defined):

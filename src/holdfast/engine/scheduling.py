@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +22,7 @@ from holdfast.records import (
 
 from .checks import check_by, check_name
 from .definitions import Defined
+from .plans.plan import Plan
 from .starting import new_run
 from .timetable import firing_by_hand, rhythm_of
 
@@ -47,6 +48,8 @@ class Scheduling:
         async def _opened(self) -> None: ...
 
         async def _workflow(self, workflow: Defined | str, *, look: bool) -> Defined | str: ...
+
+        async def _publish(self, plans: Iterable[Plan]) -> None: ...
 
     async def schedule(
         self,
@@ -79,6 +82,8 @@ class Scheduling:
         times = rhythm(cron, every, zone, now, jitter)
         known = await self._workflow(workflow, look=True)
         run, _ = new_run(self.world, known, params, tenant=tenant, **options)
+        if isinstance(known, Plan):
+            await self._publish([known])
         new = NewSchedule(
             id=run.id,
             name=name,
