@@ -69,7 +69,8 @@ where id = :run
 
 -- :finish    complete, fail.
 update workflow_run
-set status = :status, result = :result, error = :error, last_error = :last_error, finished_at = :now,
+set status = :status, run_at = coalesce(:run_at, run_at), result = :result, error = :error,
+    last_error = :last_error, finished_at = :now,
     expires_at = :now + cast(round(ttl_seconds * 1000000) as integer), leased_by = null, lease_until = null,
     pause_asked_by = null, attempt = :attempt, crashes = :crashes, cost = cost + :cost,
     owes = iif(parent_step is null, owes, owes | 1), progress = coalesce(:progress, progress),

@@ -139,18 +139,20 @@ class Writing:
             return self._leave(Status.PENDING, refund=1, run_at=self.now)
         self.attempt = self.crashes = 0
         if found is None or found.status is not StepStatus.WAITING:
-            return self._end_plan(way, found)
+            return self._end_plan(way, found, run_at=self.now)
         way.write()
         return self._leave(Status.WAITING, refund=0, run_at=self.now, wait=found)
 
-    def _end_plan(self, way: Way, found: Step | None, result: Json | None = None) -> Verdict:
+    def _end_plan(
+        self, way: Way, found: Step | None, result: Json | None = None, *, run_at: Instant | None = None
+    ) -> Verdict:
         """All rows are done, or one is not as it should be. Only a task that is the last one has a result."""
         self._count()
         if found is None:
-            return self._end(way, Status.SUCCEEDED, result)
+            return self._end(way, Status.SUCCEEDED, result, run_at=run_at)
         error = plans.why_failed(found)
         line = f"{error.kind}: {error.message}"
-        return self._end(way, Status.FAILED, None, (text(error), line, error.kind))
+        return self._end(way, Status.FAILED, None, (text(error), line, error.kind), run_at=run_at)
 
     def _park(self) -> Verdict:
         self._look()
@@ -264,6 +266,7 @@ class Writing:
         status: Status,
         result: Json | None,
         blame: tuple[Json | None, str | None, str | None] = (None, None, None),
+        run_at: Instant | None = None,
     ) -> Verdict:
         """`blame`: the error, in one line, and its kind."""
         error, line, kind = blame
@@ -272,8 +275,8 @@ class Writing:
         self.db.run(
             _SQL["finish"],
             (
-                status.value, result, error, line, self.now, self.attempt, self.crashes, self.recorded.cost,
-                self.item.progress, *self._marks(verdict), self.run,
+                status.value, run_at, result, error, line, self.now, self.attempt, self.crashes,
+                self.recorded.cost, self.item.progress, *self._marks(verdict), self.run,
             ),
         )  # fmt: skip
         way.note(status.value, **({"kind": kind, "message": line} if status is Status.FAILED else {}))

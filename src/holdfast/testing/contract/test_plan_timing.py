@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.lifecycle import Status, StepStatus
-from holdfast.records import StepWrite
+from holdfast.records import StepWrite, moment
 
-from .hand import hear, nap
+from .hand import gate, hear, nap
 
 
 @pytest.mark.spec("PLAN-5")
@@ -103,3 +103,17 @@ def test_a_wait_of_a_task_that_nothing_came_for_is_no_progress(hand):
     hand.pause(claim.id)
     assert hand.resume(claim.id).status is Status.WAITING
     assert _counts(hand, claim.id) == (2, 1)
+
+
+@pytest.mark.spec("PLAN-12", "MOVE-5")
+@pytest.mark.parametrize("end", ["succeeded", "failed"])
+def test_a_plan_that_comes_late_and_ends_at_once_was_due_when_its_rows_came(hand, end):
+    """Given back first, then at its end: due now, as any run that is given back."""
+    claim = hand.held()
+    hand.clock.turn(5)
+    last = nap("N", 0.0) if end == "succeeded" else gate("G", 0.0)
+    hand.advance(claim, None, plan=(last,))
+    seen = hand.get(claim.id)
+    assert (seen.status, seen.run_at, seen.attempt) == (end, moment(hand.clock.now), 0)
+    assert "released" in hand.told(claim.id)
+    hand.assert_replayed(claim.id)
