@@ -58,9 +58,9 @@ class Receiver(ThreadingHTTPServer):
 
 
 @contextmanager
-def receiving(tls=None):
+def receiving(tls=None, port=0):
     """A receiver that is up while the block runs."""
-    server = Receiver()
+    server = Receiver(("127.0.0.1", port))
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

@@ -7,7 +7,7 @@ import ipaddress
 import socket
 import ssl
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -33,17 +33,17 @@ PRIVATE = (
     "239.255.255.250", "240.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "fe80::1%lo", "fc00::1",
     "fd12:3456::1", "ff02::1", "2001:db8::1", "::ffff:127.0.0.1", "::ffff:8.8.8.8", "::127.0.0.1",
     "64:ff9b::7f00:1", "64:ff9b::808:808", "64:ff9b:1::7f00:1", "2002:7f00:1::", "2002:808:808::1",
-    "2001::1", "2001:0:7f00:1::", "100::1", "fec0::1", "fec0::1%lo", "3fff::1", "3ffe::1", "5f00::1", "4000::1",
-    "192.88.99.1", "168.63.129.16", "192.31.196.1", "192.52.193.1", "192.175.48.1", "192.0.0.9", "192.0.0.192",
-    "100.100.100.200", "2001:1::1", "2001:2::1", "2001:3::1", "2001:4:112::1", "2001:20::1", "2620:4f:8000::1",
-    "2a00:1450::5efe:7f00:1", "2a00:1450::200:5efe:7f00:1", "::ffff:0:127.0.0.1",
+    "2001::1", "2001:0:7f00:1::", "100::1", "fec0::1", "fec0::1%lo", "3fff::1", "3ffe::1", "5f00::1",
+    "192.88.99.1", "168.63.129.16", "192.31.196.1", "192.52.193.1", "192.175.48.1", "192.0.0.9", "4000::1",
+    "192.0.0.192", "100.100.100.200", "2001:1::1", "2001:2::1", "2001:3::1", "2001:4:112::1", "2001:20::1",
+    "2620:4f:8000::1", "2a00:1450::5efe:7f00:1", "2a00:1450::200:5efe:7f00:1", "::ffff:0:127.0.0.1",
 )  # fmt: skip
 
 
 def post(url, body=b"{}", *, allow_private=False, resolver=None, tls=None, headers=None):
     async def posted():
         poster = Poster(RealWorld(), *([] if resolver is None else [resolver]), tls=tls)
-        return await poster.post(url, headers or {}, body, allow_private=allow_private)
+        return (await poster.post(url, headers or {}, body, allow_private=allow_private)).status
 
     return asyncio.run(posted())
 
@@ -154,6 +154,35 @@ def test_the_next_address_is_tried_when_one_does_not_answer():
         assert post(url, resolver=lambda *_: ["127.0.0.2", "127.0.0.1"], allow_private=True) == 200
 
 
+@contextmanager
+def swallowing(address):
+    """A port there that takes no connection and refuses none: the line of those that wait is full."""
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.create_server((address, 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        yield full.getsockname()[1]
+
+
+def test_the_next_address_is_tried_when_one_swallows_everything(monkeypatch):
+    """As behind a broken route: it gets a few seconds, and not all there are."""
+    monkeypatch.setattr(posting, "CONNECT_SECONDS", 0.1)
+    with swallowing("127.0.0.2") as port, receiving(port=port) as server:
+        url = f"http://shop.example:{server.port}/"
+        assert post(url, resolver=lambda *_: ["127.0.0.2", "127.0.0.1"], allow_private=True) == 200
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 9, 100])
+def test_however_many_addresses_a_name_has_each_gets_its_time(count):
+    """In all less than what there is, and the last one the rest."""
+    limits = [posting.connect_seconds(count, number) for number in range(count)]
+    assert limits[-1] is None
+    assert all(0 < one <= posting.CONNECT_SECONDS for one in limits[:-1])
+    assert sum(limits[:-1]) <= posting.POST_SECONDS - posting.CONNECT_SECONDS
+
+
 @pytest.mark.spec("OUT-2")
 def test_no_proxy_of_the_environment_is_asked(monkeypatch):
     with receiving() as server, receiving() as proxy:
@@ -234,6 +263,9 @@ def answering(*lines):
         ([b"HTTP/1.0 200\r\n\r\n"], 200),
         ([b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", b"HTTP/1.1 202 OK\r\n\r\n"], 202),
         ([b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 1_000_000], 200),
+        ([b"HTTP/1.1 200 OK\r\n", b"a: b\r\n" * 20_000], 200),
+        ([b"HTTP/1.1 200 OK\r\n", b"a: " + b"b" * 20_000], 200),
+        ([b"HTTP/1.1 503\r\nRetry-After: soon\r\nRetry-After: \xff\r\n\r\n"], 503),
     ],
 )
 def test_the_status_is_all_that_counts(lines, status):
@@ -248,12 +280,49 @@ def test_the_status_is_all_that_counts(lines, status):
         ([b"HTTP/1.1 abc\r\n"], "does not speak HTTP"),
         ([b"HTTP/1.1 " + b"9" * 20_000], "ValueError"),
         ([b"HTTP/1.1 100 Continue\r\n\r\n"] * 9, "gives none"),
+        ([b"HTTP/1.1 103 Early Hints\r\n", b"a: b\r\n" * 20_000], "no end of headers"),
+        ([b"HTTP/1.1 103 Early Hints\r\n", b"a: " + b"b" * 6_000 + b"\r\n"] * 4, "no end of headers"),
+        ([b"HTTP/1.1 103 Early Hints\r\n" + b"a: b\r\n" * 30 + b"\r\n"] * 4, "no end of headers"),
     ],
 )
 def test_an_answer_that_is_none_is_a_failure_and_not_repeated(lines, said):
     with pytest.raises(Unpostable, match=said) as error:
         post(answering(*lines), allow_private=True)
     assert "OpenSSH" not in str(error.value)
+
+
+def test_nothing_is_left_of_a_post_to_a_receiver_that_never_reads(monkeypatch):
+    """Neither the connection nor the rest of the body, which would lie there until it reads."""
+    monkeypatch.setattr(posting, "POST_SECONDS", 0.1)
+    body = b"x" * 16_000_000
+
+    async def story():
+        loop, came = asyncio.get_running_loop(), 0
+        with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+            listener.setblocking(False)
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+            with pytest.raises(Unpostable, match="no answer within"):
+                await Poster(RealWorld()).post(url, {}, body, allow_private=True)
+            connection, _ = await loop.sock_accept(listener)
+            with closing(connection), suppress(ConnectionError):
+                async with asyncio.timeout(5):
+                    while some := await loop.sock_recv(connection, 1 << 20):
+                        came += len(some)
+        return came
+
+    assert asyncio.run(story()) < len(body)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("Retry-After: 120", 120.0), ("retry-after:7 ", 7.0), ("Retry-After: -1", None), ("A: 1", None)],
+)
+def test_an_answer_may_say_when_to_come_again(header, seconds):
+    async def posted():
+        return await Poster(RealWorld()).post(url, {}, b"", allow_private=True)
+
+    url = answering(f"HTTP/1.1 429 Slow down\r\nA: b\r\n{header}\r\n\r\n".encode())
+    assert asyncio.run(posted()) == (429, seconds)
 
 
 def test_a_receiver_that_says_nothing_is_given_up(monkeypatch):

@@ -2,7 +2,8 @@
 
 The name is resolved once, every address that it has is checked, and the connection goes to the very address
 that was checked, so that no second answer of the name server can lead elsewhere. Redirects are not followed,
-proxies of the environment not asked, and of the answer no more is read than its status.
+proxies of the environment not asked, and of the answer no more is read than its status and when to come
+again: so many lines and bytes, and not one more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from holdfast.errors import HoldfastError, UsageError
@@ -23,8 +24,12 @@ from holdfast.world import World
 from .addresses import is_public
 
 POST_SECONDS = 20.0  # for all of it: name, connection, request, answer
+CONNECT_SECONDS = 3.0  # for one address, if there is another
 DRAIN_SECONDS = 0.5
+GOODBYE_SECONDS = 2.0  # for the end of a TLS connection
 LINE_MAX = 8192  # bytes: of the status line, of one header, and of what is read after them
+HEAD_MAX = 16384  # bytes of all the lines, and
+LINES_MAX = 100  # so many, over all answers to one post
 INTERIM_MAX = 5  # answers such as 103 before the one that counts
 PORTS = {"http": 80, "https": 443}
 
@@ -39,6 +44,13 @@ class Unpostable(HoldfastError):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class Answer(NamedTuple):
+    """What the other side has said."""
+
+    status: int
+    retry_seconds: float | None = None  # when to come again, if it says so
 
 
 def check_url(url: str, *, allow_private: bool) -> str:
@@ -104,8 +116,8 @@ class Poster:
     def _tls(self) -> ssl.SSLContext:
         return self._given or ssl.create_default_context()
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, allow_private: bool) -> int:
-        """The status of the answer; Unpostable when there is none."""
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, allow_private: bool) -> Answer:
+        """The answer; Unpostable when there is none."""
         parts = urlsplit(check_url(url, allow_private=allow_private))
         try:
             async with asyncio.timeout(POST_SECONDS):
@@ -119,20 +131,21 @@ class Poster:
 
     async def _posted(
         self, parts: SplitResult, headers: Mapping[str, str], body: bytes, *, allow_private: bool
-    ) -> int:
+    ) -> Answer:
         addresses = await self._addresses(parts, allow_private=allow_private)
         reader, writer = await self._connected(parts, addresses)
+        answer = None
         try:
             writer.write(_request(parts, headers, body))
             await writer.drain()
-            status = await _status(reader)
-            # So that a receiver who is still writing is not cut off; how it ends changes nothing.
-            with suppress(OSError, ValueError, TimeoutError):
-                async with asyncio.timeout(DRAIN_SECONDS):
-                    await reader.read(LINE_MAX)
-            return status
+            answer = await _answer(reader)
+            return answer
         finally:
-            writer.close()
+            # One who never reads would keep the connection for ever, and what is still to be written.
+            if answer is None or writer.transport.get_write_buffer_size():
+                writer.transport.abort()
+            else:
+                writer.close()
 
     async def _addresses(self, parts: SplitResult, *, allow_private: bool) -> list[str]:
         host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
@@ -147,21 +160,35 @@ class Poster:
     async def _connected(
         self, parts: SplitResult, addresses: list[str]
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        secure: dict[str, Any] = (
-            {"ssl": self._tls, "server_hostname": parts.hostname} if parts.scheme == "https" else {}
-        )
-        for number, address in enumerate(addresses, 1):
+        port, secure = parts.port or PORTS[parts.scheme], self._secure(parts)
+        for number, address in enumerate(addresses):
+            limit = connect_seconds(len(addresses), number)
             try:
-                # An address, no name: nobody is asked again where it is.
-                return await asyncio.open_connection(
-                    address, parts.port or PORTS[parts.scheme], limit=LINE_MAX, **secure
-                )
+                async with asyncio.timeout(limit):
+                    # An address, no name: nobody is asked again where it is.
+                    return await asyncio.open_connection(address, port, limit=LINE_MAX, **secure)
             except ssl.SSLError:
                 raise
-            except OSError:
-                if number == len(addresses):
+            except OSError:  # and TimeoutError, which is one
+                if limit is None:
                     raise
         raise AssertionError(addresses)
+
+    def _secure(self, parts: SplitResult) -> dict[str, Any]:
+        if parts.scheme != "https":
+            return {}
+        return {
+            "ssl": self._tls,
+            "server_hostname": parts.hostname,
+            "ssl_shutdown_timeout": GOODBYE_SECONDS,
+        }
+
+
+def connect_seconds(count: int, number: int) -> float | None:
+    """How long one of so many addresses is waited for; None: the last one, as long as there is time."""
+    if number == count - 1:
+        return None
+    return min(CONNECT_SECONDS, (POST_SECONDS - CONNECT_SECONDS) / (count - 1))
 
 
 def _request(parts: SplitResult, headers: Mapping[str, str], body: bytes) -> bytes:
@@ -172,25 +199,52 @@ def _request(parts: SplitResult, headers: Mapping[str, str], body: bytes) -> byt
     return "\r\n".join(lines).encode("ascii") + body
 
 
-async def _status(reader: asyncio.StreamReader) -> int:
-    """The first status that counts."""
-    for _ in range(INTERIM_MAX):
-        version, _, rest = (await _line(reader)).partition(b" ")
-        if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
-            raise ValueError("it does not speak HTTP/1.1")
-        status = int(rest[:3])
-        if status >= 200:
-            return status
-        while await _line(reader):
-            pass
-    raise ValueError("it announces an answer again and again, and gives none")
+class _Head:
+    """The lines before a body. Whoever sends them may never stop: there is a bound to all of them."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader, self._lines, self._bytes = reader, LINES_MAX, HEAD_MAX
+
+    async def line(self) -> bytes:
+        line = await self._reader.readline()
+        self._lines, self._bytes = self._lines - 1, self._bytes - len(line)
+        if self._lines < 0 or self._bytes < 0:
+            raise ValueError("there is no end of headers")
+        if not line.endswith(b"\n"):
+            raise EOFError("it closed the connection without an answer")
+        return line.rstrip(b"\r\n")
+
+    async def status(self) -> int:
+        """The first one that counts."""
+        for _ in range(INTERIM_MAX):
+            version, _, rest = (await self.line()).partition(b" ")
+            if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+                raise ValueError("it does not speak HTTP/1.1")
+            status = int(rest[:3])
+            if status >= 200:
+                return status
+            while await self.line():
+                pass
+        raise ValueError("it announces an answer again and again, and gives none")
+
+    async def retry_seconds(self) -> float | None:
+        found = None
+        while line := await self.line():
+            name, _, value = line.partition(b":")
+            if name.lower() == b"retry-after" and value.strip().isdigit():
+                found = float(value)
+        return found
 
 
-async def _line(reader: asyncio.StreamReader) -> bytes:
-    line = await reader.readline()
-    if not line.endswith(b"\n"):
-        raise EOFError("it closed the connection without an answer")
-    return line.rstrip(b"\r\n")
+async def _answer(reader: asyncio.StreamReader) -> Answer:
+    head = _Head(reader)
+    answer = Answer(await head.status())
+    # How it goes on changes nothing: it has answered.
+    with suppress(OSError, EOFError, ValueError, TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            answer = answer._replace(retry_seconds=await head.retry_seconds())
+            await reader.read(LINE_MAX)  # so that a receiver who is still writing is not cut off
+    return answer
 
 
 def _said(error: BaseException) -> str:

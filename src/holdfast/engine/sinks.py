@@ -121,7 +121,7 @@ async def post(webhook: Webhook, parcel: Parcel, poster: Poster, world: World) -
     signed = signing.headers(parcel.id, world.now() // SECOND, body, target.secrets)
     headers = {"Content-Type": "application/json", "User-Agent": AGENT, **signed}
     try:
-        status = await poster.post(target.url, headers, body, allow_private=webhook.allow_private)
+        status, _ = await poster.post(target.url, headers, body, allow_private=webhook.allow_private)
     except Unpostable as why:
         raise Refused(why.kind, str(why)) from None
     if not 200 <= status < 300:
