@@ -10,6 +10,7 @@ import pytest
 import holdfast as hf
 from holdfast import Status, Task
 from tests.engine.kit import outcome, process, trail, until
+from tests.engine.planned import Receipt
 
 TYPE = "shop.fulfil.v1"
 
@@ -39,7 +40,11 @@ async def test_a_worker_that_lacks_a_handler_says_so_once_and_does_not_claim_the
             assert (await app.get(run.id)).attempt == 0
             assert worker.types == ("shop.order.v1",)
             assert [one.types for one in (await app.store.stats()).workers] == [("shop.order.v1",)]
-            assert (await app.explain(run.id)).reason == "no_worker"
+            told, without = await app.explain(run.id), "a live worker has this plan, but no handler of A, C"
+            assert (told.reason, told.data["missing"]) == ("no_worker", "A, C")
+            assert without in told.text.replace("A live", "a live")
+            findings = [one.what for one in (await app.doctor()).findings]
+            assert f"no live worker can take 1 due run: {TYPE} (1; {without})" in findings
     (said,) = [one.getMessage() for one in caplog.records if TYPE in one.getMessage()]
     assert "A, C" in said
     assert len(await app.steps(run.id)) == 3, "it is published all the same"
@@ -47,6 +52,18 @@ async def test_a_worker_that_lacks_a_handler_says_so_once_and_does_not_claim_the
     plan_of(other, "A", "B", "C")
     async with other.worker():
         assert await run.result(60) == "C"
+
+
+@pytest.mark.spec("PLAN-15")
+async def test_a_slip_in_a_handlers_name_is_seen_beside_what_is_missing(app, caplog):
+    """A handler without a step alone is no mistake: `append_step` may add its step."""
+    plan_of(app, "A", "DO", lacking=["DO"]).task("DOO")(lambda task: task.name)
+    app.plan("shop.other.v1", [Task("A")]).task("A")(lambda task: task.name)
+    app.workflows["shop.other.v1"].task("LATER")(lambda task: task.name)
+    async with app.worker():
+        pass
+    (said,) = [one.getMessage() for one in caplog.records if "not claimed here" in one.getMessage()]
+    assert said.endswith("no handler is known of DO: write @plan.task(name) (handlers without a step: DOO)")
 
 
 @pytest.mark.spec("PLAN-15")
@@ -119,6 +136,33 @@ async def test_the_time_counts_anew_for_another_step(app, world):
         assert await outcome(app, run) == ("failed", "no_handler")
     assert world.monotonic() - begun > 200
     assert (await app.get(run.id)).error.step == "SECOND"
+
+
+@pytest.mark.spec("PLAN-14")
+async def test_a_result_is_read_as_the_handler_of_the_last_row_says(app, world):
+    """Not as that of the plan's own last task; plainly where that handler is not known."""
+    plan = app.plan(TYPE, [hf.Task("A")])
+
+    @plan.task("A")
+    async def first(task) -> int:
+        return 7
+
+    @plan.task("NEW")
+    async def added(task) -> Receipt:
+        return Receipt(number=5)
+
+    await app.publish()
+    here, there = await app.start(plan), hf.App(app.store, world=world)
+    ignorant = there.plan(TYPE, [hf.Task("A")])
+    ignorant.task("A")(first)
+    elsewhere = await there.start(ignorant)
+    for run in (here, elsewhere):
+        await app.append_step(run.id, "NEW")
+    usual = await app.start(plan)
+    async with app.worker():
+        assert await here.result(60) == Receipt(number=5)
+        assert await elsewhere.result(60) == {"number": 5}
+        assert await usual.result(60) == 7
 
 
 async def test_a_run_that_is_deleted_while_it_is_given_back_is_let_go(app, caplog):

@@ -18,6 +18,7 @@ from holdfast.sealing.envelope import SHUT
 from holdfast.store import Store
 
 from . import postal
+from .explain import lacked
 
 LEVELS = ("ok", "warning", "error")
 LAG_SECONDS = 60.0
@@ -139,7 +140,7 @@ def _takeable(stats: Stats) -> Finding:
     if not nobodys:
         return _well("every due run has a live worker that can take it")
     most = sorted(nobodys.items(), key=lambda one: -one[1])
-    named = ", ".join(f"{type_} ({count:,})" for type_, count in most[:SHOWN])
+    named = ", ".join(f"{type_} ({count:,}{_lacked(type_, stats)})" for type_, count in most[:SHOWN])
     more = f" and {_count(len(most) - SHOWN, 'more type')}" if len(most) > SHOWN else ""
     can = ", ".join(sorted({type_ for one in stats.workers for type_ in one.types})[:SHOWN]) or "none"
     return _warn(
@@ -148,6 +149,11 @@ def _takeable(stats: Stats) -> Finding:
         "type, or see `holdfast registry ls` for one that is disabled or another runtime's; they lose no "
         "attempts meanwhile",
     )
+
+
+def _lacked(type_: str, stats: Stats) -> str:
+    tasks = lacked(type_, stats.workers)
+    return f"; a live worker has this plan, but no handler of {tasks}" if tasks else ""
 
 
 def _lag(stats: Stats) -> Finding:

@@ -232,6 +232,10 @@ def _pending(run: Run, known: Known) -> Explanation:
     holds = [hold for hold in known.holds if hold.why != "runtime" or not able]
     if holds:
         return _held_back(holds, data)
+    if not able and (lacking := lacked(run.type, known.workers)):
+        said = f"A live worker has this plan, but no handler of {lacking}"
+        said = f"{said}: write @plan.task(name) and start the worker again."
+        return Explanation("no_worker", said, {**data, "missing": lacking})
     if not able:
         there = ", ".join(sorted({type_ for one in known.workers for type_ in one.types})) or "none"
         return Explanation(
@@ -244,6 +248,11 @@ def _pending(run: Run, known: Known) -> Explanation:
     said = f"It is due since {_at(run.run_at)} and waits for a free slot of {heard}"
     data = {**data, "workers": [one.worker for one in able]}
     return _suspect(run, able, said, data) if run.crashes else Explanation("queued", f"{said}.", data)
+
+
+def lacked(type_: str, workers: Sequence[Presence]) -> str:
+    """The tasks that a live worker knows of and has no handler for: why nobody takes this plan."""
+    return ", ".join(next((one.lacking[type_] for one in workers if type_ in one.lacking), ()))
 
 
 def _suspect(run: Run, able: Sequence[Presence], said: str, data: dict[str, Any]) -> Explanation:

@@ -26,3 +26,10 @@ def held(claim: Claim, known: Defined, worker: Worker, claimed_at: float) -> Hel
 def lacking(known: Defined) -> tuple[str, ...]:
     """The tasks that a worker has no handler of: it could not bring a run of this plan to its end."""
     return known.missing if isinstance(known, Plan) else ()
+
+
+def why_lacking(tasks: tuple[str, ...], known: Defined) -> str:
+    """The same in words. A handler that no step is called like may be of one that was meant."""
+    names = known.handlers.keys() - {one.name for one in known.steps} if isinstance(known, Plan) else ()
+    odd = f" (handlers without a step: {', '.join(sorted(names))})" if names else ""
+    return f", for no handler is known of {', '.join(tasks)}: write @plan.task(name){odd}"

@@ -31,6 +31,7 @@ async def show(worker: Worker) -> None:
             slots=worker.slots,
             stragglers=worker.stragglers,
             sinks=worker.relay.names,
+            lacking=worker.lacking,
         )
     )
 

@@ -23,7 +23,7 @@ from .checks import check_kept, check_name
 from .committer import Committer
 from .definitions import Defined, check_patterns, matches
 from .held import UNWIND_SECONDS, HeldRun
-from .holding import held, lacking
+from .holding import held, lacking, why_lacking
 from .hooks import Hooks
 from .keeper import TROUBLE_SECONDS, Bell, Keeper, seconds_until, unforeseen
 from .lease import Leases
@@ -76,7 +76,8 @@ class Worker:
         self.id = f"{name}:{world.place()}{world.uuid7().int & 0xFFFF:04x}"
         self.patterns = check_patterns(patterns)
         self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
-        self.types = tuple(type_ for type_, one in self._workflows.items() if not lacking(one))
+        self.lacking = {type_: tasks for type_, one in self._workflows.items() if (tasks := lacking(one))}
+        self.types = tuple(type_ for type_ in self._workflows if type_ not in self.lacking)
         self.hooks: Hooks = {} if hooks is None else hooks
         self.teller = Teller(self.hooks, world, self.id)
         self.tenants = None if tenants is None else tuple(tenants)
@@ -113,13 +114,8 @@ class Worker:
         self._keeper = Keeper(
             self.store, self._news, self._failed, self._ttl_seconds, wait_timeouts=self._wait_timeouts
         )
-        for one in self._workflows.values():
-            if tasks := lacking(one):
-                log.warning(
-                    "plan %s is not claimed here, for no handler is known of %s: write @plan.task(name)",
-                    one.type,
-                    ", ".join(tasks),
-                )
+        for type_, tasks in self.lacking.items():
+            log.warning("plan %s is not claimed here%s", type_, why_lacking(tasks, self._workflows[type_]))
         await self.store.publish([one.definition() for one in self._workflows.values()])
         await show(self)
         self._unlisten = self.store.listen(self._hint)

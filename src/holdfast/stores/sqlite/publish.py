@@ -30,8 +30,8 @@ def publish(db: Database, now: Instant, definitions: Sequence[Definition]) -> No
 def present(db: Database, now: Instant, presence: Presence) -> None:
     tenants = None if presence.tenants is None else text(presence.tenants)
     types, patterns = text(presence.types), text(presence.patterns)
-    counts = presence.slots, presence.stragglers, text(presence.sinks)
-    db.run(_SQL["present"], (presence.worker, types, patterns, tenants, presence.runtime, *counts, now))
+    has = presence.slots, presence.stragglers, text(presence.sinks), text(presence.lacking)
+    db.run(_SQL["present"], (presence.worker, types, patterns, tenants, presence.runtime, *has, now))
 
 
 def absent(db: Database, worker: str) -> None:

@@ -13,12 +13,12 @@ where (kind, max_attempts, timeout_seconds, budget, description, steps)
         excluded.steps)
 
 -- :present
-insert into workflow_worker (worker, types, patterns, tenants, runtime, slots, stragglers, sinks, seen_at)
-values (:worker, :types, :patterns, :tenants, :runtime, :slots, :stragglers, :sinks, :now)
+insert into workflow_worker (worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at)
+values (:worker, :types, :patterns, :tenants, :runtime, :slots, :stragglers, :sinks, :lacking, :now)
 on conflict (worker) do update
 set types = excluded.types, patterns = excluded.patterns, tenants = excluded.tenants,
     runtime = excluded.runtime, slots = excluded.slots,
-    stragglers = excluded.stragglers, sinks = excluded.sinks, seen_at = excluded.seen_at
+    stragglers = excluded.stragglers, sinks = excluded.sinks, lacking = excluded.lacking, seen_at = excluded.seen_at
 
 -- :absent
 delete from workflow_worker where worker = :worker

@@ -182,7 +182,7 @@ def _can_run(worker: Presence, kind: str, tenant: str, rules: Rules) -> bool:
 
 
 def _presence(row: tuple[object, ...]) -> Presence:
-    worker, types, patterns, tenants, runtime, slots, stragglers, sinks, seen_at = row
+    worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at = row
     return msgspec.convert(
         {
             "worker": worker,
@@ -193,6 +193,7 @@ def _presence(row: tuple[object, ...]) -> Presence:
             "slots": slots,
             "stragglers": stragglers,
             "sinks": msgspec.json.decode(str(sinks)),
+            "lacking": msgspec.json.decode(str(lacking)),
             "seen_at": seen_at,
         },
         Presence,

@@ -33,7 +33,7 @@ order by run_id
 select type, kind, max_attempts, timeout_seconds, description, steps, budget from workflow_definition order by type
 
 -- :workers
-select worker, types, patterns, tenants, runtime, slots, stragglers, sinks, seen_at from workflow_worker where seen_at >= :since order by worker
+select worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at from workflow_worker where seen_at >= :since order by worker
 
 -- :by_status
 select status, count(*) from workflow_run where deleted_at is null group by status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.lifecycle import Status
@@ -139,6 +140,25 @@ def test_a_run_that_no_live_worker_can_take_is_seen_and_burns_no_attempt(hand):
     hand.clock.turn(0.000001)
     assert hand.stats().workers == ()
     assert (hand.get(run).attempt, hand.status(run)) == (0, Status.PENDING)
+
+
+@pytest.mark.spec("LEASE-12", "PLAN-15")
+def test_what_a_worker_says_of_itself_is_shown_as_it_said_it(hand):
+    """All of it, and the last word counts."""
+    said = Presence(
+        worker="w1",
+        types=(TYPE,),
+        patterns=("shop.%",),
+        tenants=("acme",),
+        runtime="go",
+        slots=3,
+        stragglers=1,
+        sinks=("mail",),
+        lacking={"shop.fulfil.v1": ("A", "B")},
+    )
+    for presence in (said, Presence(worker="w1", types=())):
+        hand.run(hand.store.present(presence))
+        assert hand.stats().workers == (msgspec.structs.replace(presence, seen_at=hand.clock.now),)
 
 
 def test_stats_count_by_status_and_know_the_oldest_due_run(hand):

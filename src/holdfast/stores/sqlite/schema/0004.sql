@@ -43,6 +43,7 @@ create table workflow_webhook (
 ) strict, without rowid;
 
 alter table workflow_worker add column sinks text not null default '[]';
+alter table workflow_worker add column lacking text not null default '{}';  -- by plan, the tasks without a handler
 
 -- Schedules. Nothing has ever written to the table of that name: it is made anew, for a score of added columns
 -- would cost every new file more than all its tables do.
