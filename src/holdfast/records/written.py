@@ -179,9 +179,7 @@ class Presence(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     slots: int = 0
     stragglers: int = 0  # plain functions that were told to stop and have not returned; each keeps a slot
     sinks: tuple[str, ...] = ()  # its functions that messages can be relayed to
-    lacking: dict[
-        str, tuple[str, ...]
-    ] = {}  # by plan, the tasks that it has no handler of
+    lacking: dict[str, tuple[str, ...]] = {}  # by plan, the tasks that it has no handler of
     seen_at: Instant = 0
 
 
