@@ -18,8 +18,8 @@ from typing import Any
 import apsw
 
 from holdfast.engine.app import App
-from holdfast.engine.client import Handle
 from holdfast.engine.context import Context
+from holdfast.engine.handle import Handle
 
 from .processes import Fleet, die_with_parent, quiet
 from .report import Check, Report, progress

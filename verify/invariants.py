@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from holdfast.engine.client import CONTINUED
+from holdfast.engine.handle import CONTINUED
 from holdfast.lifecycle import FINAL, WAITS, Status, StepKind, StepStatus
 from holdfast.records import COST_UNIT, Run, Step, TrailEntry
 

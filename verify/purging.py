@@ -16,8 +16,8 @@ from typing import Any
 import apsw
 
 from holdfast.engine.app import App
-from holdfast.engine.client import Handle
 from holdfast.engine.context import Context
+from holdfast.engine.handle import Handle
 from holdfast.engine.keeper import Keeper
 from holdfast.records import SECOND, Item, Purged, Verdict
 from holdfast.store import TTL_SECONDS

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.engine.app import App
-from holdfast.engine.client import Handle
+from holdfast.engine.handle import Handle
 from holdfast.lifecycle import FINAL, OPEN, Status
 from holdfast.records import RunFilter
 
