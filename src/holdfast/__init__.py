@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from .backoff import Backoff
     from .durations import days, hours, minutes, weeks
     from .engine.app import App
-    from .engine.client import Client, Handle
+    from .engine.client import Client
     from .engine.context import Context
     from .engine.definitions import Workflow
     from .engine.door import Door, PlainHandle
+    from .engine.handle import Handle
     from .engine.hooks import Notice
     from .engine.messages import Delivery, Message
     from .engine.plain import PlainContext
@@ -161,10 +162,11 @@ _HOMES = {
     "backoff": "Backoff",
     "durations": "days hours minutes weeks",
     "engine.app": "App",
-    "engine.client": "Client Handle",
+    "engine.client": "Client",
     "engine.context": "Context",
     "engine.definitions": "Workflow",
     "engine.door": "Door PlainHandle",
+    "engine.handle": "Handle",
     "engine.hooks": "Notice",
     "engine.messages": "Delivery Message",
     "engine.plain": "PlainContext",

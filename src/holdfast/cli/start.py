@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from holdfast.engine.client import Client, Handle
+from holdfast.engine.client import Client
 from holdfast.engine.definitions import newest
+from holdfast.engine.handle import Handle
 from holdfast.errors import UnknownWorkflow
 
 from . import session

@@ -146,7 +146,7 @@ class Child:
         if isinstance(workflow, str):
             workflow = await self._resolved(workflow)
         of: dict[str, Any] = {"tenant": run.claim.tenant, "parent": run.claim.id}
-        new, _ = new_run(run.world, workflow, self._params, **self._options, **of)
+        new = new_run(run.world, workflow, self._params, **self._options, **of)
         return msgspec.structs.replace(new, parent_step=self.key)
 
     async def _resolved(self, name: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import MARK, Codec, plain
+from holdfast.codec import MARK, plain
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import (
     HoldfastError,
@@ -23,7 +23,6 @@ from holdfast.errors import (
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import (
     DEFAULT_TENANT,
-    Decided,
     Emitted,
     NewEvent,
     NewRun,
@@ -55,56 +54,13 @@ from .definitions import Defined, newest
 from .doctor import Report, examine
 from .explain import Explanation
 from .explaining import explained
+from .handle import Handle
 from .keeper import Bell
 from .limiting import Limiting
 from .outbox import Outgoing
 from .plans.plan import Plan
 from .scheduling import Scheduling
 from .starting import new_run
-
-T = TypeVar("T")
-
-CONTINUED = '{"continued_as":'
-
-
-class Handle(Generic[T]):
-    """A run that was started: its id, and whether this call created it."""
-
-    def __init__(self, client: Client, run_id: UUID, *, created: bool, codec: Codec | None = None) -> None:
-        self._client, self._codec = client, codec
-        self.id, self.created = run_id, created
-
-    def __repr__(self) -> str:
-        """Short, for logs."""
-        return f"<run {self.id}>"
-
-    async def result(self, timeout: Seconds | None = None) -> Any:
-        """What the run returns, as its annotation says; RunFailed, RunCancelled, ResultTimeout."""
-        run = await self._client.ended(self.id, timeout)
-        result = run.result_json or "null"
-        # A run that went on as another returned nothing of its own type.
-        codec = plain if self._codec is None or result.startswith(CONTINUED) else self._codec
-        return codec.decode(result, f"the result of run {self.id}")
-
-    async def get(self) -> Run:
-        """The run as it is now."""
-        return await self._client.known(self.id)
-
-    async def cancel(self, by: str = "", *, children: bool = True) -> Run:
-        """Cancel it, and its open children unless they are to go on."""
-        return await self._client.cancel(self.id, by=by, children=children)
-
-    async def approve(
-        self, step: str | None = None, *, by: str = "", comment: str = "", digest: str | None = None
-    ) -> Decided:
-        """Approve its open gate, as `app.approve` does it."""
-        return await self._client.approve(self.id, step, by=by, comment=comment, digest=digest)
-
-    async def reject(
-        self, step: str | None = None, *, by: str = "", comment: str = "", digest: str | None = None
-    ) -> Decided:
-        """Reject its open gate, as `app.reject` does it."""
-        return await self._client.reject(self.id, step, by=by, comment=comment, digest=digest)
 
 
 class Client(Gates, Outgoing, Scheduling, Limiting):
@@ -146,11 +102,12 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         """
         if connection is None:
             await self._opened()
-        made: list[tuple[NewRun, Codec | None]] = []
+        made: list[tuple[NewRun, Defined | None]] = []
         plans: list[Plan] = []
         for workflow, params, *rest in starts:
             known = await self._workflow(workflow, look=connection is None)
-            made.append(new_run(self.world, known, params, **check_options(rest[0] if rest else {})))
+            new = new_run(self.world, known, params, **check_options(rest[0] if rest else {}))
+            made.append((new, known if isinstance(known, Defined) else None))
             if isinstance(known, Plan) and connection is None:
                 plans.append(known)
         if plans:
@@ -159,11 +116,11 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         within = () if connection is None else (connection,)
         for at in range(0, len(made), 500):
             slice_ = made[at : at + 500]
-            for answer, (_, codec) in zip(
+            for answer, (_, defined) in zip(
                 await self.store.start([new for new, _ in slice_], *within), slice_, strict=True
             ):
                 handles.append(
-                    Handle(self, answer.id, created=answer.created, codec=codec)
+                    Handle(self, answer.id, created=answer.created, workflow=defined)
                     if isinstance(answer, Started)
                     else answer
                 )
@@ -196,8 +153,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
     async def fire_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> Handle[Any]:
         """Start a run of a schedule at once, outside its rhythm, whatever is open."""
         new = await self._fire(name, tenant)
-        known = self.workflows.get(new.type)
-        return Handle(self, new.id, created=True, codec=None if known is None else known.result)
+        return Handle(self, new.id, created=True, workflow=self.workflows.get(new.type))
 
     # -- tell ----------------------------------------------------------------------------------
 

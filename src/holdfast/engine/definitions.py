@@ -111,6 +111,10 @@ class Defined:
         self.budget = None if budget is None else check_budget(f"workflow {type_}: budget", budget)
         self.params = self.result = plain
 
+    def result_of(self, cursor: str | None) -> Codec:
+        """How the result of a run is read that has ended there."""
+        return self.result
+
     def definition(self) -> Definition:
         """What is published of it."""
         raise NotImplementedError

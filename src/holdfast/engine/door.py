@@ -21,8 +21,8 @@ from holdfast.records import Emitted, Schedule
 from holdfast.threads import Background
 
 from .app import App
-from .client import Handle
 from .definitions import Defined
+from .handle import Handle
 from .worker import Worker, hosts_worker
 
 P = ParamSpec("P")

@@ -81,7 +81,7 @@ class Scheduling:
         now = await self.store.now()
         times = rhythm(cron, every, zone, now, jitter)
         known = await self._workflow(workflow, look=True)
-        run, _ = new_run(self.world, known, params, tenant=tenant, **options)
+        run = new_run(self.world, known, params, tenant=tenant, **options)
         if isinstance(known, Plan):
             await self._publish([known])
         new = NewSchedule(

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from holdfast.codec import Codec, digest, plain
+from holdfast.codec import digest, plain
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
 from holdfast.records import DEFAULT_TENANT, PRIORITY, NewRun, instant
@@ -42,8 +42,8 @@ def new_run(
     parent: UUID | str | None = None,
     tenant: str = DEFAULT_TENANT,
     labels: dict[str, str] | None = None,
-) -> tuple[NewRun, Codec | None]:
-    """The intent, checked and encoded, and how its result is read if the workflow is known here."""
+) -> NewRun:
+    """The intent, checked and encoded."""
     known = workflow if isinstance(workflow, Defined) else None
     type_ = known.type if known else str(workflow)
     if run_at is not None and delay is not None:
@@ -59,7 +59,7 @@ def new_run(
         max_attempts = known.retry.attempts
     if known and timeout is None:
         timeout = known.timeout_seconds
-    new = NewRun(
+    return NewRun(
         id=check_id(id) if id is not None else world.uuid7(),
         type=type_,
         params=text,
@@ -77,4 +77,3 @@ def new_run(
         parent=None if parent is None else check_id(parent),
         labels=None if labels is None else plain.encode(check_labels(labels), "labels"),
     )
-    return new, known.result if known else None

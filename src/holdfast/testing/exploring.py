@@ -16,8 +16,8 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.engine.app import App
-from holdfast.engine.client import CONTINUED
 from holdfast.engine.definitions import Defined
+from holdfast.engine.handle import CONTINUED
 from holdfast.errors import UsageError
 from holdfast.lifecycle import FINAL
 from holdfast.records import Claim, Item, Run, StepWrite

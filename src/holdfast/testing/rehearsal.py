@@ -16,8 +16,8 @@ from uuid import UUID
 
 from holdfast.durations import Seconds, seconds
 from holdfast.engine.app import APPS, App
-from holdfast.engine.client import Handle
 from holdfast.engine.definitions import Defined
+from holdfast.engine.handle import Handle
 from holdfast.errors import UnknownRun, UsageError
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import (
@@ -249,8 +249,7 @@ class Rehearsal:
         return found
 
     def _handle(self, run: Run) -> Handle[Any]:
-        known = self.app.workflows.get(run.type)
-        return Handle(self.app, run.id, created=True, codec=known.result if known else None)
+        return Handle(self.app, run.id, created=True, workflow=self.app.workflows.get(run.type))
 
     def _explained(self, run: Run) -> str:
         return str(self.do(self.app.explain(run.id)))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.backoff import Backoff
-from holdfast.codec import Codec
+from holdfast.codec import Codec, plain
 from holdfast.durations import Seconds
 from holdfast.engine.checks import check_step_name
 from holdfast.engine.definitions import Defined, is_async
@@ -89,6 +89,11 @@ class Plan(Defined):
             return function
 
         return named
+
+    def result_of(self, cursor: str | None) -> Codec:
+        """How the output of a run's last step is read, which may be one that was added to it."""
+        handler = self.handlers.get(cursor or "")
+        return plain if handler is None else handler.codec
 
     @property
     def missing(self) -> tuple[str, ...]:
