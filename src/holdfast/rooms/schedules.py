@@ -30,7 +30,8 @@ class Schedules(Protocol):
         """Make it, or change the one of that tenant and name; answers it as it stands now.
 
         There already: its id, pause, line and counts stay. The same cron, zone and every: so do anchor_at
-        and next_at, and when nothing else differs either, nothing is written. Any change: rev + 1."""
+        and next_at, and when nothing else differs either, nothing is written. Any change: rev + 1. From
+        `allow` to another overlap: of the runs that it has started till now, the last one counts."""
 
     async def unschedule(self, name: str, tenant: str = "default") -> bool:
         """Whether there was one. Its runs go on; what stood in line is gone."""
@@ -46,7 +47,8 @@ class Schedules(Protocol):
 
     async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> Sequence[Schedule]:
         """Those not paused that have next_at <= now, or a time in line and no open run; by id, those after
-        the cursor `after`. A run of a schedule is open until it has ended, or while it is not deleted."""
+        the cursor `after`. A run of a schedule is open until it has ended, or while it is not deleted; one
+        that was started under `allow` does not count."""
 
     async def fire_schedule(self, firing: Firing) -> Fired:
         """Start the runs of some times of a schedule and move it on, in one commit. Only if the schedule is

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, assert_never
 
 from holdfast.records import NewSchedule, Overlap
 from holdfast.rooms.schedules import QUEUE_MAX
 
+FORGET_MAX = 100  # of the runs that a schedule knows of, those that a firing looks at to forget the ended
+
 Place = Literal["start", "skip", "wait"]
 
 
-def place(overlap: Overlap, *, is_open: bool, waiting: int) -> Place:
+def keeps_runs(overlap: Overlap) -> bool:
+    """Whether its open runs matter: where they do not, none is kept, for they may be any number."""
+    return overlap is not Overlap.ALLOW
+
+
+def place(overlap: Overlap, is_open: Callable[[], bool], *, waiting: int) -> Place:
     """What becomes of a time that has come."""
     match overlap:
         case Overlap.ALLOW:
             return "start"
         case Overlap.SKIP:
-            return "skip" if is_open else "start"
-        case Overlap.QUEUE if not is_open and not waiting:
+            return "skip" if is_open() else "start"
+        case Overlap.QUEUE if not waiting and not is_open():
             return "start"
         case Overlap.QUEUE:
             return "wait" if waiting < QUEUE_MAX else "skip"

@@ -198,7 +198,7 @@ class TrailRow:
 @dataclass(slots=True, kw_only=True)
 class ScheduleRow:
     """A schedule: what it was last said to be, and how far it has come. `open`: its runs, but for those
-    that were seen to have ended."""
+    that were seen to have ended; none where they may go beside each other."""
 
     new: NewSchedule
     created_at: Instant

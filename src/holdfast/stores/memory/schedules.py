@@ -22,7 +22,7 @@ from holdfast.records import (
     Started,
     moment,
 )
-from holdfast.stores.schedules import place, same_rhythm
+from holdfast.stores.schedules import FORGET_MAX, keeps_runs, place, same_rhythm
 
 from .rows import ScheduleRow, State
 from .start import start
@@ -50,6 +50,8 @@ def put(state: State, new: NewSchedule, now: Instant) -> ScheduleRow:
     if same_rhythm(old, new):
         new = msgspec.structs.replace(new, anchor_at=old.anchor_at, next_at=old.next_at)
     if new != old:
+        if keeps_runs(new.overlap) and not keeps_runs(old.overlap) and row.last_run is not None:
+            row.open = tuple(dict.fromkeys((*row.open, row.last_run)))
         row.new = new
         _changed(row, now)
     return row
@@ -94,6 +96,9 @@ def fire(state: State, firing: Firing, now: Instant) -> Fired:
         return LOST
     if row.paused and firing.by is not FiredBy.HAND:
         return LOST
+    known = sorted(row.open)
+    kept = [run for run in known[:FORGET_MAX] if _runs_on(state, run, hidden=True)]
+    row.open = (*kept, *known[FORGET_MAX:])
     fired = _fired(state, row, firing, now)
     if fired is not LOST:
         _changed(row, now)
@@ -118,7 +123,7 @@ def _in_rhythm(state: State, row: ScheduleRow, firing: Firing, now: Instant) -> 
     started: list[UUID] = []
     skipped = queued = 0
     for one in firing.fires:
-        match place(row.new.overlap, is_open=_is_open(state, row), waiting=len(row.waiting)):
+        match place(row.new.overlap, lambda: _is_open(state, row), waiting=len(row.waiting)):
             case "start":
                 started += _start(state, row, one, now)
             case "skip":
@@ -133,7 +138,8 @@ def _in_rhythm(state: State, row: ScheduleRow, firing: Firing, now: Instant) -> 
 def _start(state: State, row: ScheduleRow, one: Fire, now: Instant) -> tuple[UUID, ...]:
     """The run, unless it was started for this very time before."""
     (answer,) = start(state, [one.run], now)
-    row.open = (*(run for run in row.open if _runs_on(state, run, hidden=True)), one.run.id)
+    if keeps_runs(row.new.overlap):
+        row.open = (*row.open, one.run.id)
     if not isinstance(answer, Started):
         return ()
     row.fired, row.last_at, row.last_run = row.fired + 1, one.at, answer.id

@@ -24,7 +24,7 @@ from holdfast.records import (
     instant,
     moment,
 )
-from holdfast.stores.schedules import place, same_rhythm
+from holdfast.stores.schedules import FORGET_MAX, keeps_runs, place, same_rhythm
 
 from .database import Database, Row, text
 from .sql import statements
@@ -63,6 +63,8 @@ def put(db: Database, now: Instant, new: NewSchedule) -> Schedule:
     if new == old:
         return shown
     db.run(_SQL["update"], _values(new, now))
+    if keeps_runs(new.overlap) and not keeps_runs(old.overlap) and shown.last_run is not None:
+        db.run(_SQL["add_run"], (str(old.id), str(shown.last_run)))
     return _one(db, new.tenant, new.name)
 
 
@@ -109,9 +111,10 @@ def fire(db: Database, now: Instant, firing: Firing) -> Fired:
     if seen is None:
         return LOST
     overlap, waiting = Overlap(seen[0]), _times(seen[1])
-    at_it = _Shot(db, now, schedule)
+    at_it = _Shot(db, now, schedule, overlap)
+    db.run(_SQL["forget_ended"], {"id": schedule, "limit": FORGET_MAX})
     if firing.by is FiredBy.RHYTHM:
-        fired, waiting = at_it.in_rhythm(firing, overlap, waiting)
+        fired, waiting = at_it.in_rhythm(firing, waiting)
     else:
         (one,) = firing.fires
         if firing.by is FiredBy.QUEUE:
@@ -126,19 +129,17 @@ def fire(db: Database, now: Instant, firing: Firing) -> Fired:
 class _Shot:
     """One schedule that fires, inside one transaction."""
 
-    def __init__(self, db: Database, now: Instant, schedule: str) -> None:
-        self._db, self._now, self._id = db, now, schedule
+    def __init__(self, db: Database, now: Instant, schedule: str, overlap: Overlap) -> None:
+        self._db, self._now, self._id, self._overlap = db, now, schedule, overlap
 
-    def in_rhythm(
-        self, firing: Firing, overlap: Overlap, waiting: list[Instant]
-    ) -> tuple[Fired, list[Instant]]:
+    def in_rhythm(self, firing: Firing, waiting: list[Instant]) -> tuple[Fired, list[Instant]]:
         self._db.run(_SQL["move_on"], (firing.next_at, self._id))
         if firing.missed_at is not None:
             self._db.run(_SQL["missed"], (firing.missed_at, self._id))
         started: list[UUID] = []
         skipped = queued = 0
         for one in firing.fires:
-            match place(overlap, is_open=self.is_open(), waiting=len(waiting)):
+            match place(self._overlap, self.is_open, waiting=len(waiting)):
                 case "start":
                     started += self.start(one)
                 case "skip":
@@ -152,8 +153,8 @@ class _Shot:
     def start(self, one: Fire) -> tuple[UUID, ...]:
         """The run, unless it was started for this very time before."""
         (answer,) = start(self._db, self._now, [one.run])
-        self._db.run(_SQL["forget_ended"], (self._id,))
-        self._db.run(_SQL["add_run"], (self._id, str(one.run.id)))
+        if keeps_runs(self._overlap):
+            self._db.run(_SQL["add_run"], (self._id, str(one.run.id)))
         if not isinstance(answer, Started):
             return ()
         self._db.run(_SQL["started"], (one.at, str(answer.id), self._id))

@@ -74,9 +74,10 @@ where tenant = :tenant and name = :name and paused = 1 and rev = :rev
 select overlap, waiting from workflow_schedule
 where tenant = :tenant and name = :name and id = :id and rev = :rev and (paused = 0 or :by = 'hand')
 
--- :forget_ended
+-- :forget_ended    Of the first few: however many are open, a firing costs the same.
 delete from workflow_firing
 where schedule_id = :id
+    and run_id in (select run_id from workflow_firing where schedule_id = :id order by run_id limit :limit)
     and not exists (select 1 from workflow_run as run where run.id = run_id and run.finished_at is null)
 
 -- :add_run

@@ -52,6 +52,18 @@ def test_allow_starts_one_beside_the_other(hand):
 
 
 @pytest.mark.spec("SCHED-1")
+def test_runs_of_allow_do_not_count_but_for_the_last_one_when_that_changes(hand):
+    """They may be any number, so nobody keeps them in mind."""
+    one = made(hand, overlap=Overlap.ALLOW)
+    first, last = fire(hand, one, EPOCH + HOUR, EPOCH + 2 * HOUR).started
+    made(hand, overlap=Overlap.SKIP)
+    assert fire(hand, seen(hand), EPOCH + 3 * HOUR).skipped == 1
+    end(hand, last)
+    assert fire(hand, seen(hand), EPOCH + 4 * HOUR).started
+    assert hand.status(first) is Status.PENDING
+
+
+@pytest.mark.spec("SCHED-1")
 def test_queue_starts_each_time_when_the_one_before_has_ended(hand):
     """In order, none lost, one at a time."""
     one = made(hand, overlap=Overlap.QUEUE)

@@ -30,6 +30,8 @@ alter table workflow_outbox add column held_by text;
 alter table workflow_outbox add column tried_at integer;
 
 create index idx_workflow_outbox_due on workflow_outbox (sink, next_at, seq) where status = 'pending' and behind = 0;
+create index idx_workflow_outbox_tenant_due on workflow_outbox (sink, tenant, next_at, seq)
+    where status = 'pending' and behind = 0;
 create index idx_workflow_outbox_line on workflow_outbox (tenant, sink, key, seq)
     where status = 'pending' and key is not null;
 create index idx_workflow_outbox_left on workflow_outbox (seq) where status <> 'sent';
@@ -88,7 +90,8 @@ create table workflow_schedule (
 create index idx_workflow_schedule_next on workflow_schedule (next_at) where paused = 0 and next_at is not null;
 create index idx_workflow_schedule_waiting on workflow_schedule (id) where waiting is not null;
 
--- The runs of a schedule, but for those that were seen to have ended.
+-- The runs that a schedule has to know of, but for those that were seen to have ended. One whose runs may go
+-- beside each other has none here.
 create table workflow_firing (
     schedule_id text not null,
     run_id      text not null,
