@@ -97,6 +97,51 @@ def test_explore_is_content_with_a_plan_that_is_well(shop):
     assert report.plays > 50
 
 
+@pytest.mark.spec("TEST-2")
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_explore_speaks_of_handlers_where_there_is_no_body(shop, idempotent):
+    """How to mend a plan is not how to mend code."""
+
+    async def charge(task):
+        shop.seen.append(task.reason)
+        return task.attempt
+
+    def twice(task):
+        shop.seen.append("shipped")
+
+    replace = {shop.charge: charge, shop.ship: twice}
+    watched = {"reset": shop.seen.clear, "observe": lambda: shop.seen, "check": False}
+    told = str(explore(shop.plan, 7, replace=replace, idempotent=idempotent, **watched))
+    assert "task.reason may be retry" in told
+    assert ("task.idempotency_key" in told) is idempotent
+    for word in ("body", "ctx."):
+        assert word not in told
+
+
+@pytest.mark.spec("TEST-2")
+def test_explore_says_how_a_handlers_output_must_be(shop):
+    told = str(explore(shop.plan, 7, replace={shop.ship: lambda task: task.attempt}, check=False))
+    assert "nothing of the clock, of chance, of task.attempt" in told
+    assert "body" not in told
+
+
+@pytest.mark.spec("TEST-1", "TEST-2")
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_a_gate_is_waited_for_and_decided_in_every_play(shop, store):
+    """In a play whose worker is dead the gate opens later."""
+    plan = shop.app.plan("shop.gated.v1", [hf.Task("CHARGE"), hf.Approval("BOSS"), hf.Task("SHIP")])
+    plan.task("CHARGE")(shop.charge)
+    plan.task("SHIP")(shop.ship)
+
+    def boss(stage, run):
+        while not stage.approvals():
+            stage.advance(1)
+        stage.approve(run, "BOSS", by="ada")
+
+    report = explore(plan, 7, script=boss, store=store)
+    assert report.plays > 30
+
+
 def test_what_is_no_workflow_is_refused_in_one_line():
     with pytest.raises(hf.UsageError, match="give the decorated function, or a plan"):
         explore(print)

@@ -18,6 +18,7 @@ from uuid import UUID
 from holdfast.engine.app import App
 from holdfast.engine.definitions import Defined
 from holdfast.engine.handle import CONTINUED
+from holdfast.engine.plans.plan import Plan
 from holdfast.errors import UsageError
 from holdfast.lifecycle import FINAL
 from holdfast.records import Claim, Item, Run, StepWrite
@@ -25,7 +26,7 @@ from holdfast.records import Claim, Item, Run, StepWrite
 from .clockwork import MakeStore, Watch
 from .complaints import complaints
 from .crashes import Crash, Made, Mode, modes_of
-from .findings import AGAIN, FAULT, FENCE, OUTCOME, OUTSIDE, OUTSIDE_STEP, RESTLESS, UNENDED, Report, where
+from .findings import AGAIN, FAULT, FENCE, OF_CODE, OF_PLANS, RESTLESS, UNENDED, Report, where
 from .rehearsal import Rehearsal, RehearsedRun, Stuck
 
 LEASE_SECONDS = 1.0  # short, so that a takeover moves the play's times by little
@@ -186,7 +187,8 @@ class _Exploration:
 
     def report(self) -> Report:
         calm, second = self._scene.play(Crash()), self._scene.play(Crash())
-        report = Report(self._scene.workflow.type, plays=2, calls=len(calm.crash.made))
+        hints = OF_PLANS if isinstance(self._scene.workflow, Plan) else OF_CODE
+        report = Report(self._scene.workflow.type, plays=2, calls=len(calm.crash.made), hints=hints)
         report.observed = self._scene.observe is not None
         if calm.stuck:
             raise Stuck(f"undisturbed, {calm.stuck} Let a script= give it what it needs")
@@ -221,10 +223,10 @@ class _Exploration:
     ) -> None:
         if played.outcome != calm.outcome:
             for what, expected, seen in _compared(calm.outcome, played.outcome):
-                report.add(what, expected, seen, hint or OUTCOME, case)
+                report.add(what, expected, seen, hint or report.hints.outcome, case)
         cut_off = _cut_off(calm, played)
         if played.seen != calm.seen and (not cut_off or self._idempotent or hint):
-            why = OUTSIDE_STEP if cut_off else OUTSIDE
+            why = report.hints.outside_step if cut_off else report.hints.outside
             report.add("the outside world saw", calm.seen, played.seen, hint or why, case)
 
 

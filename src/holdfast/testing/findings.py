@@ -20,19 +20,40 @@ WORDS = {
     Mode.STAND_STILL: "the worker stood still before {}, until another had taken over, and then went on",
 }
 
-OUTSIDE = (
-    "no step was cut off, so this was done in the body, outside of any step, where it is done again in every "
-    "execution. Put it into a step: await ctx.step(name, function)"
+
+@dataclass(frozen=True)
+class Hints:
+    """How to mend what differed, by the kind of the workflow."""
+
+    outside: str  # the outside world saw something else, though no step was cut off
+    outside_step: str  # or where one was, and was said to be idempotent
+    outcome: str
+    unseen: str  # nothing was found, but little was looked at
+
+
+OF_CODE = Hints(
+    outside="no step was cut off, so this was done in the body, outside of any step, where it is done again "
+    "in every execution. Put it into a step: await ctx.step(name, function)",
+    outside_step="a step that is cut off before its commit runs again. Let the other side know it by "
+    "ctx.idempotency_key, or leave out idempotent=True",
+    outcome="the body must come to the same whenever it is executed: ctx.now(), ctx.random() and ctx.uuid() "
+    "instead of the clock and of chance, and nothing remembered outside of steps. But a takeover takes time: "
+    "a result that holds a time, be it of ctx.now(), differs rightly. Leave out by compare= what may differ",
+    unseen=", in every play that executed the body again: what the body does outside of steps was not "
+    "compared. With idempotent=True it is",
 )
-OUTSIDE_STEP = (
-    "a step that is cut off before its commit runs again. Let the other side know it by ctx.idempotency_key, "
-    "or leave out idempotent=True"
+OF_PLANS = Hints(
+    outside="no handler was cut off, so what one does depends on how it came to be called: after a crash "
+    "task.attempt is another, task.reason may be retry instead of start, and time has passed. Let it do the "
+    "same whenever its params, outputs and event are the same",
+    outside_step="a handler that is cut off before its commit is called again. Let the other side know it by "
+    "task.idempotency_key, or leave out idempotent=True",
+    outcome="a handler that is cut off before its commit is called again, and must come to the same: nothing "
+    "of the clock, of chance, of task.attempt or of what it remembers in its output. But a takeover takes "
+    "time: a result that holds a time differs rightly. Leave out by compare= what may differ",
+    unseen="",
 )
-OUTCOME = (
-    "the body must come to the same whenever it is executed: ctx.now(), ctx.random() and ctx.uuid() instead "
-    "of the clock and of chance, and nothing remembered outside of steps. But a takeover takes time: a "
-    "result that holds a time, be it of ctx.now(), differs rightly. Leave out by compare= what may differ"
-)
+
 AGAIN = "a recorded step is never run again: this is a fault of the store, or of Holdfast itself"
 FENCE = "a worker without the current lease changes nothing: the store must check the fence of every write"
 FAULT = "this is a fault of the store, or of Holdfast itself"
@@ -40,10 +61,6 @@ UNENDED = "the run waits for something that came only once, or came too early: g
 RESTLESS = (
     "even two undisturbed plays differ. Give reset=, so that each begins anew, and let nothing in the "
     "workflow depend on the clock or on chance"
-)
-UNSEEN = (
-    ", in every play that executed the body again: what the body does outside of steps was not compared. "
-    "With idempotent=True it is"
 )
 
 
@@ -89,6 +106,7 @@ class Report:
     compared: int = 0
     observed: bool = False  # somebody looked at the outside
     findings: list[Finding] = field(default_factory=list)
+    hints: Hints = field(default=OF_CODE, repr=False)
 
     @property
     def ok(self) -> bool:
@@ -115,7 +133,7 @@ class Report:
         played = f"{self.workflow}: {self.plays} plays, with a crash at each of {self.calls} store calls"
         if self.ok:
             again = f"; in {self.cut_off} a step was cut off before its commit and ran again"
-            blind = UNSEEN if self.observed and self.cut_off and not self.compared else ""
+            blind = self.hints.unseen if self.observed and self.cut_off and not self.compared else ""
             return f"{played}: all came to the same{again if self.cut_off else ''}{blind}"
         return "\n".join([f"{played}: {_count(self.findings)}", *map(str, self.findings)])
 
