@@ -78,19 +78,57 @@ def test_a_key_is_paused_for_a_while_and_resumed(cli_):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("limit", "set", "--concurrency", 1), "give type=, tenant= or key="),
-        (("limit", "set", "--key", "k"), "give concurrency, rate or weight"),
+        (("limit", "set", "--concurrency", 1), "give --type, --tenant or --key"),
+        (("limit", "set", "--key", "k"), "say how much: --concurrency N, --rate 100/1m or --weight X"),
         (("limit", "set", "--key", "k", "--rate", "fast"), "as in 100/1m"),
-        (("limit", "rm", "--key", "k"), "has no limit"),
+        (("limit", "set", "--key", "k", "--rate", "0/1m"), "as in 100/1m"),
+        (("limit", "set", "--key", "k", "--rate", "5/0s"), "as in 100/1m"),
+        (
+            ("limit", "set", "--key", "k", "--weight", 2),
+            "--weight is a tenant's share: give it with --tenant",
+        ),
+        (("limit", "set", "--tenant", "k", "--weight", 0), "--weight is 0.0: a share between"),
+        (("limit", "rm"), "give --type, --tenant or --key"),
         (("limit", "pause", "k"), "say how long"),
         (("limit", "wat"), "limit has no command 'wat': ls, set, rm, pause, resume"),
-        (("registry", "rm", TYPE), "has no entry in the registry"),
         (("registry", "set", "shop"), "is no workflow type"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(cli_, args, words):
     """And nothing is changed."""
     assert words in cli_.refused(*args, code=2)
+
+
+@pytest.mark.spec("CLI-1", "CLI-3")
+def test_what_is_not_there_cannot_be_removed(cli_):
+    """As a run that is not there: refused, the call itself is well formed."""
+    assert "key k has no limit" in cli_.refused("limit", "rm", "--key", "k", code=1)
+    assert "has no entry in the registry" in cli_.refused("registry", "rm", TYPE, code=1)
+
+
+@pytest.mark.spec("CLI-3")
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (("limit", "set", "--concurrency", 1, "--type", "shop.oder.v1"), " (did you mean shop.order.v1?)"),
+        (("limit", "set", "--concurrency", 1, "--type", "shopp.%"), ""),
+        (("registry", "disable", "shop.oder.v1"), " (did you mean shop.order.v1?)"),
+        (("registry", "set", "shop.oder"), " (did you mean shop.order?)"),
+    ],
+)
+def test_a_type_that_nobody_has_published_is_said_to_be_so(cli_, work, args, hint):
+    """A slip would hold nothing back, and nobody would know; it is accepted all the same."""
+
+    async def order(ctx):
+        return 1
+
+    work(order=order)
+    found = cli_(*args)
+    assert found.exit_code == 0
+    assert f"warning: no worker has published {args[-1]} in this store{hint}; the " in found.stderr
+    for name in (TYPE, "shop.%" if args[0] == "limit" else "shop.order"):
+        assert cli_(*args[:-1], name).stderr == ""
+    assert cli_("registry", "set", "shop.else.v1", "--runtime", "go").stderr == ""
 
 
 def test_a_bare_family_lists_its_commands(cli_):

@@ -88,7 +88,7 @@ def test_a_webhook_is_added_listed_masked_and_removed(cli_, sent):
         == 0
     )
     assert said(cli_, "sink", "rm", "two") == "two is no webhook any more"
-    assert "there is no webhook 'two'" in cli_.refused("sink", "rm", "two", code=2)
+    assert "there is no webhook 'two'" in cli_.refused("sink", "rm", "two", code=1)
 
 
 @pytest.mark.spec("CLI-3", "OUT-2")
@@ -97,7 +97,7 @@ def test_a_webhook_is_added_listed_masked_and_removed(cli_, sent):
     [
         (("sink", "add", "shop", "https://a:s3cret@example.com/"), 2, "a user name or a password"),
         (("sink", "add", "shop", "http://example.com/?s3cret"), 2, "is http://"),
-        (("sink", "add", "shop", "https://127.0.0.1/"), 2, "is not public"),
+        (("sink", "add", "shop", "https://127.0.0.1/"), 2, "is not public: say --allow-private"),
         (
             ("sink", "add", "shop", "https://example.com/", "--secret-from-env", "NO_SUCH"),
             2,

@@ -115,8 +115,12 @@ def test_a_type_that_nobody_has_published_is_said_to_be_so(cli_):
         (("add", "x", "shop.report.v1"), 2, "say when: --cron '0 3 * * *', or --every 15m"),
         (("add", "x", "shop.report.v1", "--cron", "99 * * * *"), 2, "cron '99 * * * *': bad minute"),
         (("add", "x", "shop.report.v1", "--cron", "0 0 31 2 *"), 2, "never fires"),
-        (("add", "x", "shop.report.v1", "--cron", "0 3 * * *", "--zone", "Mars"), 2, "'Mars' is not known"),
-        (("add", "x", "shop.report.v1", "--every", "0.1s"), 2, "every is 0.1 s: at least 1"),
+        (("add", "x", "shop.report.v1", "--cron", "0 3 * * *", "--zone", "Mars"), 2, "--zone 'Mars' is not"),
+        (("add", "x", "shop.report.v1", "--every", "0.1s"), 2, "--every is 0.1 s: at least 1"),
+        (("add", "x", "shop.report.v1", "--every", "60", "--cron", "0 3 * * *"), 2,
+         "needs --cron or --every, one of the two: --cron '0 3 * * *' or --every 900"),
+        (("add", "x", "shop.report.v1", "--every", "60", "--zone", "UTC"), 2, "leave out --zone"),
+        (("add", "x", "shop.report.v1", "--every", "60", "--catch-up", "two"), 2, "--catch-up is 'two': one"),
         (("add", "x", "shop.report.v1", "--every", "soon"), 2, "'soon' is no duration"),
         (("add", "x", "shop.report.v1", "{", "--every", "60"), 2, "is not JSON"),
         (("add", "x", "shop.report.v1", "--every", "60", "--overlap", "maybe"), 2, "one of skip, allow"),
@@ -144,3 +148,18 @@ def test_without_keys_nothing_plain_is_added_to_an_encrypted_store(cli_):
     assert '{"n":1}' in cli_("schedule", "show", "nightly", env=keys).stdout
     assert '{"n":1}' not in cli_("schedule", "show", "nightly").stdout
     assert "sealed" in cli_.refused("schedule", "fire", "nightly", code=1)
+
+
+@pytest.mark.spec("SCHED-1", "LIMIT-1", "COST-2", "TTL-1")
+def test_what_each_run_is_started_with_can_be_said(cli_):
+    """Limit key, budget and how long it is kept; and `show` says it."""
+    cli_(*NIGHTLY, "--limit-key", "api", "--budget", 2.5, "--ttl", "2d")
+    made = cli_.json("schedule", "show", "nightly")
+    assert [made[name] for name in ("limit_key", "budget", "ttl_seconds")] == ["api", 2.5, 172800]
+    shown = cli_("schedule", "show", "nightly").stdout
+    assert "limit key  api\n" in shown
+    assert "budget     2.5\n" in shown
+    assert "kept       2 d after a run's end\n" in shown
+    assert "fired      0 times\n" in shown
+    cli_("schedule", "fire", "nightly")
+    assert "fired      1 time\n" in cli_("schedule", "show", "nightly").stdout

@@ -40,11 +40,14 @@ def test_every_option_of_start_reaches_the_run(cli_):
     run = cli_.start(
         SHOP, "--key", "k1", "--priority", 7, "--run-at", "2100-01-01T00:00+00:00", "--tenant", "acme",
         "--max-attempts", 9, "--timeout", "2d", "--label", "team=blue", "--label", "a=b=c",
+        "--limit-key", "api", "--ttl", "1d", "--budget", 2.5,
     )  # fmt: skip
     shown = cli_.json("show", run)
     told = [shown[name] for name in ("key", "priority", "run_at", "tenant", "max_attempts", "labels")]
     assert told == ["k1", 7, "2100-01-01T00:00:00Z", "acme", 9, {"team": "blue", "a": "b=c"}]
     assert shown["timeout_at"] is not None
+    assert [shown[name] for name in ("limit_key", "ttl_seconds", "budget")] == ["api", 86400, 2.5]
+    assert "limit key  api\n" in cli_("show", run).stdout
 
 
 def test_the_same_key_again_names_the_run_that_is_there(cli_):
@@ -120,11 +123,13 @@ def test_strict_refuses_a_full_name_that_nobody_published(cli_, work):
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
-        ("--priority", "1000", "0 to 999"),
+        ("--priority", "1000", "--priority 1000: a whole number from 0 to 999"),
         ("--delay", "soon", "'soon' is no duration: write seconds (90)"),
         ("--run-at", "tomorrow", "'tomorrow' is no time: write 2030-12-24T18:00"),
         ("--label", "blue", "'blue' is no label: write it as key=value"),
-        ("--max-attempts", "0", "at least 1"),
+        ("--max-attempts", "0", "--max-attempts is 0: at least 1"),
+        ("--budget", "-1", "--budget -1.0: a cost above 0"),
+        ("--limit-key", "", "--limit-key '': 1 to 255 characters"),
         ("--tenant", "", "tenant ''"),
         ("--tenant", "a\x1fb", "without NUL or U+001F"),
     ],
@@ -136,7 +141,7 @@ def test_a_wrong_option_says_what_a_right_one_looks_like(cli_, option, value, sa
 def test_run_at_and_delay_together_are_refused(cli_, work):
     work(order=order)
     line = cli_.refused("start", SHOP, "--delay", "1s", "--run-at", "2100-01-01", code=2)
-    assert "not both" in line
+    assert "give --run-at or --delay, not both" in line
 
 
 @pytest.mark.spec("CLI-1")

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.engine.client import Client
-from holdfast.errors import UsageError
 from holdfast.records import Limit, moment
 
 from . import session
 from .family import Family
 from .options import duration, duration_option, json_option, store_option
+from .published import warn_if_unknown
 from .shape import print_json
 from .text import ago, clean, span, table
 from .values import typed_moment
@@ -38,9 +38,9 @@ def scope_options(command: F) -> F:
 def rate(text: str) -> tuple[int, float]:
     """`100/1m`: so many claims in so long."""
     count, slash, period = text.partition("/")
-    if not slash or not count.strip().isdigit():
+    if not slash or not count.strip().isdigit() or not int(count) or not (length := duration(period)):
         raise click.BadParameter(f"{text!r} is no rate: write how many in how long, as in 100/1m or 5/1s")
-    return int(count), duration(period)
+    return int(count), length
 
 
 @click.group(cls=Family)
@@ -91,10 +91,18 @@ def set_(
 
     A name that ends in % speaks for each name with that prefix, for each on its own.
     """
+    if concurrency is None and rate is None and weight is None:
+        raise click.UsageError(
+            "say how much: --concurrency N, --rate 100/1m or --weight X; `holdfast limit rm` removes a limit"
+        )
+    if weight is not None and scope["tenant"] is None:
+        raise click.UsageError("--weight is a tenant's share: give it with --tenant NAME")
 
     async def work(client: Client) -> None:
         made = await client.limit(**scope, concurrency=concurrency, rate=rate, weight=weight)
         _tell(made, moment(await client.store.now()), as_json=as_json)
+        if scope["type"] is not None:
+            await warn_if_unknown(client, scope["type"], "the limit holds once there are such runs")
 
     session.run(work)
 
@@ -109,7 +117,7 @@ def rm(*, as_json: bool, **scope: str | None) -> None:
     async def work(client: Client) -> None:
         if not await client.unlimit(**scope):
             said = " ".join(f"{name} {value}" for name, value in scope.items() if value is not None)
-            raise UsageError(f"{said} has no limit; `holdfast limit ls` lists what there is")
+            raise click.ClickException(f"{said} has no limit; `holdfast limit ls` lists what there is")
         name, value = next((name, value) for name, value in scope.items() if value is not None)
         if as_json:
             print_json({"scope": name, "name": value, "removed": True})

@@ -54,6 +54,12 @@ def by_option(command: F) -> F:
     )(command)
 
 
+def limit_key_option(command: F) -> F:
+    return click.option(
+        "--limit-key", metavar="KEY", help="Under which limit it runs: see `holdfast limit set --key`."
+    )(command)
+
+
 def run_argument(command: F) -> F:
     return click.argument("run", metavar="RUN")(command)
 

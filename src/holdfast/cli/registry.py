@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from holdfast.engine.client import Client
-from holdfast.errors import UsageError
-from holdfast.records import Registration, moment
+from holdfast.records import RUNTIME, Registration, moment
 
 from . import session
 from .family import Family
 from .options import json_option, store_option
+from .published import warn_if_unknown
 from .shape import print_json
 from .text import ago, clean, table
 
@@ -80,7 +80,7 @@ def set_(
         made = await client.register(
             name, runtime=runtime, enabled=enabled, description=description, intent_type=intent_type
         )
-        _tell(made, as_json=as_json)
+        await _tell(client, made, as_json=as_json)
 
     session.run(work)
 
@@ -105,7 +105,7 @@ def disable(name: str, *, as_json: bool) -> None:
 
 def _switch(name: str, *, enabled: bool, as_json: bool) -> None:
     async def work(client: Client) -> None:
-        _tell(await client.register(name, enabled=enabled), as_json=as_json)
+        await _tell(client, await client.register(name, enabled=enabled), as_json=as_json)
 
     session.run(work)
 
@@ -120,7 +120,7 @@ def rm(name: str, *, as_json: bool) -> None:
     async def work(client: Client) -> None:
         if not await client.unregister(name):
             there = ", ".join(one.workflow_name for one in await client.registry()) or "none"
-            raise UsageError(f"{name} has no entry in the registry; there are: {there}")
+            raise click.ClickException(f"{name} has no entry in the registry; there are: {there}")
         if as_json:
             print_json({"workflow_name": name, "removed": True})
         else:
@@ -129,9 +129,8 @@ def rm(name: str, *, as_json: bool) -> None:
     session.run(work)
 
 
-def _tell(made: Registration, *, as_json: bool) -> None:
-    if as_json:
-        print_json(made)
-        return
+async def _tell(client: Client, made: Registration, *, as_json: bool) -> None:
     state = f"is executed by {clean(made.runtime)}" if made.is_enabled else "is disabled: its runs wait"
-    click.echo(f"{made.workflow_name} {state}")
+    print_json(made) if as_json else click.echo(f"{made.workflow_name} {state}")
+    if made.runtime == RUNTIME:  # workers of others need not publish what they have
+        await warn_if_unknown(client, made.workflow_name, "the entry holds once there are such runs")

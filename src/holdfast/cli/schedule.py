@@ -12,15 +12,31 @@ from holdfast.cron import local
 from holdfast.engine.client import Client
 from holdfast.engine.scheduling import upcoming
 from holdfast.errors import UnknownSchedule
-from holdfast.records import DEFAULT_TENANT, PRIORITY, CatchUp, Instant, Overlap, Schedule, moment
+from holdfast.records import (
+    COST_UNIT,
+    DEFAULT_TENANT,
+    PRIORITY,
+    CatchUp,
+    Instant,
+    Overlap,
+    Schedule,
+    moment,
+)
 
 from . import session
 from .family import Family
-from .follow import say
-from .options import TakesJson, by_option, duration_option, json_option, plain_option, store_option
+from .options import (
+    TakesJson,
+    by_option,
+    duration_option,
+    json_option,
+    limit_key_option,
+    plain_option,
+    store_option,
+)
+from .published import warn_if_unknown
 from .schedule_shape import schedule_data
 from .shape import print_json
-from .start import _unpublished
 from .text import ago, clean, cut, span, stamp, table
 from .values import typed_json, typed_label
 
@@ -70,6 +86,9 @@ def schedule() -> None:
 @click.option("--priority", type=int, metavar="N", default=PRIORITY, help="Of its runs, 0 to 999.")
 @click.option("--max-attempts", type=int, metavar="N", help="Executions that may fail before a run does.")
 @duration_option("--timeout", "A run fails when it has not ended after so long.")
+@click.option("--budget", type=float, metavar="COST", help="A run pauses when its steps have cost so much.")
+@duration_option("--ttl", "How long a run is kept after its end.")
+@limit_key_option
 @click.option(
     "--label",
     "labels",
@@ -107,10 +126,7 @@ def add(
         await session.refuse_plain(client, plain=plain)
         made = await client.schedule(name, workflow, value, **options)
         await _tell(client, made, as_json=as_json)
-        published = [known.type for known in await client.store.definitions()]
-        if made.type not in published:
-            warning = f"{_unpublished(made.type, published)}; its runs wait until one that has it appears"
-            say(click.style("warning: ", fg="yellow") + warning)
+        await warn_if_unknown(client, made.type, "its runs wait until one that has it appears")
 
     session.run(work, create=True)
 
@@ -242,8 +258,14 @@ def _facts(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
     yield "params", cut(clean(one.params_json), VALUE_MAX)
     yield "overlap", one.overlap + (f", {len(one.waiting)} in line" if one.waiting else "")
     yield "catch-up", one.catch_up.value
+    if one.limit_key is not None:
+        yield "limit key", clean(one.limit_key)
+    if one.budget_units is not None:
+        yield "budget", f"{one.budget_units / COST_UNIT:g}"
+    if one.ttl_seconds is not None:
+        yield "kept", f"{span(one.ttl_seconds)} after a run's end"
     skipped = f", {one.skipped} skipped" if one.skipped else ""
-    yield "fired", f"{one.fired} times{skipped}"
+    yield "fired", f"{one.fired} time{'s' * (one.fired != 1)}{skipped}"
     if one.last_at is not None:
         yield "last", f"{stamp(one.last_at)} ({ago(one.last_at, now)}), run {one.last_run}"
     if one.last_missed_at is not None:

@@ -25,6 +25,7 @@ from holdfast.store import Store
 from holdfast.stores import make_store
 from holdfast.world import RealWorld
 
+from .flags import spoken_of
 from .options import DEFAULT_STORE, STORE
 
 T = TypeVar("T")
@@ -44,7 +45,8 @@ def run(work: Callable[[Client], Awaitable[T]], *, create: bool = False) -> T:
             f"{url} lives and ends with one process, so nothing could be found in it: use {DEFAULT_STORE}"
         )
     store = _sealed(make_store(url, create=create))
-    return asyncio.run(_with_client(Client(store, RealWorld()), work))
+    with spoken_of():
+        return asyncio.run(_with_client(Client(store, RealWorld()), work))
 
 
 def _sealed(store: Store) -> Store:

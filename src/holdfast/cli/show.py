@@ -134,6 +134,8 @@ def _who(run: Run) -> Iterator[tuple[str, str]]:
         yield "key", clean(run.key)
     if run.priority != PRIORITY:
         yield "priority", str(run.priority)
+    if run.limit_key is not None:
+        yield "limit key", clean(run.limit_key)
     if run.labels:
         yield "labels", clean(" ".join(f"{key}={value}" for key, value in run.labels.items()))
 

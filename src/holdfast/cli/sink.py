@@ -117,7 +117,9 @@ def rm(name: str, *, as_json: bool) -> None:
 
     async def work(client: Client) -> None:
         if not await client.remove_webhook(name):
-            raise UsageError(f"there is no webhook {name!r}: `holdfast sink ls` lists what there is")
+            raise click.ClickException(
+                f"there is no webhook {name!r}: `holdfast sink ls` lists what there is"
+            )
         if as_json:
             print_json({"name": name, "removed": True})
         else:

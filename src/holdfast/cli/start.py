@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from typing import Any
 
@@ -17,7 +16,8 @@ from . import session
 from .ending import print_ending, raise_unless_succeeded
 from .find import short
 from .follow import say, to_its_end
-from .options import TakesJson, duration_option, json_option, plain_option, store_option
+from .options import TakesJson, duration_option, json_option, limit_key_option, plain_option, store_option
+from .published import unpublished, warn
 from .shape import ending_data, print_json
 from .values import typed_json, typed_label, typed_moment
 
@@ -36,6 +36,8 @@ from .values import typed_json, typed_label, typed_moment
 @click.option("--max-attempts", type=int, metavar="N", help="Executions that may fail before the run does.")
 @duration_option("--timeout", "The run fails when it has not ended after so long.")
 @click.option("--budget", type=float, metavar="COST", help="The run pauses when its steps have cost so much.")
+@duration_option("--ttl", "How long the run is kept after its end; 30 days, unless its app says otherwise.")
+@limit_key_option
 @click.option(
     "--label",
     "labels",
@@ -79,12 +81,12 @@ async def _start(
 ) -> None:
     published = [one.type for one in await client.store.definitions()]
     type_ = newest(name, published)
-    doubt = "" if type_ in published else _unpublished(type_, published)
+    doubt = "" if type_ in published else unpublished(type_, published)
     if doubt and strict:
         raise UnknownWorkflow(f"{doubt}; start its worker first, or leave out --strict")
     handle = await client.start(type_, value, **options)
     if doubt:
-        say(click.style("warning: ", fg="yellow") + f"{doubt}; the run waits until one that has it appears")
+        warn(doubt, "the run waits until one that has it appears")
     told = {"id": handle.id, "type": type_, "created": handle.created}
     if not wait:
         print_json(told) if as_json else click.echo(str(handle.id))
@@ -100,12 +102,6 @@ async def _start(
     else:
         print_ending(run)
     raise_unless_succeeded(run)
-
-
-def _unpublished(type_: str, published: list[str]) -> str:
-    near = difflib.get_close_matches(type_, published, n=3, cutoff=0.6)
-    hint = f" (did you mean {' or '.join(near)}?)" if near else ""
-    return f"no worker has published {type_} in this store{hint}"
 
 
 def _hint(handle: Handle[Any], type_: str) -> None:

@@ -18,6 +18,7 @@ from holdfast.engine.stopping import SIGNALS, run
 from holdfast.errors import StoreError, UsageError
 from holdfast.stores import make_store
 
+from .flags import spoken_of
 from .follow import UNTOLD, follow
 from .load import load_app
 from .logs import show_logs
@@ -63,7 +64,8 @@ def _work(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], options
     if patterns:
         given["patterns"] = _checked(patterns, loaded)
     show_logs()
-    loaded.run(**given)
+    with spoken_of():
+        loaded.run(**given)
 
 
 @contextlib.contextmanager

@@ -47,7 +47,7 @@ def new_run(
     known = workflow if isinstance(workflow, Defined) else None
     type_ = known.type if known else str(workflow)
     if run_at is not None and delay is not None:
-        raise UsageError("give run_at or delay, not both")
+        raise UsageError("give run_at= or delay=, not both")
     if max_attempts is not None and max_attempts < 1:
         raise UsageError(f"max_attempts is {max_attempts}: at least 1, the first execution counts")
     if known and params is not None and not known.takes_params:
