@@ -164,7 +164,6 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
                     With `plan` and no step: if the run has no rows, they are inserted as at start, kind
                     becomes `plan`, and the first becomes current; never in place: pending now, attempt - 1,
                     trail step_added for each, released. With rows: the same without inserting.
-                    A checkpoint or complete of a plan's run: `lost`, it goes on by advance alone.
         park        look first: every open wait of the run is settled if it can be (see `tick`
                     and `deliver`). If any wait has been settled with seq > known (before or just
                     now), the run stays leased, applied, `settled` holds them. Otherwise waiting,
@@ -187,6 +186,9 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
                     each step that is READY; only a retry may write such steps. Of a plan: the current task,
                     if any; its row stays as it is, but for its cost.
         release     pending, run_at now, lease cleared, attempt - 1. Trail: released.
+        Of a plan a move brings the current task in its own status, and nothing else: advance and park must
+        (SUCCEEDED, WAITING), retry and fail may (READY, FAILED), release does not. Any other step is `lost`,
+        and so are its checkpoints and completes: it goes on by advance alone.
         Attempts never go below 0. `known` given: `settled` lists the run's waits settled with
         seq > known, by seq, on every applied answer, and `seq` is its highest.
         """

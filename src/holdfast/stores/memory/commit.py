@@ -11,7 +11,7 @@ from holdfast.lifecycle import HOLDER_MOVES, Move, Status, StepKind, StepStatus
 from holdfast.records import Instant, Item, Json, Step, Verdict
 from holdfast.store import BUDGET
 from holdfast.stores.durations import micros
-from holdfast.stores.plans import CODE_MOVES
+from holdfast.stores.plans import strays
 
 from . import settling, waits
 from .claim import begin, held
@@ -48,24 +48,14 @@ def _answer(state: State, item: Item, now: Instant) -> Verdict:
     if not held(row, item.fence, now):
         gone = row.status is Status.CANCELLED
         return Verdict(answer="cancelled" if gone else "lost", status=row.status)
-    if _strays(row, item):
+    current = row.current()
+    if strays(item, None if current is None else current.key, is_plan=row.is_plan):
         return Verdict(answer="lost", status=row.status)
     verdict = _Writing(state, row, item, now).apply()
     row.commit_fence, row.commit_no, row.commit_answer = item.fence, item.number, verdict
     row.updated_at = now
     check(row)
     return verdict
-
-
-def _strays(row: RunRow, item: Item) -> bool:
-    """Whether an item is for another step of a plan than the current one, or for no plan."""
-    current, named = row.current(), [write.key for write in item.steps]
-    if item.move is Move.ADVANCE and not item.plan:
-        done = [write.status for write in item.steps] == [StepStatus.SUCCEEDED]
-        return current is None or not done or named != [current.key]
-    if row.is_plan and item.move in CODE_MOVES:
-        return True
-    return row.is_plan and bool(named) and (current is None or named != [current.key])
 
 
 def _repeated(row: RunRow, item: Item) -> Verdict:

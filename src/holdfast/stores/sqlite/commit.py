@@ -12,8 +12,8 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.lifecycle import HOLDER_MOVES, SETTLED, WAITS, Move, Status, StepKind, StepStatus
-from holdfast.records import Instant, Item, Step, StepWrite, Verdict
-from holdfast.stores.plans import CODE_MOVES
+from holdfast.records import Instant, Item, StepWrite, Verdict
+from holdfast.stores.plans import strays
 
 from . import plain, plans
 from .database import Database, Row
@@ -99,20 +99,9 @@ def _write(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdi
     if any(row[3] == item.fence and row[4] >= item.number for row in stands.values()):
         return _repeated(db, run, item, None)
     current = plans.current(db, run) if held[9] == "plan" and item.steps else None
-    if _strays(item, held[9], current):
+    if strays(item, None if current is None else current.key, is_plan=held[9] == "plan"):
         return Verdict(answer="lost", status=Status.LEASED)
     return Writing(db, now, run, item, held, current=current).apply(stands)
-
-
-def _strays(item: Item, kind: str, current: Step | None) -> bool:
-    """Whether an item is for another step of a plan than the current one, or for no plan."""
-    named = [write.key for write in item.steps]
-    if item.move is Move.ADVANCE and not item.plan:
-        done = [write.status for write in item.steps] == [StepStatus.SUCCEEDED]
-        return current is None or not done or named != [current.key]
-    if kind == "plan" and item.move in CODE_MOVES:
-        return True
-    return kind == "plan" and bool(named) and (current is None or named != [current.key])
 
 
 def not_held(db: Database, run: str, item: Item) -> Verdict:
