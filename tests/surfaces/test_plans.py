@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 import holdfast as hf
 from holdfast import App, Approval, Status, Task, Waiting
+from tests.surfaces.conftest import eventually
 
 TYPE = "shop.fulfil.v1"
 
@@ -117,6 +119,39 @@ def test_show_counts_the_tries_of_the_task_that_failed(cli_, url):
     assert "attempts  2 of 2\n" in cli_("show", run).stdout
     steps = cli_.json("show", run)["steps"]
     assert [(one["attempts"], one["max_attempts"]) for one in steps] == [(1, 5), (2, 2)]
+
+
+@pytest.mark.spec("PLAN-7")
+def test_a_tick_may_leave_the_deadlines_of_plans_alone(cli_, url):
+    async def wait():
+        app = App(url)
+        await app.start(app.plan(TYPE, [hf.Wait("PAID", "paid", timeout=0.01)]))
+        await app.close()
+
+    asyncio.run(wait())
+    eventually(lambda: "its time has come" in cli_("explain", cli_.json("ls")["id"]).stdout)
+    assert cli_.json("tick", "--no-wait-timeouts")["lapsed"] == 0
+    assert cli_.json("tick")["lapsed"] == 1
+
+
+@pytest.mark.spec("PLAN-7")
+@pytest.mark.parametrize("command", ["worker", "dev"])
+@pytest.mark.parametrize(("option", "told"), [([], True), (["--no-wait-timeouts"], False)])
+def test_a_worker_may_be_told_to_leave_them(cli_, tmp_path, monkeypatch, command, option, told):
+    (tmp_path / "waiting_shop.py").write_text(
+        f"import holdfast as hf\napp = hf.App()\napp.workflow('{TYPE}')(lambda ctx: 1)\n"
+    )
+    given = {}
+
+    async def work(app, **options):
+        given.update(options)
+
+    monkeypatch.setattr(App, "work", work)
+    monkeypatch.setattr(App, "run", lambda _, **options: given.update(options))
+    monkeypatch.setattr("holdfast.cli.worker._ended_by_signals", contextlib.nullcontext)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert cli_(command, "waiting_shop:app", *option).exit_code == 0
+    assert given["wait_timeouts"] is told
 
 
 def test_a_worker_with_other_steps_of_the_same_version_stops_with_one_line(

@@ -60,6 +60,12 @@ def limit_key_option(command: F) -> F:
     )(command)
 
 
+def no_wait_timeouts_option(command: F) -> F:
+    return click.option(
+        "--no-wait-timeouts", is_flag=True, help="Leave the deadlines of plans' waits to other workers."
+    )(command)
+
+
 def run_argument(command: F) -> F:
     return click.argument("run", metavar="RUN")(command)
 

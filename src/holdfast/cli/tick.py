@@ -14,7 +14,7 @@ from holdfast.engine.relay import Relay
 
 from . import session
 from .logs import show_logs
-from .options import json_option, store_option
+from .options import json_option, no_wait_timeouts_option, store_option
 from .shape import print_json
 
 GRACE_SECONDS = 10.0  # for messages on their way when it is told to stop
@@ -22,9 +22,10 @@ GRACE_SECONDS = 10.0  # for messages on their way when it is told to stop
 
 @click.command()
 @click.option("--loop", is_flag=True, help="Round after round, until told to stop.")
+@no_wait_timeouts_option
 @json_option
 @store_option()
-def tick(*, loop: bool, as_json: bool) -> None:
+def tick(*, loop: bool, no_wait_timeouts: bool, as_json: bool) -> None:
     """Do the chores that wake and recover runs, once or for ever.
 
     It also posts the messages that wait for webhooks. Every worker does all of it too; this is for when
@@ -32,13 +33,13 @@ def tick(*, loop: bool, as_json: bool) -> None:
     """
     if loop:
         show_logs()
-        session.run(_loop)
+        session.run(lambda client: _loop(client, wait_timeouts=not no_wait_timeouts))
     else:
-        session.run(lambda client: _once(client, as_json=as_json))
+        session.run(lambda client: _once(client, wait_timeouts=not no_wait_timeouts, as_json=as_json))
 
 
-async def _once(client: Client, *, as_json: bool) -> None:
-    ticked = await Keeper(client.store).tick()
+async def _once(client: Client, *, wait_timeouts: bool, as_json: bool) -> None:
+    ticked = await Keeper(client.store, wait_timeouts=wait_timeouts).tick()
     relay = _relay(client)
     await relay.drain()
     if as_json:
@@ -60,8 +61,8 @@ def _relay(client: Client) -> Relay:
     return Relay(client.store, client.world, f"tick:{client.world.place()}")
 
 
-async def _loop(client: Client) -> None:
-    keeper, relay = Keeper(client.store), _relay(client)
+async def _loop(client: Client, *, wait_timeouts: bool) -> None:
+    keeper, relay = Keeper(client.store, wait_timeouts=wait_timeouts), _relay(client)
     relay.begin()
 
     def hint() -> None:

@@ -22,7 +22,14 @@ from .flags import spoken_of
 from .follow import UNTOLD, follow
 from .load import load_app
 from .logs import show_logs
-from .options import DEFAULT_STORE, STORE, STORE_TYPED, duration_option, store_option
+from .options import (
+    DEFAULT_STORE,
+    STORE,
+    STORE_TYPED,
+    duration_option,
+    no_wait_timeouts_option,
+    store_option,
+)
 from .program import spoken
 from .words import line
 
@@ -45,15 +52,18 @@ DEV_LEASE_SECONDS = 3.0
 @duration_option("--lease", "How long a silent worker keeps its runs; 30 s by default.")
 @duration_option("--grace", "What running steps get when told to stop; 10 s by default.")
 @click.option("--name", metavar="NAME", help="The readable part of the worker's id.")
+@no_wait_timeouts_option
 @store_option()
-def worker(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], **options: Any) -> None:
+def worker(
+    app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], *, no_wait_timeouts: bool, **options: Any
+) -> None:
     """Execute runs until told to stop.
 
     MODULE:APP is where your App is, as in orders:app. SIGTERM or Ctrl-C stops gracefully, a second
     one at once.
     """
     with _ended_by_signals():
-        _work(app, patterns, tenants, options)
+        _work(app, patterns, tenants, {**options, "wait_timeouts": not no_wait_timeouts})
 
 
 def _work(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], options: dict[str, Any]) -> None:
@@ -88,8 +98,9 @@ def _ended_by_signals() -> Iterator[None]:
 
 @click.command()
 @click.argument("app", metavar="MODULE:APP")
+@no_wait_timeouts_option
 @store_option()
-def dev(app: str) -> None:
+def dev(app: str, *, no_wait_timeouts: bool) -> None:
     """Worker and keeper for your own machine, telling what happens.
 
     Leases are short, so that a run goes on 3 s after you have killed this; told to stop, running steps
@@ -100,15 +111,15 @@ def dev(app: str) -> None:
     # Its end is told by the trail, which tells more.
     logging.getLogger("holdfast.worker").setLevel(logging.WARNING)
     logging.getLogger("holdfast.keeper").setLevel(logging.WARNING)
-    run(_dev(loaded), loop_factory())
+    run(_dev(loaded, wait_timeouts=not no_wait_timeouts), loop_factory())
 
 
-async def _dev(app: App) -> None:
+async def _dev(app: App, *, wait_timeouts: bool) -> None:
     await app.store.open()
     _greet(app)
     teller = asyncio.create_task(_tell(app))
     try:
-        await app.work(lease=DEV_LEASE_SECONDS, grace=DEV_LEASE_SECONDS)
+        await app.work(lease=DEV_LEASE_SECONDS, grace=DEV_LEASE_SECONDS, wait_timeouts=wait_timeouts)
     finally:
         teller.cancel()
         await asyncio.wait([teller])
