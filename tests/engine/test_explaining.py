@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Backoff, Status, UnknownRun, days
+from holdfast import Backoff, ChildFailed, RunFilter, Status, UnknownRun, days
 from tests.engine.kit import process, until
 
 
@@ -54,6 +54,32 @@ async def test_what_a_run_waits_on_is_named_each_since_when_and_until_when(app):
         f"its child run {waits['shop.ship']['child']} (shop.ship.v1, waiting)",
     ):
         assert part in found.text
+
+
+@pytest.mark.spec("EXPL-1", "DEL-1")
+async def test_a_child_that_is_waited_for_and_deleted_is_told_of_until_it_is_gone(app):
+    @app.workflow("shop.ship.v1")
+    async def ship(ctx):
+        await ctx.sleep(days(1))
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        try:
+            await ctx.call(ship)
+        except ChildFailed as error:
+            return error.status
+
+    async with app.worker():
+        run = await app.start(order)
+        await until(app, run, Status.WAITING)
+        (child,) = await app.list(RunFilter(parent=run.id))
+        await app.delete(child.id)
+        found = await said(app, run)
+        assert "called as 'shop.ship', since" in found.text
+        assert f", which is deleted: `holdfast restore {child.id}` lets it go on" in found.text
+        assert found.data["waiting_on"][0]["child_deleted_at"] is not None
+        assert (await app.purge(deleted_after=0)).runs == 1
+        assert await run.result(60) == "gone"
 
 
 @pytest.mark.spec("EXPL-1")

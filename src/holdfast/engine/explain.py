@@ -146,7 +146,7 @@ def _all(run: Run, known: Known) -> str:
 
 def _wait(run: Run, step: Step, known: Known) -> str:
     since = "" if step.started_at is None else f" since {_at(moment(step.started_at))}"
-    return f"{_what(step, known)}{since}{_until(step, known)}{_mend(run, step)}"
+    return f"{_what(step, known)}{since}{_until(step, known)}{_mend(run, step, known)}"
 
 
 def _what(step: Step, known: Known) -> str:
@@ -176,9 +176,14 @@ def _until(step: Step, known: Known) -> str:
     return f", until {_at(due_at)}{late}"
 
 
-def _mend(run: Run, step: Step) -> str:
+def _mend(run: Run, step: Step, known: Known) -> str:
     if step.kind is StepKind.APPROVAL:
         return f": `holdfast approve {run.id} {quote(step.key)}`, or `reject`, decides"
+    child = known.children.get(step.child) if step.child is not None else None
+    if child is not None and child.deleted_at is not None:
+        return (
+            f", which is deleted: `holdfast restore {child.id}` lets it go on, else it is `gone` once purged"
+        )
     return ""
 
 
@@ -209,7 +214,11 @@ def _waits(run: Run, known: Known) -> list[dict[str, Any]]:
 
 def _child(step: Step, known: Known) -> dict[str, Any]:
     child = known.children.get(step.child) if step.child is not None else None
-    return {"child": step.child, "child_status": None if child is None else str(child.status)}
+    return {
+        "child": step.child,
+        "child_status": None if child is None else str(child.status),
+        "child_deleted_at": None if child is None else child.deleted_at,
+    }
 
 
 # What keeps a pending one from being taken.

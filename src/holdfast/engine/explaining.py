@@ -56,7 +56,7 @@ async def _failed(store: Store, run: Run) -> Step | None:
 async def _children(store: Store, run: Run) -> dict[UUID, Run]:
     """Those that it waits for and that will be told of."""
     waits = [one.child for one in run.waiting_on[:SHOWN] if one.kind is StepKind.CHILD]
-    found = [await store.get(child) for child in waits if child is not None]
+    found = [await store.get(child) or await _deleted(store, child) for child in waits if child is not None]
     return {child.id: child for child in found if child is not None}
 
 

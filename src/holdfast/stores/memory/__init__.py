@@ -292,7 +292,10 @@ class MemoryStore(LimitsRoom, OutboxRoom, ScheduleRoom):
         limit: int = PURGE_SLICE,
     ) -> Purged:
         with self._lock:
-            return cleaning.purge(self._state, ttl_seconds, deleted_seconds, limit, self._clock())
+            purged = cleaning.purge(self._state, ttl_seconds, deleted_seconds, limit, self._clock())
+            if purged.runs:
+                self._hint()
+            return purged
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
         with self._lock:

@@ -11,7 +11,7 @@ from holdfast.store import EVENT_KEEP_SECONDS, GONE_SECONDS
 from holdfast.stores.durations import micros
 
 from .rows import EventRow, RunRow, State, StepRow, check
-from .settling import open_waits
+from .settling import open_waits, settle
 
 
 def _find(state: State, run: UUID, tenant: str | None) -> RunRow:
@@ -60,7 +60,7 @@ def purge(state: State, ttl_seconds: float, deleted_seconds: float, limit: int, 
     expired = [row for row in state.runs.values() if _has_expired(row, now, ttl, kept_deleted)]
     free = [row for row in expired if not _is_awaited(state, row) and not state.post.holds(row.id)]
     runs = free[: max(0, limit)]
-    _remove(state, runs)
+    _remove(state, runs, now)
     events = [event for event in state.events if _is_over(state, event, now)]
     _remove_events(state, events)
     gone = [each.worker for each in state.workers.values() if each.seen_at <= now - micros(GONE_SECONDS)]
@@ -78,13 +78,17 @@ def _has_expired(row: RunRow, now: Instant, ttl: int, kept_deleted: int) -> bool
 
 
 def _is_awaited(state: State, row: RunRow) -> bool:
+    """One that is deleted and open will never end: it is not waited for."""
+    return row.status in FINAL and bool(_awaiting(state, row))
+
+
+def _awaiting(state: State, row: RunRow) -> list[tuple[RunRow, StepRow]]:
     parent = None if row.parent is None else state.runs.get(row.parent)
-    if parent is None or parent.status in FINAL:
-        return False
-    return any(wait.child == row.id for wait in open_waits(parent))
+    waits = [] if parent is None or parent.status in FINAL else open_waits(parent)
+    return [(parent, wait) for wait in waits if parent is not None and wait.child == row.id]
 
 
-def _remove(state: State, runs: list[RunRow]) -> None:
+def _remove(state: State, runs: list[RunRow], now: Instant) -> None:
     for row in runs:
         del state.runs[row.id]
         if row.key is not None:
@@ -94,6 +98,9 @@ def _remove(state: State, runs: list[RunRow]) -> None:
         state.trail = [entry for entry in state.trail if entry.run not in gone]
         state.post.remove_of(gone)
         _remove_events(state, [event for event in state.events if event.run in gone])
+    for row in runs:
+        for parent, wait in _awaiting(state, row):
+            settle(state, parent, wait, now)
 
 
 def _is_over(state: State, event: EventRow, now: Instant) -> bool:

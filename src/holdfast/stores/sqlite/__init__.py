@@ -363,7 +363,9 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom):
         if not self._read(purge.found, self._clock(), terms):
             return Purged()
         # A run that is too long for one commit goes in several; others come in between.
-        while (purged := await self._write(lambda db, now: purge.purge(db, now, terms, limit))) is None:
+        while (
+            purged := await self._write(lambda db, now: purge.purge(db, now, terms, limit), news=True)
+        ) is None:
             pass
         return purged
 

@@ -36,7 +36,7 @@ def carry_out(db: Database, now: Instant, limit: int) -> int:
         if left <= 0:
             break
         if owes & END:
-            woken += _tell_parent(db, now, run, (parent, step))
+            woken += tell_parent(db, now, run, (parent, step))
             told.append(run)
             left -= 1
         if owes & (CHILDREN | ORPHANS):
@@ -46,7 +46,8 @@ def carry_out(db: Database, now: Instant, limit: int) -> int:
     return woken
 
 
-def _tell_parent(db: Database, now: Instant, run: str, waiting: tuple[str | None, str | None]) -> bool:
+def tell_parent(db: Database, now: Instant, run: str, waiting: tuple[str | None, str | None]) -> bool:
+    """Of its end, or that it is not there any more; whether that woke the parent."""
     wait = db.one(_SQL["awaiting"], (*waiting, run))
     if wait is None or waiting[0] is None:
         return False

@@ -13,11 +13,15 @@ from holdfast.records import Instant, Purged
 from holdfast.store import EVENT_KEEP_SECONDS, GONE_SECONDS
 from holdfast.stores.durations import micros
 
+from . import children
 from .database import Database, text
 from .sql import statements
 
 _SQL = statements("purge")
-_EXPIRED = {name: _SQL[name].replace("$free", _SQL["free"]) for name in ("deleted", "expired", "finished")}
+_EXPIRED = {
+    name: _SQL[name].replace("$free", _SQL["free"]).replace("$unawaited", _SQL["unawaited"])
+    for name in ("deleted", "expired", "finished")
+}
 _OF_A_RUN = [_SQL[f"some_{what}"] for what in ("trail", "steps", "receipts", "addressed", "outbox")]
 
 SLICE_SECONDS = 0.01
@@ -36,7 +40,7 @@ def purge(db: Database, now: Instant, terms: Terms, limit: int) -> Purged | None
     """One slice. None: so far only a part of a run that is too long for one."""
     until = time.monotonic() + SLICE_SECONDS
     runs = _expired(db, now, terms, limit)
-    removed = _remove(db, runs, until)
+    removed = _remove(db, now, runs, until)
     if runs and not removed:
         return None
     workers = _gone(db, now)
@@ -59,13 +63,16 @@ def _expired(db: Database, now: Instant, terms: Terms, limit: int) -> list[str]:
     return list(runs)[: max(0, limit)]
 
 
-def _remove(db: Database, runs: list[str], until: float) -> int:
+def _remove(db: Database, now: Instant, runs: list[str], until: float) -> int:
     """As many of them as there is time for; one that is begun and not done is hidden."""
     for number, run in enumerate(runs):
         if not _is_emptied(db, run, until):
             db.run(_SQL["hide"], (run,))
             return number
+        awaited_by = db.one(_SQL["awaited_by"], (run,))
         db.run(_SQL["run"], (run,))
+        if awaited_by is not None:
+            children.tell_parent(db, now, run, awaited_by)
         if time.monotonic() >= until:
             return number + 1
     return len(runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.errors import UnknownRun
@@ -11,6 +12,7 @@ from holdfast.store import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, TT
 
 from .hand import TYPE, call, done, listen, sleep
 
+decode = msgspec.json.decode
 MICRO = 0.000001
 AGES = 100 * 365 * 86400.0
 
@@ -183,6 +185,55 @@ def test_a_child_that_an_open_parent_waits_for_stays(hand):
     assert purged(hand) == Purged(runs=2)
     assert hand.step(children[1][1], "child").status is StepStatus.SUCCEEDED
     assert there(hand, *(child for child, _ in children)) == []
+
+
+@pytest.mark.spec("DEL-1", "TTL-1", "FLOW-7")
+@pytest.mark.parametrize("parent_is", ["waiting", "paused", "leased"])
+def test_a_parent_whose_deleted_child_is_removed_waits_no_longer(hand, parent_is):
+    """Until then it may be restored; then it will never end, and its step has failed."""
+    child, parent = hand.id(), hand.held()
+    write = hand.checkpoint if parent_is == "leased" else hand.park
+    write(parent, call("child", child), known=0)
+    if parent_is == "paused":
+        hand.pause(parent.id)
+    hand.delete(child)
+    hand.clock.turn(DELETED_SECONDS - MICRO)
+    assert (purged(hand), hand.step(parent.id, "child").status) == (Purged(), StepStatus.WAITING)
+    hand.clock.turn(MICRO)
+    assert purged(hand) == Purged(runs=1)
+    step = hand.step(parent.id, "child")
+    assert (step.status, step.finished_at) == (StepStatus.FAILED, hand.clock.now)
+    assert decode(step.output) == {"run": str(child), "status": "gone", "error": None}
+    assert decode(step.error)["kind"] == "child_failed"
+    woken = Status.PENDING if parent_is == "waiting" else Status(parent_is)
+    assert (hand.status(parent.id), hand.told(parent.id).count("woken")) == (woken, 1)
+    if parent_is == "paused":
+        assert hand.resume(parent.id).status is Status.PENDING
+    hand.assert_replayed(parent.id)
+
+
+@pytest.mark.spec("DEL-1", "TTL-1")
+def test_a_deleted_child_that_has_ended_stays_until_its_parent_is_told(hand):
+    """Its result is not lost."""
+    child, parent = hand.id(), hand.held()
+    hand.park(parent, call("child", child), known=0)
+    hand.complete(hand.take(child))
+    hand.delete(child)
+    hand.clock.turn(DELETED_SECONDS)
+    assert purged(hand) == Purged()
+    assert (hand.deliver(), hand.step(parent.id, "child").status) == (1, StepStatus.SUCCEEDED)
+    assert purged(hand) == Purged(runs=1)
+
+
+@pytest.mark.spec("DEL-1", "TTL-1")
+def test_a_parent_that_is_removed_with_its_child_is_told_nothing(hand):
+    child, parent = hand.id(), hand.held()
+    hand.park(parent, call("child", child), known=0)
+    for run in (parent.id, child):
+        hand.delete(run)
+    hand.clock.turn(DELETED_SECONDS)
+    assert purged(hand) == Purged(runs=2)
+    assert hand.trail() == []
 
 
 @pytest.mark.spec("EVENT-6", "EVENT-2")
