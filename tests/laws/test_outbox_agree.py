@@ -66,7 +66,8 @@ class OutboxesAgree(RuleBasedStateMachine):
         ask = RelayAsk(
             relay=pick("r1", "r2"), sinks=pick(("mail",), ("mail",), ("mail", "shop"), ()),
             tenants=pick(None, None, ("acme",)), webhooks=pick(True, True, False),
-            full=pick((), (), ("mail",)), limit=pick(1, 2, 100), each=pick(1, 100),
+            limit=pick(1, 2, 100), each=pick(1, 3, 100), bounds=pick({}, {}, {"mail": 0}, {"shop": 2}),
+            taken=pick({}, {"mail": 1}, {"shop": 2}),
             lease_seconds=pick(5.0, 30.0),
         )  # fmt: skip
         self.out += self.pair.do(lambda hand: hand.run(hand.store.relay(ask)))
@@ -127,6 +128,7 @@ class OutboxesAgree(RuleBasedStateMachine):
             lambda store: store.backlog(),
             lambda store: store.webhooks(),
             lambda store: store.relay_at(("mail",)),
+            lambda store: store.relay_at(("mail",), tenants=("acme",)),
             lambda store: store.relay_at((), webhooks=True),
             lambda store: store.relay_at(("mail", "shop"), webhooks=False),
         ):

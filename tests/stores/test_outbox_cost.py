@@ -51,7 +51,7 @@ def test_a_relay_does_not_pay_for_what_it_cannot_take(path):
         ask = RelayAsk(relay="r", sinks=("mail",), limit=8)
         looks = (
             lambda db: outbox.due(db, store._clock(), ask, 1),
-            lambda db: outbox.relay_at(db, ("mail",), webhooks=True),
+            lambda db: outbox.relay_at(db, ("mail",), None, webhooks=True),
         )
         await sent(store, Outbound(id="m1", sink="mail", key="k"), Outbound(id="m2", sink="mail"))
         (held, _) = await store.relay(ask)

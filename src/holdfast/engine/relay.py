@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from typing import Any
+
+import msgspec
 
 from holdfast.backoff import Backoff
 from holdfast.errors import Fatal, RetryAfter, StoreError
@@ -20,19 +21,21 @@ from holdfast.world import World
 
 from . import sinks
 from .keeper import LOOK_SECONDS, TROUBLE_SECONDS, Bell, unforeseen
+from .places import Places
 from .posting import POST_SECONDS, Poster
-from .sinks import Refused, Sinks
+from .sinks import DELAY_MAX_SECONDS, Refused, Shut, Sinks
 
 log = logging.getLogger("holdfast.relay")
 
-AT_ONCE = 64  # messages on their way from one relay
-EACH = 16  # and of those, to one sink: a sink that hangs must not hold up the others
 MARGIN_SECONDS = 30.0  # of a lease, above the longest try: what the answer may take to reach the store
-SHUT_SECONDS = 60.0  # how long a relay without the key leaves messages to others
+SHUT_SECONDS = 60.0  # how long a relay without the key leaves a message, or a webhook, to others
 TAKE_SECONDS = 5.0  # how long one that ends waits for the answer to its last taking
 GIVE_BACK_SECONDS = 5.0
 ANSWER_SECONDS = 0.1  # between two attempts to tell the store, doubling
-BACKOFF = Backoff.exponential(0.5, cap=3600, jitter=0.1)  # 1 s, 2 s, 4 s, … 1 h
+BACKOFF = Backoff.exponential(0.5, cap=DELAY_MAX_SECONDS, jitter=0.1)  # 1 s, 2 s, 4 s, … 1 h
+
+
+Tried = tuple[str, Json | None, float]  # what became of it: the answer, the error, and when to try again
 
 
 class Relay:
@@ -55,7 +58,7 @@ class Relay:
         self._limits = {name: one.timeout_seconds for name, one in self._sinks.items()}
         self._lease = max(POST_SECONDS, *self._limits.values(), 0.0) + MARGIN_SECONDS
         self._tries: dict[asyncio.Task[None], Parcel] = {}
-        self._shut_until = -SHUT_SECONDS
+        self._places = Places()
         self._loop: asyncio.Task[None] | None = None
         self._hurried = self._over = False
         self.bell = Bell()
@@ -89,25 +92,23 @@ class Relay:
             if early > 0 and not self._hurried and not self._over:
                 await asyncio.sleep(early)
 
-    async def take(self) -> int:
-        """Begin to send what is due, as far as there is room; how many."""
-        room = AT_ONCE - len(self._tries)
-        if room <= 0 or self._world.monotonic() < self._shut_until or not self._serves:
+    async def take(self, *, hurried: bool = False) -> int:
+        """Begin to send what is due, as far as there is room; how many. `hurried`: not where it is slow."""
+        taken_at = self._world.monotonic()
+        room = self._places.room(taken_at, hurried=hurried)
+        if room.limit <= 0 or not self._serves:
             return 0
-        busy = Counter(parcel.sink for parcel in self._tries.values())
         ask = RelayAsk(
             relay=self._name,
             sinks=self.names,
             tenants=self._tenants,
             webhooks=self._webhooks,
-            full=tuple(name for name, count in busy.items() if count > EACH // 2),
-            limit=room,
-            each=EACH // 2,
             lease_seconds=self._lease,
+            **msgspec.structs.asdict(room),
         )
-        taken_at = self._world.monotonic()
         parcels = await self._store.relay(ask)
         for parcel in parcels:
+            self._places.enter(parcel.sink)
             task = self._world.spawn(self._carry(parcel, taken_at), f"holdfast-relay-{parcel.sink}")
             self._tries[task] = parcel
             task.add_done_callback(self._ended)
@@ -116,8 +117,8 @@ class Relay:
         return len(parcels)
 
     async def drain(self) -> None:
-        """Send all that is due, and what comes due because of it."""
-        while await self.take() or self._tries:
+        """Send all that is due, and what comes due because of it; but not to sinks that turn out to hang."""
+        while await self.take(hurried=True) or self._tries:
             if self._tries:
                 await asyncio.wait(self._tries, return_when=asyncio.FIRST_COMPLETED)
 
@@ -145,14 +146,13 @@ class Relay:
         return self._webhooks or bool(self._sinks)
 
     async def _due_seconds(self) -> float | None:
-        shut = self._shut_until - self._world.monotonic()
-        if shut > 0 or not self._serves:
-            return shut if shut > 0 else None
-        at = await self._store.relay_at(self.names, webhooks=self._webhooks)
+        if not self._serves:
+            return None
+        at = await self._store.relay_at(self.names, tenants=self._tenants, webhooks=self._webhooks)
         return None if at is None else max(0.0, (at - await self._store.now()) / SECOND)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._tries[task]
+        self._places.leave(self._tries.pop(task).sink)
         self._hurry()
 
     def _hurry(self) -> None:
@@ -163,33 +163,59 @@ class Relay:
     # -- one parcel ----------------------------------------------------------------------------
 
     async def _carry(self, parcel: Parcel, taken_at: float) -> None:
+        begun_at = self._world.monotonic()
         limit = POST_SECONDS if parcel.webhook is not None else self._limits[parcel.sink]
         if why := sinks.shut(parcel):
-            self._shut_until = self._world.monotonic() + SHUT_SECONDS
-            log.warning("message %s to %s cannot be opened here, others may", parcel.id, parcel.sink)
-            await self._answer(parcel, "released", why)
-            return
-        if self._world.monotonic() - taken_at + limit > self._lease:
+            await self._tell(self._shut(parcel, why))
+        elif begun_at - taken_at + limit > self._lease:
             # This process has stood still: begun now, the try could outlive the lease.
-            await self._answer(parcel, "released")
-            return
+            await self._tell(self._said(parcel, "released"))
+        else:
+            await self._tried(parcel, limit, begun_at)
+
+    def _shut(self, parcel: Parcel, why: Shut) -> Relayed:
+        log.warning("message %s to %s cannot be opened here, others may", parcel.id, parcel.sink)
+        if why.whole_sink:
+            self._places.close(parcel.sink, self._world.monotonic() + SHUT_SECONDS)
+            return self._said(parcel, "released", why.error)
+        # A young one soon, for someone may have the key; an old one now and then.
+        age = (self._world.now() - parcel.created_at) / SECOND
+        return self._said(parcel, "released", why.error, min(SHUT_SECONDS, max(1.0, age)))
+
+    async def _tried(self, parcel: Parcel, limit: float, begun_at: float) -> None:
         trying = self._world.spawn(self._try(parcel), f"holdfast-sink-{parcel.sink}")
+        said: Relayed | None = None
+        is_told = False
         try:
             _, late = await asyncio.wait([trying], timeout=limit)
+            said = self._outcome(parcel, trying, limit, begun_at)
+            await self._tell(said)
+            is_told = True
             if late:
-                await self._failed(parcel, "timeout", f"not taken within {limit:g} s")
                 self._call_off(parcel, trying)
                 # It keeps its place until it has really ended: a plain function that hangs holds a thread.
                 await asyncio.wait([trying])
-            elif trying.cancelled():
-                await self._failed(parcel, "cancelled", "the sink has cancelled itself")
-            else:
-                await self._answer(parcel, *trying.result())
         except asyncio.CancelledError:
+            # What is done is told once more: called released, it would be done twice.
+            if said is None and trying.done():
+                said = self._outcome(parcel, trying, limit, begun_at)
             # A plain function goes on, whatever we say: then the lease has to end first.
-            if self._call_off(parcel, trying):
-                await self._answer(parcel, "released")
+            elif said is None and self._call_off(parcel, trying):
+                said = self._said(parcel, "released")
+            if said is not None and not is_told:
+                await self._tell(said)
             raise
+
+    def _outcome(self, parcel: Parcel, trying: asyncio.Task[Tried], limit: float, begun_at: float) -> Relayed:
+        if not trying.done():
+            said = self._failed(parcel, "timeout", f"not taken within {limit:g} s")
+        elif trying.cancelled():
+            said = self._failed(parcel, "cancelled", "the sink has cancelled itself")
+        else:
+            said = self._said(parcel, *trying.result())
+        seconds = self._world.monotonic() - begun_at
+        self._places.answered(parcel.sink, sent=said.answer == "sent", seconds=seconds)
+        return said
 
     def _call_off(self, parcel: Parcel, trying: asyncio.Task[Any]) -> bool:
         """Whether it can be: of a plain function nobody knows when it ends."""
@@ -198,12 +224,11 @@ class Relay:
             trying.cancel()
         return possible
 
-    async def _failed(self, parcel: Parcel, kind: str, why: str) -> None:
+    def _failed(self, parcel: Parcel, kind: str, why: str) -> Relayed:
         delay = BACKOFF.delay(parcel.attempt, self._world.chance())
-        await self._answer(parcel, "failed", sinks.failure(kind, "", why), delay)
+        return self._said(parcel, "failed", sinks.failure(kind, "", why), delay)
 
-    async def _try(self, parcel: Parcel) -> tuple[str, Json | None, float]:
-        """What becomes of it: the answer, the error, and when to try again."""
+    async def _try(self, parcel: Parcel) -> Tried:
         delay = BACKOFF.delay(parcel.attempt, self._world.chance())
         try:
             if parcel.webhook is not None:
@@ -211,7 +236,7 @@ class Relay:
             else:
                 await sinks.call(self._sinks[parcel.sink], parcel, self._world)
         except Refused as why:
-            return ("dead" if why.final else "failed"), why.error, delay
+            return ("dead" if why.final else "failed"), why.error, max(delay, why.delay_seconds)
         except Fatal as error:
             return "dead", sinks.raised(error), 0.0
         except RetryAfter as error:
@@ -223,26 +248,30 @@ class Relay:
             return "failed", sinks.raised(error), delay
         return "sent", None, 0.0
 
-    async def _answer(
+    def _said(
         self, parcel: Parcel, answer: str, error: Json | None = None, delay_seconds: float = 0.0
-    ) -> None:
-        """Tell the store, for as long as it may still listen."""
+    ) -> Relayed:
+        """What is to be told; counted here, for it may take more than one attempt to tell it."""
         said = Relayed(
             id=parcel.id, fence=parcel.fence, answer=answer, error=error, delay_seconds=delay_seconds
         )
         self._count(parcel, said)
+        return said
+
+    async def _tell(self, said: Relayed) -> None:
+        """Tell the store, for as long as it may still listen."""
         give_up_at, pause = self._world.monotonic() + self._lease, ANSWER_SECONDS
         while True:
             try:
                 await self._store.relayed([said])
             except StoreError as why:
                 if self._world.monotonic() >= give_up_at:
-                    log.warning("cannot record that message %s was %s: %s", parcel.id, answer, why)
+                    log.warning("cannot record that message %s was %s: %s", said.id, said.answer, why)
                     return
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 2.0)
             except Exception:
-                log.exception("cannot record that message %s was %s: it is sent again", parcel.id, answer)
+                log.exception("cannot record that message %s was %s: it is sent again", said.id, said.answer)
                 return
             else:
                 return

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.codec import MARK
 from holdfast.errors import UsageError
 from holdfast.records import SECOND, Error, Json, Parcel, Webhook, moment
-from holdfast.sealing.envelope import OURS, reason
+from holdfast.sealing.envelope import OURS, is_untouched, reason
 from holdfast.sealing.outbox import RAISED
 from holdfast.world import World
 
@@ -22,6 +22,7 @@ from .messages import Delivery
 from .posting import Poster, Unpostable
 
 SINK_SECONDS = 30.0
+DELAY_MAX_SECONDS = 3600.0  # between two tries, whoever asks for more
 GONE = 410
 AGENT = "holdfast"
 
@@ -67,11 +68,11 @@ def _takes_one(function: Callable[..., Any]) -> bool:
 
 
 class Refused(Exception):
-    """The parcel was not taken. `final`: it never will be."""
+    """The parcel was not taken. `final`: it never will be; `delay_seconds`: not before that."""
 
-    def __init__(self, kind: str, message: str, *, final: bool = False) -> None:
+    def __init__(self, kind: str, message: str, *, final: bool = False, delay_seconds: float = 0.0) -> None:
         super().__init__(message)
-        self.final = final
+        self.final, self.delay_seconds = final, delay_seconds
         self.error = failure(kind, "", message)
 
 
@@ -85,13 +86,21 @@ def raised(error: BaseException) -> Json:
     return failure(RAISED, type(error).__name__, str(error))
 
 
-def shut(parcel: Parcel) -> Json | None:
-    """Why it cannot be sent from here, if it was not opened."""
-    sealed = (parcel.payload, "" if parcel.webhook is None else parcel.webhook.target)
-    for value in sealed:
-        if value.startswith(MARK):
-            return failure(OURS, "", str(reason(value, f"message {parcel.id}")))
-    return None
+class Shut(NamedTuple):
+    """Why a parcel cannot be sent from here. `whole_sink`: nor anything else to that sink."""
+
+    error: Json
+    whole_sink: bool
+
+
+def shut(parcel: Parcel) -> Shut | None:
+    """What was not opened of it, if anything."""
+    target = "" if parcel.webhook is None else parcel.webhook.target
+    value = next((one for one in (target, parcel.payload) if one.startswith(MARK)), None)
+    if value is None:
+        return None
+    error = failure(OURS, "", str(reason(value, f"message {parcel.id}")))
+    return Shut(error, parcel.webhook is not None and (value is target or is_untouched(value)))
 
 
 async def call(sink: Sink, parcel: Parcel, world: World) -> None:
@@ -121,9 +130,11 @@ async def post(webhook: Webhook, parcel: Parcel, poster: Poster, world: World) -
     signed = signing.headers(parcel.id, world.now() // SECOND, body, target.secrets)
     headers = {"Content-Type": "application/json", "User-Agent": AGENT, **signed}
     try:
-        status, _ = await poster.post(target.url, headers, body, allow_private=webhook.allow_private)
+        answer = await poster.post(target.url, headers, body, allow_private=webhook.allow_private)
     except Unpostable as why:
         raise Refused(why.kind, str(why)) from None
+    status = answer.status
     if not 200 <= status < 300:
         hint = " (redirects are not followed)" if 300 <= status < 400 else ""
-        raise Refused("http", f"answered {status}{hint}", final=status == GONE)
+        delay = min(answer.retry_seconds or 0.0, DELAY_MAX_SECONDS) if status in {429, 503} else 0.0
+        raise Refused("http", f"answered {status}{hint}", final=status == GONE, delay_seconds=delay)

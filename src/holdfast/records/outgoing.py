@@ -96,9 +96,10 @@ class RelayAsk(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     sinks: tuple[str, ...] = ()  # its own functions
     tenants: tuple[str, ...] | None = None  # whose messages those may get; None: all
     webhooks: bool = True
-    full: tuple[str, ...] = ()  # sinks that get no more for now
     limit: int = 100
-    each: int = 100  # at most so many of one sink
+    each: int = 100  # at most so many of one sink,
+    bounds: dict[str, int] = {}  # but of these
+    taken: dict[str, int] = {}  # of which it has so many already: they count
     lease_seconds: float = 60.0
 
 

@@ -27,9 +27,11 @@ class Outbox(Protocol):
     """
 
     async def relay(self, ask: RelayAsk) -> Sequence[Parcel]:
-        """Take due messages for the sinks in ask.sinks (of ask.tenants) and for webhooks, by due time, then
-        seq, sinks in ask.full left out; at most `limit`, and `each` of one sink. One commit; any number of
-        relays at once get disjoint sets. Finding none writes nothing.
+        """Take due messages for the sinks in ask.sinks (of ask.tenants) and for webhooks; at most `limit`,
+        and of one sink `each`, or what `bounds` says of it. By turns: the first of each sink, the second of
+        each, and so on; what the relay has `taken` of a sink counts, for its turn and its bound. In a turn,
+        and of one sink, by due time, then seq. One commit; any number of relays at once get disjoint sets.
+        Finding none writes nothing.
 
         Due: pending, first of its line, next_at <= now. Each becomes held by `relay`, fence + 1, attempts
         + 1, and is due again, for anyone, lease_seconds from now: a relay that dies loses nothing. tried_at
@@ -50,8 +52,11 @@ class Outbox(Protocol):
         Sent and dead, it leaves its line, and the next one there is due now.
         """
 
-    async def relay_at(self, sinks: Sequence[str], *, webhooks: bool = True) -> Instant | None:
-        """When `relay` may next find something for these functions, or for webhooks; None: not in sight."""
+    async def relay_at(
+        self, sinks: Sequence[str], *, tenants: Sequence[str] | None = None, webhooks: bool = True
+    ) -> Instant | None:
+        """When `relay` may next find something for these functions (of these tenants), or for webhooks; None:
+        not in sight."""
 
     async def outbox(
         self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0

@@ -80,6 +80,14 @@ def reason(text: Json, what: str) -> CannotOpen:
     return kinds.get(seal.why, CannotOpen)(seal.said, seal.key)
 
 
+def is_untouched(text: Json) -> bool:
+    """Whether no codec has tried to open what begins with the mark: here is none."""
+    try:
+        return not read(text).why
+    except CannotOpen:
+        return False
+
+
 def hidden_by(text: Json) -> str:
     """What hides a value; empty when it is plain, or compressed only."""
     try:

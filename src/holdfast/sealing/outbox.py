@@ -55,14 +55,9 @@ class SealedOutbox:
         return [self._parcel(one) for one in await self.inner.relay(ask)]
 
     def _parcel(self, parcel: Parcel) -> Parcel:
-        """What does not open says so, in place of the payload: whoever relays it gives it back."""
-        where = _payload(parcel.tenant, parcel.run, parcel.id)
-        try:
-            payload = self._chain.open(parcel.payload, where)
-            webhook = parcel.webhook and self._opened(parcel.webhook)
-        except CannotOpen as why:
-            return _replace(parcel, payload=unopened(why, parcel.payload))
-        return _replace(parcel, payload=payload, webhook=webhook)
+        """What does not open says so, in its place: whoever relays it gives it back."""
+        payload = self._shown(parcel.payload, _payload(parcel.tenant, parcel.run, parcel.id))
+        return _replace(parcel, payload=payload, webhook=parcel.webhook and self._opened(parcel.webhook))
 
     async def relayed(self, answers: Sequence[Relayed]) -> Sequence[bool]:
         return await self.inner.relayed([self._veiled(one) for one in answers])
@@ -77,8 +72,10 @@ class SealedOutbox:
             veiled = msgspec.json.encode(shown).decode()  # the others' answers are worth more than its words
         return _replace(answer, error=veiled)
 
-    async def relay_at(self, sinks: Sequence[str], *, webhooks: bool = True) -> Instant | None:
-        return await self.inner.relay_at(sinks, webhooks=webhooks)
+    async def relay_at(
+        self, sinks: Sequence[str], *, tenants: Sequence[str] | None = None, webhooks: bool = True
+    ) -> Instant | None:
+        return await self.inner.relay_at(sinks, tenants=tenants, webhooks=webhooks)
 
     async def outbox(
         self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0
@@ -97,10 +94,7 @@ class SealedOutbox:
         return await self.inner.backlog()
 
     async def webhooks(self) -> list[Webhook]:
-        return [
-            _replace(one, target=self._shown(one.target, _target(one.name)))
-            for one in await self.inner.webhooks()
-        ]
+        return [self._opened(one) for one in await self.inner.webhooks()]
 
     async def put_webhook(self, webhook: Webhook) -> None:
         target = self._chain.seal(webhook.target, _target(webhook.name))
@@ -110,7 +104,7 @@ class SealedOutbox:
         return await self.inner.remove_webhook(name)
 
     def _opened(self, webhook: Webhook) -> Webhook:
-        return _replace(webhook, target=self._chain.open(webhook.target, _target(webhook.name)))
+        return _replace(webhook, target=self._shown(webhook.target, _target(webhook.name)))
 
     def _shown(self, text: Json, where: Where) -> Json:
         try:

@@ -111,18 +111,17 @@ def put(post: Post, messages: Sequence[Outbound], tenant: str, run: UUID, now: I
 
 def relay(post: Post, ask: RelayAsk, now: Instant) -> list[Parcel]:
     due = [row for row in post.first() if row.next_at <= now and _is_for(post, row, ask)]
-    taken: list[MessageRow] = []
-    each: Counter[str] = Counter()
+    turns = Counter(ask.taken)
+    placed: list[tuple[int, Instant, int, MessageRow]] = []
     for row in sorted(due, key=lambda row: (row.next_at, row.seq)):
-        if len(taken) < ask.limit and each[row.sink] < ask.each:
-            each[row.sink] += 1
-            taken.append(row)
-    return [_take(post, ask, row, now) for row in taken]
+        turns[row.sink] += 1
+        if turns[row.sink] <= ask.bounds.get(row.sink, ask.each):
+            placed.append((turns[row.sink], row.next_at, row.seq, row))
+    placed.sort(key=lambda one: one[:3])
+    return [_take(post, ask, row, now) for *_, row in placed[: max(0, ask.limit)]]
 
 
 def _is_for(post: Post, row: MessageRow, ask: RelayAsk) -> bool:
-    if row.sink in ask.full:
-        return False
     if row.sink in ask.sinks:
         return ask.tenants is None or row.tenant in ask.tenants
     return ask.webhooks and row.sink in post.webhooks
@@ -183,8 +182,11 @@ def _leave(post: Post, row: MessageRow, status: MessageStatus, now: Instant) -> 
         following.next_at = now
 
 
-def relay_at(post: Post, sinks: Sequence[str], *, webhooks: bool) -> Instant | None:
-    ask = RelayAsk(relay="", sinks=tuple(sinks), webhooks=webhooks)
+def relay_at(
+    post: Post, sinks: Sequence[str], tenants: Sequence[str] | None, *, webhooks: bool
+) -> Instant | None:
+    whose = None if tenants is None else tuple(tenants)
+    ask = RelayAsk(relay="", sinks=tuple(sinks), tenants=whose, webhooks=webhooks)
     return min((row.next_at for row in post.first() if _is_for(post, row, ask)), default=None)
 
 
@@ -265,9 +267,11 @@ class OutboxRoom:
             self._hint()
             return counted
 
-    async def relay_at(self, sinks: Sequence[str], *, webhooks: bool = True) -> Instant | None:
+    async def relay_at(
+        self, sinks: Sequence[str], *, tenants: Sequence[str] | None = None, webhooks: bool = True
+    ) -> Instant | None:
         with self._lock:
-            return relay_at(self._state.post, sinks, webhooks=webhooks)
+            return relay_at(self._state.post, sinks, tenants, webhooks=webhooks)
 
     async def outbox(
         self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0

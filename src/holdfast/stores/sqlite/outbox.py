@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from holdfast.errors import UnknownMessage, UsageError
 from holdfast.records import (
     Backlog,
@@ -50,10 +52,15 @@ def due(db: Database, now: Instant, ask: RelayAsk, limit: int) -> list[Row]:
         _SQL["due"],
         {
             "sinks": text(ask.sinks), "tenants": None if ask.tenants is None else text(ask.tenants),
-            "webhooks": ask.webhooks, "full": text(ask.full), "each": max(0, ask.each),
+            "webhooks": ask.webhooks, "taken": _json(ask.taken), "bounds": _json(ask.bounds),
+            "each": ask.each, "most": max(0, ask.each, *ask.bounds.values()),
             "limit": max(0, limit), "now": now,
         },
     )  # fmt: skip
+
+
+def _json(counts: dict[str, int]) -> str:
+    return msgspec.json.encode(counts).decode()
 
 
 def relay(db: Database, now: Instant, ask: RelayAsk) -> list[Parcel]:
@@ -118,8 +125,11 @@ def _leave(db: Database, now: Instant, seq: int, line: list[Any], end: Row) -> N
         db.run(_SQL["next_of_line"], (now, *line))
 
 
-def relay_at(db: Database, sinks: Sequence[str], *, webhooks: bool) -> Instant | None:
-    row = db.one(_SQL["next"], {"sinks": text(sinks), "webhooks": webhooks})
+def relay_at(
+    db: Database, sinks: Sequence[str], tenants: Sequence[str] | None, *, webhooks: bool
+) -> Instant | None:
+    whose = None if tenants is None else text(tenants)
+    row = db.one(_SQL["next"], {"sinks": text(sinks), "tenants": whose, "webhooks": webhooks})
     return None if row is None else row[0]
 
 
@@ -202,8 +212,10 @@ class OutboxRoom:
             return []
         return await self._write(lambda db, now: relayed(db, now, answers), news=True)
 
-    async def relay_at(self, sinks: Sequence[str], *, webhooks: bool = True) -> Instant | None:
-        return self._read(lambda db: relay_at(db, sinks, webhooks=webhooks))
+    async def relay_at(
+        self, sinks: Sequence[str], *, tenants: Sequence[str] | None = None, webhooks: bool = True
+    ) -> Instant | None:
+        return self._read(lambda db: relay_at(db, sinks, tenants, webhooks=webhooks))
 
     async def outbox(
         self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0

@@ -10,26 +10,50 @@ select :id, run.id, run.tenant, :step, :sink, :key, :payload,
 from workflow_run as run where run.id = :run
 on conflict (id) do nothing
 
--- :due    Sink by sink, by its index, what is due; a function of that name goes before a webhook.
-with served (name, own) as (
-    select value, 1 from json_each(:sinks)
+-- :due    Of each sink, by its index, as many as it has room for; then by turns. Payloads come last: most rows that are
+-- looked at are not taken. A function goes before a webhook of that name, and may be of some tenants only.
+with own (name) as (select value from json_each(:sinks)),
+has (name, taken) as materialized (select key, value from json_each(:taken)),
+bounded (name, bound) as materialized (select key, value from json_each(:bounds)),
+served (name, own, taken, room) as materialized (
+    select name, own, ifnull(taken, 0), ifnull(bound, :each) - ifnull(taken, 0)
+    from (
+        select name, 1 as own from own
+        union all
+        select name, 0 from workflow_webhook where :webhooks and name not in own
+    )
+    left join has using (name) left join bounded using (name)
+    where ifnull(bound, :each) > ifnull(taken, 0)
+),
+found (name, own, taken, room, seq, next_at) as (
+    select served.*, message.seq, message.next_at
+    from served cross join workflow_outbox as message on message.seq in (
+        select seq from workflow_outbox as due
+        where due.sink = served.name and due.status = 'pending' and due.behind = 0 and due.next_at <= :now
+        order by due.next_at, due.seq limit :most
+    )
+    where :tenants is null or not served.own
     union all
-    select name, 0 from workflow_webhook
-    where :webhooks and name not in (select value from json_each(:sinks))
+    select served.*, message.seq, message.next_at
+    from served cross join json_each(:tenants) as tenant cross join workflow_outbox as message on message.seq in (
+        select seq from workflow_outbox as due
+        where due.sink = served.name and due.tenant = tenant.value
+            and due.status = 'pending' and due.behind = 0 and due.next_at <= :now
+        order by due.next_at, due.seq limit :most
+    )
+    where served.own
+),
+placed as (select *, row_number() over (partition by name order by next_at, seq) as place from found),
+chosen as materialized (
+    select name, own, seq, next_at, taken + place as turn
+    from placed where place <= room order by turn, next_at, seq limit :limit
 )
 select message.seq, message.id, message.fence + 1, message.tenant, message.run_id, message.sink, message.key,
     message.payload, message.attempts + 1, message.created_at,
-    served.own, webhook.name, webhook.target, webhook.allow_private, webhook.created_at, webhook.updated_at
-from served
-cross join workflow_outbox as message on message.seq in (
-    select seq from workflow_outbox as due
-    where due.sink = served.name and due.status = 'pending' and due.behind = 0 and due.next_at <= :now
-        and (not served.own or :tenants is null or due.tenant in (select value from json_each(:tenants)))
-    order by due.next_at, due.seq limit :each
-)
-left join workflow_webhook as webhook on webhook.name = served.name and not served.own
-where served.name not in (select value from json_each(:full))
-order by message.next_at, message.seq limit :limit
+    chosen.own, webhook.name, webhook.target, webhook.allow_private, webhook.created_at, webhook.updated_at
+from chosen cross join workflow_outbox as message on message.seq = chosen.seq
+left join workflow_webhook as webhook on webhook.name = chosen.name and not chosen.own
+order by chosen.turn, chosen.next_at, chosen.seq
 
 -- :take
 update workflow_outbox
@@ -60,14 +84,22 @@ set next_at = :next_at, held_by = null, last_error = :error, attempts = attempts
 where seq = :seq
 
 -- :next    When there is next something due for these sinks.
-with served (name) as (
-    select value from json_each(:sinks)
-    union
-    select name from workflow_webhook where :webhooks
+with own (name) as (select value from json_each(:sinks)),
+served (name) as (
+    select name from own where :tenants is null
+    union all
+    select name from workflow_webhook where :webhooks and name not in own
 )
-select min((
-    select min(next_at) from workflow_outbox where sink = served.name and status = 'pending' and behind = 0
-)) from served
+select min(at) from (
+    select (
+        select min(next_at) from workflow_outbox where sink = served.name and status = 'pending' and behind = 0
+    ) as at from served
+    union all
+    select (
+        select min(next_at) from workflow_outbox
+        where sink = own.name and tenant = tenant.value and status = 'pending' and behind = 0
+    ) from own cross join json_each(:tenants) as tenant
+)
 
 -- :list
 select seq, id, tenant, run_id, step, sink, key, payload, status, attempts, held_by,

@@ -108,20 +108,28 @@ def test_a_relay_gets_only_what_it_can_send(hand):
     assert relay_at(hand, (), webhooks=False) is None
     assert relay_at(hand, ()) == hand.clock.now
     assert ids(relay(hand, ("pager",), webhooks=False)) == ["m2"]
-    assert relay(hand, ("mail",), full=("mail", "shop")) == []
+    assert relay(hand, ("mail",), bounds={"mail": 0, "shop": 0}) == []
+    assert relay_at(hand, ("mail",), tenants=("none",), webhooks=False) is None
+    assert relay_at(hand, ("mail",), tenants=("none", "acme"), webhooks=False) == hand.clock.now
     assert ids(relay(hand, ("mail",), tenants=("acme",))) == ["m3", "m4", "m5"]
+    assert relay_at(hand, ("mail",), tenants=("default",), webhooks=False) == hand.clock.now
     assert ids(relay(hand, ("mail",))) == ["m1"]
 
 
 @pytest.mark.spec("OUT-1")
 def test_one_sink_does_not_take_all_places(hand):
-    """`each` bounds one sink, `limit` all of them; what is due first goes first."""
-    sent_by(hand, *(message(f"a{n}") for n in range(4)))
+    """`each` bounds one sink, `limit` all of them; they take turns, and of each what is due first."""
+    sent_by(hand, *(message(f"a{n}") for n in range(5)))
     hand.clock.turn(1)
-    sent_by(hand, *(message(f"b{n}", "pager") for n in range(4)))
-    assert ids(relay(hand, ("mail", "pager"), limit=3, each=2)) == ["a0", "a1", "b0"]
-    assert ids(relay(hand, ("mail", "pager"), limit=0)) == []
-    assert ids(relay(hand, ("mail", "pager"))) == ["a2", "a3", "b1", "b2", "b3"]
+    sent_by(hand, *(message(f"b{n}", "pager") for n in range(5)))
+    both = ("mail", "pager")
+    assert ids(relay(hand, both, limit=3, each=2)) == ["a0", "b0", "a1"]
+    assert ids(relay(hand, both, limit=0)) == []
+    assert ids(relay(hand, both, each=0, bounds={"pager": 1})) == ["b1"]
+    assert ids(relay(hand, both, each=3, taken={"mail": 2})) == ["b2", "b3", "a2", "b4"]
+    assert ids(relay(hand, both, each=3, taken={"mail": 3})) == []
+    assert ids(relay(hand, both, bounds={"mail": 1}, taken={"other": 9})) == ["a3"]
+    assert ids(relay(hand, both)) == ["a4"]
 
 
 @pytest.mark.spec("OUT-1")
