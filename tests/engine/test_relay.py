@@ -1,0 +1,239 @@
+"""A relay under strain: sinks that hang, messages that nobody can open, a store that is away just then."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import App, Encrypt, MessageStatus, OutboxFilter, RetryAfter
+from holdfast.engine import places
+from holdfast.engine.places import Places
+from holdfast.engine.relay import Relay
+from holdfast.errors import Unavailable
+
+PENDING = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=None)
+OLD, NEW = Encrypt({"old": bytes(32)}), Encrypt({"new": bytes(range(32))})
+
+
+async def until_true(what, within):
+    async with asyncio.timeout(within):
+        while not what():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # virtual: it costs nothing
+
+
+def sending(app):
+    """A workflow that sends so many messages to each of some sinks."""
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx, wanted: tuple[list[str], int]):
+        sinks, count = wanted
+        await ctx.step("post", lambda: [ctx.send(sink, n) for n in range(count) for sink in sinks])
+
+    return order
+
+
+# Places.
+
+
+@pytest.mark.spec("OUT-2")
+@pytest.mark.parametrize(("hung", "count"), [(8, 60), (50, 6), (100, 3)])
+async def test_sinks_that_hang_do_not_hold_up_another_however_much_waits_for_them(app, hung, count):
+    """Neither when they have just begun to hang, nor later, nor when the backlog is an old one."""
+    came, loop = [], asyncio.get_running_loop()
+
+    for number in range(hung):
+
+        @app.sink(f"hung{number}")
+        async def hangs(delivery):
+            await asyncio.sleep(1e9)
+
+    @app.sink("mail")
+    async def mail(delivery):
+        came.append(loop.time())
+
+    order = sending(app)
+    async with app.worker():
+        await (await app.start(order, ([f"hung{n}" for n in range(hung)], count))).result(100)
+        for wait in (0.5, 20, 200):
+            await asyncio.sleep(wait)
+            sent_at, expected = loop.time(), len(came) + 3
+            await (await app.start(order, (["mail"], 3))).result(100)
+            await until_true(lambda expected=expected: len(came) == expected, 10)
+            assert came[-1] - sent_at < 2
+
+
+async def test_a_sink_gets_more_places_as_it_takes_messages_and_one_after_it_was_slow(app):
+    """Back again at once when it is well."""
+    most, under_way, seconds = [0], [0], [0.1]
+
+    @app.sink("mail", timeout=5)
+    async def mail(delivery):
+        under_way[0] += 1
+        most[0] = max(most[0], under_way[0])
+        try:
+            await asyncio.sleep(seconds[0])
+        finally:
+            under_way[0] -= 1
+
+    order = sending(app)
+    async with app.worker():
+        await (await app.start(order, (["mail"], 100))).result(100)
+        await until_true(lambda: most[0] == places.EACH, 10)
+        seconds[0] = 9
+        await (await app.start(order, (["mail"], 50))).result(100)
+        await asyncio.sleep(10)
+        most[0] = under_way[0]
+        await asyncio.sleep(60)
+        assert most[0] == 1
+        seconds[0] = 0.1
+        await asyncio.sleep(60)
+        assert most[0] > 8
+
+
+def test_the_places_of_a_relay_have_a_bound():
+    """Of all sinks together, though each has one that no other can take."""
+    kept = Places()
+    for number in range(places.SINKS_MAX):
+        assert kept.room(0.0).limit > 0
+        kept.enter(f"s{number}")
+    for _ in range(places.SHARED):
+        assert kept.room(0.0).each == places.START
+        kept.enter("s0")
+    assert kept.room(0.0).limit == 0
+    kept.leave("s7")
+    room = kept.room(0.0)
+    assert (room.limit, room.each, room.taken["s0"], "s7" in room.taken) == (1, 1, places.SHARED + 1, False)
+
+
+async def test_a_single_round_does_not_wait_for_all_that_a_hanging_sink_is_owed(app):
+    """As of `holdfast tick`: the first tries, and then it leaves that sink alone."""
+    loop, tried = asyncio.get_running_loop(), []
+
+    @app.sink("hung", timeout=20)
+    async def hung(delivery):
+        tried.append(delivery.payload)
+        await asyncio.sleep(1e9)
+
+    app.sink("mail")(lambda _: None)
+    order = sending(app)
+    async with app.worker(relay=False):
+        await (await app.start(order, (["hung", "mail"], 50))).result(100)
+    began = loop.time()
+    await Relay(app.store, app.world, "r1", app.sinks).drain()
+    assert loop.time() - began < 30
+    assert len(tried) == places.START
+    assert {one.sink for one in await app.outbox(PENDING)} == {"hung"}
+
+
+# What cannot be opened.
+
+
+@pytest.fixture
+def shops(store, world):
+    """Apps on one store, by codec; what the sinks of each have got."""
+    got = []
+
+    def made(codec, *sinks):
+        app = App(store, name="shop", world=world, codec=codec)
+        for name in sinks:
+
+            @app.sink(name)
+            async def sink(delivery):
+                got.append((delivery.sink, delivery.payload, world.now() / 1e6))
+
+        sending(app)
+        return app
+
+    return made, got
+
+
+@pytest.mark.spec("OUT-2", "OPS-5")
+async def test_a_message_that_nobody_can_open_holds_up_no_other_and_is_named(shops, world):
+    """To another sink or the same; tried now and then, it uses up no attempt; with the key it goes."""
+    made, got = shops
+    old = made(OLD)
+    async with old.worker():
+        await (await old.start("shop.order.v1", (["mail"], 1))).result(100)
+    app = made(NEW, "mail", "other")
+    async with app.worker():
+        for _ in range(30):
+            sent_at = world.now() / 1e6
+            await (await app.start("shop.order.v1", (["mail", "other"], 1))).result(100)
+            await asyncio.sleep(7)
+            assert max(at for *_, at in got) - sent_at < 1
+        assert len(got) == 60
+        (left,) = await app.outbox(PENDING)
+        assert (left.attempts, left.error.kind) == (0, "sealed")
+        assert "key 'old'" in left.error.message
+        assert 0 < (left.next_at.timestamp() - world.now() / 1e6) <= 60
+        said = [one for one in (await app.doctor()).findings if left.id in one.what]
+        assert [(one.level, one.runs) for one in said] == [("error", (left.run,))]
+        assert "key 'old'" in said[0].what
+    async with made(OLD, "mail").worker():
+        await asyncio.sleep(61)
+    assert await app.outbox(PENDING) == []
+
+
+@pytest.mark.spec("OUT-2")
+async def test_a_relay_without_a_codec_leaves_a_sealed_webhook_to_others_and_does_not_spin(shops, world):
+    """Given back at once, for whoever has the key; and not looked at again for a minute."""
+    made, _ = shops
+    app = made(NEW)
+    await app.webhook("carrier", "https://example.com/in")
+    async with app.worker(relay=False):
+        await (await app.start("shop.order.v1", (["carrier"], 20))).result(100)
+    keyless = made(None)
+    told = counted(keyless.store, "relayed")
+    async with keyless.worker():
+        await asyncio.sleep(59)
+        assert 0 < len(told) <= places.START
+        assert {one.next_at.timestamp() <= world.now() / 1e6 for one in await app.outbox(PENDING)} == {True}
+
+
+def counted(store, verb):
+    calls, real = [], getattr(store, verb)
+
+    async def counting(*args):
+        calls.append(args)
+        return await real(*args)
+
+    setattr(store, verb, counting)
+    return calls
+
+
+# Answers.
+
+
+@pytest.mark.spec("OUT-1")
+@pytest.mark.parametrize("how", ["sent", "failed", "timeout"])
+async def test_a_relay_that_ends_while_it_tells_what_was_done_tells_just_that(app, how):
+    """The store was away: what was sent is not given back as though nobody had tried."""
+    down, said, got, real = [False], [], [], app.store.relayed
+
+    async def relayed(answers):
+        said.extend(one.answer for one in answers)
+        if down[0]:
+            raise Unavailable("the disk is full")
+        return await real(answers)
+
+    app.store.relayed = relayed
+
+    @app.sink("mail", timeout=1)
+    async def mail(delivery):
+        got.append(delivery.payload)
+        down[0] = True
+        asyncio.get_running_loop().call_later(7, down.__setitem__, 0, False)
+        if how == "failed":
+            raise RetryAfter(1000)
+        if how == "timeout":
+            await asyncio.sleep(1e9)
+
+    order = sending(app)
+    async with app.worker(grace=5):
+        await (await app.start(order, (["mail"], 1))).result(100)
+        await until_true(lambda: said, 10)
+    (left,) = await app.outbox()
+    assert (left.status, left.attempts) == ("sent" if how == "sent" else "pending", 1)
+    assert set(said) == {"sent" if how == "sent" else "failed"}
+    assert got == [0]
