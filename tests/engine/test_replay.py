@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import Backoff, HoldfastError
+from holdfast import Backoff, Fatal, HoldfastError
 from tests.engine.kit import keys, outcome, trail
 
 
@@ -230,6 +230,28 @@ async def test_continue_as_ends_the_run_and_starts_the_next_one_linked(app):
     assert (str(first.status), second.params, third.result) == ("succeeded", 2, 3)
     assert third.labels == {"team": "a", "continued_from": str(second.id)}
     assert third.priority == 5
+
+
+@pytest.mark.spec("FLOW-21")
+async def test_a_continuation_has_the_time_that_was_said_however_late_its_run_was_retried(app):
+    broken = [True]
+
+    @app.workflow("shop.loop.v1", timeout=60)
+    async def loop(ctx, n: int):
+        if broken:
+            raise Fatal("broken")
+        if n:
+            ctx.continue_as(n - 1)
+        return n
+
+    async with app.worker():
+        run = await app.start(loop, 1)
+        assert await outcome(app, run) == ("failed", "fatal")
+        await asyncio.sleep(3600)
+        broken.clear()
+        await app.retry(run.id)
+        follower = await app.get((await app.final(run.id, 60)).result["continued_as"])
+    assert (follower.timeout_at - follower.created_at).total_seconds() == follower.timeout_seconds == 60
 
 
 @pytest.mark.spec("FLOW-21", "RETRY-7")

@@ -53,7 +53,6 @@ async def _continue(run: Execution, params: Any) -> bool:
     record = await _as_it_is(run)
     if record is None:  # deleted: it has been taken from this worker
         return ended(run, Verdict(answer="lost", status=Status.PENDING))
-    timeout = None if record.timeout_at is None else (record.timeout_at - record.created_at).total_seconds()
     following = NewRun(
         id=run.world.uuid7(),
         type=claim.type,
@@ -62,7 +61,7 @@ async def _continue(run: Execution, params: Any) -> bool:
         tenant=claim.tenant,
         priority=record.priority,
         max_attempts=claim.max_attempts,
-        timeout_seconds=timeout,
+        timeout_seconds=record.timeout_seconds,  # its end was moved, if it was rewound or retried
         ttl_seconds=record.ttl_seconds,
         budget=record.budget_units,
         limit_key=record.limit_key,

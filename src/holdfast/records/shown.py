@@ -71,6 +71,7 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     budget_units: int | None
     progress_json: Json | None
     timeout_at: datetime | None
+    timeout_seconds: float | None  # what that was counted from: a rewind and a retry count it anew
     ttl_seconds: float | None  # how long it is kept after its end; None: by the default
     expires_at: datetime | None
     created_at: datetime

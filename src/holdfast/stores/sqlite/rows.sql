@@ -22,7 +22,7 @@ iif(
         order by seq desc limit 1
     )
 ),
-ttl_seconds, kind, parent_step
+ttl_seconds, kind, parent_step, timeout_seconds
 
 -- :steps
 select $step_columns from workflow_step where run_id = :run order by seq

@@ -161,7 +161,7 @@ def test_a_new_run_shows_what_it_was_started_with(hand):
     seen = hand.get(run)
     assert (seen.status, seen.attempt, seen.crashes) == (Status.PENDING, 0, 0)
     assert (seen.params_json, seen.priority, seen.max_attempts) == ('{"a": [], "b": {}}', 7, 9)
-    assert seen.timeout_at == moment(hand.clock.now + 60_000_000)
+    assert (seen.timeout_at, seen.timeout_seconds) == (moment(hand.clock.now + 60_000_000), 60.0)
     assert (seen.budget_units, seen.limit_key, seen.parent) == (12, "shop", parent)
     assert seen.labels == {"team": "x"}
     assert seen.created_at == seen.run_at == moment(hand.clock.now)
