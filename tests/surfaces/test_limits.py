@@ -65,7 +65,7 @@ def test_limits_are_set_listed_and_removed(cli_):
 @pytest.mark.spec("LIMIT-2")
 def test_a_key_is_paused_for_a_while_and_resumed(cli_):
     """`--for` from now, `--until` an instant."""
-    assert said(cli_, "limit", "pause", "api", "--for", "5m") == "key api: paused, ends in 4 min"
+    assert said(cli_, "limit", "pause", "api", "--for", "5m") == "key api: paused, ends in 5 min"
     assert cli_.json("limit", "pause", "web", "--until", "2999-01-01T00:00:00Z")["paused_until"].startswith(
         "2999"
     )

@@ -45,7 +45,7 @@ def test_messages_are_listed_and_those_that_nobody_takes_are_told(cli_, sent):
     assert [line.split()[1:4] for line in lines] == [
         ["carrier", "42", "pending"], ["carrier", "42", "pending"], ["mail", "-", "pending"],
     ]  # fmt: skip
-    assert "after another of its key" in lines[1]
+    assert "behind" in lines[1]
     assert found.stderr.splitlines() == [
         f"no live worker has a function sink {name!r}, and no webhook of that name"
         for name in ("carrier", "mail")
@@ -129,7 +129,7 @@ def test_tick_posts_what_waits_and_dead_letters_are_sent_again(cli_, sent):
         ]  # fmt: skip
         report = cli_("doctor").stdout
         assert "2 dead letters, which are not tried any more: carrier (2)" in report
-        assert "1 message to 'mail' wait: no live worker has a function sink 'mail'" in report
+        assert "1 message to 'mail' waits: no live worker has a function sink 'mail'" in report
         assert "is a dead letter" in said(cli_, "explain", sent)
         server.answer = 200
         assert said(cli_, "outbox", "resend", "--dead", "--sink", "mail") == "0 messages to be sent"
@@ -152,3 +152,33 @@ def test_the_doctor_says_when_all_is_sent_and_when_a_sink_lags(cli_, sent, url, 
         assert "messages wait for their sinks: carrier (2, 0 s), mail (1, 0 s)" in cli_("doctor").stdout
         cli_("tick")
     assert "every message is delivered" in cli_("doctor").stdout
+
+
+@pytest.mark.spec("CLI-1", "OUT-1")
+def test_a_message_is_named_by_the_end_of_its_id_and_a_line_fits_the_terminal(cli_, sent, monkeypatch):
+    """The last error gets the room; what names several is told so."""
+    first, second, third = rows(cli_, "outbox", "ls")
+    lines = said(cli_, "outbox", "ls").splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [one["id"][-8:] for one in (first, second, third)]
+    assert all(len(line) <= 60 for line in lines[1:]), "the last error has a third of eighty columns"
+    assert cli_.json("outbox", "show", second["id"][-8:])["id"] == second["id"]
+    assert said(cli_, "outbox", "resend", third["id"][-6:]) == "1 message to be sent"
+    for short in (first["id"][-5:], "ffffffff"):
+        assert f"no message {short}" in cli_.refused("outbox", "show", short, code=1)
+    assert "KEY" not in said(cli_, "outbox", "ls", "--sink", "mail")
+    monkeypatch.setattr("holdfast.cli.outbox.SHORT_MIN", 0)
+    assert "'' is not unique, give more characters: msg_" in cli_.refused("outbox", "show", "", code=2)
+
+
+@pytest.mark.spec("OUT-1", "EXPL-1")
+def test_explain_says_why_a_message_has_not_arrived_and_when_it_is_tried_again(cli_, sent):
+    """And which one is behind another of its key."""
+    for sink in ("carrier", "mail"):
+        said(cli_, "sink", "add", sink, "https://sink.invalid/in?token=s3cret")
+    assert "waits for its first try" in said(cli_, "explain", sent)
+    cli_("tick")
+    told = said(cli_, "explain", sent)
+    assert "to 'carrier' failed (connection: gaierror: " in told
+    assert ") and is tried again at 20" in told
+    assert "to 'carrier' waits behind another message of its key '42'" in told
+    assert "s3cret" not in told

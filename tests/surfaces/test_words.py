@@ -17,7 +17,8 @@ NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("seconds", "says"),
     [(0, "0 ms"), (0.0004, "<1 ms"), (0.31, "310 ms"), (9.94, "9.9 s"), (59, "59 s"), (119, "119 s"),
-     (120, "2 min"), (7199, "119 min"), (7200, "2 h"), (172_800, "2 d"), (31_536_000, "365 d")],
+     (120, "2 min"), (7140, "119 min"), (7200, "2 h"), (299.9, "5 min"),
+     (172_799.8, "2 d"), (172_800, "2 d"), (158_400, "44 h"), (31_536_000, "365 d")],
 )  # fmt: skip
 def test_a_span_is_told_in_one_unit(seconds, says):
     assert span(seconds) == says

@@ -9,18 +9,20 @@ import click
 import msgspec
 
 from holdfast.engine.client import Client
-from holdfast.engine.postal import nobody_has, unserved
+from holdfast.engine.postal import nobody_has, unserved, why
 from holdfast.errors import UnknownMessage, UsageError
 from holdfast.records import MessageStatus, OutboxFilter, OutboxMessage, moment
 
 from . import session
 from .family import Family
-from .find import find, short
+from .find import SCAN_MAX, SHORT_MIN, SHOWN, find, short
 from .options import json_option, store_option
 from .shape import print_json
-from .text import COLOURS, ago, clean, stamp, table
+from .text import COLOURS, ago, clean, cut, stamp, table
 
 PAGE = 1000
+NAME_MAX = 12  # columns of a sink's name, or a key: the error needs the room
+BEHIND = "after another of its key"
 _OPEN = (MessageStatus.PENDING, MessageStatus.DEAD)
 _COLOURS = {**COLOURS, "sent": "green", "dead": "red"}
 
@@ -58,7 +60,11 @@ def ls(
     every: bool,
     as_json: bool,
 ) -> None:
-    """List messages, oldest first: those that wait and the dead ones, unless you say otherwise."""
+    """List messages, oldest first: those that wait and the dead ones, unless you say otherwise.
+
+    ID is the end of a message's id; `show` and `resend` take it. NEXT is when it is tried again; `behind`:
+    after another message of its key.
+    """
 
     async def work(client: Client) -> None:
         where = OutboxFilter(
@@ -141,10 +147,28 @@ async def _dead(client: Client, sink: str | None) -> list[str]:
 
 
 async def _find(client: Client, said: str) -> OutboxMessage:
-    found = await client.outbox(OutboxFilter(id=said, tenant=None), 1)
+    """The message of that id, or the one that ends so: of what waits or is dead, else of what was sent."""
+    found = list(await client.outbox(OutboxFilter(id=said, tenant=None), 1))
+    for statuses in (_OPEN, (MessageStatus.SENT,)) if len(said) >= SHORT_MIN else ():
+        found = found or await _ending(client, said.lower(), OutboxFilter(statuses=statuses, tenant=None))
     if not found:
         raise UnknownMessage(said)
+    if len(found) > 1:
+        ids = ", ".join(one.id for one in found[:SHOWN])
+        raise UsageError(f"{said!r} is not unique, give more characters: {ids}")
     return found[0]
+
+
+async def _ending(client: Client, end: str, where: OutboxFilter) -> list[OutboxMessage]:
+    found: list[OutboxMessage] = []
+    after = 0
+    for _ in range(SCAN_MAX // PAGE):
+        page = await client.outbox(where, PAGE, after)
+        found += [one for one in page if one.id.endswith(end)]
+        if len(page) < PAGE:
+            break
+        after = page[-1].seq
+    return found
 
 
 def data(message: OutboxMessage) -> dict[str, Any]:
@@ -164,23 +188,24 @@ def _print(messages: list[OutboxMessage], now: datetime, *, more: bool) -> None:
     if not messages:
         click.echo("no messages", err=True)
         return
-    head = ["ID", "SINK", "KEY", "STATUS", "RUN", "TRIES", "SENT BY RUN", "NEXT", "LAST ERROR"]
-    click.echo("\n".join(table(head, [_row(one, now) for one in messages])))
+    keys = any(one.key is not None for one in messages)
+    head = ["ID", "SINK", *(["KEY"] if keys else []), "STATUS", "RUN", "TRIES", "NEXT", "LAST ERROR"]
+    click.echo("\n".join(table(head, [_row(one, now, keys=keys) for one in messages])))
     if more:
         click.echo(f"there may be more: --after {messages[-1].seq}", err=True)
 
 
-def _row(one: OutboxMessage, now: datetime) -> list[str]:
+def _row(one: OutboxMessage, now: datetime, *, keys: bool) -> list[str]:
+    key = "-" if one.key is None else cut(clean(one.key), NAME_MAX)
     return [
-        one.id,
-        clean(one.sink),
-        "-" if one.key is None else clean(one.key),
+        short(one.id),
+        cut(clean(one.sink), NAME_MAX),
+        *([key] if keys else []),
         click.style(str(one.status), fg=_COLOURS.get(str(one.status))),
         short(one.run),
         str(one.attempts),
-        ago(one.created_at, now),
-        _next(one, now),
-        _why(one),
+        "behind" if (said := _next(one, now)) == BEHIND else said,
+        clean(why(one)),
     ]
 
 
@@ -188,17 +213,8 @@ def _next(one: OutboxMessage, now: datetime) -> str:
     if one.status is not MessageStatus.PENDING:
         return "-"
     if one.next_at is None:
-        return "after another of its key"
+        return BEHIND
     return "on its way" if one.held_by is not None else ago(max(one.next_at, now), now)
-
-
-def _why(one: OutboxMessage) -> str:
-    error = one.error
-    return (
-        ""
-        if error is None
-        else clean(": ".join(part for part in (error.type or error.kind, error.message) if part))
-    )
 
 
 def _lines(one: OutboxMessage, now: datetime) -> list[str]:
@@ -210,7 +226,7 @@ def _lines(one: OutboxMessage, now: datetime) -> list[str]:
         "tries": str(one.attempts),
         "next": _next(one, now),
         "sent": stamp(one.sent_at),
-        "last error": _why(one) or "-",
+        "last error": clean(why(one)) or "-",
         "payload": clean(one.payload_json),
     }
     width = max(map(len, told))

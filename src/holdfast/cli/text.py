@@ -37,10 +37,9 @@ def span(seconds: float) -> str:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 10:
         return f"{seconds:.1f} s"
-    for least, unit, word in _STEPS:
-        if seconds >= least:
-            return f"{seconds // unit:.0f} {word}"
-    return f"{seconds:.0f} s"
+    whole = round(seconds)  # just below two days are not 47 hours
+    _, unit, word = next(one for one in _STEPS if whole >= one[0])
+    return f"{whole / unit:.0f} {word}"
 
 
 def ago(at: datetime | None, now: datetime) -> str:

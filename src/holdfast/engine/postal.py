@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC
 from uuid import UUID
 
 from holdfast.records import SECOND, Backlog, Finding, MessageStatus, OutboxFilter, OutboxMessage
+from holdfast.sealing.envelope import OURS
 from holdfast.store import Store
 
 from .explain import Explanation
 
 LAG_SECONDS = 60.0
 SHOWN = 5  # sinks that a finding names
+PENDING_MAX = 1000  # messages that are looked at, the oldest
+WHY_MAX = 200
 
 
 async def unserved(store: Store) -> list[Backlog]:
@@ -43,8 +47,22 @@ async def with_messages(store: Store, run: UUID, told: Explanation) -> Explanati
 
 def _fate(one: OutboxMessage, nobodys: set[str]) -> str:
     if one.status is MessageStatus.DEAD:
-        return "is a dead letter"
-    return f"waits, {nobody_has(one.sink)}" if one.sink in nobodys else "waits for its next try"
+        because = f" ({why(one)})" if one.error is not None else ""
+        return f"is a dead letter{because}: `holdfast outbox resend {one.id}` sends it again"
+    if one.sink in nobodys:
+        return f"waits, {nobody_has(one.sink)}"
+    if one.next_at is None:
+        return f"waits behind another message of its key {one.key!r}"
+    if one.error is None:
+        return "waits for its first try"
+    return f"failed ({why(one)}) and is tried again at {one.next_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def why(one: OutboxMessage) -> str:
+    """What its last try has failed of, in one line; empty: it has not."""
+    error = one.error
+    parts = () if error is None else (error.type or error.kind, error.message)
+    return ": ".join(part for part in parts if part).replace("\n", " ")[:WHY_MAX]
 
 
 async def findings(store: Store) -> list[Finding]:
@@ -57,6 +75,7 @@ async def findings(store: Store) -> list[Finding]:
     return [
         *(_unserved(one) for one in owed if one.sink in nobodys),
         _lag(served, await store.now()),
+        *(await _shut(store)),
         *(await _dead(store, owed)),
     ]
 
@@ -64,7 +83,8 @@ async def findings(store: Store) -> list[Finding]:
 def _unserved(one: Backlog) -> Finding:
     return Finding(
         level="warning",
-        what=f"{_messages(one.pending)} to {one.sink!r} wait: {nobody_has(one.sink)}",
+        what=f"{_messages(one.pending)} to {one.sink!r} wait{'s' * (one.pending == 1)}: "
+        f"{nobody_has(one.sink)}",
         mend=f"start a worker whose app has @app.sink({one.sink!r}), or `holdfast sink add {one.sink} URL`",
     )
 
@@ -83,6 +103,26 @@ def _lag(served: list[Backlog], now: int) -> Finding:
 
 def _age(one: Backlog, now: int) -> float:
     return (now - (one.oldest_at or now)) / SECOND
+
+
+async def _shut(store: Store) -> list[Finding]:
+    """What relays have given back because they could not open it, of the oldest that wait."""
+    oldest = await store.outbox(OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=None), PENDING_MAX)
+    shut = [one for one in oldest if one.error is not None and one.error.kind == OURS]
+    if not shut:
+        return []
+    first = shut[0]
+    why = "" if first.error is None else first.error.message
+    more = f", and {len(shut) - 1:,} more" if len(shut) > 1 else ""
+    return [
+        Finding(
+            level="error",
+            what=f"message {first.id} to {first.sink!r} cannot be opened where it was tried: {why}{more}",
+            mend="give every worker the codec and the keys, or the sink to those that have them; "
+            "`holdfast outbox ls` says which messages and why",
+            runs=tuple(dict.fromkeys(one.run for one in shut[:SHOWN])),
+        )
+    ]
 
 
 async def _dead(store: Store, owed: Sequence[Backlog]) -> list[Finding]:
