@@ -78,3 +78,24 @@ def test_a_relay_does_not_pay_for_what_it_cannot_take(path):
         assert (following.id, following.key) == ("fill01", "k")
 
     live(path, story)
+
+
+@pytest.mark.slow
+@pytest.mark.spec("OUT-1")
+def test_a_relay_of_one_tenant_does_not_walk_along_the_messages_of_others(path):
+    """12,500 of them, due before its own."""
+
+    async def story(store):
+        ask = RelayAsk(relay="r", sinks=("mail",), tenants=("acme",), limit=8)
+        looks = (
+            lambda db: outbox.due(db, store._clock(), ask, 1),
+            lambda db: outbox.relay_at(db, ("mail",), ("acme",), webhooks=True),
+        )
+        before = [steps_taken(store, look) for look in looks]
+        row = {"sink": "mail", "key": None, "behind": 0, "status": "pending", "next_at": 0}
+        await store._write(lambda db, _: db.run(FILL, {"count": 12_500, "salt": 0, **row}))
+        assert max(steps_taken(store, look) for look in looks) <= max(before) + 10
+        assert await store.relay(ask) == []
+        assert await store.relay_at(("mail",), tenants=("acme",)) is None
+
+    live(path, story)
