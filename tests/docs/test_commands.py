@@ -35,7 +35,10 @@ def _inline() -> list[str]:
 
 def _parts(line: str) -> tuple[click.Command | None, list[str]]:
     _, name, *rest = shlex.split(line)
-    return cli.get_command(click.Context(cli), name), rest
+    command = cli.get_command(click.Context(cli), name)
+    while isinstance(command, click.Group) and rest:  # a family of commands
+        command = command.get_command(click.Context(command), rest.pop(0))
+    return command, rest
 
 
 @pytest.mark.parametrize("line", sorted(set(_typed())))
