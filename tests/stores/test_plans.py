@@ -135,6 +135,7 @@ def test_what_a_run_owes_is_carried_out_by_whoever_opens_the_file_next(path):
         (statements("children")["open_children"], "idx_workflow_run_parent"),
         (statements("children")["orphans"], "idx_workflow_run_parent"),
         (gates._SQL["open"], "idx_workflow_step_approval"),
+        (gates._SQL["open_of_all"], "idx_workflow_step_any_approval"),
         (plans._SQL["current"], "PRIMARY KEY"),
         (plans._SQL["following"], "PRIMARY KEY"),
     ],

@@ -34,12 +34,14 @@ def approvals(
     db: Database, tenant: str | None, limit: int, after: tuple[UUID, str] | None
 ) -> list[ApprovalRequest]:
     run, seq = ("", -1) if after is None else (str(after[0]), _seq(db, *after))
+    page = (run, seq, max(0, limit))
+    found = db.all(_SQL["open_of_all"], page) if tenant is None else db.all(_SQL["open"], (tenant, *page))
     return [
         ApprovalRequest(
             run=UUID(row[0]), type=row[1], tenant=row[2], step=row[3], ask_json=row[4], digest=row[5],
             opened_at=moment(row[6]), due_at=None if row[7] is None else moment(row[7]),
         )
-        for row in db.all(_SQL["open"], (run, seq, tenant, max(0, limit)))
+        for row in found
     ]  # fmt: skip
 
 

@@ -1,10 +1,18 @@
--- :open    Of open runs that are not deleted, oldest run first. Only open runs have open waits.
+-- :open    Of a tenant's open runs that are not deleted, oldest run first. Only open runs have open waits.
 select step.run_id, run.type, run.tenant, step.key, step.ask, step.digest, coalesce(step.started_at, run.created_at),
     step.due_at
 from workflow_step as step indexed by idx_workflow_step_approval cross join workflow_run as run on run.id = step.run_id
+where step.kind = 'approval' and step.status = 'waiting' and step.finished_at is null and step.tenant = :tenant
+    and (step.run_id, step.seq) > (:run, :seq) and run.deleted_at is null
+order by step.run_id, step.seq limit :limit
+
+-- :open_of_all    The same, whoever's they are.
+select step.run_id, run.type, run.tenant, step.key, step.ask, step.digest, coalesce(step.started_at, run.created_at),
+    step.due_at
+from workflow_step as step indexed by idx_workflow_step_any_approval
+cross join workflow_run as run on run.id = step.run_id
 where step.kind = 'approval' and step.status = 'waiting' and step.finished_at is null
     and (step.run_id, step.seq) > (:run, :seq) and run.deleted_at is null
-    and (:tenant is null or run.tenant = :tenant)
 order by step.run_id, step.seq limit :limit
 
 -- :seq    Where a page ended. One that is decided by now has another number: its run is looked through once more.

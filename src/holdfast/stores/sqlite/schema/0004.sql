@@ -8,8 +8,16 @@ alter table workflow_step add column child_id text;
 alter table workflow_step add column wake text;        -- a plan's task that has waited: why it is called again
 alter table workflow_step add column waits integer not null default 0;
 
-create index idx_workflow_step_approval on workflow_step (run_id, seq)
+-- Open gates, of one tenant and of all.
+create index idx_workflow_step_approval on workflow_step (tenant, run_id, seq)
     where kind = 'approval' and status = 'waiting' and finished_at is null;
+create index idx_workflow_step_any_approval on workflow_step (run_id, seq)
+    where kind = 'approval' and status = 'waiting' and finished_at is null;
+
+-- What is due, but for the tasks and awaited events of plans, which a keeper may leave alone.
+create index idx_workflow_step_due_but_plans on workflow_step (due_at)
+    where status = 'waiting' and due_at is not null and kind <> 'child' and kind <> 'task'
+        and (kind <> 'event' or timeout_seconds is null);
 
 alter table workflow_run add column parent_step text;
 -- What its last commit has promised and `deliver` carries out: 1 tell the parent of its end, 2 cancel its
