@@ -8,16 +8,17 @@ select due_at from workflow_step
 where status = 'waiting' and due_at is not null and kind <> 'child'
 order by due_at limit 1
 
--- :due_but_plans    The same for a keeper that leaves the deadlines of plans' tasks and awaited events alone.
-select run_id, seq, key, kind, topic, due_at from workflow_step
+-- :due_but_plans    The same for a keeper that leaves the deadlines of plans' tasks and awaited events alone: only
+-- rows of a plan have a timeout. By an index of what is left.
+select run_id, seq, key, kind, topic, due_at from workflow_step indexed by idx_workflow_step_due_but_plans
 where status = 'waiting' and due_at is not null and due_at <= :now and kind <> 'child' and kind <> 'task'
-    and not (kind = 'event' and exists (select 1 from workflow_run where id = run_id and kind = 'plan'))
+    and (kind <> 'event' or timeout_seconds is null)
 order by due_at, run_id, seq limit :limit
 
 -- :next_but_plans
-select due_at from workflow_step
+select due_at from workflow_step indexed by idx_workflow_step_due_but_plans
 where status = 'waiting' and due_at is not null and kind <> 'child' and kind <> 'task'
-    and not (kind = 'event' and exists (select 1 from workflow_run where id = run_id and kind = 'plan'))
+    and (kind <> 'event' or timeout_seconds is null)
 order by due_at limit 1
 
 -- :next_news    At once, whatever the clock said when it was recorded: an event that is not delivered, a run that owes.
