@@ -98,7 +98,7 @@ def _write(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdi
     stands = standing(db, run, item)
     if any(row[3] == item.fence and row[4] >= item.number for row in stands.values()):
         return _repeated(db, run, item, None)
-    current = plans.current(db, run) if held[9] == "plan" and item.steps else None
+    current = plans.at_work(db, run) if held[9] == "plan" and item.steps else None
     if strays(item, None if current is None else current.key, is_plan=held[9] == "plan"):
         return Verdict(answer="lost", status=Status.LEASED)
     return Writing(db, now, run, item, held, current=current).apply(stands)

@@ -61,6 +61,12 @@ def current(db: Database, run: str) -> Step | None:
     return None if row is None else step(row)
 
 
+def at_work(db: Database, run: str) -> Step | None:
+    """The same while the run is held: nothing of it has failed then."""
+    row = db.one(_SQL["at_work"], (run,))
+    return None if row is None else step(row)
+
+
 def following(way: Way, done: Step | None) -> Step | None:
     """The row behind one that is done; of a plan that begins or goes on, its current one."""
     if done is None:
@@ -125,7 +131,7 @@ def why_failed(found: Step) -> Error:
 
 def end_steps(way: Way, status: Status, error: Json | None, attempt: int) -> None:
     """What is open ends with its run; of a plan the current step too: failed with it, or cancelled."""
-    if way.is_plan:
+    if way.is_plan and status is not Status.SUCCEEDED:
         failed = status is Status.FAILED
         to = StepStatus.FAILED if failed else StepStatus.CANCELLED
         ended = way.db.one(_SQL["end_current"], (to.value, failed, error, attempt, way.now, way.run))

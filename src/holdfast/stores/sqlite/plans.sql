@@ -19,6 +19,10 @@ select 1 from workflow_step where run_id = :run limit 1
 -- :current    The first step that has not succeeded.
 select $step_columns from workflow_step where run_id = :run and status <> 'succeeded' order by seq limit 1
 
+-- :at_work    The same while a run is held: the first that is open, found by their index, however many are done.
+select $step_columns from workflow_step indexed by idx_workflow_step_open
+where run_id = :run and finished_at is null order by seq limit 1
+
 -- :following
 select $step_columns from workflow_step where run_id = :run and seq > :seq order by seq limit 1
 
