@@ -141,9 +141,10 @@ class Firing(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Fired(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What became of a firing: applied, or lost, when the schedule is another one by now."""
+    """What became of a firing: applied; lost, when the schedule is another one by now; or taken."""
 
     answer: str
+    taken: tuple[UUID, ...] = ()  # ids under which other runs stand: nothing was done
     started: tuple[UUID, ...] = ()
     skipped: int = 0
     queued: int = 0

@@ -64,12 +64,14 @@ class Catalog(Protocol):
         *,
         wait_timeouts: bool = True,
         runtime: str = RUNTIME,
+        besides: Sequence[tuple[UUID, int]] = (),
     ) -> Due:
         """When a claim for these types, and when a chore, may next find something (an instant at or before
         now: at once). What registry or limits hold back counts from when they let it go; what only a change
         of them or the end of another run sets free is not in sight. A chore: a lease that ends, a wait or run
         timeout that comes due, an event that is not delivered, a run that owes something, a schedule that
-        is due (see `due_schedules`). wait_timeouts: as in `tick`."""
+        is due (see `due_schedules`). wait_timeouts: as in `tick`. besides: id and rev of schedules that are
+        left out."""
 
     async def stats(self) -> Stats:
         """Counts by status, workers present in the last LIVE_SECONDS, what nobody can take."""

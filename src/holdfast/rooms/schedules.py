@@ -61,7 +61,8 @@ class Schedules(Protocol):
         queue   exactly one, the first in line, else `lost`: it leaves the line and is started, unless a run
                 of the schedule is open: then `lost`.
         hand    exactly one: it is started, whatever else; next_at stays.
-        Starting: as `start`. A run whose id is there was started for this very time before: it is not started
-        again, but is a run of the schedule. last_at, last_run and `fired` tell of the last one started.
-        rev + 1.
+        Starting: as `start`. A run whose id is there was started for this very time before, if it has the
+        same tenant and the same labels `schedule` and `fire_at`: it is not started again, but is a run of the
+        schedule. Else, save by hand: `taken` with these ids, and nothing changes. last_at, last_run and
+        `fired` tell of the last one started. rev + 1.
         """

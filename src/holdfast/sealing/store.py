@@ -124,8 +124,11 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         *,
         wait_timeouts: bool = True,
         runtime: str = RUNTIME,
+        besides: Sequence[tuple[UUID, int]] = (),
     ) -> Due:
-        return await self.inner.due(types, tenants, wait_timeouts=wait_timeouts, runtime=runtime)
+        return await self.inner.due(
+            types, tenants, wait_timeouts=wait_timeouts, runtime=runtime, besides=besides
+        )
 
     async def stats(self) -> Stats:
         return await self.inner.stats()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, assert_never
 
-from holdfast.records import NewSchedule, Overlap
+import msgspec
+
+from holdfast.records import Json, NewRun, NewSchedule, Overlap
 from holdfast.rooms.schedules import QUEUE_MAX
 
 FORGET_MAX = 100  # of the runs that a schedule knows of, those that a firing looks at to forget the ended
@@ -31,6 +33,16 @@ def place(overlap: Overlap, is_open: Callable[[], bool], *, waiting: int) -> Pla
             return "wait" if waiting < QUEUE_MAX else "skip"
         case _:
             assert_never(overlap)
+
+
+def same_time(run: NewRun, tenant: str, labels: Json | None) -> bool:
+    """Whether the run that stands under the id of this one was started for the same time of the schedule."""
+    return run.tenant == tenant and _time(run.labels) == _time(labels)
+
+
+def _time(labels: Json | None) -> tuple[str | None, str | None]:
+    said = {} if labels is None else msgspec.json.decode(labels, type=dict[str, str])
+    return said.get("schedule"), said.get("fire_at")
 
 
 def same_rhythm(one: NewSchedule, other: NewSchedule) -> bool:

@@ -132,10 +132,12 @@ class MemoryStore(LimitsRoom, OutboxRoom, ScheduleRoom):
         *,
         wait_timeouts: bool = True,
         runtime: str = RUNTIME,
+        besides: Sequence[tuple[UUID, int]] = (),
     ) -> Due:
         with self._lock:
             now = self._clock()
-            return reads.due(self._state, types, tenants, (runtime, now), wait_timeouts=wait_timeouts)
+            chores = reads.next_chore(self._state, besides, wait_timeouts=wait_timeouts)
+            return Due(reads.next_claim(self._state, types, tenants, (runtime, now)), chores)
 
     async def stats(self) -> Stats:
         with self._lock:

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.lifecycle import FINAL, OPEN, Status, StepKind, StepStatus
-from holdfast.records import Due, Instant, Presence, Run, RunFilter, Stats, Step, TrailEntry, moment
+from holdfast.records import Instant, Presence, Run, RunFilter, Stats, Step, TrailEntry, moment
 from holdfast.store import LIVE_SECONDS
 from holdfast.stores.durations import micros
 from holdfast.stores.rules import Rules
@@ -117,10 +117,9 @@ def trail(
     ]  # fmt: skip
 
 
-def due(
-    state: State, types: Sequence[str], tenants: Sequence[str] | None, by: tuple[str, Instant], *,
-    wait_timeouts: bool,
-) -> Due:  # fmt: skip
+def next_claim(
+    state: State, types: Sequence[str], tenants: Sequence[str] | None, by: tuple[str, Instant]
+) -> Instant | None:
     """`by`: the runtime that asks, and when."""
     runtime, now = by
     room = rooms(state, now)
@@ -131,7 +130,13 @@ def due(
         and room.rules.open_to(row.type, runtime)
     )  # fmt: skip
     claims = (max(run_at, opens_at) for run_at, opens_at in pending if opens_at is not None)
-    return Due(min(claims, default=None), min(_chores(state, wait_timeouts=wait_timeouts), default=None))
+    return min(claims, default=None)
+
+
+def next_chore(state: State, besides: Sequence[tuple[UUID, int]], *, wait_timeouts: bool) -> Instant | None:
+    """When a chore may next find something, also a schedule, but for those left out."""
+    chores = [*_chores(state, wait_timeouts=wait_timeouts), *schedules.due_at(state, besides)]
+    return min(chores, default=None)
 
 
 def _chores(state: State, *, wait_timeouts: bool) -> Iterable[Instant]:
@@ -147,7 +152,6 @@ def _chores(state: State, *, wait_timeouts: bool) -> Iterable[Instant]:
     # At once, whatever the clock said when it was recorded.
     yield from (0 for event in state.events if not event.delivered)
     yield from (0 for row in state.runs.values() if row.owes)
-    yield from schedules.due_at(state)
 
 
 def stats(state: State, now: Instant) -> Stats:

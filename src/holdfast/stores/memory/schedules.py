@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from uuid import UUID
@@ -22,7 +22,7 @@ from holdfast.records import (
     Started,
     moment,
 )
-from holdfast.stores.schedules import FORGET_MAX, keeps_runs, place, same_rhythm
+from holdfast.stores.schedules import FORGET_MAX, keeps_runs, place, same_rhythm, same_time
 
 from .rows import ScheduleRow, State
 from .start import start
@@ -85,9 +85,10 @@ def due(state: State, limit: int, after: UUID | None, now: Instant) -> list[Sche
     return [shown(row) for row in found if after is None or row.new.id > after][:limit]
 
 
-def due_at(state: State) -> Iterable[Instant]:
+def due_at(state: State, besides: Sequence[tuple[UUID, int]]) -> Iterable[Instant]:
     """When a keeper may find one to fire."""
-    return [at for row in state.schedules.values() if (at := _due_at(state, row)) is not None]
+    rows = [row for row in state.schedules.values() if (row.new.id, row.rev) not in besides]
+    return [at for row in rows if (at := _due_at(state, row)) is not None]
 
 
 def fire(state: State, firing: Firing, now: Instant) -> Fired:
@@ -96,6 +97,8 @@ def fire(state: State, firing: Firing, now: Instant) -> Fired:
         return LOST
     if row.paused and firing.by is not FiredBy.HAND:
         return LOST
+    if taken := _taken(state, firing):
+        return Fired(answer="taken", taken=taken)
     known = sorted(row.open)
     kept = [run for run in known[:FORGET_MAX] if _runs_on(state, run, hidden=True)]
     row.open = (*kept, *known[FORGET_MAX:])
@@ -103,6 +106,14 @@ def fire(state: State, firing: Firing, now: Instant) -> Fired:
     if fired is not LOST:
         _changed(row, now)
     return fired
+
+
+def _taken(state: State, firing: Firing) -> tuple[UUID, ...]:
+    """Ids of its runs under which something else stands; one that is fired by hand has an id of its own."""
+    if firing.by is FiredBy.HAND:
+        return ()
+    there = [(one.run, state.runs[one.run.id]) for one in firing.fires if one.run.id in state.runs]
+    return tuple([run.id for run, row in there if not same_time(run, row.tenant, row.labels)])
 
 
 def _fired(state: State, row: ScheduleRow, firing: Firing, now: Instant) -> Fired:

@@ -258,10 +258,12 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom):
         *,
         wait_timeouts: bool = True,
         runtime: str = RUNTIME,
+        besides: Sequence[tuple[UUID, int]] = (),
     ) -> Due:
         tenants = None if tenants is None else tuple(tenants)
         ask = Ask(worker="", types=tuple(types), limit=0, tenants=tenants, runtime=runtime)
-        return self._read(partial(reads.due, wait_timeouts=wait_timeouts), self._clock(), ask)
+        look = partial(reads.due, wait_timeouts=wait_timeouts, besides=besides)
+        return self._read(look, self._clock(), ask)
 
     async def stats(self) -> Stats:
         commits = self._committer.commits if self._committer is not None else 0

@@ -150,8 +150,15 @@ def definitions(db: Database) -> list[Definition]:
     return [definition(row) for row in db.all(_SQL["definitions"])]
 
 
-def due(db: Database, now: Instant, ask: Ask, *, wait_timeouts: bool = True) -> Due:
-    chores = (next_chore(db, wait_timeouts=wait_timeouts), next_due(db))
+def due(
+    db: Database,
+    now: Instant,
+    ask: Ask,
+    *,
+    wait_timeouts: bool = True,
+    besides: Sequence[tuple[UUID, int]] = (),
+) -> Due:
+    chores = (next_chore(db, wait_timeouts=wait_timeouts), next_due(db, besides))
     return Due(next_claim(db, now, ask), min((at for at in chores if at is not None), default=None))
 
 

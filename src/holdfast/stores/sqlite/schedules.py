@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -24,7 +24,7 @@ from holdfast.records import (
     instant,
     moment,
 )
-from holdfast.stores.schedules import FORGET_MAX, keeps_runs, place, same_rhythm
+from holdfast.stores.schedules import FORGET_MAX, keeps_runs, place, same_rhythm, same_time
 
 from .database import Database, Row, text
 from .sql import statements
@@ -35,7 +35,9 @@ T = TypeVar("T")
 
 _SQL = statements("schedules")
 _SQL = {
-    name: sql.replace("$columns", _SQL["columns"]).replace("$is_open", _SQL["is_open"])
+    name: sql.replace("$columns", _SQL["columns"])
+    .replace("$is_open", _SQL["is_open"])
+    .replace("$left_out", _SQL["left_out"])
     for name, sql in _SQL.items()
 }
 
@@ -99,9 +101,10 @@ def due(db: Database, now: Instant, limit: int, after: UUID | None) -> list[Sche
     return [_shown(row) for row in db.all(_SQL["due"], {"now": now, "after": cursor, "limit": max(0, limit)})]
 
 
-def next_due(db: Database) -> Instant | None:
+def next_due(db: Database, besides: Sequence[tuple[UUID, int]] = ()) -> Instant | None:
     """When a keeper may find one to fire."""
-    row = db.one(_SQL["next"])
+    left_out = text([(str(schedule), rev) for schedule, rev in besides])
+    row = db.one(_SQL["next_besides"], (left_out,)) if besides else db.one(_SQL["next"])
     return None if row is None else row[0]
 
 
@@ -110,6 +113,8 @@ def fire(db: Database, now: Instant, firing: Firing) -> Fired:
     seen = db.one(_SQL["seen"], (firing.tenant, firing.name, schedule, firing.rev, firing.by))
     if seen is None:
         return LOST
+    if taken := _taken(db, firing):
+        return Fired(answer="taken", taken=taken)
     overlap, waiting = Overlap(seen[0]), _times(seen[1])
     at_it = _Shot(db, now, schedule, overlap)
     db.run(_SQL["forget_ended"], {"id": schedule, "limit": FORGET_MAX})
@@ -124,6 +129,19 @@ def fire(db: Database, now: Instant, firing: Firing) -> Fired:
         fired = Fired(answer="applied", started=at_it.start(one))
     db.run(_SQL["moved"], (text(waiting) if waiting else None, now, schedule))
     return fired
+
+
+def _taken(db: Database, firing: Firing) -> tuple[UUID, ...]:
+    """Ids of its runs under which something else stands; one that is fired by hand has an id of its own."""
+    if firing.by is FiredBy.HAND:
+        return ()
+    there = {UUID(row[0]): row[1:] for row in db.all(_SQL["there"], (text(_ids(firing)),))}
+    runs = [one.run for one in firing.fires]
+    return tuple([run.id for run in runs if run.id in there and not same_time(run, *there[run.id])])
+
+
+def _ids(firing: Firing) -> list[str]:
+    return [str(one.run.id) for one in firing.fires]
 
 
 class _Shot:

@@ -29,6 +29,23 @@ select iif(
     (select min(next_at) from workflow_schedule where paused = 0 and next_at is not null)
 )
 
+-- :next_besides    The same without some, each as it was at one revision.
+select iif(
+    exists (
+        select 1 from workflow_schedule as line
+        where waiting is not null and paused = 0 and not $left_out and not $is_open
+    ),
+    0,
+    (
+        select next_at from workflow_schedule as line
+        where paused = 0 and next_at is not null and not $left_out
+        order by next_at limit 1
+    )
+)
+
+-- :left_out
+exists (select 1 from json_each(:besides) where value ->> 0 = line.id and value ->> 1 = line.rev)
+
 -- :is_open
 exists (
     select 1 from workflow_firing join workflow_run as run on run.id = run_id
@@ -73,6 +90,9 @@ where tenant = :tenant and name = :name and paused = 1 and rev = :rev
 -- :seen    The schedule, if it is the one that was seen.
 select overlap, waiting from workflow_schedule
 where tenant = :tenant and name = :name and id = :id and rev = :rev and (paused = 0 or :by = 'hand')
+
+-- :there
+select id, tenant, labels from workflow_run where id in (select value from json_each(:ids))
 
 -- :forget_ended    Of the first few: however many are open, a firing costs the same.
 delete from workflow_firing

@@ -137,6 +137,38 @@ def test_a_time_whose_run_is_there_starts_no_other(hand):
 
 
 @pytest.mark.spec("SCHED-1")
+@pytest.mark.parametrize("by", [FiredBy.RHYTHM, FiredBy.QUEUE])
+def test_another_run_under_the_id_of_a_time_is_not_taken_for_that_time(hand, by):
+    """Another tenant's, or one that was not started for it: the keeper is told, and nothing has changed."""
+    one = made(hand, overlap=Overlap.QUEUE)
+    if by is FiredBy.QUEUE:
+        (run,) = fire(hand, one, EPOCH, EPOCH + HOUR).started
+        end(hand, run)
+        one = seen(hand)
+    strange, other = hand.start(tenant="mallory"), hand.start(labels='{"schedule":"else"}')
+    for run in (strange, other):
+        fired = fire(hand, one, shot(hand, one, EPOCH + HOUR, id=run), by=by)
+        assert (fired.answer, fired.taken, fired.started) == ("taken", (run,), ())
+        assert seen(hand) == one
+    assert fire(hand, one, EPOCH + HOUR, by=by).started
+
+
+@pytest.mark.spec("SCHED-1")
+def test_a_schedule_can_be_left_out_of_what_is_due(hand):
+    """As it was seen: what cannot be fired hides no later time, until it is changed."""
+    one = made(hand, overlap=Overlap.QUEUE)
+    (run,) = fire(hand, one, EPOCH + HOUR, EPOCH + 2 * HOUR).started
+    end(hand, run)
+    made(hand, name="other", next_at=EPOCH + 9 * HOUR)
+    one = seen(hand)
+    assert hand.due().chore_at == 0
+    assert hand.due(besides=[(one.id, one.rev)]).chore_at == EPOCH + 9 * HOUR
+    assert hand.due(besides=[(one.id, one.rev - 1), (hand.id(), one.rev)]).chore_at == 0
+    other = seen(hand, "other")
+    assert hand.due(besides=[(one.id, one.rev), (other.id, other.rev)]).chore_at is None
+
+
+@pytest.mark.spec("SCHED-1")
 def test_a_paused_schedule_is_not_due_and_goes_on_where_it_is_told(hand):
     """Twice is once; what stands in line waits too."""
     (run,) = fire(hand, made(hand, overlap=Overlap.QUEUE), EPOCH + HOUR, EPOCH + 2 * HOUR).started
