@@ -26,6 +26,7 @@ TROUBLE_SECONDS = 1.0
 PURGE_FIRST_SECONDS = 60.0  # a worker that has just begun has better things to do
 PURGE_SECONDS = 600.0
 PURGE_PAUSE_SECONDS = 0.02
+TICK_ROUNDS = 10  # of schedules, where one call is to do what is due
 LOOK_SECONDS = 0.01  # between two looks of a keeper, however many hints come
 
 
@@ -84,8 +85,11 @@ class Keeper:
 
     async def tick(self) -> Ticked:
         """One round."""
-        ticked = await self._chores()
-        return msgspec.structs.replace(ticked, fired=await self._timetable.round())
+        ticked, fired = await self._chores(), await self._timetable.round()
+        for _ in range(TICK_ROUNDS - 1):
+            if self._timetable.unfinished:
+                fired += await self._timetable.round()
+        return msgspec.structs.replace(ticked, fired=fired)
 
     async def _chores(self) -> Ticked:
         ticked = await self._store.tick(wait_timeouts=self._wait_timeouts)
@@ -108,10 +112,12 @@ class Keeper:
             looked_at = clock()
             try:
                 done = (await self._chores()).total
-                due = await seconds_until(self._store, (), chores=True, wait_timeouts=self._wait_timeouts)
+                due = await self._due()
                 if due == 0:  # and a tick has just left nothing undone: it is a schedule
                     done += await self._timetable.round()
-                if done:
+                    if self._timetable.aside():
+                        due = await self._due()  # what cannot be fired hides no timer
+                if done or self._timetable.unfinished:
                     self.bell.found()
                     if self._news is not None:
                         self._news()  # a store need not give hints
@@ -123,6 +129,10 @@ class Keeper:
             early = looked_at + min(LOOK_SECONDS, due or LOOK_SECONDS) - clock()
             if early > 0:
                 await asyncio.sleep(early)
+
+    async def _due(self) -> float | None:
+        aside, lapse = self._timetable.aside(), self._wait_timeouts
+        return await seconds_until(self._store, (), chores=True, wait_timeouts=lapse, besides=aside)
 
     async def purge(self) -> int:
         """Remove what has expired, slice by slice, with pauses in which others write; how many runs went."""
@@ -158,8 +168,9 @@ async def seconds_until(
     chores: bool = False,
     wait_timeouts: bool = True,
     runtime: str = RUNTIME,
+    besides: Sequence[tuple[UUID, int]] = (),
 ) -> float | None:
-    """Seconds until there may be something to do; None when nothing is in sight."""
-    due = await store.due(types, tenants, wait_timeouts=wait_timeouts, runtime=runtime)
+    """Seconds until there may be something to do; None when nothing is in sight. besides: schedules."""
+    due = await store.due(types, tenants, wait_timeouts=wait_timeouts, runtime=runtime, besides=besides)
     at = due.chore_at if chores else due.claim_at
     return None if at is None else max(0.0, (at - await store.now()) / SECOND)

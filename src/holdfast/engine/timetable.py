@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import takewhile
 from uuid import UUID
 
+import msgspec
+
 from holdfast.codec import MARK, digest, plain
 from holdfast.cron import Rhythm, delayed
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import DuplicateRun, HoldfastError, StoreError
 from holdfast.records import (
     SECOND,
     CatchUp,
@@ -32,10 +35,14 @@ log = logging.getLogger("holdfast.keeper")
 
 PAGE = 100
 FIRES_MAX = 100  # times of one schedule in one commit
-PASSES_MAX = 10  # over all that is due, in one round: other chores must not wait for a long catch-up
+BATCH_MAX = 100  # times that are fired at once: a store may make one commit of them, and others wait for it
+ROUND_MAX = 1000  # times in one round: other chores must not wait for a long catch-up
 LATE_SECONDS = 60.0  # a time that nobody has fired for so long was missed
+ASIDE_SECONDS = 60.0  # until a schedule that cannot be fired here is tried again
+ASIDE_MAX = 1000  # that are kept in mind
 
 Due = tuple[list[Instant], Instant | None, Instant | None]  # times to fire, the next one, the latest missed
+Known = tuple[UUID, int]  # a schedule, as it is at one revision
 
 
 class Timetable:
@@ -43,59 +50,131 @@ class Timetable:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._told: set[tuple[UUID, int]] = set()  # schedules that cannot be fired, each said once
+        self._after: UUID | None = None
+        self._aside: dict[Known, float] = {}  # that cannot be fired here, and until when they are left
+
+    @property
+    def unfinished(self) -> bool:
+        """The last round was cut short; the next one goes on from there."""
+        return self._after is not None
+
+    def aside(self) -> list[Known]:
+        """Those that cannot be fired here, as far as it is known: no reason to look."""
+        now = asyncio.get_running_loop().time()
+        self._aside = {one: until for one, until in self._aside.items() if until > now}
+        return list(self._aside)
 
     async def round(self) -> int:
-        """Fire what is due; the number of runs that were started here."""
-        started = 0
-        for _ in range(PASSES_MAX):
-            fired = await self._pass()
+        """Fire what is due, ROUND_MAX times at most; the number of runs that were started here."""
+        started, left = 0, ROUND_MAX
+        while left > 0:
+            whole = self._after is None
+            spent, fired = await self._pass(left)
+            left -= spent
             started += sum(len(one.started) for one in fired)
-            if not any(one.answer == "applied" for one in fired):
+            if whole and not any(one.answer == "applied" for one in fired):
                 break
         return started
 
-    async def _pass(self) -> list[Fired]:
-        fired: list[Fired] = []
-        after: UUID | None = None
-        while page := await self._store.due_schedules(PAGE, after):
+    async def _pass(self, most: int) -> tuple[int, list[Fired]]:
+        """From where the last one was cut short, to the end or until `most` times are spent."""
+        spent, fired, aside = 0, list[Fired](), set(self.aside())
+        while page := await self._store.due_schedules(PAGE, self._after):
             now = await self._store.now()
-            due = [firing for one in page if (firing := self._firing(one, now)) is not None]
-            # All at once: a store with group commit makes few commits of them.
-            answers = await asyncio.gather(*map(self._store.fire_schedule, due), return_exceptions=True)
-            for answer in answers:
-                if isinstance(answer, BaseException):
-                    raise answer
-                fired.append(answer)
-            after = page[-1].id
-        return fired
+            for batch in self._batches([one for one in page if (one.id, one.rev) not in aside], now):
+                self._after = batch[-1][0].id
+                # All at once: a store with group commit makes few commits of them.
+                fired += await self._fire_all(batch)
+                spent += sum(_weight(due) for _, due in batch)
+                if spent >= most:
+                    return spent, fired
+            self._after = page[-1].id
+        self._after = None
+        return spent, fired
+
+    def _batches(self, page: Sequence[Schedule], now: Instant) -> Iterator[list[tuple[Schedule, Firing]]]:
+        batch: list[tuple[Schedule, Firing]] = []
+        weight = 0
+        for one in page:
+            due = self._firing(one, now)
+            if due is None:
+                continue
+            if batch and weight + _weight(due) > BATCH_MAX:
+                yield batch
+                batch, weight = [], 0
+            batch.append((one, due))
+            weight += _weight(due)
+        if batch:
+            yield batch
 
     def _firing(self, one: Schedule, now: Instant) -> Firing | None:
-        """One that cannot be fired here does not stand in the way of the others."""
         try:
             return firing(one, now)
-        except StoreError:
-            raise
-        except HoldfastError as error:
-            if (one.id, one.rev) not in self._told:
-                self._told.add((one.id, one.rev))
-                log.warning("schedule %s of %s cannot be fired here: %s", one.name, one.tenant, error)
+        except Exception as error:  # noqa: BLE001 - of one: the others are fired all the same
+            self._set_aside(one, error)
             return None
+
+    async def _fire_all(self, batch: list[tuple[Schedule, Firing]]) -> list[Fired]:
+        """What is wrong with one of them does not stand in the way of the others."""
+        answers = await asyncio.gather(*(self._fire(*each) for each in batch), return_exceptions=True)
+        fired: list[Fired] = []
+        for (one, _), answer in zip(batch, answers, strict=True):
+            if isinstance(answer, Fired):
+                fired.append(answer)
+            elif isinstance(answer, StoreError) or not isinstance(answer, Exception):
+                raise answer
+            else:
+                self._set_aside(one, answer)
+        return fired
+
+    async def _fire(self, one: Schedule, due: Firing) -> Fired:
+        fired = await self._store.fire_schedule(due)
+        if fired.answer == "taken":
+            log.warning(
+                "schedule %s of %s: another run stands under an id of its own (%s), so it takes another",
+                one.name,
+                one.tenant,
+                fired.taken[0],
+            )
+            fired = await self._store.fire_schedule(salted(one, due, fired.taken))
+        if fired.answer == "taken":
+            raise DuplicateRun(fired.taken[0])
+        if fired.answer == "applied" and due.missed_at is not None:
+            _tell_missed(one, due.missed_at)
+        return fired
+
+    def _set_aside(self, one: Schedule, error: Exception) -> None:
+        log.warning(
+            "schedule %s of %s cannot be fired here, will try again in %g s: %s",
+            one.name,
+            one.tenant,
+            ASIDE_SECONDS,
+            error,
+            exc_info=None if isinstance(error, HoldfastError) else error,
+        )
+        if len(self._aside) < ASIDE_MAX:
+            self._aside[one.id, one.rev] = asyncio.get_running_loop().time() + ASIDE_SECONDS
+
+
+def _weight(due: Firing) -> int:
+    return max(1, len(due.fires))
+
+
+def _tell_missed(one: Schedule, last: Instant) -> None:
+    log.warning(
+        "schedule %s of %s: times from %s to %s were missed (catch_up is %s)",
+        one.name,
+        one.tenant,
+        one.next_at,
+        moment(last),
+        one.catch_up,
+    )
 
 
 def firing(one: Schedule, now: Instant) -> Firing | None:
     """What a keeper does about it now."""
     if one.next_at is not None and (first := instant(one.next_at)) <= now:
         times, next_at, missed_at = due_times(rhythm_of(one), one.catch_up, first, now)
-        if missed_at is not None:
-            log.warning(
-                "schedule %s of %s: times from %s to %s were missed (catch_up is %s)",
-                one.name,
-                one.tenant,
-                moment(first),
-                moment(missed_at),
-                one.catch_up,
-            )
         fires = tuple(Fire(at, timed_run(one, at)) for at in times)
         return _firing(one, FiredBy.RHYTHM, fires, next_at, missed_at)
     if one.waiting:
@@ -128,9 +207,18 @@ def rhythm_of(one: Schedule) -> Rhythm:
     return Rhythm(cron=one.cron, zone=one.zone, every_us=one.every_us, anchor_at=instant(one.anchor_at))
 
 
-def timed_run(one: Schedule, at: Instant) -> NewRun:
+def salted(one: Schedule, due: Firing, taken: Sequence[UUID]) -> Firing:
+    """The same, and those whose ids are taken under ids that nobody can have foreseen."""
+    fires = [
+        Fire(each.at, timed_run(one, each.at, str(one.id))) if each.run.id in taken else each
+        for each in due.fires
+    ]
+    return msgspec.structs.replace(due, fires=tuple(fires))
+
+
+def timed_run(one: Schedule, at: Instant, salt: str = "") -> NewRun:
     """The run of one time. Its id is made of the time, so that it can be there only once."""
-    seed = f"{one.tenant}\x1f{one.name}\x1f{at}"
+    seed = f"{one.tenant}\x1f{one.name}\x1f{at}{salt}"
     drawn = int.from_bytes(blake2b(seed.encode(), digest_size=8).digest())
     run_at = delayed(f"{one.tenant}\x1f{one.name}", at, one.jitter_us) if one.jitter_us else None
     return run_of(one, uuid7(at * 1000, drawn), at, run_at)

@@ -1,0 +1,191 @@
+"""Schedules that no keeper can fire, ids that are taken, and catch-ups that are too long for one round."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from holdfast import App
+from holdfast.engine.keeper import Keeper
+from holdfast.engine.timetable import BATCH_MAX, ROUND_MAX, Timetable, timed_run
+from holdfast.errors import Unavailable
+from holdfast.records import CatchUp, NewSchedule, Overlap, RunFilter, instant
+from holdfast.testing.faulty import Faulty
+
+from .kit import working
+from .timetable import DAY, HOUR, passes, report, runs
+
+
+class Vault:
+    """A hook that has lost the keys of some tenants."""
+
+    name, optional = "vault", False
+
+    def __init__(self):
+        self.lost = set()
+
+    def seal(self, value, where):
+        if where.tenant in self.lost:
+            raise RuntimeError("no key for this tenant any more")
+        return "vault", value[::-1]
+
+    def open(self, how, value, where):
+        return value[::-1]
+
+    def digests(self, digest, where):
+        return [digest]
+
+
+async def in_no_zone(app, name="bad", overdue=HOUR):
+    """A schedule whose zone is not known here."""
+    await app.schedules()  # opens the store
+    at = await app.store.now() - int(overdue * 1e6)
+    new = NewSchedule(
+        id=uuid4(), name=name, type="shop.report.v1", cron="0 3 * * *", zone="No/Where", next_at=at
+    )
+    return await app.store.schedule(new)
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_timers_ring_in_time_beside_a_schedule_that_cannot_be_fired(app, caplog):
+    """It is tried once a minute, and said as often."""
+
+    @app.workflow("shop.nap.v1")
+    async def nap(ctx):
+        await ctx.sleep(7.3)
+
+    await in_no_zone(app)
+    async with working(app):
+        await asyncio.sleep(3)
+        for _ in range(3):
+            run = await app.start(nap)
+            await run.result(timeout=60)
+            seen = await run.get()
+            assert (seen.finished_at - seen.created_at).total_seconds() < 7.4
+        await asyncio.sleep(100)
+    told = [one.message for one in caplog.records if "cannot be fired here" in one.message]
+    assert len(told) == 3
+    assert "zone 'No/Where' is not known" in told[0]
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_what_cannot_be_sealed_here_stops_nobody_elses_times(store, world, caplog):
+    """However many come after it."""
+    vault = Vault()
+    app = App(store, world=world, codec=[vault])
+    made = report(app)
+    await app.schedule("a", made, cron="0 * * * *", tenant="gone")
+    for n in range(BATCH_MAX + 20):
+        await app.schedule(f"s{n}", made, cron="0 * * * *")
+    vault.lost.add("gone")
+    app.world.leap(HOUR * 2.5)
+    async with working(app):
+        await passes(app, HOUR)
+    assert {one.fired for one in await app.schedules()} == {2}
+    assert (await app.schedules("gone"))[0].fired == 0
+    told = [one.message for one in caplog.records if one.name == "holdfast.keeper"]
+    assert sum("schedule a of gone cannot be fired here" in one for one in told) >= 1
+    assert not any("cannot do chores" in one for one in told)
+    # Nothing was moved on, so nothing was missed yet.
+    assert not any("schedule a of gone: times" in one for one in told)
+
+
+async def test_a_store_that_is_away_is_no_fault_of_the_schedule(app, caplog):
+    """Nothing is set aside for it: it is fired as soon as the store is back."""
+    await app.schedule("hourly", report(app), cron="0 * * * *")
+    store = Faulty(app.store)
+
+    async def away(call):
+        raise Unavailable("away")
+
+    store.plan("fire_schedule", 1, away)
+    timetable = Timetable(store)
+    app.world.leap(HOUR)
+    with pytest.raises(Unavailable):
+        await timetable.round()
+    assert await timetable.round() == 1
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_a_schedule_that_is_mended_is_fired_at_once(app):
+    """What was set aside is what it was, not what it is."""
+    await in_no_zone(app, "s")
+    async with working(app):
+        await asyncio.sleep(2)
+        await app.schedule("s", report(app), every=5)
+        await asyncio.sleep(6)
+    assert len(await runs(app)) == 1
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_nobody_can_take_a_time_from_a_schedule_by_taking_its_id(app, caplog):
+    """It is made of tenant, name and time, and may be foreseen: then another id is taken."""
+    made = report(app)
+    one = await app.schedule("nightly", made, cron="0 3 * * *", tenant="bank")
+    foreseen = timed_run(one, instant(one.next_at)).id
+    await app.start(made, id=foreseen, tenant="mallory")
+    await app.pause(foreseen)
+    async with working(app):
+        await passes(app, 2 * DAY)
+    found = await app.list(RunFilter(tenant="bank"))
+    assert len(found) == 2
+    assert foreseen not in {run.id for run in found}
+    seen = (await app.schedules("bank"))[0]
+    assert (seen.fired, seen.skipped) == (2, 0)
+    assert any(
+        f"another run stands under an id of its own ({foreseen})" in one.message for one in caplog.records
+    )
+
+
+class _Watched:
+    """A store that tells how much is fired at once, and in all."""
+
+    def __init__(self, inner):
+        self._inner, self.now_at_it, self.most, self.total = inner, 0, 0, 0
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    async def fire_schedule(self, firing):
+        self.now_at_it += len(firing.fires)
+        self.total += len(firing.fires)
+        self.most = max(self.most, self.now_at_it)
+        await asyncio.sleep(0)
+        try:
+            return await self._inner.fire_schedule(firing)
+        finally:
+            self.now_at_it -= len(firing.fires)
+
+
+@pytest.mark.slow
+@pytest.mark.spec("SCHED-1")
+async def test_a_long_catch_up_leaves_room_for_other_chores(app):
+    """A round ends after so many times, in small commits, and the next goes on where it was cut short."""
+    await app.schedules()  # opens the store
+    now = await app.store.now()
+    for n in range(30):
+        await app.store.schedule(
+            NewSchedule(
+                id=uuid4(), name=f"s{n}", type="shop.report.v1", every_us=10**6, anchor_at=now - HOUR * 10**6,
+                next_at=now - 3_599_000_000, overlap=Overlap.ALLOW, catch_up=CatchUp.ALL,
+            )
+        )  # fmt: skip
+    store = _Watched(app.store)
+    timetable = Timetable(store)
+    assert await timetable.round() == ROUND_MAX
+    assert timetable.unfinished
+    assert (store.total, store.most) == (ROUND_MAX, BATCH_MAX)
+    for _ in range(2):
+        await timetable.round()
+    assert {one.fired for one in await app.schedules()} == {100}
+
+
+async def test_one_tick_fires_all_that_is_due(app):
+    """Where nothing but it keeps the store, more schedules than one round takes."""
+    made = report(app)
+    for n in range(ROUND_MAX // 10 + 7):
+        await app.schedule(f"s{n}", made, every=60, catch_up="all", overlap="allow")
+    app.world.leap(600)
+    assert (await Keeper(app.store).tick()).fired == 10 * (ROUND_MAX // 10 + 7)
