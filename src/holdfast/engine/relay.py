@@ -238,13 +238,14 @@ class Relay:
         except Refused as why:
             return ("dead" if why.final else "failed"), why.error, max(delay, why.delay_seconds)
         except Fatal as error:
+            log.warning("sink %s refuses message %s for ever", parcel.sink, parcel.id, exc_info=True)
             return "dead", sinks.raised(error), 0.0
         except RetryAfter as error:
             return "failed", sinks.raised(error), max(0.0, error.delay)
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # SystemExit too: it would end the event loop
-            log.warning("sink %s failed at message %s", parcel.sink, parcel.id, exc_info=True)
+            log.debug("sink %s failed at message %s", parcel.sink, parcel.id, exc_info=True)
             return "failed", sinks.raised(error), delay
         return "sent", None, 0.0
 
@@ -283,6 +284,5 @@ class Relay:
         elif said.answer != "released":
             self.failed += 1
             again = f"again in {said.delay_seconds:.0f} s" if said.answer == "failed" else "not tried again"
-            log.warning(
-                "message %s to %s failed at attempt %d, %s", parcel.id, parcel.sink, parcel.attempt, again
-            )
+            where, why = (parcel.id, parcel.sink, parcel.attempt), sinks.in_short(said.error)
+            log.warning("message %s to %s failed at attempt %d (%s), %s", *where, why, again)

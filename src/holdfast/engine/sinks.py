@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,6 +26,9 @@ SINK_SECONDS = 30.0
 DELAY_MAX_SECONDS = 3600.0  # between two tries, whoever asks for more
 GONE = 410
 AGENT = "holdfast"
+
+IN_SHORT_MAX = 160
+_QUERY = re.compile(r"(?<=\S)\?[^\s'\"]+")
 
 
 class Sink(msgspec.Struct, frozen=True):
@@ -84,6 +88,13 @@ def failure(kind: str, type_: str, message: str) -> Json:
 def raised(error: BaseException) -> Json:
     """What a function has raised: its words, not ours, and sealed where there is a codec."""
     return failure(RAISED, type(error).__name__, str(error))
+
+
+def in_short(error: Json | None) -> str:
+    """Why, for one line of a log: without the query of a URL, where secrets may be."""
+    said = Error(kind="no reason given") if error is None else msgspec.json.decode(error, type=Error)
+    words = ": ".join(part for part in (said.type or said.kind, said.message) if part)
+    return _QUERY.sub("?…", " ".join(words.split()))[:IN_SHORT_MAX]
 
 
 class Shut(NamedTuple):
