@@ -316,7 +316,9 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         self, run: UUID, name: str, max_attempts: int | None = None, tenant: str | None = None
     ) -> Step:
         """A further task behind the last row of an open plan run; max_attempts: else the run's. Ended:
-        IllegalMove. No plan, or a step of that name: Conflict. Trail: step_added."""
+        IllegalMove. No plan, or a step of that name: Conflict. But the last row, if it was added (the trail
+        has step_added) with these attempts and is still pending, is answered as the first time, and nothing
+        changes. Trail: step_added."""
 
     async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         """Hide a run from claims, lists and every verb but `restore`; its status stays, chores go on,

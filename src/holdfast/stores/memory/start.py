@@ -97,15 +97,25 @@ def append_step(state: State, row: RunRow, name: str, max_attempts: int | None, 
         raise IllegalMove(row.id, "append_step", row.status)
     if not row.is_plan:
         raise Conflict(f"run {row.id} is no plan: its steps are what its code asks for")
-    if name in row.steps:
+    attempts, there = max_attempts or row.max_attempts, row.steps.get(name)
+    if there is not None and not _is_added_again(state, row, there, attempts):
         raise Conflict(f"run {row.id} has a step {name!r} already: give the new one another name")
     step = StepRow(
-        seq=row.next_seq(), key=name, kind=StepKind.TASK, status=StepStatus.PENDING,
-        max_attempts=max_attempts or row.max_attempts,
+        seq=row.next_seq() if there is None else there.seq, key=name, kind=StepKind.TASK,
+        status=StepStatus.PENDING, max_attempts=attempts,
     )  # fmt: skip
-    row.steps[name] = step
-    state.note(row, "step_added", now, step=name)
+    if there is None:
+        row.steps[name] = step
+        state.note(row, "step_added", now, step=name)
     return step
+
+
+def _is_added_again(state: State, row: RunRow, there: StepRow, attempts: int) -> bool:
+    """Whether whoever added the last row did not hear the answer."""
+    is_last = there is row.in_order()[-1]
+    as_then = (there.status, there.max_attempts) == (StepStatus.PENDING, attempts)
+    added = [entry.data for entry in state.trail if (entry.run, entry.type) == (row.id, "step_added")]
+    return is_last and as_then and {"step": there.key} in added
 
 
 def _row(state: State, new: NewRun, fence: int, now: Instant) -> RunRow:

@@ -151,9 +151,12 @@ def append_step(
     if row[1] != "plan":
         raise Conflict(f"run {run} is no plan: its steps are what its code asks for")
     added = db.one(_SQL["append"], (str(run), name, max_attempts))
+    if added is not None:
+        db.run(TRAIL, (str(run), "step_added", text({"step": name}), now))
+    else:
+        added = db.one(_SQL["added"], (str(run), name, max_attempts))
     if added is None:
         raise Conflict(f"run {run} has a step {name!r} already: give the new one another name")
-    db.run(TRAIL, (str(run), "step_added", text({"step": name}), now))
     seq, attempts = added
     return Step(
         seq=seq, key=name, kind=StepKind.TASK, status=StepStatus.PENDING, max_attempts=attempts

@@ -71,3 +71,13 @@ select id, 1 + max(step_mark, coalesce((select max(seq) from workflow_step where
 from workflow_run where id = :run
 on conflict (run_id, key) do nothing
 returning seq, max_attempts
+
+-- :added    The last row, if whoever added it did not hear the answer.
+select seq, max_attempts from workflow_step
+where run_id = :run and key = :name and kind = 'task' and status = 'pending'
+    and seq = (select max(seq) from workflow_step where run_id = :run)
+    and max_attempts = (select coalesce(nullif(:max_attempts, 0), max_attempts) from workflow_run where id = :run)
+    and exists (
+        select 1 from workflow_event
+        where workflow_id = :run and event_type = 'step_added' and data ->> 'step' = :name
+    )
