@@ -62,6 +62,27 @@ async def test_sealed_params_are_sealed_again_for_each_run(store, world):
     assert "secret" not in seen.params_json
 
 
+@pytest.mark.spec("SCHED-1")
+async def test_params_are_sealed_anew_when_the_keys_have_changed(store, world):
+    """A deploy says the same again, now with a newer key: then the old one can go."""
+    old, new = {"old": bytes(32)}, {"new": b"n" * 32}
+
+    def at(keys, newest):
+        app = App(store, world=world, codec=hf.Encrypt(keys, newest=newest))
+        return app, report(app)
+
+    app, made = at(old, "old")
+    first = await app.schedule("hourly", made, {"n": 1}, cron="0 * * * *")
+    app, made = at(old | new, "new")
+    again = await app.schedule("hourly", made, {"n": 1}, cron="0 * * * *")
+    assert (again.next_at, again.params, again.id) == (first.next_at, {"n": 1}, first.id)
+    assert await app.schedule("hourly", made, {"n": 1}, cron="0 * * * *") == again
+    app, made = at(new, "new")
+    async with working(app):
+        await passes(app, HOUR + 1)
+    assert [run.result for run in await runs(app)] == [{"n": 1}]
+
+
 async def test_a_workflow_may_be_named_and_need_not_be_known_yet(app):
     """By its type, or as the newest that is published."""
     report(app)

@@ -8,11 +8,12 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.codec import MARK
 from holdfast.errors import CannotOpen
-from holdfast.records import Fire, Fired, Firing, Instant, NewSchedule, Schedule
+from holdfast.records import Fire, Fired, Firing, Instant, Json, NewSchedule, Schedule
 
 from .chain import Chain
-from .envelope import unopened
+from .envelope import read, unopened
 from .hooks import Where
 from .records import Records
 
@@ -39,13 +40,15 @@ class SealedSchedules:
         return [self._opened_schedule(one) for one in await self.inner.schedules(tenant, name, limit, after)]
 
     async def schedule(self, new: NewSchedule) -> Schedule:
-        sealed = await self._same_params(new) or self._chain.seal(new.params, _params(new.tenant, new.name))
-        return self._opened_schedule(await self.inner.schedule(_replace(new, params=sealed)))
+        sealed = self._chain.seal(new.params, _params(new.tenant, new.name))
+        kept = await self._same_params(new, sealed)
+        return self._opened_schedule(await self.inner.schedule(_replace(new, params=kept or sealed)))
 
-    async def _same_params(self, new: NewSchedule) -> str | None:
-        """What is there, if it says the same: sealed anew it would look like a change."""
+    async def _same_params(self, new: NewSchedule, sealed: Json) -> Json | None:
+        """What is there, if it says the same, under the same keys: sealed anew it would look like a change."""
         for there in await self.inner.schedules(new.tenant, new.name):
-            if self._opened_schedule(there).params_json == new.params:
+            same = self._opened_schedule(there).params_json == new.params
+            if same and _by(there.params_json) == _by(sealed):
                 return there.params_json
         return None
 
@@ -74,6 +77,11 @@ class SealedSchedules:
         except CannotOpen as why:
             params = unopened(why, schedule.params_json)
         return _replace(schedule, params_json=params)
+
+
+def _by(params: Json) -> tuple[str, ...]:
+    """What it is sealed by, key and all."""
+    return tuple(read(params).by) if params.startswith(MARK) else ()
 
 
 def _params(tenant: str, name: str) -> Where:
