@@ -45,7 +45,7 @@ class SealedSchedules:
         return self._opened_schedule(await self.inner.schedule(_replace(new, params=kept or sealed)))
 
     async def _same_params(self, new: NewSchedule, sealed: Json) -> Json | None:
-        """What is there, if it says the same, under the same keys: sealed anew it would look like a change."""
+        """What is there, if it says the same under the same keys: sealed anew it would look like a change."""
         for there in await self.inner.schedules(new.tenant, new.name):
             same = self._opened_schedule(there).params_json == new.params
             if same and _by(there.params_json) == _by(sealed):
