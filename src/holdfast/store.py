@@ -342,10 +342,10 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         A finished run expires at its expires_at, else ttl_seconds after its end; a deleted one, open or
         not, deleted_seconds after it was deleted; an open one that is not deleted never. With it go
         its steps, trail, receipts, the events addressed to it and its outbox rows; its key is free.
-        It stays while an outbox row of it is not delivered or dead, and, if it has ended, while its open
-        parent has an open wait for it. A deleted one that is open will never end: when it goes, such a wait
-        is settled in the same commit, as by `deliver`: failed, with status "gone". At most `limit` runs a
-        slice, fewer when they have many rows.
+        It stays while an outbox row of it is not delivered or dead, and while its open parent has an
+        open wait for it, if it has ended or that is deleted. Else it was deleted and will never end: such a
+        wait is settled in the same commit, as by `deliver`: failed, with status "gone". At most `limit` runs
+        a slice, fewer when they have many rows.
         Also: delivered events for no one run whose retention is over (never before EVENT_KEEP_SECONDS: the
         same id again must be known), and workers not seen for GONE_SECONDS.
         """

@@ -78,8 +78,9 @@ def _has_expired(row: RunRow, now: Instant, ttl: int, kept_deleted: int) -> bool
 
 
 def _is_awaited(state: State, row: RunRow) -> bool:
-    """One that is deleted and open will never end: it is not waited for."""
-    return row.status in FINAL and bool(_awaiting(state, row))
+    """One that is deleted and open will never end: its parent is told so when it goes, unless that is
+    deleted too."""
+    return any(row.status in FINAL or parent.deleted_at is not None for parent, _ in _awaiting(state, row))
 
 
 def _awaiting(state: State, row: RunRow) -> list[tuple[RunRow, StepRow]]:

@@ -18,10 +18,7 @@ from .database import Database, text
 from .sql import statements
 
 _SQL = statements("purge")
-_EXPIRED = {
-    name: _SQL[name].replace("$free", _SQL["free"]).replace("$unawaited", _SQL["unawaited"])
-    for name in ("deleted", "expired", "finished")
-}
+_EXPIRED = {name: _SQL[name].replace("$free", _SQL["free"]) for name in ("deleted", "expired", "finished")}
 _OF_A_RUN = [_SQL[f"some_{what}"] for what in ("trail", "steps", "receipts", "addressed", "outbox")]
 
 SLICE_SECONDS = 0.01

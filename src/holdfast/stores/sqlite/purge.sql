@@ -1,31 +1,30 @@
 -- What has expired, found by an index each, oldest first. A run stays while a message of its outbox is on its way,
--- while its open parent waits for it, and while its children are still to be cancelled. But one that is deleted will
--- never end: it is not waited for.
+-- while its open parent waits for it, and while its children are still to be cancelled. But one that is deleted and
+-- open will never end: its parent is told so when it goes, unless that is deleted too.
 
 -- :deleted
 select id from workflow_run as run
-where deleted_at is not null and deleted_at <= :until and $free and (run.finished_at is null or $unawaited)
+where deleted_at is not null and deleted_at <= :until and $free
 order by deleted_at limit :limit
 
 -- :expired
 select id from workflow_run as run
-where expires_at is not null and expires_at <= :until and finished_at is not null and $free and $unawaited
+where expires_at is not null and expires_at <= :until and finished_at is not null and $free
 order by expires_at limit :limit
 
 -- :finished
 select id from workflow_run as run
-where finished_at is not null and expires_at is null and finished_at <= :until and $free and $unawaited
+where finished_at is not null and expires_at is null and finished_at <= :until and $free
 order by finished_at limit :limit
 
 -- :free
 run.owes < 2 and not exists (select 1 from workflow_outbox where run_id = run.id and status = 'pending')
-
--- :unawaited
-not exists (
-    select 1 from workflow_run as parent cross join workflow_step as step on step.run_id = parent.id
-    where parent.id = run.parent_id and parent.finished_at is null
-        and step.status = 'waiting' and step.child_id = run.id and step.finished_at is null
-)
+    and not exists (
+        select 1 from workflow_run as parent cross join workflow_step as step on step.run_id = parent.id
+        where parent.id = run.parent_id and parent.finished_at is null
+            and (run.finished_at is not null or parent.deleted_at is not null)
+            and step.status = 'waiting' and step.child_id = run.id and step.finished_at is null
+    )
 
 -- :hide    A run that is removed in several commits: from the first one on nobody sees it, or restores it.
 update workflow_run set deleted_at = -1, rev = rev + 1 where id = :run

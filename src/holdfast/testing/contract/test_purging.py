@@ -226,14 +226,22 @@ def test_a_deleted_child_that_has_ended_stays_until_its_parent_is_told(hand):
 
 
 @pytest.mark.spec("DEL-1", "TTL-1")
-def test_a_parent_that_is_removed_with_its_child_is_told_nothing(hand):
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_deleted_child_of_a_deleted_parent_goes_after_it_or_when_that_is_restored(hand, restored):
     child, parent = hand.id(), hand.held()
     hand.park(parent, call("child", child), known=0)
-    for run in (parent.id, child):
-        hand.delete(run)
-    hand.clock.turn(DELETED_SECONDS)
-    assert purged(hand) == Purged(runs=2)
-    assert hand.trail() == []
+    hand.delete(child)
+    hand.clock.turn(1)
+    hand.delete(parent.id)
+    hand.clock.turn(DELETED_SECONDS - 1)
+    assert purged(hand) == Purged()
+    if restored:
+        hand.restore(parent.id)
+        assert purged(hand) == Purged(runs=1)
+        assert hand.status(parent.id) is Status.PENDING
+    else:
+        hand.clock.turn(1)
+        assert (purged(hand, limit=1), hand.trail()) == (Purged(runs=2), [])
 
 
 @pytest.mark.spec("EVENT-6", "EVENT-2")
