@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 EVERY_MIN_SECONDS = 1.0
 EVERY_MAX_SECONDS = 100 * 365.25 * 86400.0
 TEXT_MAX = 255
+ABBREVIATION_MAX = 5  # letters: PST, CEST
 _NICKNAMES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -184,9 +185,15 @@ def _nearest(name: str) -> str:
     from difflib import get_close_matches
     from zoneinfo import available_timezones
 
+    said = name.strip().lower().replace(" ", "_")
+    if "/" not in said and len(said) <= ABBREVIATION_MAX and name.isupper():
+        return "an abbreviation names no clock: name a place, as in Europe/Berlin, or UTC"
     names = {known.lower(): known for known in sorted(available_timezones(), reverse=True)}
-    near = [names[one] for one in get_close_matches(name.lower(), names, n=1, cutoff=0.7)]
-    return f"did you mean {near[0]}?" if near else "write one such as Europe/Berlin, or UTC"
+    if any(known.startswith(f"{said}/") for known in names):
+        return "name a place in it, as in Europe/Berlin"
+    places = {known.rpartition("/")[2]: known for known in names if "/" in known}  # Berlin, of Europe
+    near = [places[said]] if said in places else get_close_matches(said, names, n=1, cutoff=0.7)
+    return f"did you mean {names[near[0]]}?" if near else "write one such as Europe/Berlin, or UTC"
 
 
 def _offset(zone: tzinfo, at: datetime) -> timedelta:
