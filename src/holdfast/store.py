@@ -139,7 +139,8 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         An opened wait's due_at is as given, else now + delay_seconds, else none. An item that opens a
         wait looks at once, as park does: every open wait of the run is settled if it can be.
         `child`: that run is started with the row, as a child of this one (parent, parent_step), its id in
-        the row; trail child_started, before the row's own. A key that stands starts none.
+        the row; trail child_started, before the row's own. A key that stands starts none. WAITING: `waits` of
+        the row grows by one. SUCCEEDED: the child is only started, and no wait that could ever be settled.
         A gate that is opened writes approval_opened instead of `waiting`; its started_at is now.
         The run's cost grows by the cost of every step that was not kept. If that brings it from below its
         budget to it or above, a pause is asked for by BUDGET, unless one is.

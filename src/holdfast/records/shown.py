@@ -36,7 +36,7 @@ class Step(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     digest: str | None = None  # approval: of what is shown
     child: UUID | None = None
     wake: Json | None = None  # a plan's task that has waited: {"reason": "event" | "timeout", "event": …}
-    waits: int = 0  # how often a plan's task has waited
+    waits: int = 0  # how often a plan's task, or the step of a child, has waited
 
 
 class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):

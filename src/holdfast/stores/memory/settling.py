@@ -37,8 +37,12 @@ def settled_since(row: RunRow, known: int | None) -> tuple[Step, ...]:
     """The waits that were settled behind the holder's back, oldest first."""
     if known is None:
         return ()
-    news = [s for s in row.steps.values() if s.kind in WAITS and s.status in COME and s.seq > known]
+    news = [s for s in row.steps.values() if _has_waited(s) and s.status in COME and s.seq > known]
     return tuple(step.shown() for step in sorted(news, key=lambda step: step.seq))
+
+
+def _has_waited(step: StepRow) -> bool:
+    return step.kind in WAITS and (step.kind is not StepKind.CHILD or step.waits > 0)
 
 
 def is_reached(row: RunRow) -> bool:

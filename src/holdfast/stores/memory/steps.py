@@ -94,7 +94,13 @@ def _put(state: State, row: RunRow, write: StepWrite, now: Instant) -> None:
         mark=before.mark if before else state.event_seq if write.since_now else 0,
         ask=write.ask, digest=write.digest, on_timeout=write.on_timeout,
         child=write.child.id if write.child is not None else before.child if before else None,
+        waits=(before.waits if before else 0) + _waits_for_child(write),
     )  # fmt: skip
+
+
+def _waits_for_child(write: StepWrite) -> bool:
+    """Counted, so that the step of a child that was only started is not taken for a wait that came."""
+    return write.kind is StepKind.CHILD and write.status is StepStatus.WAITING
 
 
 def _update(row: RunRow, write: StepWrite, now: Instant) -> None:

@@ -20,19 +20,20 @@ from workflow_run where id = :run
 -- :put_step    A new row, or a new outcome for one that is open: it takes the next number, and its cost adds up.
 insert into workflow_step (
     run_id, seq, key, kind, status, attempts, output, error, cost, tenant, topic, due_at, since_mark, fence, number,
-    started_at, finished_at, ask, digest, on_timeout, child_id
+    started_at, finished_at, ask, digest, on_timeout, child_id, waits
 )
 values (
     :run, :seq, :key, :kind, :status, :attempts, :output, :error, :cost,
     coalesce((select tenant from workflow_run where id = :run), 'default'), :topic, :due_at, :since_mark, :fence,
-    :number, :started_at, :finished_at, :ask, :digest, :on_timeout, :child
+    :number, :started_at, :finished_at, :ask, :digest, :on_timeout, :child, :waits
 )
 on conflict (run_id, key) do update
 set seq = excluded.seq, kind = excluded.kind, status = excluded.status, attempts = excluded.attempts,
     output = excluded.output, error = excluded.error, cost = cost + excluded.cost, topic = excluded.topic,
     due_at = excluded.due_at, fence = excluded.fence, number = excluded.number,
     started_at = excluded.started_at, finished_at = excluded.finished_at, ask = excluded.ask, digest = excluded.digest,
-    on_timeout = excluded.on_timeout, child_id = coalesce(excluded.child_id, child_id)
+    on_timeout = excluded.on_timeout, child_id = coalesce(excluded.child_id, child_id),
+    waits = waits + excluded.waits
 
 -- :update_step    A plan's row is there since the start, and keeps its number.
 update workflow_step

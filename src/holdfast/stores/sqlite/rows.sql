@@ -32,10 +32,10 @@ select $step_columns from workflow_step indexed by idx_workflow_step_open
 where run_id = :run and status = 'waiting' and finished_at is null
 order by due_at is null, due_at, seq
 
--- :settled_since    Waits that were settled behind the holder's back.
+-- :settled_since    Waits that were settled behind the holder's back. A child that was only started has not waited.
 select $step_columns from workflow_step
 where run_id = :run and seq > :known and kind in ('sleep', 'event', 'approval', 'child')
-    and status in ('succeeded', 'failed')
+    and status in ('succeeded', 'failed') and (kind <> 'child' or waits > 0)
 order by seq
 
 -- :run

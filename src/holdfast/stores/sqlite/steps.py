@@ -102,6 +102,7 @@ def _row(db: Database, now: Instant, item: Item, write: StepWrite) -> tuple[obje
         item.number, now if write.kind is StepKind.APPROVAL else write.started_at,
         now if write.status in SETTLED else None, write.ask, write.digest, write.on_timeout,
         None if write.child is None else str(write.child.id),
+        write.kind is StepKind.CHILD and write.status is StepStatus.WAITING,
     )  # fmt: skip
 
 
