@@ -65,6 +65,23 @@ def test_ls_filters_by_status_type_and_tenant(cli_, waiting, failed):
     assert listed("--type", "billing.invoice.v2") == [other]
     assert listed("--tenant", "acme") == [other]
     assert listed("--status", "waiting_approval") == []
+    keyed = [cli_.start(SHOP, "--key", "order:7"), cli_.start(SHOP, "--key", "order:7", "--tenant", "acme")]
+    assert listed("--key", "order:7") == keyed[::-1]
+    assert listed("--key", "order:7", "--tenant", "acme") == keyed[1:]
+    assert listed("--key", "order:8") == []
+
+
+@pytest.mark.spec("CLI-4", "CHILD-1")
+def test_ls_lists_the_children_of_a_run(cli_, work):
+    async def family(ctx):
+        await ctx.start("shop.order.v1")
+        await ctx.start("shop.order.v1")
+
+    parent, other = cli_.start("shop.family.v1"), cli_.start(SHOP)
+    work(family=family, order=order)
+    found = [json.loads(line) for line in cli_("ls", "--json", "--parent", parent[-8:]).stdout.splitlines()]
+    assert [one["parent"] for one in found] == [parent, parent]
+    assert cli_("ls", "--parent", other).stderr.startswith("no run fits")
 
 
 @pytest.mark.parametrize("alias", sorted(ALIASES))

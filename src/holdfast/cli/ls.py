@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import click
+import msgspec
 
 from holdfast.engine.client import Client
 from holdfast.errors import UsageError
@@ -29,6 +30,8 @@ from .words import waits
     help="Only this type; shop.order for all its versions, shop.% for a prefix.",
 )
 @click.option("--tenant", metavar="NAME", help="Only this tenant's.")
+@click.option("--key", metavar="TEXT", help="Only the one that was started with this key; of each tenant.")
+@click.option("--parent", metavar="RUN", help="Only children of this run.")
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=20, metavar="N", help="How many; 20 by default."
 )
@@ -40,6 +43,8 @@ def ls(
     statuses: tuple[str, ...],
     type_: str | None,
     tenant: str | None,
+    key: str | None,
+    parent: str | None,
     limit: int,
     after: str | None,
     *,
@@ -55,9 +60,15 @@ def ls(
         waiting_on=_gate(statuses),
         type=_pattern(type_),
         tenant=tenant,
+        key=key,
         deleted=deleted,
     )
-    session.run(lambda client: _ls(client, where, limit, after, as_json=as_json))
+
+    async def work(client: Client) -> None:
+        of = (await find(client, parent, deleted=True)).id if parent else None
+        await _ls(client, msgspec.structs.replace(where, parent=of), limit, after, as_json=as_json)
+
+    session.run(work)
 
 
 async def _ls(client: Client, where: RunFilter, limit: int, after: str | None, *, as_json: bool) -> None:
