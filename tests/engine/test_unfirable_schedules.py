@@ -189,3 +189,22 @@ async def test_one_tick_fires_all_that_is_due(app):
         await app.schedule(f"s{n}", made, every=60, catch_up="all", overlap="allow")
     app.world.leap(600)
     assert (await Keeper(app.store).tick()).fired == 10 * (ROUND_MAX // 10 + 7)
+
+
+@pytest.mark.spec("SCHED-1", "OPS-1")
+async def test_doctor_names_the_schedules_that_nobody_fires_and_why(app):
+    """And does not blame keepers for those that none of them can fire."""
+    made = report(app)
+    await in_no_zone(app)
+    await app.schedule("hourly", made, cron="0 * * * *")
+    app.world.leap(HOUR + 30)
+    found = [one for one in (await app.doctor()).findings if "schedule" in one.what]
+    assert [one.level for one in found] == ["error", "warning"]
+    assert "schedule bad of default is overdue since 2025-12-31 23:00:00Z" in found[0].what
+    assert "zone 'No/Where' is not known" in found[0].what
+    assert found[1].what == "1 schedule overdue, by up to 30 s: hourly of default"
+    async with working(app):
+        await asyncio.sleep(1)
+        said = [one.what for one in (await app.doctor()).findings]
+    assert "no chore is overdue" in said
+    assert sum("schedule" in what for what in said) == 1

@@ -17,7 +17,7 @@ from holdfast.records import SECOND, Finding, Run, RunFilter, Stats, moment
 from holdfast.sealing.envelope import SHUT
 from holdfast.store import Store
 
-from . import postal
+from . import postal, timed
 from .explain import lacked
 
 LEVELS = ("ok", "warning", "error")
@@ -50,6 +50,7 @@ async def examine(store: Store) -> Report:
         "the way on of the runs": _stuck,
         "the counts of runs and workers": _by_stats,
         "the leases and the pending runs": _by_lists,
+        "the schedules": timed.findings,
         "what keepers have to do": _chores,
         "the outbox": postal.findings,
     }
@@ -231,7 +232,8 @@ def _shut(pending: Sequence[Run]) -> list[Finding]:
 
 
 async def _chores(store: Store) -> list[Finding]:
-    due_at, now = (await store.due(())).chore_at, await store.now()
+    overdue = [(one.id, one.rev) for one in await timed.due(store)]  # which have findings of their own
+    due_at, now = (await store.due((), besides=overdue)).chore_at, await store.now()
     late = 0.0 if not due_at else (now - due_at) / SECOND  # 0: an event, which has a finding of its own
     if late <= LATE_SECONDS:
         return [_well("no chore is overdue")]
