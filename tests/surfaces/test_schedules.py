@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
+import json
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import pytest
 
+from holdfast.records import NewSchedule
 from holdfast.sealing import Encrypt
+from holdfast.stores.sqlite import SqliteStore
 
 NIGHTLY = ("schedule", "add", "nightly", "shop.report.v1", '{"n": 1}', "--cron", "0 3 * * *")
 
@@ -49,6 +54,42 @@ def test_the_same_again_changes_nothing(cli_):
     made = cli_.json(*NIGHTLY)
     assert cli_.json(*NIGHTLY)["updated_at"] == made["updated_at"]
     assert cli_.json(*NIGHTLY, "--priority", "3")["priority"] == 3
+
+
+@pytest.mark.spec("SCHED-1")
+def test_what_is_not_said_of_a_schedules_runs_stays(cli_):
+    """Whoever changes the rhythm need not know what the app has said of limits and budgets."""
+    said = ("--limit-key", "shop", "--budget", "1.5", "--ttl", "1d", "--timeout", "5m", "--max-attempts", "2")
+    made = cli_.json(*NIGHTLY, *said)
+    kept = ("limit_key", "budget", "ttl_seconds", "timeout_seconds", "max_attempts")
+    assert [made[key] for key in kept] == ["shop", 1.5, 86400, 300, 2]
+    other = cli_.json(*NIGHTLY[:-1], "0 4 * * *")
+    assert (other["cron"], [other[key] for key in kept]) == ("0 4 * * *", [made[key] for key in kept])
+    assert cli_.json(*NIGHTLY, "--budget", "2")["budget"] == 2
+
+
+@pytest.mark.spec("SCHED-1", "CLI-3")
+def test_a_schedule_whose_zone_is_not_known_here_breaks_no_list(cli_, url):
+    """Its row says what is wrong with it."""
+    cli_(*NIGHTLY)
+
+    async def spoil():
+        store = SqliteStore(url.removeprefix("sqlite:///"))
+        await store.open()
+        new = NewSchedule(
+            id=uuid4(), name="lost", type="shop.report.v1", cron="0 3 * * *", zone="No/Where", next_at=1
+        )
+        await store.schedule(new)
+        await store.close()
+
+    asyncio.run(spoil())
+    lost, nightly = map(json.loads, cli_("schedule", "ls", "--json").stdout.splitlines())
+    assert (lost["name"], lost["next_times"]) == ("lost", [])
+    assert "zone 'No/Where' is not known" in lost["trouble"]
+    assert (nightly["trouble"], len(nightly["next_times"])) == (None, 5)
+    listed = cli_("schedule", "ls")
+    assert "zone 'No/Where' is not known" in listed.stdout
+    assert "it cannot be fired here: zone 'No/Where' is not known" in cli_("schedule", "show", "lost").stdout
 
 
 @pytest.mark.spec("SCHED-1")

@@ -11,7 +11,7 @@ import click
 from holdfast.cron import local
 from holdfast.engine.client import Client
 from holdfast.engine.scheduling import upcoming
-from holdfast.errors import UnknownSchedule
+from holdfast.errors import UnknownSchedule, UsageError
 from holdfast.records import (
     COST_UNIT,
     DEFAULT_TENANT,
@@ -43,6 +43,7 @@ from .values import typed_json, typed_label
 F = TypeVar("F", bound=Callable[..., Any])
 
 TIMES = 5
+NEXT_MAX = 60  # characters of what keeps it from firing, in a list
 VALUE_MAX = 400  # characters of params; --json prints all
 
 
@@ -114,7 +115,8 @@ def add(
     """Make a schedule, or change the one of that name.
 
     WORKFLOW is a type such as shop.report.v1; without .vN the newest published version is taken. JSON is what
-    each run is given. The same again changes nothing.
+    each run is given. The same again changes nothing. Limit key, budget, ttl, timeout and attempts that are
+    not given stay as they are.
     """
     if options["cron"] is None and options["every"] is None:
         raise click.UsageError("say when: --cron '0 3 * * *', or --every 15m")
@@ -124,11 +126,25 @@ def add(
 
     async def work(client: Client) -> None:
         await session.refuse_plain(client, plain=plain)
-        made = await client.schedule(name, workflow, value, **options)
+        stays = await _options_of(client, name, options["tenant"])
+        made = await client.schedule(name, workflow, value, **{**stays, **options})
         await _tell(client, made, as_json=as_json)
         await warn_if_unknown(client, made.type, "its runs wait until one that has it appears")
 
     session.run(work, create=True)
+
+
+async def _options_of(client: Client, name: str, tenant: str) -> dict[str, Any]:
+    """What an app may have said of its runs, and who changes its rhythm here does not know of."""
+    for one in await client.schedules(tenant, name):
+        return {
+            "limit_key": one.limit_key,
+            "budget": None if one.budget_units is None else one.budget_units / COST_UNIT,
+            "ttl": one.ttl_seconds,
+            "timeout": one.timeout_seconds,
+            "max_attempts": one.max_attempts,
+        }
+    return {}
 
 
 @schedule.command()
@@ -143,13 +159,13 @@ def ls(tenant: str | None, *, as_json: bool) -> None:
         now = await client.store.now()
         if as_json:
             for one in found:
-                print_json(schedule_data(one, upcoming(one, now, TIMES)))
+                print_json(schedule_data(one, *_times_of(one, now)))
         elif not found:
             click.echo("no schedules yet; `holdfast schedule add --help` says how to make one", err=True)
         else:
             tenants = any(one.tenant != DEFAULT_TENANT for one in found)
             head = ["NAME", *(["TENANT"] if tenants else []), "WHEN", "NEXT", "LAST", "STARTS"]
-            rows = [_row(one, moment(now), tenants=tenants) for one in found]
+            rows = [_row(one, now, tenants=tenants) for one in found]
             click.echo("\n".join(table(head, rows)))
 
     session.run(work)
@@ -236,9 +252,9 @@ def _change(verb: Callable[[Client], Awaitable[Schedule]], *, as_json: bool) -> 
 
 async def _tell(client: Client, one: Schedule, *, as_json: bool) -> None:
     now = await client.store.now()
-    times = upcoming(one, now, TIMES)
+    times, trouble = _times_of(one, now)
     if as_json:
-        print_json(schedule_data(one, times))
+        print_json(schedule_data(one, times, trouble))
         return
     click.echo(f"{click.style(clean(one.name), bold=True)}  {one.type}")
     facts = list(_facts(one, moment(now)))
@@ -246,7 +262,16 @@ async def _tell(client: Client, one: Schedule, *, as_json: bool) -> None:
     for what, text in facts:
         click.echo(f"  {what:<{width}}  {text}")
     click.echo("")
-    click.echo("\n".join(_times(one, times, moment(now))))
+    told = _times(one, times, moment(now)) if trouble is None else [f"  it cannot be fired here: {trouble}"]
+    click.echo("\n".join(told))
+
+
+def _times_of(one: Schedule, now: Instant) -> tuple[list[Instant], str | None]:
+    """When it fires next; or why that cannot be said here."""
+    try:
+        return upcoming(one, now, TIMES), None
+    except UsageError as error:
+        return [], str(error)
 
 
 def _facts(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
@@ -296,12 +321,19 @@ def _on_clock(at: Instant, zone: str) -> str:
     return local(at, zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
 
 
-def _row(one: Schedule, now: datetime, *, tenants: bool) -> list[str]:
+def _row(one: Schedule, at: Instant, *, tenants: bool) -> list[str]:
+    now, trouble = moment(at), _times_of(one, at)[1]
     return [
         clean(one.name),
         *([clean(one.tenant)] if tenants else []),
         _when(one),
-        click.style("paused", fg="magenta") if one.paused else ago(one.next_at, now),
+        _next(one, now, trouble),
         ago(one.last_at, now),
         one.type,
     ]
+
+
+def _next(one: Schedule, now: datetime, trouble: str | None) -> str:
+    if one.paused:
+        return click.style("paused", fg="magenta")
+    return ago(one.next_at, now) if trouble is None else click.style(cut(trouble, NEXT_MAX), fg="red")

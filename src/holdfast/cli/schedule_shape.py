@@ -9,8 +9,8 @@ import msgspec
 from holdfast.records import COST_UNIT, Instant, Schedule, moment
 
 
-def schedule_data(one: Schedule, times: list[Instant]) -> dict[str, Any]:
-    """All of it, and the times at which it fires next."""
+def schedule_data(one: Schedule, times: list[Instant], trouble: str | None) -> dict[str, Any]:
+    """All of it, and the times at which it fires next, or why these cannot be worked out here."""
     return {
         "name": one.name,
         "tenant": one.tenant,
@@ -33,6 +33,7 @@ def schedule_data(one: Schedule, times: list[Instant]) -> dict[str, Any]:
         "paused_by": one.paused_by,
         "next_at": one.next_at,
         "next_times": [moment(at) for at in times],
+        "trouble": trouble,
         "waiting": one.waiting,
         "fired": one.fired,
         "skipped": one.skipped,
