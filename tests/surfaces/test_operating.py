@@ -50,7 +50,7 @@ def test_a_pause_that_is_asked_for_is_shown_whoever_asked(cli_, url, by, whose):
     asyncio.run(hold_and_pause())
     assert f"; a pause is asked for{whose}\n" in cli_("show", run).stdout
     again = cli_("pause", run).stdout
-    assert again.endswith(f"is now leased still and pauses at its next step, as asked{whose}\n")
+    assert again.endswith(f"is still leased, and pauses at its next step, as asked{whose}\n")
 
 
 @pytest.mark.spec("CLI-1")

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.cli.logs import Readable
-from holdfast.cli.text import ago, clean, cut, span, table, width_of
+from holdfast.cli.show import trace_lines
+from holdfast.cli.text import ago, clean, cut, span, table, width_of, wrapped
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -44,6 +45,37 @@ def test_a_table_on_a_terminal_never_wraps(monkeypatch):
     lines = table(["RUN", "NEWS"], [["1234", "a long story " * 9]])
     assert all(width_of(line) <= 40 for line in lines)
     assert lines[1].endswith("…")
+
+
+def test_words_below_a_margin_are_broken_on_a_terminal_only(monkeypatch):
+    said = "to mend it: start a worker that has these types"
+    assert wrapped(said, 9) == [" " * 9 + said]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    assert wrapped(said, 9) == ["         to mend it: start a worker that", "         has these types"]
+
+
+TRACE = """Traceback (most recent call last):
+  File "/usr/lib/holdfast/engine/steps.py", line 174, in _tries
+    value = await (
+            ^^^^^^^
+  File "/home/ada/shop.py", line 9, in charge
+    raise ValueError("no card")
+ValueError: no card
+"""
+
+
+def test_a_traceback_has_a_heading_and_none_of_our_own_frames():
+    head, *frames = trace_lines(TRACE)
+    assert head == "Traceback (most recent call last):"
+    assert frames == [
+        '  File "/home/ada/shop.py", line 9, in charge',
+        '    raise ValueError("no card")',
+        "ValueError: no card",
+    ]
+    assert trace_lines("") == []
+    long = "Traceback (most recent call last):\n" + '  File "shop.py"\n    x\n' * 50 + "KeyError: 'x'"
+    assert (trace_lines(long)[0], len(trace_lines(long))) == (head, 9)
 
 
 def test_what_is_cut_fits():

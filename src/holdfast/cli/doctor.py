@@ -14,7 +14,7 @@ from . import session
 from .find import short
 from .options import json_option, store_option
 from .shape import print_json
-from .text import clean
+from .text import clean, wrapped
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 _WIDTH = len("warning") + 2
@@ -51,7 +51,7 @@ def _lines(one: Finding) -> list[str]:
     runs = f" ({', '.join([*map(short, one.runs), *more])})" if one.runs else ""
     lines = [f"{mark}{clean(one.what)}{runs}"]
     if one.mend:
-        lines.append(" " * _WIDTH + click.style(f"to mend it: {clean(one.mend)}", dim=True))
+        lines += [click.style(line, dim=True) for line in wrapped(f"to mend it: {clean(one.mend)}", _WIDTH)]
     return lines
 
 

@@ -107,7 +107,7 @@ def _operate(said: str, by: str | None, verb: Verb, *, as_json: bool) -> None:
         if as_json:
             print_json(run_data(run))
         else:
-            click.echo(f"{short(run.id)} ({run.type}) is now {_now(run)}")
+            click.echo(f"{short(run.id)} ({run.type}) is {_now(run)}")
 
     session.run(work)
 
@@ -115,5 +115,5 @@ def _operate(said: str, by: str | None, verb: Verb, *, as_json: bool) -> None:
 def _now(run: Run) -> str:
     word = status_word(run.status)
     if run.status is Status.LEASED and run.pause_asked_by is not None:
-        return f"{word} still and pauses at its next step, as asked{by_whom(run.pause_asked_by)}"
-    return word
+        return f"still {word}, and pauses at its next step, as asked{by_whom(run.pause_asked_by)}"
+    return f"now {word}"

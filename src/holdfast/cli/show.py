@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
@@ -23,6 +24,8 @@ from .words import by_whom, waits
 
 VALUE_MAX = 400  # characters of params and result; --json prints all
 TRACE_LINES = 8
+_HEADING = "Traceback (most recent call last):"
+_ENGINE = re.compile(r"[/\\]holdfast[/\\](engine|threads|world\.py)")
 CHILDREN_SHOWN, CHILDREN_MAX = 5, 1000
 
 
@@ -167,9 +170,22 @@ def _cause(error: Error, steps: Sequence[Step]) -> Error:
 
 
 def _print_trace(error: Error) -> None:
-    lines = error.traceback.rstrip().splitlines()[-TRACE_LINES:]
-    for text in lines:
+    for text in trace_lines(error.traceback):
         click.echo(click.style(f"    {clean(text)}", dim=True))
+
+
+def trace_lines(traceback: str) -> list[str]:
+    """The end of a traceback under a heading, without the frames of the engine: they say nothing."""
+    kept: list[str] = []
+    ours = False
+    for text in traceback.rstrip().splitlines():
+        if text.lstrip().startswith("File "):
+            ours = _ENGINE.search(text) is not None
+        elif not text.startswith("    "):
+            ours = False
+        if not ours and text != _HEADING:
+            kept.append(text)
+    return [_HEADING, *kept[-TRACE_LINES:]] if kept else []
 
 
 def _step_table(steps: Sequence[Step], now: datetime, *, numbered: bool) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -82,6 +83,19 @@ def cut(text: str, width: int) -> str:
     while text and width_of(text) > width - 1:
         text = text[:-1]
     return text.rstrip() + "…"
+
+
+def wrapped(text: str, indent: int) -> list[str]:
+    """Text below a margin; on a terminal its lines are broken between words, elsewhere it is one."""
+    margin = " " * indent
+    return textwrap.wrap(
+        text,
+        max(_columns(), indent + 20),
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
