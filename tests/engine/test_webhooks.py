@@ -213,6 +213,29 @@ def test_a_secret_that_is_made_here_is_told_once(shop):
 
 
 @pytest.mark.spec("OUT-2")
+def test_of_two_that_start_at_once_both_sign_with_what_one_of_them_was_told(shop):
+    """The one who was quicker; a secret that is told is never one that does not sign."""
+
+    async def story():
+        seen, both, real = [], asyncio.Event(), shop.store.webhooks
+
+        async def webhooks():
+            found = await real()
+            seen.append(found)
+            if len(seen) == 2:
+                both.set()
+            await both.wait()
+            return found
+
+        shop.store.webhooks = webhooks
+        made = await asyncio.gather(*[shop.webhook("carrier", "https://example.com/in") for _ in range(2)])
+        return made, json.loads((await real())[0].target)["secrets"]
+
+    made, secrets = told(shop, story)
+    assert [one for one in made if one is not None] == secrets
+
+
+@pytest.mark.spec("OUT-2")
 @pytest.mark.parametrize(
     "secret", ["", "s3cret", "whsec_", "whsec_s3cret!", "whsec_czNjcmV0", "whsec_" + "QUJD" * 30]
 )

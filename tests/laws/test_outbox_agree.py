@@ -105,7 +105,7 @@ class OutboxesAgree(RuleBasedStateMachine):
 
     def webhook(self, pick):
         if pick(True, True, False):
-            known = Webhook(name="shop", target=pick("{}", '{"a":1}'), allow_private=pick(True, False))
+            known = Webhook(name="shop", target=pick("{}", '{"a":1}'), rev=pick(0, 0, 1, 2))
             self.pair.do(lambda hand: hand.run(hand.store.put_webhook(known)))
         else:
             self.pair.do(lambda hand: hand.run(hand.store.remove_webhook("shop")))

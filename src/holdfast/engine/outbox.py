@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.codec import MARK
-from holdfast.errors import UsageError
+from holdfast.errors import Conflict, UsageError
 from holdfast.records import OutboxFilter, OutboxMessage, Webhook, moment
 from holdfast.sealing.envelope import reason
 from holdfast.store import Store
@@ -18,6 +18,7 @@ from .posting import check_url, place
 from .signing import check_secret, make_secret, masked
 from .sinks import Sinks, Target
 
+TAKES_MAX = 10  # times that others may be quicker
 SECRETS_MAX = 2  # that sign at once: the newest, and the one before it until the receiver has changed over
 
 
@@ -65,16 +66,30 @@ class Outgoing:
         if name in self.sinks:
             raise UsageError(f"{name!r} is a function of this app (@app.sink): give the webhook another name")
         check_url(url, allow_private=allow_private)
+        if secret is not None:
+            check_secret(secret)
         await self.store.open()
+        for _ in range(TAKES_MAX):
+            is_kept, made = await self._put(name, url, secret, allow_private=allow_private)
+            if is_kept:
+                return made
+        raise Conflict(f"webhook {name!r} is being changed by others all the time: say it again")
+
+    async def _put(
+        self, name: str, url: str, secret: str | None, *, allow_private: bool
+    ) -> tuple[bool, str | None]:
+        """Whether it is as was said, and the secret if one was made; not, if another was quicker."""
         known = {one.name: one for one in await self.store.webhooks()}.get(name)
         before = () if known is None else _target(known).secrets
         made = None if secret is not None or before else make_secret()
         wanted = (made or before[0]) if secret is None else check_secret(secret)
         secrets = (wanted, *(one for one in before if one != wanted))[:SECRETS_MAX]
         target = msgspec.json.encode(Target(url, secrets)).decode()
-        if known is None or (known.target, known.allow_private) != (target, allow_private):
-            await self.store.put_webhook(Webhook(name=name, target=target, allow_private=allow_private))
-        return made
+        if known is not None and (known.target, known.allow_private) == (target, allow_private):
+            return True, None
+        rev = 0 if known is None else known.rev
+        put = Webhook(name=name, target=target, allow_private=allow_private, rev=rev)
+        return await self.store.put_webhook(put), made
 
     async def webhooks(self) -> list[WebhookShown]:
         """All webhooks, by name."""

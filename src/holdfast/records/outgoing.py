@@ -70,6 +70,7 @@ class Webhook(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     name: str
     target: Json  # {"url", "secrets": those that sign, the newest first}
     allow_private: bool = False
+    rev: int = 0  # counts its changes; 0: it is not in a store
     created_at: Instant = 0
     updated_at: Instant = 0
 

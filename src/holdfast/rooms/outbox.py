@@ -75,8 +75,10 @@ class Outbox(Protocol):
     async def webhooks(self) -> Sequence[Webhook]:
         """All webhooks, by name."""
 
-    async def put_webhook(self, webhook: Webhook) -> None:
-        """Create it, or take over what has changed (created_at stays); messages for it are looked at."""
+    async def put_webhook(self, webhook: Webhook) -> bool:
+        """Create it (rev 0), or take over what has changed of the one with that rev (created_at stays, rev
+        + 1). False, and nothing written: somebody else has changed, made or removed it since. Messages for
+        it are looked at."""
 
     async def remove_webhook(self, name: str) -> bool:
         """Whether there was one. Messages for it stay pending."""

@@ -96,9 +96,9 @@ class SealedOutbox:
     async def webhooks(self) -> list[Webhook]:
         return [self._opened(one) for one in await self.inner.webhooks()]
 
-    async def put_webhook(self, webhook: Webhook) -> None:
+    async def put_webhook(self, webhook: Webhook) -> bool:
         target = self._chain.seal(webhook.target, _target(webhook.name))
-        await self.inner.put_webhook(_replace(webhook, target=target))
+        return await self.inner.put_webhook(_replace(webhook, target=target))
 
     async def remove_webhook(self, name: str) -> bool:
         return await self.inner.remove_webhook(name)

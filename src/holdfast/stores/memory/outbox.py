@@ -243,10 +243,15 @@ def _backlog(sink: str, rows: list[MessageRow]) -> Backlog:
     )
 
 
-def put_webhook(post: Post, webhook: Webhook, now: Instant) -> None:
+def put_webhook(post: Post, webhook: Webhook, now: Instant) -> bool:
     known = post.webhooks.get(webhook.name)
+    if webhook.rev != (0 if known is None else known.rev):
+        return False
     created_at = now if known is None else known.created_at
-    post.webhooks[webhook.name] = msgspec.structs.replace(webhook, created_at=created_at, updated_at=now)
+    post.webhooks[webhook.name] = msgspec.structs.replace(
+        webhook, rev=webhook.rev + 1, created_at=created_at, updated_at=now
+    )
+    return True
 
 
 class OutboxRoom:
@@ -293,10 +298,11 @@ class OutboxRoom:
         with self._lock:
             return sorted(self._state.post.webhooks.values(), key=lambda one: one.name)
 
-    async def put_webhook(self, webhook: Webhook) -> None:
+    async def put_webhook(self, webhook: Webhook) -> bool:
         with self._lock:
-            put_webhook(self._state.post, webhook, self._clock())
+            counted = put_webhook(self._state.post, webhook, self._clock())
             self._hint()
+            return counted
 
     async def remove_webhook(self, name: str) -> bool:
         with self._lock:

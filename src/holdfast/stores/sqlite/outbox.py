@@ -78,11 +78,12 @@ def _parcel(row: Row) -> Parcel:
 
 
 def _webhook(row: Row) -> Webhook:
-    name, target, allow_private, created_at, updated_at = row
+    name, target, allow_private, rev, created_at, updated_at = row
     return Webhook(
         name=name,
         target=target,
         allow_private=bool(allow_private),
+        rev=rev,
         created_at=created_at,
         updated_at=updated_at,
     )
@@ -180,8 +181,13 @@ def backlog(db: Database) -> list[Backlog]:
     ]
 
 
-def put_webhook(db: Database, now: Instant, webhook: Webhook) -> None:
-    db.run(_SQL["put_webhook"], (webhook.name, webhook.target, webhook.allow_private, now))
+def put_webhook(db: Database, now: Instant, webhook: Webhook) -> bool:
+    args = {
+        "name": webhook.name, "target": webhook.target, "allow_private": webhook.allow_private,
+        "rev": webhook.rev, "now": now,
+    }  # fmt: skip
+    db.run(_SQL["change_webhook" if webhook.rev else "make_webhook"], args)
+    return db.changes() > 0
 
 
 def remove_webhook(db: Database, name: str) -> bool:
@@ -231,8 +237,8 @@ class OutboxRoom:
     async def webhooks(self) -> list[Webhook]:
         return self._read(lambda db: [_webhook(row) for row in db.all(_SQL["webhooks"])])
 
-    async def put_webhook(self, webhook: Webhook) -> None:
-        await self._write(lambda db, now: put_webhook(db, now, webhook), news=True)
+    async def put_webhook(self, webhook: Webhook) -> bool:
+        return await self._write(lambda db, now: put_webhook(db, now, webhook), news=True)
 
     async def remove_webhook(self, name: str) -> bool:
         return await self._write(lambda db, _: remove_webhook(db, name))

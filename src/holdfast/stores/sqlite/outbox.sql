@@ -50,7 +50,7 @@ chosen as materialized (
 )
 select message.seq, message.id, message.fence + 1, message.tenant, message.run_id, message.sink, message.key,
     message.payload, message.attempts + 1, message.created_at,
-    chosen.own, webhook.name, webhook.target, webhook.allow_private, webhook.created_at, webhook.updated_at
+    chosen.own, webhook.name, webhook.target, webhook.allow_private, webhook.rev, webhook.created_at, webhook.updated_at
 from chosen cross join workflow_outbox as message on message.seq = chosen.seq
 left join workflow_webhook as webhook on webhook.name = chosen.name and not chosen.own
 order by chosen.turn, chosen.next_at, chosen.seq
@@ -130,13 +130,16 @@ select sink, sum(status = 'pending'), sum(status = 'dead'), min(iif(status = 'pe
 from workflow_outbox where status <> 'sent' group by sink order by sink
 
 -- :webhooks
-select name, target, allow_private, created_at, updated_at from workflow_webhook order by name
+select name, target, allow_private, rev, created_at, updated_at from workflow_webhook order by name
 
--- :put_webhook
+-- :make_webhook
 insert into workflow_webhook (name, target, allow_private, created_at, updated_at)
 values (:name, :target, :allow_private, :now, :now)
-on conflict (name) do update
-set target = excluded.target, allow_private = excluded.allow_private, updated_at = excluded.updated_at
+on conflict (name) do nothing
+
+-- :change_webhook    Only the one that was read.
+update workflow_webhook set target = :target, allow_private = :allow_private, updated_at = :now, rev = rev + 1
+where name = :name and rev = :rev
 
 -- :remove_webhook
 delete from workflow_webhook where name = :name

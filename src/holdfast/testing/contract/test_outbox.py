@@ -172,7 +172,8 @@ def test_a_message_for_a_webhook_brings_its_address_as_it_is_now(hand):
     answered(hand, parcel, "failed")
 
     hand.clock.turn(5)
-    hand.run(hand.store.put_webhook(webhook(target='{"url":"http://b/","secrets":[]}', allow_private=True)))
+    other = webhook(target='{"url":"http://b/","secrets":[]}', allow_private=True, rev=known.rev)
+    assert hand.run(hand.store.put_webhook(other)) is True
     (parcel,) = relay(hand, ())
     assert (parcel.webhook.target, parcel.webhook.allow_private) == ('{"url":"http://b/","secrets":[]}', True)
     assert parcel.webhook.updated_at - parcel.webhook.created_at == 5 * SECOND
@@ -185,6 +186,23 @@ def test_a_message_for_a_webhook_brings_its_address_as_it_is_now(hand):
     assert hand.run(hand.store.remove_webhook("shop")) is False
     assert relay(hand, ()) == []
     assert shown(hand, "m1").status is MessageStatus.PENDING
+
+
+@pytest.mark.spec("OUT-2")
+def test_of_two_who_change_a_webhook_at_once_one_is_told_that_it_was_too_late(hand):
+    """Made, changed or removed since it was read: nothing is written over what nobody has seen."""
+
+    def put(target, rev):
+        return hand.run(hand.store.put_webhook(webhook(target=f'"{target}"', rev=rev)))
+
+    def known():
+        return [(one.target, one.rev) for one in hand.run(hand.store.webhooks())]
+
+    assert (put("a", 1), known()) == (False, [])
+    assert (put("a", 0), put("b", 0), known()) == (True, False, [('"a"', 1)])
+    assert (put("b", 1), put("c", 1), put("c", 0), known()) == (True, False, False, [('"b"', 2)])
+    hand.run(hand.store.remove_webhook("shop"))
+    assert (put("c", 2), known()) == (False, [])
 
 
 # Runs.

@@ -48,6 +48,7 @@ create table workflow_webhook (
     name          text primary key,
     target        text not null,
     allow_private integer not null default 0,
+    rev           integer not null default 1,
     created_at    integer not null,
     updated_at    integer not null
 ) strict, without rowid;
