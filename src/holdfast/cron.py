@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 EVERY_MIN_SECONDS = 1.0
 EVERY_MAX_SECONDS = 100 * 365.25 * 86400.0
 TEXT_MAX = 255
+GAPS_FROM = instant(datetime(2024, 1, 1, tzinfo=UTC))
+GAPS_MAX = 100  # times whose distances jitter is held against
 ABBREVIATION_MAX = 5  # letters: PST, CEST
 _NICKNAMES = {
     "@hourly": "0 * * * *",
@@ -97,15 +99,22 @@ def rhythm(
     else:
         made = Rhythm(cron=_expression(cron), zone="UTC" if zone is None else zone)
         _zone(made.zone)
-    times = list(islice(made.times(at), 2))
-    if not times:
+    if made.after(at) is None:
         raise UsageError(f"cron {cron!r} never fires: no month has such a day")
-    if len(times) > 1 and micros_of_jitter(jitter) >= times[1] - times[0]:
+    most = micros_of_jitter(jitter)
+    if most and (gap := _gap(made)) is not None and most >= gap:
         raise UsageError(
-            f"jitter is {seconds(jitter):g} s, but only {(times[1] - times[0]) / SECOND:g} s lie between "
-            f"two times: give less"
+            f"jitter is {seconds(jitter):g} s, but only {gap / SECOND:g} s lie between two times: give less"
         )
     return made
+
+
+def _gap(made: Rhythm) -> int | None:
+    """The least between two times. Whenever it is asked, the same ones are looked at."""
+    if made.every_us is not None:
+        return made.every_us
+    times = islice(made.times(GAPS_FROM), GAPS_MAX)
+    return min((later - at for at, later in pairwise(times)), default=None)
 
 
 def micros_of_jitter(jitter: Seconds) -> int:

@@ -171,6 +171,16 @@ def test_the_latest_time_is_the_one_before_the_next(cron, zone):
 
 
 @pytest.mark.spec("SCHED-1")
+@pytest.mark.parametrize("minute", [2, 30])
+def test_jitter_is_measured_against_the_least_between_two_times(minute):
+    """Whenever the schedule is made: it must not be refused by one deploy and accepted by the next."""
+    at = instant(datetime(2026, 1, 5, 0, minute, tzinfo=UTC))
+    with pytest.raises(UsageError, match="only 300 s lie between two times"):
+        rhythm("0,5 * * * *", None, None, at, 600)
+    assert rhythm("0,5 * * * *", None, None, at, 299).after(at)
+
+
+@pytest.mark.spec("SCHED-1")
 def test_jitter_only_adds_is_bounded_and_the_same_each_time():
     """Chance that every keeper draws alike, spread over all of its room."""
     later = [delayed("nightly", at, 600 * SECOND) - at for at in range(0, 1000 * SECOND, SECOND)]
