@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -163,7 +164,7 @@ class PlanExecution:
 
     def _current(self) -> Step | None:
         """The first row that has not succeeded, if it is a task: no worker executes anything else."""
-        open_ = (step for step in self.rows.values() if step.status is not StepStatus.SUCCEEDED)
+        open_ = (step for step in self._rest() if step.status is not StepStatus.SUCCEEDED)
         step = next(open_, None)
         return step if step is not None and step.kind is StepKind.TASK and step.status in CURRENT else None
 
@@ -226,8 +227,12 @@ class PlanExecution:
     @property
     def goes_on(self) -> bool:
         """Whether this worker would execute what comes next, as far as the rows are known here."""
-        later = (one for one in self.rows.values() if self.step is None or one.seq > self.step.seq)
+        later = (one for one in self._rest() if self.step is None or one.seq > self.step.seq)
         return not self.worker.draining and any(one.kind is StepKind.TASK for one in later)
+
+    def _rest(self) -> Iterator[Step]:
+        """The rows from the current one on; most of a long plan is behind it. A row's number is its place."""
+        return islice(self.rows.values(), 0 if self.step is None else self.step.seq, None)
 
     async def go_on(self, verdict: Verdict, done: StepWrite | None = None) -> bool:
         """Take over the row that is current now; one that has succeeded is not asked for again."""
@@ -242,9 +247,11 @@ class PlanExecution:
         if step is None or step.seq != here.seq + (done is not None):
             # What stands between was settled in the same commit; an answer that is repeated may not say.
             await self._read()
+            new = tuple(self.rows.values())
         else:
             self.rows[step.key] = step
-        if why := shut(msgspec.structs.replace(self.claim, steps=tuple(self.rows.values()))):
+            new = (step,)
+        if why := shut(msgspec.structs.replace(self.claim, steps=new)):
             self.stop(why)
         return True
 
