@@ -19,6 +19,7 @@ from .checks import check_topic
 from .failures import text
 from .messages import Message, message_of, outbound
 from .parking import Parking
+from .record import EMITTED, KEYED, SENT
 from .signals import Continued
 from .steps import SCOPE, Call, Scope, check_callable, misplaced, within
 from .transactions import TransactionCall, transaction_limit, transaction_name
@@ -218,24 +219,29 @@ class Context(Parking):
         shown = {"done": done, "total": total, "note": None if note is None else text(note, 200)}
         self._run.journal.progress(plain.encode(shown, "progress"))
 
-    def emit(self, topic: str, payload: Any = None) -> None:
-        """Emit an event with this step's commit, or the run's next: once, however often it is executed."""
+    def emit(self, topic: str, payload: Any = None, *, name: str | None = None) -> None:
+        """Emit an event with this step's commit, or the run's next: once, however often it is executed.
+
+        In the body it is a step, `emit:TOPIC` unless it has a `name`: several tasks need one for each.
+        """
         body = plain.encode(payload, f"payload of event {check_topic(topic)!r}")
         scope = within()
         if scope is not None:
-            name = f"{scope.key}:emit{len(scope.events) + 1}"
-            scope.events.append(self._event(name, topic, body))
+            said = f"{scope.key}:emit{len(scope.events) + 1}"
+            scope.events.append(self._event(said, topic, body))
             return
         self._stage.check()
-        key = self._key(f"emit:{topic}", None)
+        key = self._key(f"emit:{topic}", name, EMITTED)
         if self._run.record.find(key, StepKind.EMIT) is None:
-            self._run.journal.emit(self._event(key, topic, body))
-            self._note_step(StepWrite(key=key, kind=StepKind.EMIT))
+            self._note_step(StepWrite(key=key, kind=StepKind.EMIT), self._event(key, topic, body))
 
-    def send(self, message: Message | str, payload: Any = None, key: str | None = None) -> None:
+    def send(
+        self, message: Message | str, payload: Any = None, key: str | None = None, *, name: str | None = None
+    ) -> None:
         """Send a message to a sink with this step's commit, or the run's next: once, however often executed.
 
         `ctx.send("mail", {…})`, or a `Message`. It is delivered after the commit, those of one key in order.
+        In the body it is a step, `send:SINK` unless it has a `name`: several tasks need one for each.
         """
         scope, what = within(), message_of(message, payload, key)
         run, created_at = self.run_id, self._run.claim.created_at
@@ -244,10 +250,9 @@ class Context(Parking):
             scope.events.append(outbound(what, run, created_at, scope.key, number))
             return
         self._stage.check()
-        step = self._key(f"send:{what.sink}", None)
+        step = self._key(f"send:{what.sink}", name, SENT)
         if self._run.record.find(step, StepKind.EMIT) is None:
-            self._run.journal.emit(outbound(what, run, created_at, step))
-            self._note_step(StepWrite(key=step, kind=StepKind.EMIT))
+            self._note_step(StepWrite(key=step, kind=StepKind.EMIT), outbound(what, run, created_at, step))
 
     def continue_as(self, params: Any = None) -> NoReturn:
         """End this run as succeeded and start the next one of the same workflow, linked, in one commit."""
@@ -257,7 +262,7 @@ class Context(Parking):
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _key(self, name: str, key: str | None) -> str:
+    def _key(self, name: str, key: str | None, advice: str = KEYED) -> str:
         if self._stage.closed:
             # Never answered. Refused where it is awaited, not here: code that catches everything and
             # asks again could otherwise spin without giving way, even while it is garbage collected.
@@ -266,11 +271,13 @@ class Context(Parking):
         if scope is not None:
             within()
             raise UsageError(misplaced(name, scope))
-        return self._run.record.key(name, key, asyncio.current_task())
+        return self._run.record.key(name, key, asyncio.current_task(), advice)
 
-    def _note_step(self, write: StepWrite) -> None:
+    def _note_step(self, write: StepWrite, says: NewEvent | Outbound | None = None) -> None:
         self._run.check_time()
         self._run.check_room()
+        if says is not None:
+            self._run.journal.emit(says)  # with the step or not at all
         self._run.journal.keep(write)
         self._run.record.committed(write)
 

@@ -13,6 +13,11 @@ from .checks import check_key
 AT_ONCE = frozenset({StepKind.NOW, StepKind.EMIT})  # asked for without an await, answered in the same breath
 OUTCOMES = SETTLED - {StepStatus.CANCELLED}  # what was given up has none
 
+# What to do where several tasks use one name.
+KEYED = "give each use a key of its own, as in key=f'%s:{n}'"
+SENT = "give each use a name of its own, as in name=f'%s:{n}', or send it inside a step"
+EMITTED = "give each use a name of its own, as in name=f'%s:{n}', or emit it inside a step"
+
 Recorded = Step | StepWrite  # what was read from the store, or what was written to it since
 
 
@@ -49,10 +54,10 @@ class Record:
         self._asked: set[str] = set()
         self.logs = 0
 
-    def key(self, name: Any, key: str | None, task: object) -> str:
+    def key(self, name: Any, key: str | None, task: object, advice: str = KEYED) -> str:
         """The key of a step asked for by name: counted at the call, or given."""
         if key is None:
-            key = self._counted(name, task)
+            key = self._counted(name, task, advice)
         else:
             check_key(key)
         if key in self._asked:
@@ -63,14 +68,14 @@ class Record:
         self._asked.add(key)
         return key
 
-    def _counted(self, name: Any, task: object) -> str:
+    def _counted(self, name: Any, task: object, advice: str) -> str:
         used = self._names.get(name) if type(name) is str else None
         if used is None:
             used = self._names[check_key(name)] = [task, 0]
         elif used[0] is not task:
             raise UsageError(
                 f"the name {name!r} is used from more than one task of this run: its number would depend on "
-                f"timing; give each use a key of its own, as in key=f'{name}:{{n}}'"
+                f"timing; {advice % name}"
             )
         used[1] += 1
         return name if used[1] == 1 else f"{name}#{used[1]}"
