@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import holdfast as hf
-from holdfast.testing import Rehearsal
+from holdfast.testing import Rehearsal, Stuck
 
 
 @pytest.fixture
@@ -58,3 +58,25 @@ def test_a_worker_that_dies_loses_no_time(app):
         stage.crash()
         stage.advance(hours=2)
         assert [run.result() for run in stage.runs()] == ["report for x"] * 2
+
+
+@pytest.mark.spec("TEST-1")
+def test_a_run_that_nobody_wakes_is_stuck_also_beside_a_schedule(app):
+    """Which makes time go on for ever: it is told soon, and one that a schedule wakes in the end is not."""
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx: hf.Context) -> None:
+        await ctx.await_event("paid")
+
+    @app.workflow("shop.payday.v1")
+    async def payday(ctx: hf.Context) -> None:
+        ctx.emit("paid", None)
+
+    with Rehearsal(app) as stage:
+        stage.do(stage.app.schedule("hourly", "shop.report.v1", "x", every=hf.hours(1)))
+        run = stage.start("shop.order.v1")
+        with pytest.raises(Stuck, match=r"has not ended by 2026-01-2.*waits for an event on 'paid'"):
+            run.result()
+        stage.do(stage.app.schedule("monthly", "shop.payday.v1", cron="0 0 1 * *"))
+        run.result()
+        assert stage.now >= datetime(2026, 2, 1, tzinfo=UTC)

@@ -19,7 +19,7 @@ from holdfast.engine.app import APPS, App
 from holdfast.engine.definitions import Defined
 from holdfast.engine.handle import Handle
 from holdfast.errors import UnknownRun, UsageError
-from holdfast.lifecycle import FINAL, Status
+from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import (
     SECOND,
     ApprovalRequest,
@@ -40,6 +40,9 @@ from .virtual import EPOCH, VirtualWorld
 
 LEASE_SECONDS = 30.0
 TURNS_MAX = 100_000  # of the clock, until a run that has not ended is taken for one that never will
+IDLE_TURNS_MAX = (
+    500  # and of one that only others can wake, while they go on without it: a schedule never ends
+)
 
 
 class Stuck(AssertionError):
@@ -218,10 +221,15 @@ class Rehearsal:
 
     def finish(self, run: RehearsedRun | UUID) -> Run:
         """Let time pass until the run has ended; Stuck, saying what it waits for, when it never will."""
+        idle, before = 0, None
         for _ in range(TURNS_MAX):
             found = self._get(run)
             if found.status in FINAL:
                 return found
+            idle = idle + 1 if found == before and _needs_others(found) else 0
+            if idle > IDLE_TURNS_MAX:
+                break
+            before = found
             paused = found.status is Status.PAUSED and not self._works.busy
             # Looking lets the stage settle: what was seen may be past when nothing more is to come.
             if (paused or not self._works.turn(None)) and self._get(run) == found:
@@ -301,3 +309,10 @@ def _maker(store: str | MakeStore) -> MakeStore:
             from .threaded import Threaded
 
             return lambda clock: Threaded(store(clock))
+
+
+def _needs_others(run: Run) -> bool:
+    """Whether no time will wake it, and no child of its own."""
+    kinds = {wait.kind for wait in run.waiting_on}
+    timed = run.timeout_at is not None or any(wait.due_at is not None for wait in run.waiting_on)
+    return run.status is Status.WAITING and kinds <= {StepKind.EVENT, StepKind.APPROVAL} and not timed
