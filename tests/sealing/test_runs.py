@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import App, Backoff, RunFailed, Status, StepFailed, UnknownKey
+from holdfast import App, Backoff, RunFailed, Status, StepFailed, Task, UnknownKey, Waiting
 from holdfast.sealing import Compress, Encrypt, Sealed
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
@@ -218,6 +218,25 @@ async def test_what_plain_sql_sees_of_a_sealed_run(tmp_path, world):
     assert logged == [("info",)] * 2
 
 
+def everywhere_else(app):
+    """A question that is open, a task that was woken and is at it, and a message that nobody takes."""
+
+    @app.workflow("shop.asking.v1")
+    async def asking(ctx):
+        ctx.send("carrier", SECRET)
+        await ctx.approval("ok", "is it right?", {"what": SECRET})
+
+    @app.sink("carrier")
+    def carrier(delivery):
+        raise ValueError(delivery.payload)
+
+    @app.plan("shop.carry.v1", [Task("CARRY")]).task("CARRY")
+    async def carry(task):
+        if task.event is None:
+            return Waiting("carrier")
+        await asyncio.sleep(3600)
+
+
 async def test_the_guide_names_every_place_where_a_key_may_be_named(tmp_path, world):
     """Else somebody would throw a key away that is still needed."""
     guide = (Path(__file__).parents[2] / "docs/guide/encryption.md").read_text("utf-8")
@@ -233,10 +252,16 @@ async def test_the_guide_names_every_place_where_a_key_may_be_named(tmp_path, wo
     async def ended(ctx):
         return SECRET
 
+    everywhere_else(app)
     await played(app, fail=True)
     await app.start(app.workflow("shop.ended.v1")(ended))
     await app.start(early)
     await app.emit("early", SECRET)
+    await app.start("shop.asking.v1")
+    await app.start("shop.carry.v1")
+    await app.emit("carrier", SECRET)
+    await app.schedule("nightly", "shop.order.v1", SECRET, cron="0 3 * * *")
+    await app.webhook("hook", f"https://example.com/{SECRET}")
     async with app.worker():
         await asyncio.sleep(5)
         db = apsw.Connection(path)
