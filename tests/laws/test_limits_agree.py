@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from holdfast.lifecycle import Status
 from holdfast.records import SECOND, NewRun, RunFilter
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import SqliteStore, lanes, openings, rooms
 from holdfast.stores.sqlite import limited as limiting
 from tests.laws.pair import Pair
 from tests.laws.test_stores_agree import LONG
@@ -36,10 +36,14 @@ WEIGHTED = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
 class LimitsAgree(RuleBasedStateMachine):
     """Random limits over random runs, lived twice."""
 
-    @initialize(patience=st.sampled_from([0, 1, 3, 100]))
-    def begin(self, patience):
-        # With little patience nearly every claim goes lane by lane.
-        self.before, limiting.PATIENCE = limiting.PATIENCE, patience
+    @initialize(patience=st.sampled_from([0, 1, 3, 100]), few=st.sampled_from([0, 3, 20]))
+    def begin(self, patience, few):
+        # With little patience nearly every claim goes lane by lane, and few of them at a time.
+        values = {(limiting, "PATIENCE"): patience, (limiting, "LOOK_PATIENCE"): patience}
+        values |= {(rooms, "FEW"): few, (openings, "SLICE"): few + 1, (lanes, "SOME"): few + 1}
+        self.before = [(*of, getattr(*of)) for of in values]
+        for of, value in values.items():
+            setattr(*of, value)
         self.pair = Pair(
             lambda clock: MemoryStore(clock=clock),
             lambda clock: SqliteStore(":memory:", clock=clock, inline=True),
@@ -48,7 +52,8 @@ class LimitsAgree(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "pair"):
-            limiting.PATIENCE = self.before
+            for of in self.before:
+                setattr(*of)
             self.pair.close()
 
     @rule(data=st.data(), names=st.lists(st.sampled_from(WEIGHTED), min_size=2, max_size=6))

@@ -36,11 +36,13 @@ class Rule(NamedTuple):
 
 
 class Used(NamedTuple):
-    """How many claims count now, and from when on one more is within the rate."""
+    """How many claims count now; and, if asked, from when on one more is within the rate."""
 
     claims: int
-    free_at: Instant
+    free_at: Callable[[], Instant]
 
+
+_UNUSED = Used(0, lambda: 0)
 
 Leased = Callable[[str, str], int]  # how many runs of that scope and name are leased
 Spent = Callable[[str, str, int, int], Used]  # of that scope and name, for a rate and its period
@@ -88,6 +90,12 @@ class Rules:
         for rule in self._prefixes[scope]:
             if rule is not exact and name.startswith(rule.name[:-1]):
                 yield rule
+
+    def rate(self, scope: str, name: str) -> tuple[int | None, int | None]:
+        """How many claims in which period, of those that speak for this name."""
+        return next(
+            ((rule.rate, rule.period) for rule in self.of(scope, name) if rule.rate is not None), (None, None)
+        )
 
     def stride(self, tenant: str) -> int:
         """What a claim costs a tenant: the less, the more weight it has."""
@@ -139,7 +147,7 @@ class Room:
         self._rate = next((rule for rule in rules if rule.rate is not None), None)
         pauses = [rule for rule in rules if (rule.paused_until or 0) > now]
         self._pause = max(pauses, key=lambda rule: rule.paused_until or 0, default=None)
-        self._leased, self._used = 0, Used(0, 0)
+        self._leased, self._used = 0, _UNUSED
         self._left: float = math.inf if self._pause is None else 0
 
     def count(self, leased: Leased, spent: Spent) -> None:
@@ -175,7 +183,7 @@ class Room:
         if self._crowded:
             return None
         paused = 0 if self._pause is None else self._pause.paused_until or 0
-        return max(paused, self._used.free_at if self._hasty else 0)
+        return max(paused, self._used.free_at() if self._hasty else 0)
 
     def holds(self) -> Iterator[Hold]:
         """What is in the way, in words."""
@@ -184,7 +192,7 @@ class Room:
         if self._cap is not None and self._crowded:
             yield self._hold("concurrency", self._cap, used=self._leased, allowed=self._cap.concurrency)
         if self._rate is not None and self._hasty:
-            until, used = moment(self._used.free_at), self._used.claims
+            until, used = moment(self._used.free_at()), self._used.claims
             yield self._hold("rate", self._rate, used=used, allowed=self._rate.rate, until=until)
 
     def _hold(self, why: str, rule: Rule, **fields: object) -> Hold:
@@ -240,31 +248,3 @@ class Rooms:
         """From when on such a run may be taken; None: not before another one ends."""
         times = [room.opens_at for room in self.around(type_, tenant, key)]
         return None if None in times else max((at for at in times if at is not None), default=0)
-
-
-class Shares:
-    """Whose turn it is: each claim moves its tenant on by its stride, and the tenant that is furthest behind
-    is next. Whoever was away begins where the others are, not where it left."""
-
-    def __init__(self, rules: Rules, passed: int, tenants: dict[str, int]) -> None:
-        self._rules = rules
-        self.passed, self.tenants = passed, tenants  # where the last turn began; where each tenant is by now
-        self.moved: set[str] = set()
-
-    def turn(self, tenant: str) -> tuple[int, str]:
-        """The lowest is next."""
-        return self._at(tenant), tenant
-
-    def take(self, tenant: str) -> None:
-        """One claim for this tenant."""
-        if self._rules.weighs:
-            self.passed = self._at(tenant)
-            self.tenants[tenant] = self.passed + self._rules.stride(tenant)
-            self.moved.add(tenant)
-
-    def ahead(self) -> dict[str, int]:
-        """Those who are further on than the rest; of the others nothing has to be remembered."""
-        return {tenant: at for tenant, at in self.tenants.items() if at > self.passed}
-
-    def _at(self, tenant: str) -> int:
-        return max(self.passed, self.tenants.get(tenant, 0))

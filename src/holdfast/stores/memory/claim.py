@@ -10,17 +10,18 @@ import msgspec
 from holdfast.lifecycle import Status
 from holdfast.records import Ask, Claim, Held, Instant, Lease, Renewal
 from holdfast.stores.durations import micros
-from holdfast.stores.rules import Rooms, Shares
+from holdfast.stores.rules import Rooms
+from holdfast.stores.shares import Shares
 
-from .limits import note_claims, rooms
+from .limits import note_claims, note_turns, rooms
 from .rows import RunRow, State, TrailRow, check
 from .settling import settled_since
 
 
 def claim(state: State, ask: Ask, now: Instant) -> list[Claim]:
     room = rooms(state, now)
-    shares = state.limiting.shares(room.rules)
     due = sorted(_claimable(state, ask, room, now), key=lambda row: (row.priority, row.run_at, row.id))
+    shares = state.limiting.shares(room.rules, ask, {row.tenant for row in due}, now)
     taken: list[RunRow] = []
     for row in _in_turn(due, shares) if room.rules.weighs else due:
         if len(taken) >= ask.limit:
@@ -30,7 +31,9 @@ def claim(state: State, ask: Ask, now: Instant) -> list[Claim]:
             taken.append(row)
             room.take(*named)
             shares.take(row.tenant)
-    note_claims(state, room, shares, now)
+    note_claims(state, room, now)
+    if taken and room.rules.weighs:
+        note_turns(state.limiting, ask, shares, now)
     return [_take(state, ask, row, now) for row in taken]
 
 

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from holdfast.lifecycle import Status
-from holdfast.records import RUNTIME, Hold, Instant, Limit, Registration, moment
+from holdfast.records import RUNTIME, Ask, Hold, Instant, Limit, Registration, moment
 from holdfast.stores.durations import micros
 from holdfast.stores.rules import (
-    PREFIX,
     Entry,
     Rooms,
     Rule,
     Rules,
-    Shares,
     Used,
     made_rule,
     shown_limit,
     shown_limits,
 )
+from holdfast.stores.shares import Shares, book_of, kept_since, reweighed
 
 if TYPE_CHECKING:
     from .rows import RunRow, State
@@ -40,6 +40,14 @@ class Uses(NamedTuple):
     gone_at: Instant
 
 
+class Book(NamedTuple):
+    """The turns of one kind of worker: the place served last, that of each tenant who waits, and when."""
+
+    passed: int
+    places: dict[str, int]
+    used_at: Instant
+
+
 @dataclass(slots=True)
 class Limiting:
     """All that is set, and what claims have used of it."""
@@ -47,15 +55,17 @@ class Limiting:
     registry: dict[str, Registration] = field(default_factory=dict)
     limits: dict[Name, Rule] = field(default_factory=dict)
     claims: dict[Name, list[Uses]] = field(default_factory=dict)
-    passed: int = 0
-    tenants: dict[str, int] = field(default_factory=dict)
+    books: dict[str, Book] = field(default_factory=dict)
 
     def rules(self) -> Rules:
         entries = (Entry(one.workflow_name, one.runtime, one.is_enabled) for one in self.registry.values())
         return Rules(entries, self.limits.values())
 
-    def shares(self, rules: Rules) -> Shares:
-        return Shares(rules, self.passed, dict(self.tenants))
+    def shares(self, rules: Rules, ask: Ask, due: Iterable[str], now: Instant) -> Shares:
+        book = self.books.get(book_of(ask))
+        if book is None or book.used_at <= kept_since(now):
+            return Shares(rules, 0, {}, due)
+        return Shares(rules, book.passed, book.places, due)
 
 
 def rooms(state: State, now: Instant) -> Rooms:
@@ -70,8 +80,8 @@ def rooms(state: State, now: Instant) -> Rooms:
         for one in counted:
             left -= one.taken
             if left < rate:
-                return Used(count, one.at + period)
-        return Used(count, now)
+                return Used(count, partial(int, one.at + period))
+        return Used(count, partial(int, now))
 
     return Rooms(state.limiting.rules(), now, leased, spent)
 
@@ -80,7 +90,13 @@ def _named(row: RunRow, scope: str) -> str | None:
     return {"type": row.type, "tenant": row.tenant, "key": row.limit_key}[scope]
 
 
-def note_claims(state: State, taken: Rooms, shares: Shares, now: Instant) -> None:
+def note_turns(limiting: Limiting, ask: Ask, shares: Shares, now: Instant) -> None:
+    """Remember who waits, and where."""
+    kept = {name: book for name, book in limiting.books.items() if book.used_at > kept_since(now)}
+    limiting.books = {**kept, book_of(ask): Book(shares.passed, shares.places, now)}
+
+
+def note_claims(state: State, taken: Rooms, now: Instant) -> None:
     """Remember them while they count; none earlier than the last, though the clock be turned back."""
     claims, rated = state.limiting.claims, list(taken.rated())
     for room in rated:
@@ -90,7 +106,6 @@ def note_claims(state: State, taken: Rooms, shares: Shares, now: Instant) -> Non
         claims[name] = [*known, Uses(at, room.taken, at + period)]
     for name in tuple(claims) if rated else ():
         claims[name] = [one for one in claims[name] if one.gone_at > now]
-    state.limiting.passed, state.limiting.tenants = shares.passed, shares.ahead()
 
 
 def register(limiting: Limiting, name: str, now: Instant, given: dict[str, Any]) -> Registration:
@@ -103,19 +118,18 @@ def register(limiting: Limiting, name: str, now: Instant, given: dict[str, Any])
 
 def set_limit(limiting: Limiting, rule: Rule) -> Rule:
     """As given; a pause stays. What no longer says anything goes."""
-    name = (rule.scope, rule.name)
-    before = limiting.limits.get(name, Rule(*name))
-    after = rule._replace(paused_until=before.paused_until)
-    _put(limiting, after)
-    _forget(limiting, before, after)
-    return after
+    name, before = (rule.scope, rule.name), limiting.rules()
+    made = rule._replace(paused_until=limiting.limits.get(name, Rule(*name)).paused_until)
+    _put(limiting, made)
+    _forget(limiting, before, made)
+    return made
 
 
 def unlimit(limiting: Limiting, scope: str, name: str) -> bool:
-    before = limiting.limits.pop((scope, name), None)
-    if before is not None:
-        _forget(limiting, before, Rule(scope, name))
-    return before is not None
+    before = limiting.rules()
+    there = limiting.limits.pop((scope, name), None) is not None
+    _forget(limiting, before, Rule(scope, name))
+    return there
 
 
 def _put(limiting: Limiting, rule: Rule) -> None:
@@ -124,20 +138,17 @@ def _put(limiting: Limiting, rule: Rule) -> None:
         del limiting.limits[rule.scope, rule.name]
 
 
-def _forget(limiting: Limiting, before: Rule, after: Rule) -> None:
-    """What was claimed under another rate; and whose turn it is, when nobody has a weight any more."""
-    if (before.rate, before.period) != (after.rate, after.period):
-        gone = [
-            name for name in limiting.claims if name[0] == before.scope and _speaks_for(before.name, name[1])
-        ]
-        for name in gone:
-            del limiting.claims[name]
-    if all(rule.weight is None for rule in limiting.limits.values()):
-        limiting.passed, limiting.tenants = 0, {}
-
-
-def _speaks_for(rule: str, name: str) -> bool:
-    return rule == name or (rule.endswith(PREFIX) and name.startswith(rule[:-1]))
+def _forget(limiting: Limiting, before: Rules, changed: Rule) -> None:
+    """What was claimed under another rate, and the places that are of another weight."""
+    after = limiting.rules()
+    for scope, name in tuple(limiting.claims):
+        if scope == changed.scope and before.rate(scope, name) != after.rate(scope, name):
+            del limiting.claims[scope, name]
+    if not after.weighs:
+        limiting.books = {}
+    for book in limiting.books.values():
+        for tenant in reweighed(before, after, tuple(book.places)):
+            del book.places[tenant]
 
 
 def pause_key(limiting: Limiting, key: str, until: Instant, now: Instant) -> Rule:

@@ -71,6 +71,7 @@ from .database import MEMORY, Database
 from .errors import translated
 from .hints import Hints
 from .limits import LimitsRoom
+from .openings import UNSURE, Openings
 from .outbox import OutboxRoom
 from .people import People
 from .schedules import ScheduleRoom
@@ -85,7 +86,7 @@ def _wall_clock() -> Instant:
     return time.time_ns() // 1000
 
 
-class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom):
+class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, Openings):
     """Every verb of the contract over one database file.
 
     `inline`: no thread; each write runs at once, in its own transaction, on the caller's thread.
@@ -263,7 +264,8 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom):
         tenants = None if tenants is None else tuple(tenants)
         ask = Ask(worker="", types=tuple(types), limit=0, tenants=tenants, runtime=runtime)
         look = partial(reads.due, wait_timeouts=wait_timeouts, besides=besides)
-        return self._read(look, self._clock(), ask)
+        due = self._read(look, self._clock(), ask)
+        return due if due.claim_at != UNSURE else Due(await self._opens_at(ask), due.chore_at)
 
     async def stats(self) -> Stats:
         commits = self._committer.commits if self._committer is not None else 0
@@ -292,9 +294,10 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom):
 
     async def claim(self, ask: Ask) -> builtins.list[Claim]:
         # A look first: polling a queue with nothing in it takes no lock and writes nothing.
-        if not self._read(claim.found, self._clock(), ask):
+        found = self._read(claim.found, self._clock(), ask)
+        if not (await self._is_open(ask) if found is None else found):
             return []
-        return await self._write(lambda db, now: claim.claim(db, now, ask))
+        return await self._write(lambda db, now: claim.claim(db, now, ask, self._clock))
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         commit.refuse_bad(batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice, product
 from uuid import UUID
 
@@ -12,7 +12,7 @@ import msgspec
 from holdfast.records import Ask, Claim, Instant
 from holdfast.stores.durations import micros
 
-from . import walks
+from . import openings, walks
 from .database import Database, Row, text
 from .limited import Limited
 from .rows import steps_of
@@ -26,14 +26,16 @@ def candidates(db: Database, now: Instant, ask: Ask) -> Iterator[Row]:
     return _opened(db, now, ask)[0]
 
 
-def _opened(db: Database, now: Instant, ask: Ask) -> tuple[Iterator[Row], Limited | None]:
+def _opened(
+    db: Database, now: Instant, ask: Ask, *, deep: bool = True
+) -> tuple[Iterator[Row], Limited | None]:
     streams: list[Iterator[Row]] = []
     for tenant, each in _scopes(ask):
         row = walks.first(db, tenant, each)
         if row is None:
             continue
         if row[1] is not None:
-            return _limited(db, now, ask, row[1])
+            return _limited(Limited(db, now, ask, row[1], deep=deep), ask)
         streams += walks.opened(db, now, tenant, each, row)
     ordered = streams[0] if len(streams) == 1 else heapq.merge(*streams)
     return _spared(ordered, ask.crashed) if ask.crashed else ordered, None
@@ -45,9 +47,7 @@ def _scopes(ask: Ask) -> list[tuple[str | None, str]]:
     return [(None, each) for each in types] if ask.tenants is None else list(product(tenants, types))
 
 
-def _limited(db: Database, now: Instant, ask: Ask, mark: int) -> tuple[Iterator[Row], Limited]:
-    limited = Limited(db, now, ask, mark)
-
+def _limited(limited: Limited, ask: Ask) -> tuple[Iterator[Row], Limited]:
     def counted() -> Iterator[Row]:
         fitting = limited.fitting()
         for row in _spared(fitting, ask.crashed) if ask.crashed else fitting:
@@ -58,14 +58,16 @@ def _limited(db: Database, now: Instant, ask: Ask, mark: int) -> tuple[Iterator[
 
 
 def next_claim(db: Database, now: Instant, ask: Ask) -> Instant | None:
-    """When a claim may next find something."""
+    """When a claim may next find something; or UNSURE, which a look at every lane would tell."""
+    if db.surveyed and (known := openings.known(db, now, ask)) is not None:
+        return known.at
     times: list[Instant | None] = []
     for tenant, each in _scopes(ask):
         row = walks.first(db, tenant, each)
         if row is None:
             continue
         if row[1] is not None:
-            return Limited(db, now, ask, row[1]).opens_at()
+            return openings.glance(db, now, ask, row[1])
         times += [walks.next_run_at(db, walk) for walk in walks.all_of(tenant, each)]
     return min((at for at in times if at is not None), default=None)
 
@@ -82,23 +84,29 @@ def _spared(rows: Iterator[Row], crashed: tuple[int, ...]) -> Iterator[Row]:
         yield row
 
 
-def found(db: Database, now: Instant, ask: Ask) -> bool:
-    """Whether a claim would find anything; a look, no write."""
-    return ask.limit > 0 and bool(list(islice(candidates(db, now, ask), 1)))
+def found(db: Database, now: Instant, ask: Ask) -> bool | None:
+    """Whether a claim would find anything; a look, no write. None: a look at every lane would tell."""
+    if ask.limit <= 0 or (db.surveyed and openings.known(db, now, ask) is not None):
+        return False
+    rows, limited = _opened(db, now, ask, deep=False)
+    if next(rows, None) is not None:
+        return True
+    return None if limited is not None and limited.unsure else False
 
 
-def _chosen(db: Database, now: Instant, ask: Ask) -> list[str]:
+def _chosen(db: Database, now: Instant, ask: Ask) -> tuple[list[str], bool]:
     rows, limited = _opened(db, now, ask)
     chosen = [row[2] for row in islice(rows, ask.limit)]
     del rows  # from here on no cursor walks an index that changes
     if limited is not None:
         limited.note()
-    return chosen
+    return chosen, limited is not None
 
 
-def claim(db: Database, now: Instant, ask: Ask) -> list[Claim]:
-    """Take them."""
-    chosen = _chosen(db, now, ask)
+def claim(db: Database, now: Instant, ask: Ask, clock: Callable[[], Instant]) -> list[Claim]:
+    """Take them. What limits hold back takes time to pass over, and a lease is as long as was asked for."""
+    chosen, limited = _chosen(db, now, ask)
+    now = max(now, clock()) if limited else now
     values = {
         "runs": text(chosen),
         "worker": ask.worker,

@@ -28,9 +28,10 @@ class Database:
     opened = 0  # how often
     resting = False
     rules: tuple[int, Rules] | None = None  # what limits were set when their mark was this
+    surveyed: dict[object, Any]  # answers that cost a look at every lane
 
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
-        self._connect = connect
+        self._connect, self.surveyed = connect, {}
         self._open()
 
     def _open(self) -> None:

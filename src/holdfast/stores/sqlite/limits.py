@@ -8,10 +8,11 @@ from uuid import UUID
 
 from holdfast.records import RUNTIME, Hold, Instant, Limit, Registration, moment
 from holdfast.stores.durations import micros
-from holdfast.stores.rules import PREFIX, Rule, made_rule, shown_limit, shown_limits
+from holdfast.stores.rules import PREFIX, Rule, Rules, made_rule, shown_limit, shown_limits
+from holdfast.stores.shares import reweighed
 
-from .database import Database, Row
-from .limited import mark_of, rooms_of, rules_of
+from .database import Database, Row, text
+from .rooms import mark_of, rooms_of, rules_of
 from .sql import statements
 
 if TYPE_CHECKING:
@@ -62,18 +63,19 @@ def _rule(db: Database, scope: str, name: str) -> Rule:
 
 def set_limit(db: Database, now: Instant, rule: Rule) -> Rule:
     """As given; a pause stays. What no longer says anything goes."""
-    before = _rule(db, rule.scope, rule.name)
-    after = rule._replace(paused_until=before.paused_until)
-    _put(db, now, after)
-    _forget(db, before, after)
-    return after
+    before = rules_of(db, mark_of(db))
+    made = rule._replace(paused_until=_rule(db, rule.scope, rule.name).paused_until)
+    _put(db, now, made)
+    _forget(db, before, made)
+    return made
 
 
 def unlimit(db: Database, scope: str, name: str) -> bool:
-    before = _rule(db, scope, name)
+    before = rules_of(db, mark_of(db))
     db.run(_SQL["remove"], (scope, name))
     there = db.changes() > 0
-    _forget(db, before, Rule(scope, name))
+    if there:
+        _forget(db, before, Rule(scope, name))
     return there
 
 
@@ -84,16 +86,18 @@ def _put(db: Database, now: Instant, rule: Rule) -> None:
         db.run(_SQL["put"], (*rule, now))
 
 
-def _forget(db: Database, before: Rule, after: Rule) -> None:
-    if (before.rate, before.period) != (after.rate, after.period):
-        name, beyond = before.name, before.name
-        if name.endswith(PREFIX):
-            name = name[:-1]
-            beyond = name + _LAST_CHARACTER
-        db.run(_SQL["forget_uses"], {"scope": before.scope, "name": name, "beyond": beyond})
-    if before.weight is not None:
-        db.run(_SQL["forget_shares"])
-        db.run(_SQL["forget_passed"])
+def _forget(db: Database, before: Rules, changed: Rule) -> None:
+    """What was claimed under another rate, and the places that are of another weight."""
+    after, scope, name = rules_of(db, mark_of(db)), changed.scope, changed.name
+    since, beyond = (name[:-1], name[:-1] + _LAST_CHARACTER) if name.endswith(PREFIX) else (name, name)
+    used = [row[0] for row in db.all(_SQL["used_names"], {"scope": scope, "since": since, "beyond": beyond})]
+    others = [one for one in used if before.rate(scope, one) != after.rate(scope, one)]
+    if others:
+        db.run(_SQL["forget_uses"], {"scope": scope, "names": text(others)})
+    if scope == "tenant":
+        waiting = () if not after.weighs else (row[0] for row in db.all(_SQL["waiting"]))
+        db.run(_SQL["forget_places"], (after.weighs, text(reweighed(before, after, waiting))))
+        db.run(_SQL["forget_books"], (after.weighs,))
 
 
 def pause_key(db: Database, now: Instant, key: str, until: Instant) -> Rule:

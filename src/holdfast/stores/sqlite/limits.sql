@@ -37,15 +37,21 @@ delete from workflow_limit where scope = :scope and name = :name
 -- :over    Pauses that are over.
 select scope, name, concurrency, rate, period, weight, paused_until from workflow_limit where paused_until <= :now
 
--- :forget_uses    What was claimed under another rate, of one name or of all with a prefix.
-delete from workflow_limit_use where scope = :scope and name >= :name and (name = :name or name < :beyond)
+-- :used_names
+select distinct name from workflow_limit_use
+where scope = :scope and name >= :since and (name = :since or name < :beyond)
 
--- :forget_shares    Whose turn it is, when nobody has a weight any more.
-delete from workflow_limit_share where not exists (select 1 from workflow_limit where weight is not null)
+-- :forget_uses    What was claimed under another rate.
+delete from workflow_limit_use where scope = :scope and name in (select value from json_each(:names))
 
--- :forget_passed
-update workflow_limit_mark set passed = 0
-where id = 1 and passed > 0 and not exists (select 1 from workflow_limit where weight is not null)
+-- :waiting
+select distinct tenant from workflow_limit_place
+
+-- :forget_places    All of them when nobody has a weight any more, else of some tenants.
+delete from workflow_limit_place where not :weighs or tenant in (select value from json_each(:tenants))
+
+-- :forget_books
+delete from workflow_limit_book where not :weighs
 
 -- :run
 select type, tenant, limit_key from workflow_run where id = :run and status = 'pending' and deleted_at is null

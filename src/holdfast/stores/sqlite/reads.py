@@ -32,7 +32,7 @@ from .chores import next_chore
 from .claim import next_claim
 from .database import Database
 from .keys import stored_key
-from .limited import mark_of, rules_of
+from .rooms import mark_of, rules_of
 from .rows import LIST, definition, run_of, run_record, steps_of
 from .schedules import next_due
 from .sql import statements

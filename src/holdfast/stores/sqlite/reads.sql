@@ -41,7 +41,7 @@ select status, count(*) from workflow_run where deleted_at is null group by stat
 -- :due_by_type
 select type, tenant, count(*), min(run_at) from workflow_run
 where status = 'pending' and deleted_at is null and run_at <= :now
-group by tenant, type
+group by type, tenant
 
 -- :undelivered
 select (select count(*) from workflow_inbox where delivered = 0) + (select count(*) from workflow_run where owes > 0)

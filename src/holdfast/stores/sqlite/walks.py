@@ -67,6 +67,12 @@ def due(
         yield from db.connection.execute(sql, (*of, priority, now))
 
 
+def coming(db: Database, walk: Walk, priority: int) -> Iterator[Row]:
+    """All pending runs of one priority, due or not, by their time; named."""
+    kind, of = walk
+    return db.connection.execute(_SQL[f"{kind}due" if kind else "due_named"], (*of, priority, 1 << 62))
+
+
 def priorities(db: Database, walk: Walk, begin: int | None = None) -> Iterator[int]:
     """Those at which anything is pending, due or not; a loose walk over the index."""
     kind, of = walk

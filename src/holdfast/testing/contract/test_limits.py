@@ -197,6 +197,27 @@ def test_another_rate_forgets_what_was_claimed_and_the_same_again_does_not(hand)
 
 
 @pytest.mark.spec("LIMIT-2")
+def test_a_change_for_others_does_not_forget_what_a_rate_has_counted(hand):
+    """A limit of a prefix, set, changed or removed, leaves alone whoever has a rate of his own."""
+    limit(hand, "key", "api.own", rate=(2, 60.0))
+    started(hand, 9, limit_key="api.own")
+    started(hand, 9, limit_key="api.other")
+    assert len(claimed(hand, limit=2)) == 2
+    for change in ((100, 60.0), (3, 60.0), None):
+        limit(hand, "key", "api.%", rate=change, concurrency=0)
+        assert claimed(hand) == [], change
+    limit(hand, "key", "%", rate=(1, 60.0))
+    unlimit(hand, "key", "api.%")
+    assert [hand.get(run).limit_key for run in claimed(hand)] == ["api.other"]
+    limit(hand, "key", "api.%", rate=(1, 60.0))
+    assert claimed(hand) == []  # by another limit, but the same rate
+    limit(hand, "key", "api.%", rate=(2, 60.0))
+    assert [hand.get(run).limit_key for run in claimed(hand)] == ["api.other"] * 2
+    unlimit(hand, "key", "api.own")
+    assert [hand.get(run).limit_key for run in claimed(hand)] == []
+
+
+@pytest.mark.spec("LIMIT-2")
 def test_a_clock_that_is_turned_back_does_not_loosen_a_rate_and_one_that_ran_away_does_not_hold_it(hand):
     """What was claimed a moment ahead still counts; what was claimed in another year does not."""
     limit(hand, rate=(1, 10.0))

@@ -112,7 +112,7 @@ create table workflow_firing (
 alter table workflow_worker add column runtime text not null default 'python';
 
 drop index idx_workflow_run_tenant_claim;
-create index idx_workflow_run_tenant_claim on workflow_run (tenant, type, limit_key, priority, run_at, id)
+create index idx_workflow_run_tenant_claim on workflow_run (type, tenant, limit_key, priority, run_at, id)
     where status = 'pending' and deleted_at is null;
 create index idx_workflow_run_keyed_claim on workflow_run (tenant, type, priority, run_at, id)
     where status = 'pending' and deleted_at is null and limit_key is not null;
@@ -144,18 +144,26 @@ create table workflow_limit_use (
 
 create index idx_workflow_limit_use_gone on workflow_limit_use (gone_at);
 
--- How far on in its turns each tenant is that is ahead of the others.
-create table workflow_limit_share (
-    tenant text primary key,
-    at     integer not null
+-- Turns, where tenants have weights: a book for each kind of worker, and in it the place of each tenant that waits.
+create table workflow_limit_book (
+    id      integer primary key,
+    asks    text not null unique,               -- types, tenants and runtime that such a worker asks for, in JSON
+    passed  integer not null,                   -- the place that was served last
+    used_at integer not null
+) strict;
+
+create table workflow_limit_place (
+    book   integer not null,
+    tenant text not null,
+    at     integer not null,
+    primary key (book, tenant)
 ) strict, without rowid;
 
 -- One row. `mark` is null where no limit and no registry entry is set; it changes with each change of them, by
--- chance, so that what was undone is never taken for what came after it. `passed`: where the last turn began.
+-- chance, so that what was undone is never taken for what came after it.
 create table workflow_limit_mark (
-    id     integer primary key check (id = 1),
-    mark   integer,
-    passed integer not null default 0
+    id   integer primary key check (id = 1),
+    mark integer
 ) strict;
 
 insert into workflow_limit_mark (id, mark)
