@@ -69,8 +69,11 @@ def test_an_address_of_the_internet_is_public(address):
         ("example.com/in", "neither https:// nor http://"),
         ("https://", "names no host"),
         ("https:///in", "names no host"),
-        ("https://example.com:0/", "names no host"),
-        ("https://example.com:99999/", "neither https:// nor http://"),
+        ("https://example.com:0/", "names a port that there is not"),
+        ("https://example.com:99999/", "names a port that there is not"),
+        ("https://example.com:443:80/", "names a port that there is not"),
+        ("https://example.com:s3cret/", "names a port that there is not"),
+        ("https://[::1/s3cret", "cannot be read"),
         ("https://ann:s3cret@example.com/", "user name or a password"),
         ("https://:s3cret@example.com/", "user name or a password"),
         ("https://example.com/a b", "characters that no URL has"),
@@ -91,9 +94,12 @@ def test_a_url_that_cannot_be_meant_is_told_at_once_and_not_repeated(url, said):
     assert "s3cret" not in str(error.value)
 
 
-def test_a_url_in_logs_has_no_query():
-    assert place("https://example.com:444/in?token=s3cret") == "https://example.com:444/in?…"
+def test_a_url_in_logs_tells_neither_its_query_nor_most_of_its_path():
+    assert place("https://example.com:444/in?token=s3cret") == "https://example.com:444/in…"
     assert place("https://example.com/in") == "https://example.com/in"
+    assert place("https://example.com/hook") == "https://example.com/hook"
+    assert place("https://example.com/hooks/T0/s3cret") == "https://example.com/hook…"
+    assert place("https://example.com/hooks/T0/s3cret?a=1") == "https://example.com/hook…"
 
 
 @pytest.mark.spec("OUT-2")

@@ -82,7 +82,7 @@ def _secret(variable: str | None, *, stdin: bool) -> str | None:
 @json_option
 @store_option()
 def ls(*, as_json: bool) -> None:
-    """List the webhooks; of their secrets only the end is shown, of a URL's query nothing."""
+    """List the webhooks; of their secrets only the end is shown, of a URL only the beginning."""
 
     async def work(client: Client) -> None:
         known = await client.webhooks()

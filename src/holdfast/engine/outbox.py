@@ -23,7 +23,7 @@ SECRETS_MAX = 2  # that sign at once: the newest, and the one before it until th
 
 
 class WebhookShown(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook for people: the query of its URL and its secrets are not shown."""
+    """A webhook for people: of its URL and its secrets no more is shown than tells them apart."""
 
     name: str
     url: str

@@ -31,6 +31,7 @@ LINE_MAX = 8192  # bytes: of the status line, of one header, and of what is read
 HEAD_MAX = 16384  # bytes of all the lines, and
 LINES_MAX = 100  # so many, over all answers to one post
 INTERIM_MAX = 5  # answers such as 103 before the one that counts
+PATH_SHOWN = 5  # characters
 PORTS = {"http": 80, "https": 443}
 
 _NOT_PUBLIC = "is not public: say allow_private if it is in your own network"
@@ -54,24 +55,36 @@ class Answer(NamedTuple):
 
 
 def check_url(url: str, *, allow_private: bool) -> str:
-    """The URL itself. Never repeated in an error: its query may be a password."""
+    """The URL itself. Never repeated in an error: its path or query may be a password."""
     try:
         parts = urlsplit(url)
-        port, host = parts.port, parts.hostname
-    except (ValueError, AttributeError, TypeError):
-        parts, port, host = SplitResult("", "", "", "", ""), 0, None
-    wrong = _wrong(url, parts, allow_private=allow_private)
-    if not wrong and (not host or port == 0):
-        wrong = "names no host: write https://example.com/path"
-    if not wrong and not allow_private and not _may_be_public(host or ""):
-        wrong = f"names an address that {_NOT_PUBLIC}"
+    except ValueError:
+        wrong = "cannot be read: write https://example.com/path"
+    except (AttributeError, TypeError):
+        wrong = "is no text"
+    else:
+        wrong = _wrong(url, parts, allow_private=allow_private) or _wrong_host(parts)
+        if not wrong and not allow_private and not _may_be_public(parts.hostname or ""):
+            wrong = f"names an address that {_NOT_PUBLIC}"
     if wrong:
         raise UsageError(f"the webhook's URL {wrong}")
     return url
 
 
+def _wrong_host(parts: SplitResult) -> str:
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        return "names a port that there is not: a number from 1 to 65535, or leave it out"
+    return "" if parts.hostname else "names no host: write https://example.com/path"
+
+
 def _may_be_public(host: str) -> bool:
-    """A name is looked at when it is resolved."""
+    """A name is looked at when it is resolved; one that is this machine by definition at once."""
+    if host.rstrip(".").lower().rpartition(".")[2] == "localhost":
+        return False
     try:
         return is_public(ipaddress.ip_address(host))
     except ValueError:
@@ -95,9 +108,10 @@ def _wrong(url: str, parts: SplitResult, *, allow_private: bool) -> str:
 
 
 def place(url: str) -> str:
-    """Where it goes, for logs and lists: without the query."""
+    """Where it goes, for logs and lists: without what may be a password, the query and most of the path."""
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" + ("?…" if parts.query else "")
+    hides = len(parts.path) > PATH_SHOWN or parts.query
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path[:PATH_SHOWN]}{'…' * bool(hides)}"
 
 
 def resolve(host: str, port: int) -> list[str]:
