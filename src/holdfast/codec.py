@@ -142,15 +142,16 @@ def _offence(value: Any, path: str, depth: int) -> str | None:
         return next(filter(None, (_bad_entry(key, one, path, depth) for key, one in value.items())), None)
     name = type(value).__qualname__
     if inspect.isawaitable(value):
-        return f"{at} is a {name} that nobody has awaited: write `await`"
-    return f"{at} is a {name}, which would come back as something else: annotate the type, or convert it"
+        return f"{at} is {_a(name)} that nobody has awaited: write `await`"
+    return f"{at} is {_a(name)}, which would come back as something else: annotate the type, or convert it"
 
 
 def _changed(value: Any, back: Any, path: str) -> str | None:
     """A field whose annotation does not say enough, and which would come back as mere JSON."""
     if isinstance(back, _PLAIN) and not isinstance(value, _PLAIN):
         name, becomes = type(value).__qualname__, type(back).__qualname__
-        return f"{path} is a {name}, which would come back as a {becomes}: annotate the type, or convert it"
+        come = f"which would come back as {_a(becomes)}"
+        return f"{path} is {_a(name)}, {come}: annotate the type, or convert it"
     if isinstance(value, dict) and isinstance(back, dict):
         lost = next((key for key, other in zip(value, back, strict=False) if key != other), None)
         if lost is not None:
@@ -167,6 +168,10 @@ def _parts(value: Any, back: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
     elif type(value) is type(back):
         names: Iterable[str] = getattr(value, "__struct_fields__", getattr(value, "__dataclass_fields__", ()))
         yield from ((getattr(value, name), getattr(back, name), f"{path}.{name}") for name in names)
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
 
 
 def _bad_entry(key: Any, value: Any, path: str, depth: int) -> str | None:

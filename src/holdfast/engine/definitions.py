@@ -12,7 +12,7 @@ from holdfast.backoff import DEFAULT, Backoff
 from holdfast.codec import Codec, annotated, plain
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import BadType, UnknownWorkflow, UsageError
-from holdfast.records import Definition
+from holdfast.records import Definition, Json
 
 from .checks import check_budget
 
@@ -143,8 +143,7 @@ class Workflow(Defined):
         self.takes_params = _takes_params(type_, function)
         self.plain = not is_async(function)
         hints = annotated(function)
-        names = list(inspect.signature(function).parameters)
-        self.params = Codec(hints.get(names[1], Any) if self.takes_params else Any)
+        self.params = _codec(type_, function, hints) if self.takes_params else plain
         wanted = hints.get("return", Any)
         self.result = Codec(type(None) if wanted is None else wanted)
         self.__doc__ = function.__doc__
@@ -163,6 +162,32 @@ class Workflow(Defined):
             budget=self.budget,
             description=(inspect.getdoc(self.function) or "").partition("\n")[0],
         )
+
+
+class Defaulted(Codec):
+    """Of a value with a default: none given is that, as it was when the run started or is now."""
+
+    __slots__ = ("_default",)
+
+    def __init__(self, wanted: Any, default: Any, what: str) -> None:
+        super().__init__(wanted)
+        self._default = super().encode(default, what)
+
+    def encode(self, value: Any, what: str) -> Json:
+        """The JSON text of the value, or of the default."""
+        return self._default if value is None else super().encode(value, what)
+
+    def decode(self, text: Json, what: str) -> Any:
+        """The value; anew each time, for code may change it."""
+        return super().decode(self._default if text == "null" else text, what)
+
+
+def _codec(type_: str, function: Callable[..., Any], hints: dict[str, Any]) -> Codec:
+    value = list(inspect.signature(function).parameters.values())[1]
+    wanted = hints.get(value.name, Any)
+    if value.default is value.empty or value.default is None:
+        return Codec(wanted)
+    return Defaulted(wanted, value.default, f"workflow {type_}: the default of {value.name!r}")
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -49,9 +49,19 @@ def error_of(error: BaseException, kind: str, step: str | None = None) -> Error:
 def _message(error: BaseException) -> str:
     """A group says only how many it holds: here also what."""
     if not isinstance(error, BaseExceptionGroup):
-        return text(error)
+        return text(error) + _slip(error)
     inside = [f"{type(one).__qualname__}: {_message(one)}" for one in error.exceptions[:10]]
     return text(f"{error.message}: {'; '.join(inside)}")
+
+
+def _slip(error: BaseException) -> str:
+    """What a slip of `await` looks like from inside Python, in words."""
+    if not isinstance(error, TypeError | AttributeError):
+        return ""
+    said = text(error)
+    if "NoneType" in said and "await" in said:
+        return ": ctx.send, emit, log, progress and cost are not awaited"
+    return ": is an `await` missing, as in `await ctx.approval(…)`?" if "'coroutine'" in said else ""
 
 
 def encoded(error: Error) -> Json:

@@ -73,6 +73,9 @@ class Stage:
         """This execution is over."""
         self.closed = True
         self._at_rest = _nothing
+        for call in self.promised.values():
+            if getcoroutinestate(call) == CORO_CREATED:
+                call.close()  # what was forgotten is told already: Python need not complain of it too
         self.promised.clear()
 
     def enter(self) -> None:
