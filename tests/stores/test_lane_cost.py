@@ -52,6 +52,7 @@ async def blocked(store, ahead, free=MANY):
     await store.limit("key", "customer.%", concurrency=1)
     await store.limit("key", "customer.full", concurrency=0)
     await keyed(store, ahead, "customer.full", salt=1)
+    await store._write(lambda db, _: db.run("update workflow_run set priority = 50"))
     await keyed(store, free, "customer.", salt=2, each=True)
 
 
