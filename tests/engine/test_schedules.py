@@ -52,6 +52,37 @@ async def test_a_schedule_starts_a_run_at_each_of_its_times(app):
 
 
 @pytest.mark.spec("SCHED-1")
+async def test_a_run_can_read_the_time_that_it_stands_for(app):
+    """In async code, in plain code and in a plan; a run without labels has none."""
+    read = []
+
+    @app.workflow("shop.code.v1")
+    async def code(ctx):
+        read.append(ctx.labels)
+
+    @app.workflow("shop.plain.v1")
+    def plain(ctx):
+        read.append(ctx.labels)
+
+    plan = app.plan("shop.plan.v1", [hf.Task("A")])
+
+    @plan.task("A")
+    async def first(task):
+        read.append(task.labels)
+
+    for workflow in (code, plain, plan):
+        await app.schedule("s", workflow, cron="0 * * * *", labels={"team": "x"})
+        async with working(app):
+            await passes(app, HOUR + 1)
+            await until(app, await app.start(workflow))
+        await app.unschedule("s")
+    hours = [one.get("fire_at") for one in read]
+    assert hours == [at("2026-01-01T01:00"), None, at("2026-01-01T02:00"), None, at("2026-01-01T03:00"), None]
+    assert read[0] == {"team": "x", "schedule": "s", "fire_at": hours[0]}
+    assert read[1] == {}
+
+
+@pytest.mark.spec("SCHED-1")
 async def test_an_interval_goes_on_from_where_it_was_made_and_does_not_drift(app):
     """Saying the same again, at every start of an app, changes nothing."""
     made = report(app)

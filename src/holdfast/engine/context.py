@@ -57,6 +57,11 @@ class Context(Parking):
         return self._run.claim.tenant
 
     @property
+    def labels(self) -> dict[str, str]:
+        """What this run is tagged with: of a schedule's, `fire_at` is the time that it stands for."""
+        return self._run.claim.labels
+
+    @property
     def attempt(self) -> int:
         """Executions begun since the run last made progress; the first is 1."""
         return self._run.attempt

@@ -136,6 +136,11 @@ class PlainContext:
         return self._context.tenant
 
     @property
+    def labels(self) -> dict[str, str]:
+        """What this run is tagged with: of a schedule's, `fire_at` is the time that it stands for."""
+        return self._context.labels
+
+    @property
     def attempt(self) -> int:
         """Executions begun since the run last made progress; the first is 1."""
         return self._context.attempt

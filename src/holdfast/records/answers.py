@@ -76,6 +76,12 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     parent: UUID | None = None
     cost: int = 0
     budget: int | None = None
+    labels_json: Json | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What it is tagged with."""
+        return msgspec.json.decode(self.labels_json) if self.labels_json is not None else {}
 
 
 class Decided(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -45,6 +45,11 @@ class PlanTask:
         return self._run.claim.tenant
 
     @property
+    def labels(self) -> dict[str, str]:
+        """What this run is tagged with: of a schedule's, `fire_at` is the time that it stands for."""
+        return self._run.claim.labels
+
+    @property
     def name(self) -> str:
         """The name of the task."""
         return self._step.key

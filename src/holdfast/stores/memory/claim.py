@@ -79,6 +79,7 @@ def _take(state: State, ask: Ask, row: RunRow, now: Instant) -> Claim:
         attempt=row.attempt, crashes=row.crashes, max_attempts=row.max_attempts,
         created_at=row.created_at, lease_until=row.lease_until, timeout_at=row.timeout_at,
         kind=row.kind, parent=row.parent, cost=row.cost, budget=row.budget,
+        labels_json=row.labels,
         steps=tuple(step.shown() for step in sorted(row.steps.values(), key=lambda step: step.seq)),
         logs=max((_log_number(entry) for entry in state.trail if entry.run == row.id), default=0),
     )  # fmt: skip

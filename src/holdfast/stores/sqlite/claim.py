@@ -130,17 +130,19 @@ def _claim(db: Database, row: Row) -> Claim:
         max_attempts=row[7], created_at=row[8], lease_until=row[9], timeout_at=row[10],
         steps=tuple(steps_of(db, run)) if again else (), logs=_logs(db, run) if again else 0,
     )  # fmt: skip
-    return claim if row[12] is None else _more(db, claim, *msgspec.json.decode(row[12]))
+    return claim if row[12] is None else _more(db, claim, row[12])
 
 
-def _more(db: Database, claim: Claim, kind: str, parent: str | None, cost: int, budget: int | None) -> Claim:
+def _more(db: Database, claim: Claim, rare: str) -> Claim:
     """What most runs have nothing of; a plan has its steps from the start."""
+    kind, parent, cost, budget, labels = msgspec.json.decode(rare)
     return msgspec.structs.replace(
         claim,
         kind=kind,
         parent=None if parent is None else UUID(parent),
         cost=cost,
         budget=budget,
+        labels_json=labels,
         steps=tuple(steps_of(db, str(claim.id))) if kind == "plan" else claim.steps,
     )
 

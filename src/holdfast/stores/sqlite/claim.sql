@@ -81,8 +81,8 @@ set status = 'leased', leased_by = :worker, lease_until = :until, attempt = atte
 where id in (select value from json_each(:runs))
     and status in ('pending') and run_at <= :now and deleted_at is null
 returning id, type, tenant, payload, fence, attempt, crashes, max_attempts, created_at, lease_until, timeout_at, rev,
-    iif(kind = 'code' and parent_id is null and cost = 0 and budget is null, null,
-        json_array(kind, parent_id, cost, budget))
+    iif(kind = 'code' and parent_id is null and cost = 0 and budget is null and labels is null, null,
+        json_array(kind, parent_id, cost, budget, labels))
 
 -- :leased
 insert into workflow_event (workflow_id, event_type, data, created_at)

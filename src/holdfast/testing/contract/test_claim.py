@@ -50,6 +50,14 @@ def test_a_claim_sets_the_lease_in_one_commit_and_returns_all_that_is_needed(han
     assert hand.last(claim.id, "leased") == {"worker": "alice", "attempt": 1, "fence": claim.fence}
 
 
+def test_a_claim_brings_the_labels(hand):
+    """Of whatever kind the run is; one without any has none."""
+    plan = hand.plan("A", labels='{"n":"1"}')
+    code, bare = hand.start("shop.code.v1", labels='{"n":"2"}', budget=5), hand.start("shop.code.v1")
+    claims = {claim.id: claim.labels for claim in hand.claim(types=(TYPE, "shop.code.v1"))}
+    assert claims == {plan: {"n": "1"}, code: {"n": "2"}, bare: {}}
+
+
 @pytest.mark.spec("LEASE-1")
 def test_a_later_claim_brings_every_step_by_seq_and_the_number_of_logs(hand):
     """A claim returns the run with all its steps, in the order in which their outcomes became known."""
