@@ -156,6 +156,23 @@ def test_what_a_rate_does_not_count_any_more_is_removed_with_later_claims(path):
     assert live(path, story) <= 3
 
 
+def test_however_many_names_a_claim_counts_the_table_does_not_grow_by_them(path):
+    """With each claim more go than come, as long as there are some that do not count any more."""
+
+    async def story(store):
+        now = [store._clock()]
+        store._clock = store._committer._clock = lambda: now[0]
+        await store.limit("key", "%", rate=(1, 1.0))
+        for n in range(8):
+            await store.start([new_run(limit_key=f"k{n}.{i}") for i in range(200)])
+            assert len(await store.claim(ask(limit=200))) == 200
+            now[0] += 2_000_000
+        with plain(path) as db:
+            return db.execute("select count(*) from workflow_limit_use").fetchall()[0][0]
+
+    assert live(path, story) <= 400
+
+
 def test_a_place_is_kept_only_of_those_who_wait(path):
     """A tenant that came once leaves no row behind."""
 

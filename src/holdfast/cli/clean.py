@@ -125,7 +125,7 @@ async def _purge(client: Client, ttl: float, deleted: float, *, yes: bool, as_js
 def _removed(done: Purged) -> str:
     if not done.total:
         return "nothing has expired"
-    gone = ((done.events, "events"), (done.workers, "workers"))
+    gone = ((done.events, "events"), (done.workers, "workers"), (done.claims, "claims of a rate"))
     also = [f"{count:,} {what}" for count, what in gone if count]
     return f"{done.runs:,} runs removed" + (f", also {' and '.join(also)} long gone" if also else "")
 

@@ -243,7 +243,10 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         deleted, done = check_kept("deleted_after", deleted_after), Purged()
         while (one := await self.store.purge(ttl, deleted)).total:
             done = Purged(
-                runs=done.runs + one.runs, events=done.events + one.events, workers=done.workers + one.workers
+                runs=done.runs + one.runs,
+                events=done.events + one.events,
+                workers=done.workers + one.workers,
+                claims=done.claims + one.claims,
             )
             if progress is not None:
                 progress(done)

@@ -132,8 +132,9 @@ class Purged(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     runs: int = 0
     events: int = 0  # whose retention has ended
     workers: int = 0  # that have not been seen for long
+    claims: int = 0  # that no rate counts any more
 
     @property
     def total(self) -> int:
         """How much was removed; zero means that nothing was written."""
-        return self.runs + self.events + self.workers
+        return self.runs + self.events + self.workers + self.claims

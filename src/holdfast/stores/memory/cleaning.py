@@ -10,6 +10,7 @@ from holdfast.records import Finding, Instant, Purged
 from holdfast.store import EVENT_KEEP_SECONDS, GONE_SECONDS
 from holdfast.stores.durations import micros
 
+from .limits import forget_claims
 from .rows import EventRow, RunRow, State, StepRow, check
 from .settling import open_waits, settle
 
@@ -66,7 +67,9 @@ def purge(state: State, ttl_seconds: float, deleted_seconds: float, limit: int, 
     gone = [each.worker for each in state.workers.values() if each.seen_at <= now - micros(GONE_SECONDS)]
     for worker in gone:
         del state.workers[worker]
-    return Purged(runs=len(runs), events=len(events), workers=len(gone))
+    return Purged(
+        runs=len(runs), events=len(events), workers=len(gone), claims=forget_claims(state.limiting, now)
+    )
 
 
 def _has_expired(row: RunRow, now: Instant, ttl: int, kept_deleted: int) -> bool:

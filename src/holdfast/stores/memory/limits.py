@@ -104,8 +104,16 @@ def note_claims(state: State, taken: Rooms, now: Instant) -> None:
         known = [one for one in claims.get(name, ()) if one.at <= now + period]
         at = max([now, *(one.at for one in known)])
         claims[name] = [*known, Uses(at, room.taken, at + period)]
-    for name in tuple(claims) if rated else ():
-        claims[name] = [one for one in claims[name] if one.gone_at > now]
+    if rated:
+        forget_claims(state.limiting, now)
+
+
+def forget_claims(limiting: Limiting, now: Instant) -> int:
+    """Those that no rate counts any more; how many."""
+    before = sum(map(len, limiting.claims.values()))
+    kept = {name: [one for one in claims if one.gone_at > now] for name, claims in limiting.claims.items()}
+    limiting.claims = {name: claims for name, claims in kept.items() if claims}
+    return before - sum(map(len, limiting.claims.values()))
 
 
 def register(limiting: Limiting, name: str, now: Instant, given: dict[str, Any]) -> Registration:

@@ -19,6 +19,7 @@ from .sql import statements
 
 _SQL = statements("purge")
 _EXPIRED = {name: _SQL[name].replace("$free", _SQL["free"]) for name in ("deleted", "expired", "finished")}
+_FORGET_USED = statements("limited")["forget_used"]
 _OF_A_RUN = [_SQL[f"some_{what}"] for what in ("trail", "steps", "receipts", "addressed", "outbox")]
 
 SLICE_SECONDS = 0.01
@@ -30,7 +31,7 @@ Terms = tuple[float, float]  # how long finished and deleted runs are kept, in s
 
 def found(db: Database, now: Instant, terms: Terms) -> bool:
     """Whether a purge would find anything; a look, no write."""
-    return bool(_expired(db, now, terms, 1) or _over(db, now, 1) or _gone(db, now))
+    return bool(_expired(db, now, terms, 1) or _over(db, now, 1) or _gone(db, now) or _uncounted(db, now))
 
 
 def purge(db: Database, now: Instant, terms: Terms, limit: int) -> Purged | None:
@@ -44,7 +45,12 @@ def purge(db: Database, now: Instant, terms: Terms, limit: int) -> Purged | None
     if workers:
         db.run(_SQL["workers"], (text(workers),))
     late = removed and time.monotonic() >= until
-    return Purged(runs=removed, events=0 if late else _remove_over(db, now, until), workers=len(workers))
+    return Purged(
+        runs=removed,
+        events=0 if late else _remove_over(db, now, until),
+        workers=len(workers),
+        claims=0 if late else _remove_uncounted(db, now, until),
+    )
 
 
 def _expired(db: Database, now: Instant, terms: Terms, limit: int) -> list[str]:
@@ -96,6 +102,20 @@ def _remove_over(db: Database, now: Instant, until: float) -> int:
         removed += len(over)
         some, began = _fitting(some, began, until)
     return removed
+
+
+def _remove_uncounted(db: Database, now: Instant, until: float) -> int:
+    """Claims that no rate counts any more, one at least; later claims remove some too."""
+    removed, some, began = 0, 1, time.monotonic()
+    while some and _uncounted(db, now):
+        db.run(_FORGET_USED, (now, some))
+        removed += db.changes()
+        some, began = _fitting(some, began, until)
+    return removed
+
+
+def _uncounted(db: Database, now: Instant) -> bool:
+    return db.one(_SQL["uncounted"], (now,)) is not None
 
 
 def _fitting(some: int, began: float, until: float) -> tuple[int, float]:

@@ -71,3 +71,6 @@ select worker from workflow_worker where seen_at <= :since
 
 -- :workers
 delete from workflow_worker where worker in (select value from json_each(:workers))
+
+-- :uncounted
+select 1 from workflow_limit_use where gone_at <= :now limit 1

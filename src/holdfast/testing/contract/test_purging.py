@@ -21,7 +21,7 @@ def purged(hand, **terms):
     """All slices together: how much goes in one of them is the store's own business."""
     total = Purged()
     while (one := hand.purge(**terms)).total:
-        sums = {name: getattr(total, name) + getattr(one, name) for name in ("runs", "events", "workers")}
+        sums = {name: getattr(total, name) + getattr(one, name) for name in Purged.__struct_fields__}
         total = Purged(**sums)
     return total
 
@@ -347,3 +347,20 @@ def test_a_zombie_stays_shut_out_of_a_new_run_under_the_same_id(hand, again):
             assert hand.renew(zombie).held[0].answer == "lost"
     assert hand.snapshot(holder.id) == before
     assert hand.complete(holder).answer == "applied"
+
+
+@pytest.mark.spec("LIMIT-2")
+def test_claims_that_no_rate_counts_any_more_go_with_a_purge(hand):
+    """Not before: what counts is counted on."""
+    hand.run(hand.store.limit("key", "%", rate=(1, 60.0)))
+    for number in range(300):
+        hand.start(limit_key=f"k{number}")
+    assert len(hand.claim(limit=300)) == 300
+    again = hand.start(limit_key="k7")
+    hand.clock.turn(60 - MICRO)
+    assert purged(hand) == Purged()
+    assert hand.claim() == []
+    hand.clock.turn(MICRO)
+    assert purged(hand) == Purged(claims=300)
+    assert purged(hand) == Purged()
+    hand.take(again)
