@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from uuid import UUID
+
 import pytest
 
 from holdfast.records import Ask, Item, Outbound, RelayAsk, Relayed, StepWrite
+from holdfast.stores.memory import outbox as memory
 from holdfast.stores.sqlite import outbox
 from tests.stores.files import TYPE, live, new_run
 
@@ -99,3 +103,21 @@ def test_a_relay_of_one_tenant_does_not_walk_along_the_messages_of_others(path):
         assert await store.relay_at(("mail",), tenants=("acme",)) is None
 
     live(path, story)
+
+
+@pytest.mark.slow
+def test_in_memory_neither_a_line_nor_what_was_sent_is_walked_along():
+    """5,000 of one key go out one after another, while as many runs are asked whether they hold any."""
+    post, ask = memory.Post(), RelayAsk(relay="r", sinks=("mail",))
+    run, other = UUID(int=1), UUID(int=2)
+    messages = [Outbound(id=f"m{n}", sink="mail", key="k") for n in range(5_000)]
+    memory.put(post, messages, "default", run, 0)
+    began = time.perf_counter()
+    for sent in messages:
+        assert (post.holds(run), post.holds(other)) == (True, False)
+        (parcel,) = memory.relay(post, ask, 0)
+        assert parcel.id == sent.id
+        memory.relayed(post, [Relayed(id=parcel.id, fence=parcel.fence, answer="sent")], 0)
+    assert not post.holds(run)
+    assert memory.relay_at(post, ("mail",), None, webhooks=True) is None
+    assert time.perf_counter() - began < 2

@@ -67,27 +67,43 @@ class MessageRow:
 
 @dataclass(slots=True)
 class Post:
-    """All messages by id, and all webhooks by name."""
+    """All messages by id and all webhooks by name; what is pending by line, in the order of seq."""
 
     messages: dict[str, MessageRow] = field(default_factory=dict)
     webhooks: dict[str, Webhook] = field(default_factory=dict)
     seq: int = 0
+    loose: dict[int, MessageRow] = field(default_factory=dict)  # without a key
+    lines: dict[Line, dict[int, MessageRow]] = field(default_factory=dict)
+    owed: Counter[UUID] = field(default_factory=Counter)  # how many are pending, by run
 
     def next_seq(self) -> int:
         self.seq += 1
         return self.seq
 
-    def pending(self) -> list[MessageRow]:
-        rows = (row for row in self.messages.values() if row.status is MessageStatus.PENDING)
-        return sorted(rows, key=lambda row: row.seq)
+    def enter(self, row: MessageRow) -> None:
+        """It is pending, under the newest seq."""
+        self.owed[row.run] += 1
+        (self.loose if row.line is None else self.lines.setdefault(row.line, {}))[row.seq] = row
+
+    def leave(self, row: MessageRow) -> None:
+        """It is not any more."""
+        self.owed[row.run] -= 1
+        if not self.owed[row.run]:
+            del self.owed[row.run]
+        del (self.loose if row.line is None else self.lines[row.line])[row.seq]
+        if row.line is not None and not self.lines[row.line]:
+            del self.lines[row.line]
+
+    def first_of(self, line: Line | None) -> MessageRow | None:
+        return None if line is None else next(iter(self.lines.get(line, {}).values()), None)
+
+    def is_first(self, row: MessageRow) -> bool:
+        """Whether it waits for no other: pending, and without a key or first of its line."""
+        is_pending = row.status is MessageStatus.PENDING
+        return is_pending and (row.line is None or self.first_of(row.line) is row)
 
     def first(self) -> list[MessageRow]:
-        """Those that wait for no other: without a key, or first of their line."""
-        lines: dict[Line, MessageRow] = {}
-        for row in self.pending():
-            if row.line is not None:
-                lines.setdefault(row.line, row)
-        return [row for row in self.pending() if row.line is None or lines[row.line] is row]
+        return [*self.loose.values(), *(next(iter(line.values())) for line in self.lines.values())]
 
     def remove_of(self, runs: Iterable[UUID]) -> None:
         """With its run goes all that it has sent."""
@@ -95,18 +111,19 @@ class Post:
         self.messages = {id_: row for id_, row in self.messages.items() if row.run not in gone}
 
     def holds(self, run: UUID) -> bool:
-        """Whether a message of this run is still on its way."""
-        return any(row.run == run for row in self.pending())
+        """Whether a message of this run is still on its way: then the run is not removed."""
+        return run in self.owed
 
 
 def put(post: Post, messages: Sequence[Outbound], tenant: str, run: UUID, now: Instant) -> None:
     """With the sender's own commit; an id that is there is left alone."""
     for new in messages:
         if new.id not in post.messages:
-            post.messages[new.id] = MessageRow(
+            post.messages[new.id] = row = MessageRow(
                 seq=post.next_seq(), id=new.id, tenant=tenant, run=run, step=new.step, sink=new.sink,
                 key=new.key, payload=new.payload, next_at=now, created_at=now,
             )  # fmt: skip
+            post.enter(row)
 
 
 def relay(post: Post, ask: RelayAsk, now: Instant) -> list[Parcel]:
@@ -177,8 +194,9 @@ def _has_been_tried_enough(row: MessageRow, now: Instant) -> bool:
 def _leave(post: Post, row: MessageRow, status: MessageStatus, now: Instant) -> None:
     """The next one of its line is due at once, though it may have been sent with a later clock."""
     row.status = status
-    following = next((one for one in post.pending() if one.line == row.line), None)
-    if row.line is not None and following is not None:
+    post.leave(row)
+    following = post.first_of(row.line)
+    if following is not None:
         following.next_at = now
 
 
@@ -191,10 +209,9 @@ def relay_at(
 
 
 def outbox(post: Post, where: OutboxFilter, limit: int, after: int) -> list[OutboxMessage]:
-    first = {row.id for row in post.first()}
     rows = sorted(post.messages.values(), key=lambda row: row.seq)
     page = (row for row in rows if row.seq > after and _matches(row, where))
-    return [_shown(row, row.id in first) for row, _ in zip(page, range(limit), strict=False)]
+    return [_shown(row, post.is_first(row)) for row, _ in zip(page, range(limit), strict=False)]
 
 
 def _matches(row: MessageRow, where: OutboxFilter) -> bool:
@@ -224,9 +241,10 @@ def resend(post: Post, id_: str, tenant: str | None, now: Instant) -> OutboxMess
     if row.status is not MessageStatus.PENDING:
         row.status, row.seq, row.next_at = MessageStatus.PENDING, post.next_seq(), now
         row.attempts, row.tried_at, row.sent_at = 0, None, None
-    elif row.held_by is None and row in post.first():
+        post.enter(row)
+    elif row.held_by is None and post.is_first(row):
         row.next_at = now
-    return _shown(row, row in post.first())
+    return _shown(row, post.is_first(row))
 
 
 def backlog(post: Post) -> list[Backlog]:
