@@ -48,16 +48,19 @@ class Limits(Protocol):
     concurrency  at most so many leased runs, counted by the runs' own rows: a place is free with the fence,
                  however its holder has lost it. Lowered below what is leased: nothing until it is less.
     rate         at most so many claims in any span of one period, wherever it begins: a claim at t counts
-                 until t + period, whatever becomes of the run. A limit that is given another rate, or is
-                 removed, forgets what was claimed so far.
-    weight       as soon as one tenant has a weight, claims are shared out between the tenants that have due
-                 runs which the claim may take, whatever the backlog of each: by weight, 1 for those without
-                 one, and among equals by name. Within a tenant the order is as ever. A tenant that had no due
-                 runs does not save up what it did not use.
+                 until t + period, whatever becomes of the run. A name to which another rate comes to apply
+                 forgets what was claimed so far; one whose rate stays what it was does not.
+    weight       as soon as one tenant has a weight, the claims of each kind of worker (that asks for the same
+                 types, tenants and runtime) are shared out between the tenants that have due runs which it
+                 may take, whatever the backlog of each and whatever other workers claim: by weight, 1 for those
+                 without one, and among equals by name. Within a tenant the order is as ever. A tenant that
+                 had no due runs has saved up nothing, one that was full one claim at most, and who comes anew
+                 is neither ahead nor behind. Another weight counts from the next claim on.
     pause        runs of a key (or of each key with a prefix) are not claimed before `paused_until`.
 
-    The cost of a claim does not grow with the runs that are held back, but with how many limited tenants and
-    keys have pending runs. Where no limit and no registry entry is set, claims cost what they did.
+    The cost of a claim does not grow with the runs that are held back. It grows with how many names have
+    pending runs where very many runs are held back before those that are found, and with how many tenants do
+    where there are weights. Where no limit and no registry entry is set, claims cost what they did.
     """
 
     async def limits(self) -> Sequence[Limit]:
