@@ -232,9 +232,9 @@ def everywhere_else(app):
 
     @app.plan("shop.carry.v1", [Task("CARRY")]).task("CARRY")
     async def carry(task):
-        if task.event is None:
-            return Waiting("carrier")
-        await asyncio.sleep(3600)
+        if task.event is not None:
+            await asyncio.sleep(3600)
+        return Waiting("carrier")
 
 
 async def test_the_guide_names_every_place_where_a_key_may_be_named(tmp_path, world):
