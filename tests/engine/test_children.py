@@ -267,7 +267,7 @@ async def test_a_bare_name_is_resolved_once_and_stays_resolved(app):
         (lambda ctx: ctx.call("shop.ship.v1", tenant="x"), "a child run has no option 'tenant'"),
         (lambda ctx: ctx.start("shop.ship.v1", id="x"), "a child run has no option 'id'"),
         (lambda ctx: ctx.call("shop.ship.v1", priority=5000), "priority 5000"),
-        (lambda ctx: ctx.call("shop.ship.v1", object()), "params of shop.ship.v1 is a object"),
+        (lambda ctx: ctx.call("shop.ship.v1", object()), "params of shop.ship.v1 is an object"),
         (lambda ctx: ctx.call("shop.ship.v1", budget=-1), "budget=-1"),
     ],
 )

@@ -71,7 +71,7 @@ def test_ls_filters_by_status_type_and_tenant(cli_, waiting, failed):
     assert listed("--key", "order:8") == []
 
 
-@pytest.mark.spec("CLI-4", "CHILD-1")
+@pytest.mark.spec("CLI-4")
 def test_ls_lists_the_children_of_a_run(cli_, work):
     async def family(ctx):
         await ctx.start("shop.order.v1")
