@@ -11,6 +11,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.lifecycle import Status
+from holdfast.records import Ask, NewRun, Presence
 from tests.engine.kit import outcome, process, until, working
 
 LET_GO = {"succeeded", "failed", "released", "retried", "lease_expired"}
@@ -228,6 +229,45 @@ async def test_explain_says_which_limit_is_full_and_when_there_is_room(app):
     assert (concurrency.why, concurrency.name, concurrency.rule) == ("concurrency", "api.a", "api.%")
     assert "api.a" in said.text
     assert "default" in said.text
+
+
+async def test_explain_names_the_command_for_all_that_holds_a_run_back(app):
+    """One for each hold, with the name by which it was set; and that nobody is there is said beside them."""
+    await app.limit(key="api.%", concurrency=0)
+    await app.limit(tenant="default", rate=(1, 60))
+    await app.store.start([NewRun(id=app.world.uuid7(), type="a.b.v1")])
+    await app.store.claim(Ask(worker="w", types=("a.b.v1",), limit=1, lease_seconds=30))
+    run = await app.start("a.b.v1", limit_key="api.a")
+    await app.pause_key("api.a", 60)
+    await app.register("a.b", enabled=False)
+    said = (await app.explain(run.id)).text
+    parts = (
+        "`holdfast registry enable a.b`",
+        "`holdfast limit set --key api.% …`",
+        "`holdfast limit set --tenant default …`",
+        "`holdfast limit resume api.a`",
+        "`holdfast limit ls`",
+        "No live worker can run a.b.v1 (workers here run: none): start one with `holdfast worker MODULE:APP`",
+    )
+    assert [part for part in parts if part not in said] == []
+
+
+async def test_explain_says_that_workers_are_there_for_other_tenants_only(app):
+    """They have the type: to say that they cannot run it would be wrong."""
+    run = await app.start("a.b.v1")
+    there = Presence(
+        worker="w2",
+        types=("a.b.v1",),
+        tenants=("other",),
+        slots=1,
+        stragglers=0,
+        seen_at=await app.store.now(),
+    )
+    await app.store.present(there)
+    said = await app.explain(run.id)
+    assert said.reason == "no_worker"
+    assert "No live worker serves tenant default (w2 can run a.b.v1, but for other tenants only)" in said.text
+    assert "`holdfast worker MODULE:APP --tenant default`" in said.text
 
 
 @pytest.mark.parametrize(

@@ -240,23 +240,32 @@ def _pending(run: Run, known: Known) -> Explanation:
         able = [one for one in able if one.runtime in elsewhere]
     holds = [hold for hold in known.holds if hold.why != "runtime" or not able]
     if holds:
-        return _held_back(holds, data)
+        lacking_too = "" if able or elsewhere else f". Besides: {_nobody_can(run, known)}"
+        return _held_back(holds, data, lacking_too)
     if not able and (lacking := lacked(run.type, known.workers)):
         said = f"A live worker has this plan, but no handler of {lacking}"
         said = f"{said}: write @plan.task(name) and start the worker again."
         return Explanation("no_worker", said, {**data, "missing": lacking})
     if not able:
-        there = ", ".join(sorted({type_ for one in known.workers for type_ in one.types})) or "none"
-        return Explanation(
-            "no_worker",
-            f"No live worker can run {run.type} (workers here run: {there}): "
-            f"start one with `holdfast worker MODULE:APP`.",
-            data,
-        )
+        return Explanation("no_worker", f"{_nobody_can(run, known)}.", data)
     heard = ", ".join(_heard(one, run, now) for one in able)
     said = f"It is due since {_at(run.run_at)} and waits for a free slot of {heard}"
     data = {**data, "workers": [one.worker for one in able]}
     return _suspect(run, able, said, data) if run.crashes else Explanation("queued", f"{said}.", data)
+
+
+def _nobody_can(run: Run, known: Known) -> str:
+    others = sorted(one.worker for one in known.workers if run.type in one.types)
+    if others:
+        return (
+            f"No live worker serves tenant {run.tenant} ({', '.join(others)} can run {run.type}, but for "
+            f"other tenants only): start one with `holdfast worker MODULE:APP --tenant {quote(run.tenant)}`"
+        )
+    there = ", ".join(sorted({type_ for one in known.workers for type_ in one.types})) or "none"
+    return (
+        f"No live worker can run {run.type} (workers here run: {there}): "
+        f"start one with `holdfast worker MODULE:APP`"
+    )
 
 
 def lacked(type_: str, workers: Sequence[Presence]) -> str:
@@ -311,10 +320,10 @@ def _next(run: Run, step: Step | None) -> str:
     return f"attempt {run.attempt - run.crashes + 1} of {most}"
 
 
-def _held_back(holds: Sequence[Hold], data: dict[str, Any]) -> Explanation:
+def _held_back(holds: Sequence[Hold], data: dict[str, Any], besides: str) -> Explanation:
     said = "; ".join(_hold(one) for one in holds)
     reason = "key_paused" if holds[0].why == "paused" else holds[0].why  # the run itself is not paused
-    return Explanation(reason, f"It is due, but {said}.", {**data, "held_back": holds})
+    return Explanation(reason, f"It is due, but {said}{besides}.", {**data, "held_back": holds})
 
 
 def _hold(hold: Hold) -> str:
@@ -323,14 +332,22 @@ def _hold(hold: Hold) -> str:
         case "disabled":
             return f"{whose} is disabled: `holdfast registry enable {hold.rule}` lets it be taken"
         case "runtime":
-            return f"{whose} is for workers of runtime {hold.runtime}, by the registry"
+            said = f"{whose} is for workers of runtime {hold.runtime}, and none is live"
+            return f"{said}: `holdfast registry set {hold.rule} --runtime …` gives it to another"
         case "concurrency":
-            return f"{hold.used} of {whose} are running, {hold.allowed} may be at once"
+            return f"{hold.used} of {whose} are running, {hold.allowed} may be at once: {_change(hold)}"
         case "rate":
-            free = f": there is room at {_at(hold.until)}" if hold.until is not None else ""
-            return f"{hold.used} of {whose} were claimed in its period, {hold.allowed} may be{free}"
+            free = f", and there is room at {_at(hold.until)}" if hold.until is not None else ""
+            said = f"{hold.used} of {whose} were claimed in its period, {hold.allowed} may be{free}"
+            return f"{said}: {_change(hold)}"
         case _:
-            return f"{whose} is paused until {_at(hold.until)}"
+            resumes = f"`holdfast limit resume {quote(hold.rule)}` ends that"
+            return f"{whose} is paused until {_at(hold.until)}: {resumes}"
+
+
+def _change(hold: Hold) -> str:
+    rule = quote(hold.rule)
+    return f"`holdfast limit ls` shows it, `holdfast limit set --{hold.scope} {rule} …` sets another"
 
 
 def _ago(seen_at: Instant, now: datetime) -> str:
