@@ -52,10 +52,10 @@ class Limits(Protocol):
                  forgets what was claimed so far; one whose rate stays what it was does not.
     weight       as soon as one tenant has a weight, the claims of each kind of worker (that asks for the same
                  types, tenants and runtime) are shared out between the tenants that have due runs which it
-                 may take, whatever the backlog of each and whatever other workers claim: by weight, 1 for those
-                 without one, and among equals by name. Within a tenant the order is as ever. A tenant that
-                 had no due runs has saved up nothing, one that was full one claim at most, and who comes anew
-                 is neither ahead nor behind. Another weight counts from the next claim on.
+                 may take, whatever the backlog of each and whatever other workers claim: by weight, 1 for
+                 those without one, and among equals by name. Within a tenant the order is as ever. A tenant
+                 that had no due runs has saved up nothing, one that was full one claim at most, and who comes
+                 anew is neither ahead nor behind. Another weight counts from the next claim on.
     pause        runs of a key (or of each key with a prefix) are not claimed before `paused_until`.
 
     The cost of a claim does not grow with the runs that are held back. It grows with how many names have
