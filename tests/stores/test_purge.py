@@ -90,7 +90,7 @@ def _instructions(store):
     db = store._reader
     db.connection.set_progress_handler(lambda: bool(counted.append(1)), 1)
     try:
-        assert not purge.found(db, store._clock(), (3600.0, 3600.0))
+        assert purge.found(db, store._clock(), (3600.0, 3600.0), {}) is False
     finally:
         db.connection.set_progress_handler(None)
     return len(counted)
@@ -293,3 +293,41 @@ PUBLISHED = {
 def test_a_migration_that_files_have_been_through_is_never_changed():
     """A file is stamped with the number alone: what is added later goes into the next one."""
     assert {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in _minors()} == PUBLISHED
+
+
+HELD = """
+insert into workflow_outbox (id, run_id, sink, status, next_at, created_at)
+select 'm' || id, id, 'nobody', 'pending', 0, 0 from workflow_run where finished_at is not null
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spec("TTL-1", "OUT-1")
+def test_runs_that_are_held_are_passed_a_few_at_a_time_and_once(path, monkeypatch):
+    """10,000 expired ones whose messages nobody takes: others are purged past them, and nobody waits long."""
+    looks = []
+
+    async def story(store):
+        await store._write(lambda db, now: db.run(MANY, {"now": now - 10**9 - 1}))
+        await store._write(lambda db, _: db.run(HELD))
+        free = [await ended(store) for _ in range(30)]
+        real = store._read
+
+        def reading(work, *args):
+            before = len(counted)
+            answer = real(work, *args)
+            looks.append(len(counted) - before)
+            return answer
+
+        counted = []
+        store._reader.connection.set_progress_handler(lambda: bool(counted.append(1)), 1000)
+        monkeypatch.setattr(store, "_read", reading)
+        assert await purged(store, limit=3) == 30
+        assert max(looks) < 100, "thousand instructions in one go"
+        assert sum(looks) < 2_000, "of all looks"
+        store._reader.connection.set_progress_handler(None)
+        assert {await store.get(run) for run in free} == {None}
+        await store._write(lambda db, _: db.run("update workflow_outbox set status = 'dead'"))
+        assert await purged(store) == 10_000
+
+    live(path, story)

@@ -35,7 +35,6 @@ from holdfast.records import (
     NewEvent,
     NewRun,
     Presence,
-    Purged,
     Renewal,
     Run,
     RunFilter,
@@ -46,7 +45,7 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
-from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TRANSACTION_SECONDS, TTL_SECONDS
+from holdfast.store import SLICE, TRANSACTION_SECONDS
 
 from . import (
     checkup,
@@ -59,7 +58,6 @@ from . import (
     log,
     migrate,
     publish,
-    purge,
     reads,
     renew,
     start,
@@ -74,6 +72,7 @@ from .limits import LimitsRoom
 from .openings import UNSURE, Openings
 from .outbox import OutboxRoom
 from .people import People
+from .purge import Past, PurgeRoom
 from .schedules import ScheduleRoom
 from .turnstile import Turnstile
 from .writer import Committer, Inline, Work, Writer
@@ -86,7 +85,7 @@ def _wall_clock() -> Instant:
     return time.time_ns() // 1000
 
 
-class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, Openings):
+class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openings):
     """Every verb of the contract over one database file.
 
     `inline`: no thread; each write runs at once, in its own transaction, on the caller's thread.
@@ -108,6 +107,7 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, Openings):
         self._writer: Writer | Inline | None = None
         self._committer: Committer | None = None
         self._turnstile: Turnstile | None = None
+        self._past: Past = {}
 
     async def open(self) -> None:
         if self._writer is not None:
@@ -357,22 +357,6 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, Openings):
             woken, left = await self._write(partial(_deliver, limit, left), news=True)
             total += woken
         return total + await self._carry_out(limit)
-
-    async def purge(
-        self,
-        ttl_seconds: float = TTL_SECONDS,
-        deleted_seconds: float = DELETED_SECONDS,
-        limit: int = PURGE_SLICE,
-    ) -> Purged:
-        terms = (ttl_seconds, deleted_seconds)
-        if not self._read(purge.found, self._clock(), terms):
-            return Purged()
-        # A run that is too long for one commit goes in several; others come in between.
-        while (
-            purged := await self._write(lambda db, now: purge.purge(db, now, terms, limit), news=True)
-        ) is None:
-            pass
-        return purged
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
         await self._write(lambda db, now: publish.publish(db, now, definitions))

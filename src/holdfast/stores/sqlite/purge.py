@@ -7,37 +7,67 @@ as would fit, were they like those before.
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.records import Instant, Purged
-from holdfast.store import EVENT_KEEP_SECONDS, GONE_SECONDS
+from holdfast.store import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, PURGE_SLICE, TTL_SECONDS
 from holdfast.stores.durations import micros
 
 from . import children
 from .database import Database, text
 from .sql import statements
 
+if TYPE_CHECKING:
+    from .writer import Work
+
+T = TypeVar("T")
+
 _SQL = statements("purge")
-_EXPIRED = {name: _SQL[name].replace("$free", _SQL["free"]) for name in ("deleted", "expired", "finished")}
 _FORGET_USED = statements("limited")["forget_used"]
 _OF_A_RUN = [_SQL[f"some_{what}"] for what in ("trail", "steps", "receipts", "addressed", "outbox")]
+
+_LISTS = {"deleted": "deleted_at", "expired": "expires_at", "finished": "finished_at"}
+
+
+def _of_lists(name: str) -> dict[str, str]:
+    sql = _SQL[name].replace("$free", _SQL["free"])
+    return {one: sql.replace("$expired", _SQL[one]).replace("$at", at) for one, at in _LISTS.items()}
+
+
+_SOME_FREE, _LAST_OF_SOME = _of_lists("some_free"), _of_lists("last_of_some")
 
 SLICE_SECONDS = 0.01
 GROWTH = 4  # so many times as many rows at most, from one look at the clock to the next
 HALF_GONE = -1  # as deleted_at: a purge has begun to remove it
 
+LOOK_MAX = 1000  # expired runs that are looked at in one go
+
 Terms = tuple[float, float]  # how long finished and deleted runs are kept, in seconds
+Past = dict[str, tuple[Instant, str]]  # of each list, how far all is held: instant and run
+_START = (-(2**62), "")
 
 
-def found(db: Database, now: Instant, terms: Terms) -> bool:
-    """Whether a purge would find anything; a look, no write."""
-    return bool(_expired(db, now, terms, 1) or _over(db, now, 1) or _gone(db, now) or _uncounted(db, now))
+def found(db: Database, now: Instant, terms: Terms, past: Past) -> bool | None:
+    """Whether a purge would find anything; a look, no write. None: only runs that are held so far; `past`
+    is where to look next, and is cleared when all were seen."""
+    if _expired(db, now, terms, 1, past):
+        return True
+    for name, until in _until(now, terms).items():
+        last = db.one(_LAST_OF_SOME[name], {"until": until, "most": LOOK_MAX, **_after(past, name)})
+        if last is not None:
+            past[name] = last
+            return None
+    past.clear()
+    return bool(_over(db, now, 1) or _gone(db, now) or _uncounted(db, now))
 
 
-def purge(db: Database, now: Instant, terms: Terms, limit: int) -> Purged | None:
+def purge(db: Database, now: Instant, terms: Terms, limit: int, past: Past | None = None) -> Purged | None:
     """One slice. None: so far only a part of a run that is too long for one."""
     until = time.monotonic() + SLICE_SECONDS
-    runs = _expired(db, now, terms, limit)
+    runs = _expired(db, now, terms, limit, past or {})
     removed = _remove(db, now, runs, until)
     if runs and not removed:
         return None
@@ -53,16 +83,26 @@ def purge(db: Database, now: Instant, terms: Terms, limit: int) -> Purged | None
     )
 
 
-def _expired(db: Database, now: Instant, terms: Terms, limit: int) -> list[str]:
+def _until(now: Instant, terms: Terms) -> dict[str, Instant]:
     ttl, deleted = terms
+    return {
+        "deleted": max(HALF_GONE, now - micros(deleted)),
+        "expired": now,
+        "finished": now - micros(ttl),
+    }
+
+
+def _after(past: Past, name: str) -> dict[str, Instant | str]:
+    at, run = past.get(name, _START)
+    return {"at": at, "id": run}
+
+
+def _expired(db: Database, now: Instant, terms: Terms, limit: int, past: Past) -> list[str]:
     runs: dict[str, None] = {}
-    for name, until in (
-        ("deleted", max(HALF_GONE, now - micros(deleted))),
-        ("expired", now),
-        ("finished", now - micros(ttl)),
-    ):
+    for name, until in _until(now, terms).items():
         if len(runs) < limit:
-            runs |= dict.fromkeys(run for (run,) in db.all(_EXPIRED[name], (until, limit)))
+            asked = {"until": until, "most": max(limit, LOOK_MAX), "limit": limit, **_after(past, name)}
+            runs |= dict.fromkeys(run for (run,) in db.all(_SOME_FREE[name], asked))
     return list(runs)[: max(0, limit)]
 
 
@@ -132,3 +172,36 @@ def _over(db: Database, now: Instant, limit: int) -> list[int]:
 
 def _gone(db: Database, now: Instant) -> list[str]:
     return [worker for (worker,) in db.all(_SQL["gone"], (now - micros(GONE_SECONDS),))]
+
+
+class PurgeRoom:
+    """The verb, for a store that reads at once and queues what it writes."""
+
+    _clock: Callable[[], Instant]
+    _past: Past
+
+    if TYPE_CHECKING:
+
+        def _read(self, work: Callable[..., T], *args: Any) -> T: ...
+
+        async def _write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T: ...
+
+    async def purge(
+        self,
+        ttl_seconds: float = TTL_SECONDS,
+        deleted_seconds: float = DELETED_SECONDS,
+        limit: int = PURGE_SLICE,
+    ) -> Purged:
+        terms = (ttl_seconds, deleted_seconds)
+        # However many runs are held, the loop is not: between two looks others have their turn.
+        while (is_found := self._read(found, self._clock(), terms, self._past)) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        if not is_found:
+            return Purged()
+        past = dict(self._past)
+        # A run that is too long for one commit goes in several; others come in between.
+        while (
+            purged := await self._write(lambda db, now: purge(db, now, terms, limit, past), news=True)
+        ) is None:
+            pass
+        return purged

@@ -3,19 +3,22 @@
 -- open will never end: its parent is told so when it goes, unless that is deleted too.
 
 -- :deleted
-select id from workflow_run as run
-where deleted_at is not null and deleted_at <= :until and $free
-order by deleted_at limit :limit
+deleted_at is not null and deleted_at <= :until
 
 -- :expired
-select id from workflow_run as run
-where expires_at is not null and expires_at <= :until and finished_at is not null and $free
-order by expires_at limit :limit
+expires_at is not null and expires_at <= :until and finished_at is not null
 
 -- :finished
-select id from workflow_run as run
-where finished_at is not null and expires_at is null and finished_at <= :until and $free
-order by finished_at limit :limit
+finished_at is not null and expires_at is null and finished_at <= :until
+
+-- :some_free    Of the next few of a list, by its index; most of them may be held.
+select id from (
+    select id, ($free) as is_free from workflow_run as run
+    where $expired and ($at, id) > (:at, :id) order by $at, id limit :most
+) where is_free limit :limit
+
+-- :last_of_some    Where these few end; none: there are no more.
+select $at, id from workflow_run where $expired and ($at, id) > (:at, :id) order by $at, id limit 1 offset :most - 1
 
 -- :free
 run.owes < 2 and not exists (select 1 from workflow_outbox where run_id = run.id and status = 'pending')
