@@ -147,6 +147,25 @@ def test_what_a_receiver_may_answer(shop, answer, status, said):
 
 
 @pytest.mark.spec("OUT-2")
+@pytest.mark.parametrize(
+    ("status", "seconds", "waits"),
+    [(429, 90, 90), (503, 90, 90), (429, 10**9, 3600), (500, 90, 1), (429, 0, 1)],
+)
+def test_a_receiver_that_is_busy_says_when_to_come_again(shop, clock, status, seconds, waits):
+    """Up to the longest wait there is, and never sooner than without its word."""
+
+    async def story():
+        await shop.webhook("carrier", server.url, SECRET, allow_private=True)
+        await sent(shop, 1)
+        await relay(shop).drain()
+        return (await shop.store.relay_at(()) - clock.now) / 1_000_000
+
+    with receiving() as server:
+        server.answer = (status, {"Retry-After": str(seconds)}, b"")
+        assert waits <= told(shop, story) <= waits * 1.1 + 0.1
+
+
+@pytest.mark.spec("OUT-2")
 def test_a_private_address_is_refused_at_every_try_unless_it_was_allowed(shop):
     """Also one that was allowed once and is not any more."""
 
