@@ -245,7 +245,7 @@ async def test_the_end_of_a_child_is_told_by_whoever_committed_it_and_else_by_a_
 
 
 async def test_a_start_costs_no_further_execution(app):
-    """Its row is no news to the code that wrote it: the run parks; at the end of a segment it looks again."""
+    """Its row is no news to the code that wrote it: the run parks, in a segment with that very commit."""
     store = app.store = Faulty(app.store)
     ship = shipping(app)
     executed = []
@@ -264,7 +264,7 @@ async def test_a_start_costs_no_further_execution(app):
         for workflow in workflows:
             await (await app.start(workflow)).result(60)
     assert sorted(executed) == ["segment"] * 2 + ["step"] * 2
-    assert store.calls["commit"] == 3 + 3
+    assert store.calls["commit"] == 3 + 2
 
 
 async def test_a_child_that_is_given_up_by_the_execution_that_called_it_is_started_once(app):

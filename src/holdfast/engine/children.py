@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import UUID
@@ -19,7 +18,7 @@ from holdfast.codec import MARK, Codec, plain
 from holdfast.durations import Seconds
 from holdfast.errors import ChildFailed, Drift, StoreError, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import Error, Json, NewRun, Step, StepWrite
+from holdfast.records import Error, Json, NewRun, StepWrite
 from holdfast.sealing.envelope import reason, shut_by
 
 from .checks import check_child_options
@@ -192,11 +191,6 @@ def _codec(workflow: Defined | str) -> Codec:
 def _end(found: Recorded) -> _End:
     output: Json | None = found.output
     return _End() if output is None else msgspec.json.decode(output, type=_End)
-
-
-def only_started(steps: Sequence[Step]) -> bool:
-    """Whether all that came are children which nobody waits for: to the code that is no news."""
-    return bool(steps) and all(one.kind is StepKind.CHILD and _end(one).status == STARTED for one in steps)
 
 
 def child_name(workflow: Any, options: Any) -> str:

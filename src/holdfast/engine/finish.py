@@ -15,7 +15,6 @@ from holdfast.lifecycle import Move, Status
 from holdfast.records import SECOND, Error, NewRun, Run, Verdict
 
 from . import outcome as ends
-from .children import only_started
 from .ending import ended, stopped
 from .failures import delay_after, encoded, error_of, final_kind, guilty_step, line
 from .hooks import decoded
@@ -99,8 +98,6 @@ async def _park(run: Execution, outcome: ends.Waits) -> bool:
         )
     else:
         verdict = await run.journal.outcome(Move.PARK)
-        while verdict.status is Status.LEASED and only_started(verdict.settled):
-            verdict = await run.journal.outcome(Move.PARK)
     if verdict.answer == "applied" and verdict.status is Status.LEASED:
         return True
     return ended(run, verdict, failed, "run.retried" if failed else "")

@@ -226,8 +226,6 @@ class Journal:
                 opens = 1
             elif step.status is StepStatus.READY and move is Move.CHECKPOINT:
                 move, fields = Move.RETRY, _in_place(step, *value)
-            elif step.child is not None:
-                opens = 1  # its row looks like a wait that was settled: the answer tells which is its number
         if self._trail or self._events or self._progress is not None:
             fields = {**fields, **self._extras(last=move is not Move.CHECKPOINT)}
         item = Item(
