@@ -87,6 +87,9 @@ class World(Protocol):
     def talk(self, stragglers: Stragglers) -> Talk:
         """A conversation with a plain function in a thread of its own kind: never one that `thread` uses."""
 
+    def linger(self, delay_seconds: float, then: Callable[[], None]) -> Callable[[], None]:
+        """Call `then` in so long, on this loop. Answers the call that takes it back."""
+
     def pulse(self, beat: Callable[[], None], interval_seconds: float, name: str) -> Pulse:
         """Begin to call `beat` from where a blocked event loop cannot starve it."""
 
@@ -162,6 +165,9 @@ class RealWorld:
 
     def talk(self, stragglers: Stragglers) -> Talk:
         return Talk(self._workflows, stragglers)
+
+    def linger(self, delay_seconds: float, then: Callable[[], None]) -> Callable[[], None]:
+        return asyncio.get_running_loop().call_later(delay_seconds, then).cancel
 
     def pulse(self, beat: Callable[[], None], interval_seconds: float, name: str) -> Pulse:
         return _ThreadPulse(beat, interval_seconds, name)

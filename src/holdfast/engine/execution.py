@@ -183,7 +183,7 @@ class Execution:
         self.record.begin()
         self._parking, self.unopened, self.backoffs, self.given_up = None, {}, {}, {}
         self.continuing = False
-        self.stage = Stage(self.record.rank, self.record.settled_keys(), self._at_rest)
+        self.stage = Stage(self.record.rank, self.record.settled_keys(), self._at_rest, self.world.linger)
         if self._stop is not None:
             self.stage.leave()  # it was told to stop before it began: what it still sends is answered
             return ends.Stopped(self._stop)

@@ -3,7 +3,7 @@
 A run whose code uses one task only is answered at once. With several branches, answers are given
 one at a time, in the order in which they were committed, each after the code has come to rest: so
 a later execution wakes the same branch first, and `asyncio.wait(FIRST_COMPLETED)` picks the same
-winner. At rest with nothing left but waits, the run parks.
+winner. At rest with nothing left but waits, the run parks; with branches, a moment later.
 """
 
 from __future__ import annotations
@@ -22,9 +22,14 @@ from .signals import Parked
 # waits for its turn, that is rest: with thousands of branches, the turns would be all that it does.
 REST_ALONE = 3
 REST_BRANCHED = 32
+# How long a run with branches that has only waits left is given before it parks: one of them may await
+# something of its own, a thread, a socket or a timer, which no loop shows.
+PARK_SECONDS = 0.005
 REFUSED_MAX = 100
 
 _UNSEEN = (None,)  # there may always be something
+
+Linger = Callable[[float, Callable[[], None]], Callable[[], None]]
 
 
 class Stage:
@@ -35,12 +40,15 @@ class Stage:
         "_asked",
         "_at_rest",
         "_held",
+        "_linger",
+        "_lingered",
         "_loop",
         "_order",
         "_queue",
         "_rank",
         "_ready",
         "_refused",
+        "_stay",
         "_turns",
         "_unreleased",
         "alone",
@@ -52,16 +60,19 @@ class Stage:
         "waits",
     )
 
-    def __init__(self, rank: dict[str, int], recorded: list[str], at_rest: Callable[[], None]) -> None:
+    def __init__(
+        self, rank: dict[str, int], recorded: list[str], at_rest: Callable[[], None], linger: Linger
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         # asyncio's own loop lets its callbacks be seen; uvloop does not, and counts turns much faster.
         self._queue: Sized = getattr(self._loop, "_ready", _UNSEEN)
-        self._rank, self._at_rest = rank, at_rest
+        self._rank, self._at_rest, self._linger = rank, at_rest, linger
         self._order, self._unreleased = deque(recorded), set(recorded)
         self._asked: list[tuple[int, int, asyncio.Future[Any]]] = []  # a heap, by rank
         self._ready: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._held: list[asyncio.Future[None]] = []
-        self._turns, self._armed, self._refused = 0, False, 0
+        self._stay: Callable[[], None] | None = None  # it is about to park, unless this is called
+        self._turns, self._armed, self._refused, self._lingered = 0, False, 0, False
         self.main = asyncio.current_task()
         self.alone, self.closed = True, False
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -77,6 +88,8 @@ class Stage:
             if getcoroutinestate(call) == CORO_CREATED:
                 call.close()  # what was forgotten is told already: Python need not complain of it too
         self.promised.clear()
+        if self._stay is not None:
+            self._stay()
 
     def enter(self) -> None:
         """Every awaited call of the context passes here."""
@@ -162,9 +175,12 @@ class Stage:
 
     def arm(self) -> None:
         """Something happened: count the quiet turns anew."""
-        self._turns = 0
+        self._turns, self._lingered = 0, False
         if not self._armed:
             self._armed = True
+            if self._stay is not None:
+                self._stay()
+                self._stay = None
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
@@ -195,8 +211,17 @@ class Stage:
         else:
             # A wait whose branch was cancelled has nobody left to wake: it must not make the run park.
             self.waits = {key: future for key, future in self.waits.items() if not future.done()}
-            if self.waits:
+            if not self.waits:
+                return
+            if self.alone or self.running or self._lingered:
                 self._at_rest()
+            else:
+                self._stay = self._linger(PARK_SECONDS, self._still)
+
+    def _still(self) -> None:
+        """What a branch awaited may have come in this very turn: it is heard first, if it calls."""
+        self.arm()
+        self._lingered = True
 
 
 def _nothing() -> None:

@@ -59,6 +59,7 @@ class _Selector(selectors.DefaultSelector):
     rest: Callable[[], None] | None = None  # what to do instead of turning the clock
     wait: float | None = None  # at rest: seconds to the next timer
     awaited = 0  # answers that are to come from threads
+    linger: Callable[[float | None], bool] | None = None  # what may end before the clock is turned so far
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
@@ -66,6 +67,8 @@ class _Selector(selectors.DefaultSelector):
             ready = super().select(PATIENCE_SECONDS)
             if not ready:
                 raise Deadlock(f"a thread has not answered for {PATIENCE_SECONDS:g} s of real time")
+            return ready
+        if not ready and timeout != 0 and self.linger is not None and self.linger(timeout):
             return ready
         if not ready and timeout != 0 and self.rest is not None:
             self.wait = timeout
@@ -98,12 +101,31 @@ class _Owned:
             self.callback(*args)
 
 
+class _Lingering:
+    """Something that is to be called unless it is taken back."""
+
+    __slots__ = ("context", "then", "until")
+
+    def __init__(self, until: float, then: Callable[[], None]) -> None:
+        self.until, self.context = until, copy_context()
+        self.then: Callable[[], None] | None = then
+
+    def take_back(self) -> None:
+        self.then = None
+
+    def __call__(self) -> None:
+        if self.then is not None:
+            self.then()
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop that never waits."""
 
     def __init__(self) -> None:
         self._virtual = _Selector()
         super().__init__(self._virtual)
+        self._virtual.linger = self._end_lingering
+        self._lingering: list[_Lingering] = []
         # asyncio runs what is due before now + this. After half a year a nanosecond more is the same float as
         # now itself: then what is due at this very instant would never be run.
         self._clock_resolution = RESOLUTION_SECONDS
@@ -150,6 +172,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _answered(self, _: asyncio.Future[Any]) -> None:
         self._virtual.awaited -= 1
+
+    def linger(self, delay: float, then: Callable[[], None]) -> Callable[[], None]:
+        """Call it when nothing is ready, no thread is to answer and no timer rings before then; at once: the
+        clock need not be turned for it."""
+        self._lingering.append(one := _Lingering(self.time() + delay, then))
+        return one.take_back
+
+    def _end_lingering(self, timeout: float | None) -> bool:
+        self._lingering = [one for one in self._lingering if one.then is not None]
+        first = min(self._lingering, key=lambda one: one.until, default=None)
+        if first is None or (timeout is not None and self.time() + timeout < first.until):
+            return False
+        self._lingering.remove(first)
+        self.call_soon(first, context=first.context)
+        return True
 
     def run_in_executor(
         self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts
@@ -278,6 +315,9 @@ class VirtualWorld:
     def talk(self, stragglers: Stragglers) -> Talk:
         """In a thread, since it blocks where it asks; but no time passes and nothing else runs meanwhile."""
         return TurnTalk(_THREADS, stragglers)
+
+    def linger(self, delay_seconds: float, then: Callable[[], None]) -> Callable[[], None]:
+        return _loop().linger(delay_seconds, then)
 
     def pulse(self, beat: Callable[[], None], interval_seconds: float, name: str) -> Pulse:
         return _TaskPulse(beat, interval_seconds, self, name)
