@@ -17,7 +17,6 @@ for _name in ("heads", "due_tenants"):
         _SQL[_name] = _SQL[_name].replace(f"${_part}", _SQL[_part])
 _SQL["due_heads"] = _SQL["due_heads"].replace("$heads", _SQL["heads"])
 
-ALL = -1
 SOME = 20  # runs that are read at once of a lane from which one was taken
 
 Lane = tuple[str, str | None, int]  # tenant, key, priority
