@@ -58,7 +58,7 @@ def test_runs_of_allow_do_not_count_but_for_the_last_one_when_that_changes(hand)
     first, last = fire(hand, one, EPOCH + HOUR, EPOCH + 2 * HOUR).started
     made(hand, overlap=Overlap.SKIP)
     assert fire(hand, seen(hand), EPOCH + 3 * HOUR).skipped == 1
-    end(hand, last)
+    hand.cancel(last)
     assert fire(hand, seen(hand), EPOCH + 4 * HOUR).started
     assert hand.status(first) is Status.PENDING
 
