@@ -127,8 +127,8 @@ class RunRow:
 
     def current(self) -> StepRow | None:
         """Of a plan: the first step that has not succeeded."""
-        left = (step for step in self.in_order() if step.status is not StepStatus.SUCCEEDED)
-        return next(left, None) if self.is_plan else None
+        left = (step for step in self.steps.values() if step.status is not StepStatus.SUCCEEDED)
+        return min(left, key=lambda step: step.seq, default=None) if self.is_plan else None
 
     def next_seq(self) -> int:
         self.seq += 1
