@@ -92,7 +92,11 @@ def test_the_second_tutorial_can_be_followed(desk, monkeypatch):
 def test_its_test_is_green(tmp_path):
     for block in pages.python(PAGE):
         (tmp_path / (block.file or "")).write_text(block.text, "utf-8")
-    env = {**os.environ, "PYTHONPATH": f"{pages.ROOT / 'src'}:{tmp_path}"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{pages.ROOT / 'src'}:{tmp_path}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     tried = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "holdfast.testing.plugin", "-p", "no:cacheprovider"],
         cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False,
