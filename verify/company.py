@@ -218,7 +218,9 @@ class Head(Hand[Context]):
 
 async def lead(app: App, pages: Pages, acked: set[UUID]) -> None:
     """Start both, decide at their gates, bring the carrier's answer, and wait for the end."""
-    order = await patient(lambda: app.start(ORDER, key="order"))
+    # By one who does not know the plan, before it is published: its rows come with the first claim.
+    producer = App(app.store, world=app.world)
+    order = await patient(lambda: producer.start(ORDER, key="order"))
     parent = await patient(lambda: app.start(PARENT, key="parent"))
     acked |= {order.id, parent.id}
     await patient(lambda: app.emit("label", "the label", id="label", run=order.id))
