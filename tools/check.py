@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TYPED = ("src/holdfast", "tools", "verify", "bench", "examples")
+TYPED = ("src/holdfast", "tools", "verify", "bench", "servers", "examples")
 
 
 @dataclass(frozen=True)

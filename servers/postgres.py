@@ -1,0 +1,176 @@
+"""Postgres servers: our own in a private folder, or the one that HOLDFAST_TEST_PG_DSN names."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+import psycopg
+
+from servers import installs
+from servers.databases import Databases
+from servers.named import NamedPostgres
+from servers.private import Private, ServerError, free_port
+
+NAMED_BY = "HOLDFAST_TEST_PG_DSN"
+USER = "postgres"
+SOCKET_PORT = 5432
+READY_SECONDS = 60.0
+PORTS_TRIED = 5
+
+SETTINGS = {
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "timezone": "UTC",
+    "log_checkpoints": "off",
+    "log_min_messages": "warning",
+}
+# Survives the death of every process, not the loss of power. synchronous_commit stays on: without
+# the disk it costs nothing, and a killed server would forget what it had answered.
+CARELESS = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "512MB"}
+
+
+class Postgres:
+    """A server of our own. Only this machine's folder knows of it, unless TCP was asked for."""
+
+    def __init__(
+        self,
+        private: Private,
+        install: installs.Install,
+        *,
+        fsync: bool,
+        settings: Mapping[str, str],
+        tcp: bool,
+    ) -> None:
+        self._private = private
+        self._install = install.within_reach(private.account, private.folder)
+        self._tcp = tcp
+        self._settings = SETTINGS | ({} if fsync else CARELESS) | dict(settings)
+        self._databases = Databases(lambda: self.dsn("postgres"), install.version)
+        self.version = install.version
+        self.data = private.folder / "data"
+        self.port = SOCKET_PORT
+        self.pid = 0
+
+    def bin(self, name: str) -> Path:
+        """A program of the same version: psql, pg_dump, pgbench."""
+        return self._install.bin / name
+
+    def dsn(self, database: str) -> str:
+        """Through the unix socket; for any driver."""
+        where = urlencode({"host": str(self._private.folder), "port": self.port}, safe="/")
+        return f"postgresql://{USER}@/{database}?{where}"
+
+    def dsn_tcp(self, database: str) -> str:
+        if not self._tcp:
+            raise ServerError(
+                "this server does not listen on TCP: ask for it with running_postgres(tcp=True)"
+            )
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+
+    def url(self, database: str) -> str:
+        """For Holdfast's store, which refuses a server without fsync unless it is told."""
+        careless = self._settings.get("fsync") == "off"
+        return self.dsn(database) + ("&allow_fsync_off=1" if careless else "")
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """Its name. Nobody may be connected to the template meanwhile."""
+        self._databases.create(name, template)
+        return name
+
+    def drop_database(self, name: str) -> None:
+        self._databases.drop(name)
+
+    def init(self) -> None:
+        account = ["-U", USER, "--auth=trust"]
+        locale = ["--encoding=UTF8", "--locale=C"]
+        self._private.run([self.bin("initdb"), "-D", self.data, *account, *locale, "--no-sync"])
+
+    def start(self) -> None:
+        """On the data as it is: after `kill` the server recovers first."""
+        for last in (False,) * (PORTS_TRIED - 1) + (True,):
+            # The port stays, once it was had: those who were connected come back to it.
+            chosen = self._tcp and not self.pid
+            if chosen:
+                self.port = free_port()
+            try:
+                self._start()
+            except ServerError:
+                if last or not chosen:
+                    raise
+            else:
+                return
+
+    def _start(self) -> None:
+        listen = "127.0.0.1" if self._tcp else ""
+        options = [f"--{name}={value}" for name, value in self._settings.items()]
+        where = ["-D", str(self.data), "-k", str(self._private.folder), "-h", listen, "-p", str(self.port)]
+        pid = self._private.start([self.bin("postgres"), *where, *options])
+        self._wait_until_ready()
+        self.pid = pid
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            try:
+                self._identify()
+                return
+            except psycopg.OperationalError as error:
+                if self._private.ended() is not None or time.monotonic() > deadline:
+                    raise ServerError(f"Postgres did not start:\n{self._private.log()}") from error
+            time.sleep(0.01)
+
+    def _identify(self) -> None:
+        """Whoever answers must have our data: it could be another server that was faster."""
+        for dsn in (self.dsn, self.dsn_tcp)[: 1 + self._tcp]:
+            with psycopg.connect(dsn("postgres")) as connection:
+                row = connection.execute("show data_directory").fetchone()
+            if row is None or Path(row[0]) != self.data:
+                raise ServerError(
+                    f"another server answers at {dsn('postgres')}: its data is in {row and row[0]}"
+                )
+
+    def kill(self) -> None:
+        """As a crash of the machine does it: no process of the server gets to do anything more."""
+        self._private.end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """As an administrator does it: connections are cut, nothing is left to recover."""
+        self._private.end(signal.SIGINT)
+
+    def log(self) -> str:
+        return self._private.log()
+
+
+@contextmanager
+def running_postgres(
+    version: int | None = None,
+    *,
+    fsync: bool = False,
+    settings: Mapping[str, str] | None = None,
+    tcp: bool = False,
+) -> Iterator[Postgres]:
+    """A server of our own, of this major version. With fsync it is on a disk and keeps its word."""
+    install = installs.find(version)
+    with Private("pg", durable=fsync) as private:
+        server = Postgres(private, install, fsync=fsync, settings=settings or {}, tcp=tcp)
+        server.init()
+        server.start()
+        yield server
+
+
+@contextmanager
+def postgres_for_tests(version: int | None = None) -> Iterator[Postgres | NamedPostgres]:
+    """The server that HOLDFAST_TEST_PG_DSN names, if it does and no version is asked for; else our own."""
+    named = os.environ.get(NAMED_BY)
+    if named and version is None:
+        with NamedPostgres(named) as server:
+            yield server
+    else:
+        with running_postgres(version) as own:
+            yield own

@@ -1,0 +1,166 @@
+"""The parent of one server: it stays when its owner is killed, ends the server and deletes the folder.
+
+Started as a script with the folder as its argument; orders are lines of JSON on stdin, one answer
+each on stdout. The end of stdin is the end of the owner, whatever it died of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PR_SET_CHILD_SUBREAPER = 36
+# A fork of the owner may hold the other end of the pipe open; then only our parent's id tells.
+OWNER_CHECK_SECONDS = 0.5
+GONE_SECONDS = 10.0
+
+
+class Supervisor:
+    """One process at a time, and every process that comes from it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, order: dict[str, Any]) -> dict[str, Any]:
+        if self._process and self._process.poll() is None:
+            return {"error": f"process {self._process.pid} is still running"}
+        dropped = {} if order["uid"] is None else {"user": order["uid"], "group": order["gid"]}
+        with Path(order["log"]).open("ab") as log:
+            self._process = subprocess.Popen(
+                order["argv"],
+                env=order["env"],
+                # The folder that the owner stands in may be closed to the account of the server.
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                extra_groups=[] if dropped else None,
+                **dropped,
+            )
+        return {"pid": self._process.pid}
+
+    def poll(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"code": self._process.poll() if self._process else None}
+
+    def end(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Ask with a signal; what is still there after that many seconds is killed, with its children."""
+        if self._process and self._process.poll() is None:
+            if order["signal"] != signal.SIGKILL:
+                self._process.send_signal(order["signal"])
+            try:
+                self._process.wait(0 if order["signal"] == signal.SIGKILL else order["seconds"])
+            except subprocess.TimeoutExpired:
+                self._kill(self._process)
+        return self.poll(order)
+
+    @staticmethod
+    def _kill(process: subprocess.Popen[bytes]) -> None:
+        # Stopped first: a process that is not running has no more children while they are counted.
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        family = [process.pid, *descendants(process.pid)]
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+        deadline = time.monotonic() + GONE_SECONDS
+        while time.monotonic() < deadline and not all(map(gone, family[1:])):
+            time.sleep(0.002)
+
+
+def descendants(pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for child, parent in processes():
+        children.setdefault(parent, []).append(child)
+    found: list[int] = []
+    rest = [pid]
+    while rest:
+        rest = [child for parent in rest for child in children.get(parent, ())]
+        found += rest
+    return found
+
+
+def processes() -> Iterator[tuple[int, int]]:
+    """Each process and its parent."""
+    if not Path("/proc/self/stat").exists():
+        told = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+        yield from ((int(pid), int(parent)) for pid, parent in map(str.split, told.stdout.splitlines()))
+        return
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # The name of the program comes before, in parentheses, and may hold anything.
+            fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        yield int(path.parent.name), int(fields[1])
+
+
+def gone(pid: int) -> bool:
+    try:
+        # Adopted by us, where the system can do that.
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
+
+
+def orders(owner: int) -> Iterator[dict[str, Any]]:
+    """What the owner wants, until it is gone."""
+    rest = b""
+    while True:
+        ready, _, _ = select.select([0], [], [], OWNER_CHECK_SECONDS)
+        if not ready:
+            if os.getppid() != owner:
+                return
+            continue
+        told = os.read(0, 65536)
+        if not told:
+            return
+        *lines, rest = (rest + told).split(b"\n")
+        yield from map(json.loads, lines)
+
+
+def main(folder: str) -> None:
+    owner = os.getppid()
+    # The terminal's ctrl-c is for the owner, who may want the server until its own end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    supervisor = Supervisor()
+    verbs = {"start": supervisor.start, "poll": supervisor.poll, "end": supervisor.end}
+    try:
+        for order in orders(owner):
+            try:
+                answer = verbs[order["do"]](order)
+            except (OSError, ValueError) as error:
+                answer = {"error": str(error)}
+            print(json.dumps(answer), flush=True)
+    except BrokenPipeError:
+        pass
+    finally:
+        supervisor.end({"signal": signal.SIGKILL})
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
