@@ -1,0 +1,29 @@
+"""How verbs reach the database: one function of the same name, one round trip, records as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+encoded = msgspec.json.Encoder().encode
+
+
+def json_text(value: Any) -> str:
+    """A record, or several, as an argument of a verb."""
+    return encoded(value).decode()
+
+
+class Calls:
+    """What each part of the store leans on."""
+
+    if TYPE_CHECKING:
+
+        async def _call(self, verb: str, *args: Any) -> Any:
+            """The answer of a verb as the driver gives it: JSON as text."""
+
+    async def _ask(self, answer: msgspec.json.Decoder[T], verb: str, *args: Any) -> T:
+        """The answer of a verb as records."""
+        return answer.decode(await self._call(verb, *args))

@@ -1,0 +1,178 @@
+-- What all verbs share. Every verb of the store is one function of the same name, one round trip; records travel as
+-- JSON with the names of records/, instants in microseconds, values as JSON text inside a string, so that what was
+-- written is what is read. A field may be added to such a record in any version; an argument may not.
+--
+-- A verb (called from outside) says `set search_path from current`, takes `clock()` once, and locks in one order: topic
+-- and line buckets ascending (lock_topics, lock_lines), then run rows by id ascending (lock_runs), all before its first
+-- write. Whoever writes a run, its steps or its receipts holds the lock of its row; each of its statements then sees
+-- what is there. Parts of verbs are named the same in every store.
+-- Every update of workflow_run says `rev = rev + 1`.
+
+-- Microseconds since 1970, and back.
+create or replace function us(at timestamptz) returns bigint language sql stable parallel safe as
+    'select (extract(epoch from at) * 1000000)::bigint';
+
+create or replace function moment(us bigint) returns timestamptz language sql stable parallel safe as
+    $$select timestamptz '1970-01-01 00:00:00+00' + us * interval '1 microsecond'$$;
+
+-- An instant as JSON has it, whatever the session's time zone is.
+create or replace function shown_at(at timestamptz) returns text language sql stable parallel safe as
+    $$select to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')$$;
+
+-- A duration that can be added to any present instant: a thousand years are as good as for ever.
+create or replace function span(seconds double precision) returns interval language sql immutable parallel safe as
+    'select make_interval(secs => greatest(-31557600000, least(31557600000, seconds)))';
+
+-- One row of the trail; its id, for when it must learn where it led.
+create or replace function note(run uuid, what text, data text default '{}', at timestamptz default clock())
+returns bigint language sql volatile as $$
+    insert into workflow_event (workflow_id, event_type, data, created_at, told)
+    values (run, what, data::json, at, false) returning id
+$$;
+
+-- A row of the trail learns where it led.
+create or replace function lead_to(entry bigint, status text) returns void language sql volatile as $$
+    update workflow_event
+    set data = (left(data::text, -1) || case when data::text = '{}' then '' else ',' end
+                || '"status":' || to_json(status)::text || '}')::json
+    where id = entry
+$$;
+
+-- A refusal: nothing of this call is written. `data` is what the error of that name is made from.
+create or replace function refuse(name text, message text, data json default '{}') returns void language plpgsql as $$
+begin
+    raise exception using errcode = 'HF' || case name
+        when 'UnknownRun' then '001' when 'IllegalMove' then '002' when 'Conflict' then '003'
+        when 'UnknownStep' then '004' when 'UnknownMessage' then '005' when 'UnknownSchedule' then '006'
+        when 'UsageError' then '007' when 'SchemaMismatch' then '008' else '000' end,
+        message = message, detail = json_build_object('error', name, 'data', data)::text;
+end $$;
+
+create or replace function refuse_unknown(run uuid) returns void language sql as $$
+    select refuse('UnknownRun', 'no run ' || run, json_build_object('run', run))
+$$;
+
+create or replace function refuse_move(run uuid, move text, status text, hint text default '') returns void
+language sql as $$
+    select refuse('IllegalMove', 'cannot ' || move || ' run ' || run || ': it is ' || status,
+                  json_build_object('run', run, 'move', move, 'status', status, 'hint', hint))
+$$;
+
+-- Whoever looks for events, or hands them over, has the topic for himself. A statement of its own, before any look:
+-- what a lock waits for is seen only by the next statement. Few buckets, for each lock takes shared memory.
+create or replace function lock_buckets(class integer, names text[]) returns void language plpgsql as $$
+declare
+    bucket integer;
+begin
+    for bucket in
+        select distinct (hashtextextended(name, 0) & 1023)::integer as b from unnest(names) as name
+        where name is not null order by b
+    loop
+        perform pg_advisory_xact_lock(class, bucket);
+    end loop;
+end $$;
+
+-- Each name: tenant, U+001F, topic.
+create or replace function lock_topics(topics text[]) returns void language sql as
+    'select lock_buckets(1752132452, topics)';
+
+-- Each name: tenant, U+001F, sink, U+001F, key.
+create or replace function lock_lines(lines text[]) returns void language sql as
+    'select lock_buckets(1752132453, lines)';
+
+-- Rows in one order, whoever asks.
+create or replace function lock_runs(ids uuid[]) returns void language plpgsql as $$
+begin
+    perform 1 from workflow_run where id = any(ids) order by id for no key update;
+end $$;
+
+-- There may be news: a hint for whoever listens, at most once a commit.
+create or replace function hint() returns void language sql as $$
+    select pg_notify('holdfast_' || current_schema(), '')
+$$;
+
+-- Where the fence of a run begins that is started now: each growth of a fence is a row of the trail, so that none has
+-- passed the highest number the trail ever gave, to rows that are purged by now too.
+create or replace function first_fence() returns bigint language sql volatile as
+    'select last_value from workflow_event_id_seq';
+
+-- Events up to here came before.
+create or replace function inbox_mark() returns bigint language sql volatile as
+    'select case when is_called then last_value else 0 end from workflow_inbox_seq_seq';
+
+create or replace function stored_key(tenant text, key text) returns text language sql immutable as
+    $$select case when tenant = 'default' then key else tenant || U&'\001F' || key end$$;
+
+create or replace function shown_key(tenant text, key text) returns text language sql immutable as
+    $$select case when tenant = 'default' then key else split_part(key, U&'\001F', 2) end$$;
+
+-- Records, as records/ has them.
+
+create or replace function step_record(s workflow_step) returns json language sql stable as $$
+    select json_build_object(
+        'seq', s.seq, 'key', s.key, 'kind', s.kind, 'status', s.status, 'attempts', s.attempts,
+        'output', s.output::text, 'error', s.error::text, 'cost', s.cost, 'topic', s.topic, 'due_at', us(s.due_at),
+        'fence', s.fence, 'started_at', us(s.started_at), 'finished_at', us(s.finished_at),
+        'max_attempts', s.max_attempts, 'timeout_seconds', s.timeout_seconds, 'ask', s.ask::text, 'digest', s.digest,
+        'child', s.child_id, 'wake', s.wake::text, 'waits', s.waits
+    )
+$$;
+
+create or replace function step_records(run uuid) returns json language sql stable as $$
+    select coalesce(json_agg(step_record(s) order by s.seq), '[]') from workflow_step as s where s.run_id = run
+$$;
+
+-- What the run waits for, first due first. By the index of open steps: a run may have ten thousand that are done.
+create or replace function open_waits(run uuid) returns setof workflow_step language sql stable as $$
+    select * from workflow_step
+    where run_id = run and status = 'waiting' and finished_at is null
+    order by due_at nulls last, seq
+$$;
+
+-- Waits that were settled behind the holder's back, oldest first. A child that was only started has not waited.
+create or replace function settled_since(run uuid, known integer) returns json language sql stable as $$
+    select coalesce(json_agg(step_record(s) order by s.seq), '[]') from workflow_step as s
+    where s.run_id = run and s.seq > known and s.kind in ('sleep', 'event', 'approval', 'child')
+        and s.status in ('succeeded', 'failed') and (s.kind <> 'child' or s.waits > 0)
+$$;
+
+-- The highest number that a step was ever given, one that is forgotten by now too.
+create or replace function highest_seq(run uuid, step_mark integer) returns integer language sql stable as $$
+    select greatest(step_mark, coalesce((select max(seq) from workflow_step where run_id = run), 0))
+$$;
+
+-- Where a run is: of a plan the first step that has not succeeded, of code the last that has its outcome.
+create or replace function cursor_of(run uuid, kind text) returns text language sql stable as $$
+    select case when kind = 'plan' then coalesce(
+        (select key from workflow_step where run_id = run and status <> 'succeeded' order by seq limit 1),
+        (select key from workflow_step where run_id = run order by seq desc limit 1)
+    ) else (
+        select key from workflow_step where run_id = run and status in ('succeeded', 'failed') order by seq desc limit 1
+    ) end
+$$;
+
+-- The run as people see it. A plain checkpoint leaves the run row alone: its trail knows when it was.
+create or replace function run_record(r workflow_run) returns json language plpgsql stable as $$
+begin
+    return json_build_object(
+        'id', r.id, 'tenant', r.tenant, 'type', r.type, 'kind', r.kind, 'status', r.status,
+        'params_json', r.payload::text, 'result_json', r.result::text, 'error_json', r.error::text,
+        'last_error', r.last_error, 'priority', r.priority, 'run_at', shown_at(r.run_at),
+        'key', shown_key(r.tenant, r.idempotency_key), 'attempt', r.attempt, 'max_attempts', r.max_attempts,
+        'crashes', r.crashes, 'fence', r.fence, 'leased_by', r.leased_by, 'lease_until', shown_at(r.lease_until),
+        'waiting_on', (
+            select coalesce(json_agg(step_record(w) order by w.due_at nulls last, w.seq), '[]')
+            from open_waits(r.id) as w
+        ),
+        'pause_asked_by', r.pause_asked_by, 'cursor', cursor_of(r.id, r.kind), 'parent', r.parent_id,
+        'parent_step', r.parent_step, 'limit_key', r.limit_key, 'labels_json', r.labels::text, 'cost_units', r.cost,
+        'budget_units', r.budget, 'progress_json', r.progress::text, 'timeout_at', shown_at(r.timeout_at),
+        'timeout_seconds', r.timeout_seconds, 'ttl_seconds', r.ttl_seconds, 'expires_at', shown_at(r.expires_at),
+        'created_at', shown_at(r.created_at),
+        'updated_at', shown_at(greatest(r.updated_at, (
+            select created_at from workflow_event where workflow_id = r.id order by id desc limit 1
+        ))),
+        'started_at', shown_at(r.started_at), 'finished_at', shown_at(r.finished_at),
+        'deleted_at', shown_at(r.deleted_at)
+    );
+end $$;

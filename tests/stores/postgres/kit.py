@@ -1,0 +1,57 @@
+"""A Postgres store for a test: one database a process, emptied before each test, its clock the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+
+from holdfast.stores.postgres import PostgresStore
+
+# The store's clock is the server's; here it is whatever the test says, for each session.
+_TURNED = """
+set search_path = workflow;
+create or replace function clock() returns timestamptz language sql stable as $$
+    select coalesce(moment(nullif(current_setting('holdfast.now', true), '')::bigint), statement_timestamp())
+$$;
+create function wipe() returns void language plpgsql as $$
+declare
+    name text;
+begin
+    for name in select tablename from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema' loop
+        execute format('delete from workflow.%I', name);
+    end loop;
+end $$;
+"""
+
+
+@cache
+def database() -> tuple[str, Any]:
+    """A database of this process's own: its URL, and a connection for whoever looks behind the store's back."""
+    server = os.environ["HOLDFAST_TEST_PG_DSN"]
+    name = f"hf_{os.getpid()}_{uuid4().hex[:6]}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"create database {name}")
+    url = server.replace("/postgres?", f"/{name}?")
+    asyncio.run(_migrate(url))
+    connection = psycopg.connect(url, autocommit=True)
+    connection.execute(_TURNED)
+    return url, connection
+
+
+async def _migrate(url: str) -> None:
+    store = PostgresStore(url + "&allow_fsync_off=1")
+    await store.open()
+    await store.close()
+
+
+def make(clock: Any, _folder: Path) -> PostgresStore:
+    """A fresh store, as far as a test can tell."""
+    url, connection = database()
+    connection.execute("select workflow.wipe()")
+    return PostgresStore(url + "&allow_fsync_off=1", clock)
