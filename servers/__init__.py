@@ -1,6 +1,6 @@
 """Real database servers for tests, verify and bench: private, identified, and gone when their owner is.
 
-    from servers import running_postgres
+    from servers.postgres import running_postgres
 
     with running_postgres(fsync=True) as server:
         server.create_database("orders")
@@ -8,7 +8,3 @@
 
 A server that this project did not start is never spoken to, unless an environment variable names it.
 """
-
-from servers.postgres import Postgres, postgres_for_tests, running_postgres
-
-__all__ = ["Postgres", "postgres_for_tests", "running_postgres"]

@@ -49,9 +49,13 @@ class Install:
         """Itself, or a copy in this folder when the account cannot run it where it is."""
         if self.base is None or who is None or _runs(self.bin / "postgres", who):
             return self
+        copy = folder / "install"
         for part in self.parts:
-            shutil.copytree(self.base / part, folder / "install" / part, symlinks=True)
-        return Install(folder / "install" / self.bin.relative_to(self.base), self.version)
+            shutil.copytree(self.base / part, copy / part, symlinks=True)
+        # Under a strict umask the copy, too, is closed to everyone but its owner.
+        for path in (copy, *copy.rglob("*")):
+            os.chown(path, who.uid, who.gid, follow_symlinks=False)
+        return Install(copy / self.bin.relative_to(self.base), self.version)
 
 
 def find(version: int | None = None) -> Install:

@@ -1,0 +1,109 @@
+"""Fixtures of pytest: a server starts when the first test needs it, and lives as long as the session.
+
+Each worker of pytest-xdist has servers of its own. A server that cannot be had is a failure: a
+suite that skipped it would be green and have tested nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from servers.private import ServerError
+
+# Drivers take a quarter of a second to import; most tests do without.
+if TYPE_CHECKING:
+    from servers.named import NamedPostgres
+    from servers.postgres import Postgres
+
+
+@dataclass(frozen=True)
+class Database:
+    """A fresh one, empty or a copy of a template."""
+
+    name: str
+    dsn: str  # for any driver
+    url: str  # for Holdfast's store
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("servers")
+    group.addoption("--no-postgres", action="store_true", help="skip the tests that need a Postgres server")
+    group.addoption("--postgres-version", type=int, help="the major version that tests get by default")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[Postgres | NamedPostgres]:
+    """The server of HOLDFAST_TEST_PG_DSN, or one of our own; not to be killed or stopped."""
+    from servers.postgres import postgres_for_tests
+
+    _skip_if_unwanted(request.config)
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(postgres_for_tests(request.config.getoption("--postgres-version")))
+        except ServerError as error:
+            pytest.fail(str(error), pytrace=False)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_of(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Postgres]]:
+    """A server of our own, by its major version; not to be killed or stopped."""
+    from servers.postgres import running_postgres
+
+    _skip_if_unwanted(request.config)
+    running: dict[int, Postgres] = {}
+    with ExitStack() as stack:
+
+        def of(version: int) -> Postgres:
+            if version not in running:
+                try:
+                    running[version] = stack.enter_context(running_postgres(version))
+                except ServerError as error:
+                    missing(str(error))
+            return running[version]
+
+        yield of
+
+
+@pytest.fixture(scope="session")
+def postgres_18(postgres_of: Callable[[int], Postgres]) -> Postgres:
+    return postgres_of(18)
+
+
+@pytest.fixture
+def postgres_database(postgres_server: Postgres | NamedPostgres) -> Iterator[Database]:
+    """An empty database that no other test sees."""
+    with ExitStack() as stack:
+        yield fresh_database(postgres_server, stack)
+
+
+_numbers = itertools.count(1)
+
+
+def fresh_database(
+    server: Postgres | NamedPostgres, stack: ExitStack, template: str | None = None
+) -> Database:
+    """Dropped with the stack."""
+    name = f"fresh{next(_numbers)}"
+    real = server.create_database(name, template)
+    stack.callback(server.drop_database, name)
+    return Database(real, server.dsn(name), server.url(name))
+
+
+def missing(reason: str) -> NoReturn:
+    """What only some tests need is skipped on a laptop, and has to be there where CI is set."""
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def _skip_if_unwanted(config: pytest.Config) -> None:
+    if config.getoption("--no-postgres"):
+        pytest.skip("--no-postgres")

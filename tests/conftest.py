@@ -1,0 +1,3 @@
+"""Every test may ask for a real server; see servers/plugin.py."""
+
+pytest_plugins = ["servers.plugin"]
