@@ -21,7 +21,8 @@ create or replace function shown_at(at timestamptz) returns text language sql st
 
 -- A duration that can be added to any present instant: a thousand years are as good as for ever.
 create or replace function span(seconds double precision) returns interval language sql immutable parallel safe as
-    'select make_interval(secs => greatest(-31557600000, least(31557600000, seconds)))';
+    'select make_interval(secs => case when seconds > 31557600000 then 31557600000 when seconds < -31557600000
+        then -31557600000 else seconds end)';
 
 -- One row of the trail; its id, for when it must learn where it led.
 create or replace function note(run uuid, what text, data text default '{}', at timestamptz default clock())

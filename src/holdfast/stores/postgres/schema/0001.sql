@@ -83,8 +83,10 @@ create table workflow_run (
 create unique index idx_workflow_run_idempotency on workflow_run (idempotency_key);
 create index idx_workflow_run_claim on workflow_run (type, priority, run_at, id)
     where status = 'pending' and deleted_at is null;
--- Runs of a type apart by tenant and limit_key: for claims bound to tenants, and so that those of a full key are not
--- walked over one by one.
+-- For claims bound to tenants.
+create index idx_workflow_run_tenant_claim on workflow_run (tenant, type, priority, run_at, id)
+    where status = 'pending' and deleted_at is null;
+-- Runs of a type apart by tenant and limit_key, so that those of a full key are not walked over one by one.
 create index idx_workflow_run_lane on workflow_run (type, tenant, limit_key, priority, run_at, id)
     where status = 'pending' and deleted_at is null;
 -- For plain workers that ask by prefix.

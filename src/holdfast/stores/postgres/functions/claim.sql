@@ -1,0 +1,187 @@
+-- claim: the due runs of some types, best first, leased in one commit.
+
+create or replace function claim(ask json) returns json language plpgsql
+set search_path from current set enable_seqscan = off set jit = off as $$
+declare
+    now timestamptz := clock();
+    chosen uuid[];
+begin
+    if exists (select 1 from workflow_limit) or exists (select 1 from workflow_registry) then
+        chosen := choose_limited(ask, now);
+        now := greatest(now, clock());
+    else
+        chosen := choose(ask, now);
+    end if;
+    if chosen is null then
+        return '[]';
+    end if;
+    return lease(chosen, ask ->> 'worker', span((ask ->> 'lease_seconds')::double precision), now);
+end $$;
+
+-- The next that are due, unlocked: all distinct priorities of a type are visited by the index, and of each only what is
+-- due. However many wait for later at a better priority, none of them is read.
+create or replace function candidates(types text[], tenants text[], now timestamptz, size integer)
+returns table (id uuid, priority integer, run_at timestamptz, crashes integer) language plpgsql stable as $$
+#variable_conflict use_column
+begin
+    if tenants is null then
+        return query
+        with recursive lane (type, priority) as (
+            select t.type, (
+                select r.priority from workflow_run as r
+                where r.type = t.type and r.status = 'pending' and r.deleted_at is null
+                order by r.priority limit 1
+            )
+            from (select distinct unnest(types) as type) as t
+            union all
+            select lane.type, (
+                select r.priority from workflow_run as r
+                where r.type = lane.type and r.status = 'pending' and r.deleted_at is null
+                    and r.priority > lane.priority
+                order by r.priority limit 1
+            )
+            from lane where lane.priority is not null
+        )
+        select due.id, lane.priority, due.run_at, due.crashes
+        from lane cross join lateral (
+            select r.id, r.run_at, r.crashes from workflow_run as r
+            where r.type = lane.type and r.priority = lane.priority and r.run_at <= now
+                and r.status = 'pending' and r.deleted_at is null
+            order by r.run_at, r.id limit size
+        ) as due
+        where lane.priority is not null
+        order by lane.priority, due.run_at, due.id limit size;
+    else
+        return query
+        with recursive lane (tenant, type, priority) as (
+            select o.tenant, t.type, (
+                select r.priority from workflow_run as r
+                where r.tenant = o.tenant and r.type = t.type and r.status = 'pending' and r.deleted_at is null
+                order by r.priority limit 1
+            )
+            from (select distinct unnest(types) as type) as t cross join (select distinct unnest(tenants) as tenant) as o
+            union all
+            select lane.tenant, lane.type, (
+                select r.priority from workflow_run as r
+                where r.tenant = lane.tenant and r.type = lane.type and r.status = 'pending' and r.deleted_at is null
+                    and r.priority > lane.priority
+                order by r.priority limit 1
+            )
+            from lane where lane.priority is not null
+        )
+        select due.id, lane.priority, due.run_at, due.crashes
+        from lane cross join lateral (
+            select r.id, r.run_at, r.crashes from workflow_run as r
+            where r.tenant = lane.tenant and r.type = lane.type and r.priority = lane.priority and r.run_at <= now
+                and r.status = 'pending' and r.deleted_at is null
+            order by r.run_at, r.id limit size
+        ) as due
+        where lane.priority is not null
+        order by lane.priority, due.run_at, due.id limit size;
+    end if;
+end $$;
+
+-- Where nothing but their order decides. More are looked at than are asked for, since others take some meanwhile.
+create or replace function choose(ask json, now timestamptz) returns uuid[] language plpgsql as $$
+declare
+    types text[] := texts(ask -> 'types');
+    tenants text[] := texts(ask -> 'tenants');
+    crashed integer[] := array(select value::integer from json_array_elements_text(nullif(ask ->> 'crashed', '')::json) as value);
+    wanted integer := (ask ->> 'limit')::integer;
+    size integer := 2 * (ask ->> 'limit')::integer + 20;
+    ids uuid[];
+    falls integer[];
+    count integer;
+begin
+    loop
+        select array_agg(c.id), array_agg(c.crashes) into ids, falls from candidates(types, tenants, now, size) as c;
+        count := coalesce(array_length(ids, 1), 0);
+        if count = 0 then
+            return null;
+        end if;
+        if cardinality(crashed) > 0 and 0 < any(falls) then
+            ids := spared(ids, falls, crashed, wanted);
+        end if;
+        exit when count < size or cardinality(ids) >= wanted;
+        size := size * 4;
+    end loop;
+    return taken(ids, wanted, now);
+end $$;
+
+-- Those of the candidates that nobody else has, still as they were found; locked, in order.
+create or replace function taken(ids uuid[], wanted integer, now timestamptz) returns uuid[] language sql volatile as $$
+    select array_agg(mine.id order by mine.place) from (
+        select r.id, c.place
+        from unnest(ids) with ordinality as c (id, place) join workflow_run as r on r.id = c.id
+        where r.status = 'pending' and r.deleted_at is null and r.run_at <= now
+        order by c.place limit wanted
+        for no key update of r skip locked
+    ) as mine
+$$;
+
+-- Without those that would make it too many of a kind: crashed[k] is how many that crashed k times or more it takes.
+create or replace function spared(ids uuid[], falls integer[], crashed integer[], wanted integer) returns uuid[]
+language plpgsql immutable as $$
+declare
+    held integer[] := array_fill(0, array[cardinality(crashed)]);
+    left_ids uuid[] := array[]::uuid[];
+    levels integer;
+    too_many boolean;
+begin
+    for place in 1 .. cardinality(ids) loop
+        levels := least(falls[place], cardinality(crashed));
+        too_many := false;
+        for level in 1 .. levels loop
+            too_many := too_many or held[level] >= crashed[level];
+        end loop;
+        continue when too_many;
+        for level in 1 .. levels loop
+            held[level] := held[level] + 1;
+        end loop;
+        left_ids := left_ids || ids[place];
+        exit when cardinality(left_ids) >= wanted;
+    end loop;
+    return left_ids;
+end $$;
+
+create or replace function texts(list json) returns text[] language sql immutable as $$
+    select case when list is null or json_typeof(list) = 'null' then null
+        else array(select json_array_elements_text(list)) end
+$$;
+
+-- Lease rows that are locked, and answer all that is needed to execute them.
+create or replace function lease(chosen uuid[], worker text, lasts interval, now timestamptz) returns json
+language plpgsql as $$
+declare
+    answer json;
+begin
+    with mine as (
+        update workflow_run as r
+        set status = 'leased', leased_by = worker, lease_until = now + lasts, attempt = r.attempt + 1,
+            fence = r.fence + 1, updated_at = now, rev = r.rev + 1
+        from unnest(chosen) with ordinality as c (id, place)
+        where r.id = c.id and r.status = 'pending'
+        returning r.*, c.place
+    ), told as (
+        insert into workflow_event (workflow_id, event_type, data, created_at, told)
+        select m.id, 'leased', ('{"worker":' || to_json(worker)::text || ',"attempt":' || m.attempt
+                                || ',"fence":' || m.fence || '}')::json, now, false
+        from mine as m order by m.place
+    )
+    select json_agg(json_build_object(
+        'id', m.id, 'type', m.type, 'tenant', m.tenant, 'params', m.payload::text, 'fence', m.fence,
+        'attempt', m.attempt, 'crashes', m.crashes, 'max_attempts', m.max_attempts, 'created_at', us(m.created_at),
+        'lease_until', us(m.lease_until), 'timeout_at', us(m.timeout_at), 'kind', m.kind, 'parent', m.parent_id,
+        'cost', m.cost, 'budget', m.budget, 'labels_json', m.labels::text,
+        -- A row that only this claim has changed since its start has neither steps nor logs; a plan has its steps.
+        'steps', case when m.rev > 2 or m.kind = 'plan' then step_records(m.id) else '[]'::json end,
+        'logs', case when m.rev > 2 then logs_of(m.id) else 0 end
+    ) order by m.place) into answer from mine as m;
+    return coalesce(answer, '[]');
+end $$;
+
+-- How many rows of its own the code has logged.
+create or replace function logs_of(run uuid) returns bigint language sql stable as $$
+    select coalesce(max((e.data -> 'log_no')::text::bigint), 0) from workflow_event as e
+    where e.workflow_id = run and e.event_type = 'log' and json_typeof(e.data -> 'log_no') = 'number'
+$$;

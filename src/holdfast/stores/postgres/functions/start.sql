@@ -1,0 +1,172 @@
+-- start: record intents. The key is looked at before the id; an error is the answer of its item alone.
+
+create or replace function start(runs json) returns json language plpgsql set search_path from current as $$
+declare
+    answers json;
+begin
+    perform lock_topics(plan_topics(runs));
+    answers := start_runs(runs, null, clock());
+    perform hint();
+    return answers;
+end $$;
+
+-- The topics that a plan may look at as soon as it is started: they are locked before anything is written.
+create or replace function plan_topics(runs json) returns text[] language sql stable as $$
+    select array_agg(n.tenant || U&'\001F' || (s.step ->> 'topic'))
+    from json_to_recordset(runs) as n (type text, tenant text)
+    join workflow_definition as d on d.type = n.type and d.kind = 'plan'
+    cross join json_array_elements(d.steps) as s (step)
+    where s.step ->> 'topic' is not null
+$$;
+
+-- A duration as it is kept: in whole microseconds, and not longer than any calendar is.
+create or replace function bounded(seconds double precision) returns double precision language sql immutable as
+    'select round((case when seconds > 31557600000 then 31557600000 when seconds < -31557600000 then -31557600000
+        else seconds end) * 1000000) / 1000000';
+
+-- Inside any verb. `starter`: the run whose commit starts them.
+create or replace function start_runs(runs json, starter uuid, now timestamptz) returns json language plpgsql as $$
+declare
+    mark bigint := inbox_mark();
+    first bigint := first_fence();
+    answers json[];
+    made uuid[];
+    plain boolean;
+    item json;
+begin
+    select bool_and(n.parent is null and coalesce(d.kind, 'code') <> 'plan') and count(distinct n.id) = count(*)
+    into plain
+    from json_to_recordset(runs) as n (id uuid, type text, parent uuid)
+    left join workflow_definition as d on d.type = n.type;
+    if plain then
+        made := start_plain(runs, mark, first, now);
+        if coalesce(array_length(made, 1), 0) = json_array_length(runs) then
+            return (select json_agg(json_build_object('id', id, 'created', true)) from unnest(made) as id);
+        end if;
+    end if;
+    for item in select value from json_array_elements(runs) loop
+        if (item ->> 'id')::uuid = any(made) then
+            answers := answers || json_build_object('id', item ->> 'id', 'created', true);
+        else
+            answers := answers || start_run(item, mark, first, starter, now);
+        end if;
+    end loop;
+    return coalesce(array_to_json(answers), '[]');
+end $$;
+
+-- Those that stand alone, many at once. Keys in one order, or two calls that share some would wait for each other.
+create or replace function start_plain(runs json, mark bigint, first bigint, now timestamptz) returns uuid[]
+language plpgsql as $$
+declare
+    made uuid[];
+begin
+    with n as materialized (
+        select n.*, d.max_attempts as known_attempts, d.timeout_seconds as known_timeout, d.budget as known_budget,
+            coalesce(n.timeout_seconds, d.timeout_seconds) as lasts
+        from rows from (json_to_recordset(runs) as (
+            id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
+            delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
+            ttl_seconds double precision, budget bigint, limit_key text, labels text, parent_step text
+        )) with ordinality as n (
+            id, type, params, digest, tenant, key, priority, run_at, delay_seconds, max_attempts, timeout_seconds,
+            ttl_seconds, budget, limit_key, labels, parent_step, place
+        )
+        left join workflow_definition as d on d.type = n.type
+    ), inserted as (
+        insert into workflow_run (
+            id, tenant, type, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_step,
+            limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, rev, created_at,
+            updated_at
+        )
+        select n.id, n.tenant, n.type, n.params::json, n.priority,
+            coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), stored_key(n.tenant, n.key), n.digest,
+            coalesce(n.max_attempts, nullif(n.known_attempts, 0), 3), n.parent_step, n.limit_key, n.labels::json,
+            coalesce(n.budget, n.known_budget), bounded(n.lasts), now + span(n.lasts), bounded(n.ttl_seconds), mark,
+            first, 1, now, now
+        from n order by stored_key(n.tenant, n.key), n.place
+        on conflict do nothing
+        returning id
+    ), told as (
+        insert into workflow_event (workflow_id, event_type, data, created_at, told)
+        select n.id, 'created', ('{"type":' || to_json(n.type)::text || '}')::json, now, false
+        from n join inserted on inserted.id = n.id order by n.place
+    )
+    select array_agg(n.id order by n.place) into made from n join inserted on inserted.id = n.id;
+    return made;
+end $$;
+
+-- One that has a parent, a plan, or company under its key or id.
+create or replace function start_run(item json, mark bigint, first bigint, starter uuid, now timestamptz) returns json
+language plpgsql as $$
+declare
+    n record;
+    d workflow_definition;
+    r workflow_run;
+    there record;
+    full_key text;
+    names json;
+begin
+    select * into n from json_to_record(item) as n (
+        id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
+        delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
+        ttl_seconds double precision, budget bigint, limit_key text, parent uuid, parent_step text, labels text
+    );
+    full_key := stored_key(n.tenant, n.key);
+    if full_key is not null then
+        select w.id, w.digest into there from workflow_run as w where w.idempotency_key = full_key;
+        if found then
+            return same_key(there.id, there.digest = n.digest);
+        end if;
+    end if;
+    if n.parent is not null and not exists (
+        select 1 from workflow_run as p where p.id = n.parent and p.tenant = n.tenant and p.deleted_at is null
+    ) and not (starter is not null and exists (
+        -- What a child goes on as is a child of the same parent, though that may be gone by now.
+        select 1 from workflow_run as k where k.id = starter and k.parent_id = n.parent and k.tenant = n.tenant
+    )) then
+        if exists (select 1 from workflow_run as w where w.id = n.id) then
+            return json_build_object('error', 'duplicate_run', 'id', n.id);
+        end if;
+        return json_build_object('error', 'unknown_run', 'id', n.parent);
+    end if;
+    select * into d from workflow_definition as w where w.type = n.type;
+    insert into workflow_run as w (
+        id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id,
+        parent_step, limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, rev,
+        created_at, updated_at
+    )
+    values (
+        n.id, n.tenant, n.type, coalesce(d.kind, 'code'), n.params::json, n.priority,
+        coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), full_key, n.digest,
+        coalesce(n.max_attempts, nullif(d.max_attempts, 0), 3), n.parent, n.parent_step, n.limit_key, n.labels::json,
+        coalesce(n.budget, d.budget), bounded(coalesce(n.timeout_seconds, d.timeout_seconds)),
+        now + span(coalesce(n.timeout_seconds, d.timeout_seconds)), bounded(n.ttl_seconds), mark, first, 1, now, now
+    )
+    on conflict do nothing
+    returning * into r;
+    if r.id is null then
+        -- Someone else was quicker, and has committed: what stands under the key is seen now.
+        select w.id, w.digest into there from workflow_run as w where w.idempotency_key = full_key;
+        if found then
+            return same_key(there.id, there.digest = n.digest);
+        end if;
+        return json_build_object('error', 'duplicate_run', 'id', n.id);
+    end if;
+    if r.kind = 'plan' and d.steps is not null then
+        select json_agg(s.step ->> 'name' order by s.place) into names
+        from json_array_elements(d.steps) with ordinality as s (step, place);
+        perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || ',"steps":' || names::text || '}', now);
+        perform insert_plan(r.id, d.steps, r.tenant, r.max_attempts);
+        if coalesce(d.steps -> 0 ->> 'kind', 'task') <> 'task' then
+            perform apply_plan(r, come_to(r, null, now), now, null, false);
+        end if;
+    else
+        perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || '}', now);
+    end if;
+    return json_build_object('id', r.id, 'created', true);
+end $$;
+
+create or replace function same_key(run uuid, same boolean) returns json language sql immutable as $$
+    select case when same then json_build_object('id', run, 'created', false)
+        else json_build_object('error', 'key_reused', 'id', run) end
+$$;
