@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import psycopg
 from psycopg import sql
 
 FILE_COPY_SINCE = 15
+
+
+@dataclass(frozen=True)
+class Database:
+    """One database, and how to reach it."""
+
+    name: str
+    dsn: str  # for any driver
+    url: str  # for Holdfast's store
+
+
+def data_directory(dsn: str) -> Path:
+    """Who answers there: no two servers have the same."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("show data_directory").fetchone()
+    assert row
+    return Path(row[0])
 
 
 class Databases:

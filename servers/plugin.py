@@ -10,7 +10,6 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -19,17 +18,9 @@ from servers.private import ServerError
 
 # Drivers take a quarter of a second to import; most tests do without.
 if TYPE_CHECKING:
+    from servers.databases import Database
     from servers.named import NamedPostgres
     from servers.postgres import Postgres
-
-
-@dataclass(frozen=True)
-class Database:
-    """A fresh one, empty or a copy of a template."""
-
-    name: str
-    dsn: str  # for any driver
-    url: str  # for Holdfast's store
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,7 +57,7 @@ def postgres_of(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Post
                 try:
                     running[version] = stack.enter_context(running_postgres(version))
                 except ServerError as error:
-                    missing(str(error))
+                    missing(str(error), "CI")
             return running[version]
 
         yield of
@@ -84,6 +75,23 @@ def postgres_database(postgres_server: Postgres | NamedPostgres) -> Iterator[Dat
         yield fresh_database(postgres_server, stack)
 
 
+@pytest.fixture
+def pgbouncer(request: pytest.FixtureRequest) -> Iterator[Callable[..., Database]]:
+    """Puts PgBouncer in front of a database: `pgbouncer(server, name, pool_mode="transaction")`."""
+    from servers.pgbouncer import running_pgbouncer
+
+    _skip_if_unwanted(request.config)
+    with ExitStack() as stack:
+
+        def in_front(server: Postgres, database: str, pool_mode: str = "transaction") -> Database:
+            try:
+                return stack.enter_context(running_pgbouncer(server, database, pool_mode))
+            except ServerError as error:
+                missing(str(error), "HOLDFAST_REQUIRE_PGBOUNCER")
+
+        yield in_front
+
+
 _numbers = itertools.count(1)
 
 
@@ -91,15 +99,17 @@ def fresh_database(
     server: Postgres | NamedPostgres, stack: ExitStack, template: str | None = None
 ) -> Database:
     """Dropped with the stack."""
+    from servers.databases import Database
+
     name = f"fresh{next(_numbers)}"
     real = server.create_database(name, template)
     stack.callback(server.drop_database, name)
     return Database(real, server.dsn(name), server.url(name))
 
 
-def missing(reason: str) -> NoReturn:
-    """What only some tests need is skipped on a laptop, and has to be there where CI is set."""
-    if os.environ.get("CI"):
+def missing(reason: str, required_by: str) -> NoReturn:
+    """What only some tests need is skipped, with its reason, unless this variable is set."""
+    if os.environ.get(required_by):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,14 +12,13 @@ from urllib.parse import urlencode
 import psycopg
 
 from servers import installs
-from servers.databases import Databases
+from servers.databases import Databases, data_directory
 from servers.named import NamedPostgres
 from servers.private import Private, ServerError, free_port
 
 NAMED_BY = "HOLDFAST_TEST_PG_DSN"
 USER = "postgres"
 SOCKET_PORT = 5432
-READY_SECONDS = 60.0
 PORTS_TRIED = 5
 
 SETTINGS = {
@@ -33,6 +31,11 @@ SETTINGS = {
 # Survives the death of every process, not the loss of power. synchronous_commit stays on: without
 # the disk it costs nothing, and a killed server would forget what it had answered.
 CARELESS = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "512MB"}
+
+
+def socket_dsn(folder: Path, port: int, database: str) -> str:
+    where = urlencode({"host": str(folder), "port": port}, safe="/")
+    return f"postgresql://{USER}@/{database}?{where}"
 
 
 class Postgres:
@@ -53,6 +56,7 @@ class Postgres:
         self._settings = SETTINGS | ({} if fsync else CARELESS) | dict(settings)
         self._databases = Databases(lambda: self.dsn("postgres"), install.version)
         self.version = install.version
+        self.folder = private.folder
         self.data = private.folder / "data"
         self.port = SOCKET_PORT
         self.pid = 0
@@ -63,8 +67,7 @@ class Postgres:
 
     def dsn(self, database: str) -> str:
         """Through the unix socket; for any driver."""
-        where = urlencode({"host": str(self._private.folder), "port": self.port}, safe="/")
-        return f"postgresql://{USER}@/{database}?{where}"
+        return socket_dsn(self.folder, self.port, database)
 
     def dsn_tcp(self, database: str) -> str:
         if not self._tcp:
@@ -75,8 +78,13 @@ class Postgres:
 
     def url(self, database: str) -> str:
         """For Holdfast's store, which refuses a server without fsync unless it is told."""
-        careless = self._settings.get("fsync") == "off"
-        return self.dsn(database) + ("&allow_fsync_off=1" if careless else "")
+        return self.careless(self.dsn(database))
+
+    def careless(self, dsn: str) -> str:
+        """A way to this server, with the word that the store wants for one without fsync."""
+        if self._settings.get("fsync") != "off":
+            return dsn
+        return f"{dsn}{'&' if '?' in dsn else '?'}allow_fsync_off=1"
 
     def create_database(self, name: str, template: str | None = None) -> str:
         """Its name. Nobody may be connected to the template meanwhile."""
@@ -109,31 +117,17 @@ class Postgres:
     def _start(self) -> None:
         listen = "127.0.0.1" if self._tcp else ""
         options = [f"--{name}={value}" for name, value in self._settings.items()]
-        where = ["-D", str(self.data), "-k", str(self._private.folder), "-h", listen, "-p", str(self.port)]
+        where = ["-D", str(self.data), "-k", str(self.folder), "-h", listen, "-p", str(self.port)]
         pid = self._private.start([self.bin("postgres"), *where, *options])
-        self._wait_until_ready()
+        self._private.wait_until(self._identify, not_yet=psycopg.OperationalError)
         self.pid = pid
-
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + READY_SECONDS
-        while True:
-            try:
-                self._identify()
-                return
-            except psycopg.OperationalError as error:
-                if self._private.ended() is not None or time.monotonic() > deadline:
-                    raise ServerError(f"Postgres did not start:\n{self._private.log()}") from error
-            time.sleep(0.01)
 
     def _identify(self) -> None:
         """Whoever answers must have our data: it could be another server that was faster."""
-        for dsn in (self.dsn, self.dsn_tcp)[: 1 + self._tcp]:
-            with psycopg.connect(dsn("postgres")) as connection:
-                row = connection.execute("show data_directory").fetchone()
-            if row is None or Path(row[0]) != self.data:
-                raise ServerError(
-                    f"another server answers at {dsn('postgres')}: its data is in {row and row[0]}"
-                )
+        for way in (self.dsn, self.dsn_tcp)[: 1 + self._tcp]:
+            dsn = way("postgres")
+            if (found := data_directory(dsn)) != self.data:
+                raise ServerError(f"another server answers at {dsn}: its data is in {found}")
 
     def kill(self) -> None:
         """As a crash of the machine does it: no process of the server gets to do anything more."""

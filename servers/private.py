@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,8 @@ ROOMY_BYTES = 1 << 30
 # The address of a unix socket holds 104 bytes on the narrowest system; its own name needs some of them.
 FOLDER_LENGTH_MAX = 70
 LOG_LINES = 20
+# A server that recovers from a crash takes its time.
+READY_SECONDS = 60.0
 
 
 class ServerError(Exception):
@@ -74,6 +76,7 @@ class Private:
         self.folder = Path(tempfile.mkdtemp(prefix=f"hf-{name}-", dir=_place(durable=durable)))
         self._owner = os.getpid()
         self._log = self.folder / "server.log"
+        self._program = ""
         if self.account:
             os.chown(self.folder, self.account.uid, self.account.gid)
         self._supervisor = subprocess.Popen(
@@ -94,6 +97,7 @@ class Private:
     def start(self, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> int:
         """The process id. It may not be ready yet."""
         who = self.account
+        self._program = Path(argv[0]).name
         answer = self._order(
             "start",
             argv=[str(word) for word in argv],
@@ -118,6 +122,17 @@ class Private:
         """The exit code, once there is one."""
         code: int | None = self._order("poll")["code"]
         return code
+
+    def wait_until(self, answers: Callable[[], None], *, not_yet: type[Exception]) -> None:
+        """Ask until it no longer raises that; an end of the process is the end of the wait."""
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            try:
+                return answers()
+            except not_yet as error:
+                if self.ended() is not None or time.monotonic() > deadline:
+                    raise ServerError(f"{self._program} did not start: {error}\n{self.log()}") from error
+            time.sleep(0.01)
 
     def end(self, with_signal: signal.Signals, seconds: float = 10.0) -> None:
         """SIGKILL, and anything that is still there after so long, takes the children along."""

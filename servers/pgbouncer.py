@@ -1,0 +1,122 @@
+"""PgBouncer in front of a server of ours: the machine's own, or Debian's package unpacked for a while."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from servers.databases import Database, data_directory
+from servers.postgres import USER, Postgres, socket_dsn
+from servers.private import Private, ServerError
+
+PORT = 6432
+# Debian keeps it out of an ordinary user's PATH.
+SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
+WAYS = "install it (Debian: apt install pgbouncer; macOS: brew install pgbouncer)"
+
+
+@dataclass(frozen=True)
+class Program:
+    """Where it is, and the folders of libraries that came with it."""
+
+    path: Path
+    libraries: tuple[Path, ...] = ()
+
+    def env(self) -> dict[str, str]:
+        return {"LD_LIBRARY_PATH": ":".join(map(str, self.libraries))} if self.libraries else {}
+
+
+@contextmanager
+def running_pgbouncer(
+    server: Postgres,
+    database: str,
+    pool_mode: str = "transaction",
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Database]:
+    """The database as seen through the pooler."""
+    with Private("pb") as private:
+        program = find(private.folder)
+        config = private.folder / "pgbouncer.ini"
+        asked = {"pool_mode": pool_mode, **(settings or {})}
+        config.write_text(_config(server, database, private.folder, asked), "utf-8")
+        private.start([program.path, config], program.env())
+        dsn = socket_dsn(private.folder, PORT, database)
+
+        def identify() -> None:
+            if (found := data_directory(dsn)) != server.data:
+                raise ServerError(f"behind PgBouncer at {dsn} is another server: its data is in {found}")
+
+        private.wait_until(identify, not_yet=psycopg.OperationalError)
+        yield Database(database, dsn, server.careless(dsn))
+        # Without the wait for clients that its gentle signal brings.
+        private.end(signal.SIGTERM)
+
+
+def find(folder: Path) -> Program:
+    """The machine's own, else Debian's, unpacked into this folder."""
+    path = os.pathsep.join([*os.get_exec_path(), *SYSTEM_FOLDERS])
+    if found := shutil.which("pgbouncer", path=path):
+        return Program(Path(found))
+    if not (shutil.which("apt-get") and shutil.which("dpkg")):
+        raise ServerError(f"no PgBouncer here: {WAYS}")
+    root = folder / "debian"
+    for package in _packages():
+        _call(["dpkg", "-x", str(package), str(root)])
+    libraries = {library.parent for library in root.rglob("*.so*")}
+    return Program(root / "usr/sbin/pgbouncer", tuple(sorted(libraries)))
+
+
+def _packages() -> list[Path]:
+    """Debian's files, fetched once. That needs no power over the machine, and installs nothing."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    cache = home / "holdfast" / "pgbouncer"
+    if not cache.is_dir():
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        # Renamed into place, so that half a download is not taken for the whole.
+        with tempfile.TemporaryDirectory(dir=cache.parent) as partial:
+            _call(["apt-get", "download", "pgbouncer", *_libraries()], cwd=partial)
+            (Path(partial) / "debs").mkdir()
+            for package in Path(partial).glob("*.deb"):
+                package.rename(Path(partial) / "debs" / package.name)
+            if not cache.is_dir():
+                (Path(partial) / "debs").rename(cache)
+    return sorted(cache.glob("*.deb"))
+
+
+def _libraries() -> list[str]:
+    """The packages with libraries that it needs; their names differ between releases of Debian."""
+    told = _call(["apt-cache", "depends", "pgbouncer"])
+    # Every Debian has a C library, and it must be the one that fits the loader.
+    return [name for name in re.findall(r"^\W*Depends: (lib\S+)$", told, re.MULTILINE) if name != "libc6"]
+
+
+def _call(argv: list[str], cwd: str | None = None) -> str:
+    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no word why"])[-1]
+        raise ServerError(f"no PgBouncer here, and `{' '.join(argv[:2])}` failed ({last}): {WAYS}")
+    return done.stdout
+
+
+def _config(server: Postgres, database: str, folder: Path, settings: Mapping[str, str]) -> str:
+    own = {
+        "listen_port": str(PORT),
+        "unix_socket_dir": str(folder),
+        # Whoever reaches the private folder may come in, as with the server itself.
+        "auth_type": "any",
+        "max_client_conn": "200",
+        **settings,
+    }
+    lines = [f"{name} = {value}" for name, value in own.items()]
+    target = f"{database} = host={server.folder} port={server.port} user={USER}"
+    return "\n".join(["[databases]", target, "[pgbouncer]", *lines, ""])
