@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers.private import Account, ServerError, as_account
+from servers.private import Account, ServerError, as_account, hand_over
 
 # Packages of Debian, of the project itself on Red Hat, and Homebrew on both kinds of Mac.
 FOLDERS = (
@@ -52,9 +52,7 @@ class Install:
         copy = folder / "install"
         for part in self.parts:
             shutil.copytree(self.base / part, copy / part, symlinks=True)
-        # Under a strict umask the copy, too, is closed to everyone but its owner.
-        for path in (copy, *copy.rglob("*")):
-            os.chown(path, who.uid, who.gid, follow_symlinks=False)
+        hand_over(copy, who)
         return Install(copy / self.bin.relative_to(self.base), self.version)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ import psycopg
 
 from servers.databases import Database, data_directory
 from servers.postgres import USER, Postgres, socket_dsn
-from servers.private import Private, ServerError
+from servers.private import Private, ServerError, hand_over
 
 PORT = 6432
 # Debian keeps it out of an ordinary user's PATH.
@@ -49,6 +50,7 @@ def running_pgbouncer(
         config = private.folder / "pgbouncer.ini"
         asked = {"pool_mode": pool_mode, **(settings or {})}
         config.write_text(_config(server, database, private.folder, asked), "utf-8")
+        hand_over(private.folder, private.account)
         private.start([program.path, config], program.env())
         dsn = socket_dsn(private.folder, PORT, database)
 
@@ -58,8 +60,6 @@ def running_pgbouncer(
 
         private.wait_until(identify, not_yet=psycopg.OperationalError)
         yield Database(database, dsn, server.careless(dsn))
-        # Without the wait for clients that its gentle signal brings.
-        private.end(signal.SIGTERM)
 
 
 def find(folder: Path) -> Program:
@@ -70,27 +70,36 @@ def find(folder: Path) -> Program:
     if not (shutil.which("apt-get") and shutil.which("dpkg")):
         raise ServerError(f"no PgBouncer here: {WAYS}")
     root = folder / "debian"
-    for package in _packages():
+    for package in _packages(folder):
         _call(["dpkg", "-x", str(package), str(root)])
     libraries = {library.parent for library in root.rglob("*.so*")}
     return Program(root / "usr/sbin/pgbouncer", tuple(sorted(libraries)))
 
 
-def _packages() -> list[Path]:
+def _packages(folder: Path) -> list[Path]:
     """Debian's files, fetched once. That needs no power over the machine, and installs nothing."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-    cache = home / "holdfast" / "pgbouncer"
+    cache = _cache(folder) / f"pgbouncer-{platform.freedesktop_os_release().get('VERSION_ID', '')}"
     if not cache.is_dir():
-        cache.parent.mkdir(parents=True, exist_ok=True)
         # Renamed into place, so that half a download is not taken for the whole.
-        with tempfile.TemporaryDirectory(dir=cache.parent) as partial:
+        partial = Path(tempfile.mkdtemp(dir=cache.parent))
+        try:
             _call(["apt-get", "download", "pgbouncer", *_libraries()], cwd=partial)
-            (Path(partial) / "debs").mkdir()
-            for package in Path(partial).glob("*.deb"):
-                package.rename(Path(partial) / "debs" / package.name)
-            if not cache.is_dir():
-                (Path(partial) / "debs").rename(cache)
+            with contextlib.suppress(OSError):
+                partial.rename(cache)  # fails when another was faster
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
     return sorted(cache.glob("*.deb"))
+
+
+def _cache(folder: Path) -> Path:
+    """The user's, or this folder for a user without a home."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    cache = home / "holdfast"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return folder
+    return cache if os.access(cache, os.W_OK) else folder
 
 
 def _libraries() -> list[str]:
@@ -100,7 +109,7 @@ def _libraries() -> list[str]:
     return [name for name in re.findall(r"^\W*Depends: (lib\S+)$", told, re.MULTILINE) if name != "libc6"]
 
 
-def _call(argv: list[str], cwd: str | None = None) -> str:
+def _call(argv: list[str], cwd: Path | None = None) -> str:
     done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no word why"])[-1]

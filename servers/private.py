@@ -60,6 +60,13 @@ def as_account(who: Account | None) -> dict[str, Any]:
     return {} if who is None else {"user": who.uid, "group": who.gid, "extra_groups": []}
 
 
+def hand_over(path: Path, who: Account | None) -> None:
+    """All that is there becomes the account's: under a strict umask it could not even read it."""
+    if who:
+        for each in (path, *path.rglob("*")):
+            os.chown(each, who.uid, who.gid, follow_symlinks=False)
+
+
 def free_port() -> int:
     """One that the kernel chose. Another process may still be faster: who listens has to be asked."""
     with socket.socket() as probe:
@@ -77,8 +84,7 @@ class Private:
         self._owner = os.getpid()
         self._log = self.folder / "server.log"
         self._program = ""
-        if self.account:
-            os.chown(self.folder, self.account.uid, self.account.gid)
+        hand_over(self.folder, self.account)
         self._supervisor = subprocess.Popen(
             [sys.executable, "-I", "-S", str(SUPERVISOR), str(self.folder)],
             stdin=subprocess.PIPE,

@@ -1,0 +1,54 @@
+"""A server that cannot be had is a failure; only who says so skips."""
+
+from __future__ import annotations
+
+import pytest
+
+from servers import installs
+from servers.postgres import NAMED_BY
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def run(pytester, monkeypatch):
+    monkeypatch.delenv(NAMED_BY, raising=False)
+    monkeypatch.setattr(installs, "installs", lambda: iter(()))
+
+    def run(test, *options):
+        pytester.makepyfile(test)
+        return pytester.runpytest_inprocess("-p", "servers.plugin", "-p", "no:cacheprovider", *options)
+
+    return run
+
+
+DEFAULT = "def test(postgres_database): pass"
+BY_VERSION = "def test(postgres_of): postgres_of(18)"
+
+
+def test_no_server_is_a_failure_that_names_the_ways(run):
+    told = run(DEFAULT)
+    told.assert_outcomes(errors=1)
+    told.stdout.fnmatch_lines(["*no Postgres here: install*--no-postgres*"])
+
+
+@pytest.mark.parametrize("test", [DEFAULT, BY_VERSION])
+def test_who_says_so_skips(run, test):
+    run(test, "--no-postgres").assert_outcomes(skipped=1)
+
+
+def test_a_version_that_is_not_here_is_skipped_on_a_laptop_and_fails_in_ci(run, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    run(BY_VERSION).assert_outcomes(skipped=1)
+    monkeypatch.setenv("CI", "1")
+    run(BY_VERSION).assert_outcomes(failed=1)
+
+
+def test_pgbouncer_is_skipped_unless_it_is_required(run, monkeypatch, tmp_path):
+    test = "def test(pgbouncer): pgbouncer(None, 'any')"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("servers.pgbouncer.SYSTEM_FOLDERS", ())
+    monkeypatch.delenv("HOLDFAST_REQUIRE_PGBOUNCER", raising=False)
+    run(test).assert_outcomes(skipped=1)
+    monkeypatch.setenv("HOLDFAST_REQUIRE_PGBOUNCER", "1")
+    run(test).assert_outcomes(failed=1)
