@@ -1,0 +1,304 @@
+-- The one way in which a wait is given its outcome. A wait is settled once, whoever notices first: the park that looks,
+-- the keeper that finds it due, the event that comes, the child that ends, the person who decides.
+-- Whoever calls holds the row of the run and the buckets of its open topics (lock_waits), and has read both rows since.
+
+-- The topics that open rows of these runs name, as lock_topics wants them.
+create or replace function open_topics(runs uuid[]) returns text[] language sql stable as $$
+    select array(
+        select distinct s.tenant || U&'\001F' || s.topic from workflow_step as s
+        where s.run_id = any(runs) and s.finished_at is null and s.topic is not null
+    )
+$$;
+
+-- Everything that settling waits of these runs needs. What a plan got meanwhile is locked late: rare, and if two do it
+-- crosswise, one of them is sent again.
+create or replace function lock_waits(runs uuid[]) returns void language plpgsql as $$
+declare
+    names text[] := open_topics(runs);
+    late text[];
+begin
+    perform lock_topics(names);
+    perform lock_runs(runs);
+    late := array(select unnest(open_topics(runs)) except select unnest(names));
+    if cardinality(late) > 0 then
+        perform lock_topics(late);
+    end if;
+end $$;
+
+-- The same for those who can come back later: one row that somebody keeps locked must not stop all the others. The runs
+-- that it got; null: not even the topics.
+create or replace function lock_some_waits(runs uuid[], topics text[]) returns uuid[] language plpgsql as $$
+declare
+    patience text := '500ms';  -- less than the server takes to call it a deadlock
+    before text := current_setting('lock_timeout');
+    names text[] := topics || open_topics(runs);
+    got uuid[];
+begin
+    begin
+        perform set_config('lock_timeout', patience, true);
+        perform lock_topics(names);
+        perform set_config('lock_timeout', before, true);
+    exception when lock_not_available then
+        return null;
+    end;
+    got := lock_some(runs, patience);
+    if not open_topics(got) <@ names then
+        perform lock_topics(open_topics(got));
+    end if;
+    return got;
+end $$;
+
+-- Without waiting, and then for the rest once, not long.
+create or replace function lock_some(runs uuid[], patience text) returns uuid[] language plpgsql as $$
+declare
+    before text := current_setting('lock_timeout');
+    got uuid[] := array(
+        select r.id from workflow_run as r where r.id = any(runs) order by r.id for no key update skip locked
+    );
+    busy uuid[] := array(select r.id from workflow_run as r where r.id = any(runs) and r.id <> all(got));
+begin
+    if cardinality(busy) > 0 then
+        begin
+            perform set_config('lock_timeout', patience, true);
+            perform lock_runs(busy);
+            perform set_config('lock_timeout', before, true);
+            got := got || busy;
+        exception when lock_not_available then
+            null;
+        end;
+    end if;
+    return got;
+end $$;
+
+-- Whether news for the run get it going: paused or deleted, it only finds them there later.
+create or replace function is_reached(r workflow_run) returns boolean language sql immutable as $$
+    select r.status <> 'paused' and r.deleted_at is null
+$$;
+
+-- Whether an outcome of this wait puts its run back into the queue at once. A plan first looks at its next row.
+create or replace function wakes(r workflow_run, s workflow_step) returns boolean language sql immutable as $$
+    select r.status = 'waiting' and (r.kind <> 'plan' or s.kind = 'task')
+$$;
+
+-- What a row of the trail says of that.
+create or replace function led(r workflow_run, s workflow_step) returns text language sql immutable as $$
+    select case when wakes(r, s) then ',"status":"pending"}' else '}' end
+$$;
+
+create or replace function blame(kind text, message text, step text) returns json language sql immutable as $$
+    select json_build_object('kind', kind, 'message', message, 'step', step)
+$$;
+
+-- Settle the wait if it can be: the id of its trail row, else null.
+create or replace function look(r workflow_run, s workflow_step, now timestamptz) returns bigint language plpgsql as $$
+declare
+    seen record;
+begin
+    seen := look_at(r, s, now);
+    perform count_woken(r, seen.came, 1);
+    return seen.entry;
+end $$;
+
+-- Settle the wait if it can be, and let the run learn of it. True: what it waited for has come, and reached the run.
+-- False: its time has, or the run is paused or deleted. Null: not yet.
+create or replace function settle(r workflow_run, s workflow_step, now timestamptz) returns boolean
+language plpgsql as $$
+declare
+    seen record;
+begin
+    seen := look_at(r, s, now);
+    if seen.entry is null then
+        return null;
+    end if;
+    perform count_woken(r, seen.came, 1);
+    perform go_on(r, s, seen.entry, now);
+    return is_reached(r) and seen.came is not null;
+end $$;
+
+create or replace function count_woken(r workflow_run, event bigint, runs integer) returns void language plpgsql as $$
+begin
+    if event > 0 and is_reached(r) then
+        update workflow_inbox as i set woken = i.woken + runs where i.seq = event;
+    end if;
+end $$;
+
+-- `entry`: its row in the trail, if it is settled. `came`: the event that it took, 0 for a child, null if its time has.
+create or replace function look_at(
+    r workflow_run, s workflow_step, now timestamptz, out entry bigint, out came bigint
+) language plpgsql as $$
+declare
+    event workflow_inbox;
+begin
+    if s.kind in ('event', 'task') and s.topic is not null then
+        event := available(r, s);
+        if event.seq is not null then
+            came := event.seq;
+            entry := take(r, s, event, now);
+            return;
+        end if;
+    end if;
+    if s.kind = 'child' then
+        came := 0;
+        entry := child_ended(r, s, now);
+    elsif s.kind in ('sleep', 'event', 'approval', 'task') and s.due_at <= now then
+        entry := lapse_wait(r, s, now);
+    end if;
+end $$;
+
+-- The oldest event that this wait may take: for everyone since the run was started, or for this run alone.
+create or replace function available(r workflow_run, s workflow_step) returns workflow_inbox language plpgsql as $$
+declare
+    everyones workflow_inbox;
+    own workflow_inbox;
+begin
+    select i.* into everyones from workflow_inbox as i
+    where i.tenant = r.tenant and i.topic = s.topic and i.run_id is null
+        and i.seq > greatest(r.inbox_mark, s.since_mark) and not i.late and (s.due_at is null or i.at <= s.due_at)
+        and not exists (select 1 from workflow_receipt as t where t.run_id = r.id and t.event_seq = i.seq)
+    order by i.seq limit 1;
+    select i.* into own from workflow_inbox as i
+    where i.tenant = r.tenant and i.topic = s.topic and i.run_id = r.id
+        and i.seq > s.since_mark and not i.late and (s.due_at is null or i.at <= s.due_at)
+        and not exists (select 1 from workflow_receipt as t where t.run_id = r.id and t.event_seq = i.seq)
+    order by i.seq limit 1;
+    if own.seq < everyones.seq or everyones.seq is null then
+        return own;
+    end if;
+    return everyones;
+end $$;
+
+create or replace function take(r workflow_run, s workflow_step, event workflow_inbox, now timestamptz) returns bigint
+language plpgsql as $$
+declare
+    came json := json_build_object(
+        'id', event.event_id, 'topic', event.topic, 'at', us(event.at), 'payload', event.payload
+    );
+begin
+    insert into workflow_receipt (run_id, event_seq, step) values (r.id, event.seq, s.key);
+    if s.kind = 'task' then
+        perform call_again(s, json_build_object('reason', 'event', 'event', came));
+    else
+        perform give_outcome(r, s, 'succeeded', came, null, now);
+    end if;
+    return note(
+        r.id, 'woken', '{"step":' || to_json(s.key) || ',"event":' || to_json(event.event_id) || led(r, s), now
+    );
+end $$;
+
+-- A plan's task that has waited.
+create or replace function call_again(s workflow_step, why json) returns void language plpgsql as $$
+begin
+    update workflow_step as w set status = 'pending', wake = why, due_at = null
+    where w.run_id = s.run_id and w.key = s.key and w.status = 'waiting';
+end $$;
+
+-- Numbered by when it became known; a plan's rows keep their number.
+create or replace function give_outcome(
+    r workflow_run, s workflow_step, to_status text, result json, why json, now timestamptz
+) returns void language plpgsql as $$
+begin
+    update workflow_step as w
+    set seq = case when r.kind = 'plan' then w.seq else 1 + highest_seq(r.id, r.step_mark) end,
+        status = to_status, output = result, error = why, finished_at = now
+    where w.run_id = r.id and w.key = s.key and w.status = 'waiting';
+end $$;
+
+create or replace function child_ended(r workflow_run, s workflow_step, now timestamptz) returns bigint
+language plpgsql as $$
+declare
+    child workflow_run;
+    status text;
+    why json;
+    who text := '{"step":' || to_json(s.key) || ',"child":' || to_json(s.child_id);
+begin
+    select c.* into child from workflow_run as c where c.id = s.child_id;
+    if child.id is not null and child.finished_at is null then
+        return null;
+    end if;
+    status := coalesce(child.status, 'gone');
+    if status = 'succeeded' then
+        perform give_outcome(
+            r, s, 'succeeded',
+            json_build_object('run', s.child_id, 'status', status, 'result', coalesce(child.result, 'null')), null, now
+        );
+        return note(r.id, 'woken', who || led(r, s), now);
+    end if;
+    why := blame('child_failed', 'child run ' || s.child_id || ' is ' || status, s.key);
+    perform give_outcome(
+        r, s, 'failed',
+        json_build_object('run', s.child_id, 'status', status, 'error', coalesce(child.error, 'null')), why, now
+    );
+    return note(r.id, 'woken', who || ',"error":' || why || led(r, s), now);
+end $$;
+
+-- Its time has come.
+create or replace function lapse_wait(r workflow_run, s workflow_step, now timestamptz) returns bigint
+language plpgsql as $$
+declare
+    who text := '{"step":' || to_json(s.key);
+    approved boolean := s.on_timeout is not distinct from 'approve';
+begin
+    case s.kind
+    when 'sleep' then
+        perform give_outcome(r, s, 'succeeded', 'null', null, now);
+        return note(r.id, 'woken', who || led(r, s), now);
+    when 'approval' then
+        perform decided(r, s, approved, '', '', true, now);
+        return note(r.id, 'timed_out', who || ',"approved":' || to_json(approved) || led(r, s), now);
+    when 'task' then
+        perform call_again(s, '{"reason":"timeout"}');
+    else
+        perform give_outcome(
+            r, s, 'failed', null,
+            blame('timeout', 'no event on ' || s.topic || ' before the deadline', s.key), now
+        );
+    end case;
+    return note(r.id, 'timed_out', who || led(r, s), now);
+end $$;
+
+-- A gate has its decision. In a plan a rejected one has failed; code is told, and goes on.
+create or replace function decided(
+    r workflow_run, s workflow_step, approved boolean, who text, comment text, timed_out boolean, now timestamptz
+) returns void language plpgsql as $$
+declare
+    said json := json_build_object(
+        'approved', approved, 'by', who, 'comment', comment, 'at', us(now), 'timed_out', timed_out
+    );
+    why text;
+begin
+    if approved or r.kind <> 'plan' then
+        perform give_outcome(r, s, 'succeeded', said, null, now);
+        return;
+    end if;
+    why := concat_ws(
+        ': ', case when timed_out then 'nobody decided in time' when who <> '' then 'by ' || who end, nullif(comment, '')
+    );
+    perform give_outcome(
+        r, s, 'failed', said, blame('rejected', coalesce(nullif(why, ''), 'no reason given'), s.key), now
+    );
+end $$;
+
+-- Let the run learn of it: at once, at its next boundary, or when it is resumed.
+create or replace function go_on(r workflow_run, s workflow_step, entry bigint, now timestamptz) returns void
+language plpgsql as $$
+begin
+    if wakes(r, s) then
+        update workflow_run as w
+        set status = 'pending', run_at = now, attempt = 0, crashes = 0, waiting_on = null, wait_topic = null,
+            deadline_at = null, updated_at = now, rev = w.rev + 1
+        where w.id = r.id and w.status = 'waiting';
+    elsif r.status = 'waiting' then
+        if apply_plan(r, come_to(r, step_named(r.id, s.key), now), now, now, false) = 'pending' then
+            perform lead_to(entry, 'pending');
+        end if;
+    elsif r.status = 'pending' then  -- it need not back off any longer
+        update workflow_run as w set run_at = now, updated_at = now, rev = w.rev + 1
+        where w.id = r.id and w.status = 'pending' and w.run_at > now;
+    elsif r.status = 'paused' then  -- it learns it when it is resumed; in a plan it is progress
+        update workflow_run as w
+        set resume_to = 'pending', run_at = case when w.kind = 'plan' then greatest(w.run_at, now) else now end,
+            attempt = case when w.kind = 'plan' then 0 else w.attempt end,
+            crashes = case when w.kind = 'plan' then 0 else w.crashes end, updated_at = now, rev = w.rev + 1
+        where w.id = r.id and w.status = 'paused';
+    end if;
+end $$;
