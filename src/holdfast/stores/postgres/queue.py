@@ -10,9 +10,13 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
+from holdfast.lifecycle import Status
 from holdfast.records import Ask, Claim, Item, NewRun, Started, Verdict
+from holdfast.stores.items import brings_news, refuse_bad
 
+from . import plain
 from .calls import Calls, json_text
+from .numbers import finite_item, finite_run
 
 
 class _Answer(msgspec.Struct):
@@ -25,7 +29,19 @@ class _Answer(msgspec.Struct):
 
 _ANSWERS = msgspec.json.Decoder(list[_Answer])
 _CLAIMS = msgspec.json.Decoder(list[Claim])
-_VERDICTS = msgspec.json.Decoder(list[Verdict])
+
+
+class _Committed(msgspec.Struct):
+    """The verdicts of the long way, and the places of those that turned out not to be plain."""
+
+    verdicts: list[Verdict]
+    checkpoints: list[int]
+    completes: list[int]
+
+
+_COMMITTED = msgspec.json.Decoder(_Committed)
+_LEASED = Verdict(answer="applied", status=Status.LEASED)
+_SUCCEEDED = Verdict(answer="applied", status=Status.SUCCEEDED)
 
 
 def started(runs: Sequence[NewRun], answers: str) -> list[Started | HoldfastError]:
@@ -51,10 +67,37 @@ class QueueRoom(Calls):
     async def start(
         self, runs: Sequence[NewRun], connection: Any = None
     ) -> builtins.list[Started | HoldfastError]:
-        return started(runs, await self._call("start", json_text(runs))) if runs else []
+        sent = [finite_run(run) for run in runs]
+        return started(runs, await self._call("start", json_text(sent))) if runs else []
 
     async def claim(self, ask: Ask) -> builtins.list[Claim]:
         return await self._ask(_CLAIMS, "claim", json_text(ask)) if ask.limit > 0 else []
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
-        raise NotImplementedError
+        refuse_bad(batch)
+        return await self._commit([finite_item(item) for item in batch], news=brings_news(batch))
+
+    async def _commit(self, batch: Sequence[Item], *, news: bool) -> builtins.list[Verdict]:
+        found = plain.sort(batch)
+        answer = await self._call(
+            "commit", _rows(found.long), _rows(found.checkpoints), _rows(found.completes), _rows(found.parts), news
+        )
+        checkpoints, completes, rest = found.places
+        verdicts: dict[int, Verdict] = dict.fromkeys(checkpoints, _LEASED)
+        verdicts.update(dict.fromkeys(completes, _SUCCEEDED))
+        if answer is not None:
+            said = _COMMITTED.decode(answer)
+            verdicts.update(zip(rest, said.verdicts, strict=True))
+            late = [*(checkpoints[at] for at in said.checkpoints), *(completes[at] for at in said.completes)]
+            if late:
+                again = await self._call_long([batch[place] for place in late], news=news)
+                verdicts.update(zip(late, again, strict=True))
+        return [verdicts[place] for place in range(len(batch))]
+
+    async def _call_long(self, items: Sequence[Item], *, news: bool) -> builtins.list[Verdict]:
+        answer = await self._call("commit", json_text(items), None, None, None, news)
+        return _COMMITTED.decode(answer).verdicts
+
+
+def _rows(rows: Sequence[Any]) -> str | None:
+    return json_text(rows) if rows else None

@@ -46,6 +46,7 @@ from holdfast.records import (
     Verdict,
 )
 from holdfast.store import SLICE, TRANSACTION_SECONDS
+from holdfast.stores import items
 
 from . import (
     checkup,
@@ -300,8 +301,8 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openi
         return await self._write(lambda db, now: claim.claim(db, now, ask, self._clock))
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
-        commit.refuse_bad(batch)
-        news = commit.brings_news(batch)
+        items.refuse_bad(batch)
+        news = items.brings_news(batch)
         return await self._write(lambda db, now: commit.commit(db, now, batch), news=news)
 
     async def transact(

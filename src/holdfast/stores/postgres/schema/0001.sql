@@ -364,3 +364,27 @@ create table workflow_api_key (
     created_at timestamptz not null default clock(),
     revoked_at timestamptz
 );
+
+-- What an item of a holder has come to, on its way through `commit`; no table has a column of it.
+create type writing as (
+    number        integer,
+    move          text,
+    known         integer,       -- the highest number that the holder has seen
+    attempt       integer,
+    crashes       integer,
+    lease_until   timestamptz,
+    pause_by      text,
+    started_fence bigint,
+    started_at    timestamptz,
+    seq           integer,       -- the run's highest
+    kept          json,          -- keys that stood, with the values that stand
+    cost          bigint,
+    progress      boolean,
+    silent        boolean,       -- nothing stands under this item yet that also wrote a trail row
+    ready         text[],        -- the steps that back off
+    opened        bigint,        -- the trail row of the last wait that was opened,
+    opened_key    text,          -- its step
+    opened_kind   text,
+    done          bigint,        -- the trail row of the last step that has succeeded, of a plan
+    news          json           -- of a plan: the row that is current now, if the holder goes on
+);

@@ -1,0 +1,240 @@
+-- The moves of a holder: what his item makes of the run, once its steps are recorded.
+
+create or replace function counted(w writing, more integer) returns writing language plpgsql immutable as $$
+begin
+    if w.progress then
+        w.attempt := 1;
+        w.crashes := 0;
+    end if;
+    w.attempt := greatest(0, w.attempt + more);
+    return w;
+end $$;
+
+create or replace function verdict(r workflow_run, w writing, item json, status text) returns json
+language plpgsql stable as $$
+declare
+    asked boolean := item ->> 'known' is not null;
+begin
+    return json_build_object(
+        'answer', case when status = 'paused' then 'paused' else 'applied' end, 'status', status, 'kept', w.kept,
+        -- A park tells what it has just settled even to a holder who had no open wait before.
+        'settled', case when r.kind = 'code' and (asked or w.move = 'park') then settled_since(r.id, w.known)
+            else coalesce(w.news, '[]'::json) end,
+        'seq', case when asked then highest_seq(r.id, r.step_mark) else 0 end
+    );
+end $$;
+
+-- Held still, the lease renewed when less than two thirds of it are left.
+create or replace function stay(r workflow_run, w writing, item json, more integer, now timestamptz) returns json
+language plpgsql as $$
+declare
+    lasts interval := span((item ->> 'lease_seconds')::double precision);
+begin
+    w := counted(w, more);
+    if (w.lease_until - now) * 3 < lasts * 2 then
+        w.lease_until := now + lasts;
+    end if;
+    return held(r, w, item, now);
+end $$;
+
+-- The row is left alone where nothing differs. An item of which no step and no trail row stands must be known by the run
+-- row, or it could not be told when it is sent again.
+create or replace function held(r workflow_run, w writing, item json, now timestamptz) returns json
+language plpgsql as $$
+declare
+    answer json := verdict(r, w, item, 'leased');
+    retried boolean := w.move = 'retry';
+begin
+    if w.silent or json_array_length(w.kept) > 0 or w.cost > 0 or item ->> 'progress' is not null
+        or w.started_at is not null or w.move <> 'checkpoint' or w.attempt <> r.attempt or w.crashes <> r.crashes
+        or w.lease_until <> r.lease_until then
+        update workflow_run as x
+        set attempt = w.attempt, crashes = w.crashes, lease_until = w.lease_until, cost = x.cost + w.cost,
+            progress = coalesce((item ->> 'progress')::json, x.progress),
+            error = case when retried then (item ->> 'error')::json else x.error end,
+            last_error = case when retried then item ->> 'last_error' else x.last_error end,
+            started_fence = w.started_fence, started_at = coalesce(x.started_at, w.started_at), commit_fence = r.fence,
+            commit_no = w.number, commit_answer = answer::text, updated_at = now, rev = x.rev + 1
+        where x.id = r.id;
+    end if;
+    return answer;
+end $$;
+
+-- Let go: to where the move leads, or into the pause that was asked for.
+create or replace function leave(
+    r workflow_run, w writing, item json, status text, refund integer, run_at timestamptz, wait workflow_step,
+    now timestamptz
+) returns json language plpgsql as $$
+declare
+    lands text := status;
+    retried boolean := w.move = 'retry';
+    answer json;
+begin
+    w := counted(w, -refund);
+    if w.pause_by is not null then
+        lands := 'paused';
+        perform note(r.id, 'paused', '{"by":' || to_json(w.pause_by)::text || '}', now);
+    end if;
+    answer := verdict(r, w, item, lands);
+    update workflow_run as x
+    set status = lands, resume_to = case when w.pause_by is not null then leave.status end,
+        run_at = coalesce(leave.run_at, x.run_at), leased_by = null, lease_until = null, pause_asked_by = null,
+        waiting_on = wait.kind, wait_topic = wait.topic, deadline_at = wait.due_at, attempt = w.attempt,
+        crashes = w.crashes, cost = x.cost + w.cost, progress = coalesce((item ->> 'progress')::json, x.progress),
+        error = case when retried then (item ->> 'error')::json else x.error end,
+        last_error = case when retried then item ->> 'last_error' else x.last_error end,
+        started_fence = w.started_fence, started_at = coalesce(x.started_at, w.started_at), commit_fence = r.fence,
+        commit_no = w.number, commit_answer = answer::text, updated_at = now, rev = x.rev + 1
+    where x.id = r.id;
+    return answer;
+end $$;
+
+-- The end, with a result, or with an error, the error in one line, and its kind.
+create or replace function finish(
+    r workflow_run, w writing, item json, status text, result json, error json, line text, kind text,
+    run_at timestamptz, now timestamptz
+) returns json language plpgsql as $$
+declare
+    answer json;
+begin
+    perform end_steps(r, status, error, w.attempt, now);
+    answer := verdict(r, w, item, status);
+    update workflow_run as x
+    set status = finish.status, run_at = coalesce(finish.run_at, x.run_at), result = finish.result,
+        error = finish.error, last_error = line, finished_at = now, expires_at = now + span(x.ttl_seconds),
+        leased_by = null, lease_until = null, pause_asked_by = null, attempt = w.attempt, crashes = w.crashes,
+        cost = x.cost + w.cost, owes = case when x.parent_step is null then x.owes else x.owes | 1 end,
+        progress = coalesce((item ->> 'progress')::json, x.progress), started_fence = w.started_fence,
+        started_at = coalesce(x.started_at, w.started_at), commit_fence = r.fence, commit_no = w.number,
+        commit_answer = answer::text, updated_at = now, rev = x.rev + 1
+    where x.id = r.id;
+    perform note(r.id, status, case when status = 'failed'
+        then json_build_object('kind', kind, 'message', line)::text else '{}' end, now);
+    return answer;
+end $$;
+
+create or replace function park(r workflow_run, w writing, item json, current workflow_step, now timestamptz)
+returns json language plpgsql as $$
+declare
+    first workflow_step;
+    news boolean;
+begin
+    perform look_at_all(r, now);
+    select * into first from open_waits(r.id) limit 1;
+    -- Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
+    news := first.key is null
+        or (r.kind = 'code' and json_array_length(settled_since(r.id, w.known)) > 0);
+    if news and current.key is not null then
+        w.progress := true;
+        w.news := json_build_array(step_record(step_named(r.id, current.key)));
+    end if;
+    if w.pause_by is not null then
+        return leave(r, w, item, case when news then 'pending' else 'waiting' end, 1, case when news then now end,
+                     case when not news then first end, now);
+    end if;
+    if news then
+        return held(r, counted(w, 0), item, now);
+    end if;
+    -- The last `waiting` row of this commit says that the run waits; without one, one more does.
+    if w.opened is null then
+        perform note(r.id, opening(first.kind), '{"step":' || to_json(first.key)::text || ',"kind":"' || first.kind
+                     || '","status":"waiting"}', now);
+    else
+        perform lead_to(w.opened, 'waiting');
+    end if;
+    return leave(r, w, item, 'waiting', 1, null, first, now);
+end $$;
+
+create or replace function retry(r workflow_run, w writing, item json, now timestamptz) returns json
+language plpgsql as $$
+declare
+    stays boolean := (item ->> 'in_place')::boolean and w.pause_by is null;
+    delay double precision := coalesce((item ->> 'delay_seconds')::double precision, 0);
+    refund integer := case when (item ->> 'refund')::boolean then 1 else 0 end;
+    step text;
+begin
+    foreach step in array case when w.ready = '{}' then array[null] else w.ready end loop
+        perform note(r.id, 'retried', '{"attempt":' || w.attempt || ',"delay":' || to_json(delay)::text || ',"error":'
+            || coalesce(item ->> 'error', 'null') || coalesce(',"step":' || to_json(step)::text, '')
+            || case when stays or w.pause_by is not null then '' else ',"status":"pending"' end || '}', now);
+    end loop;
+    if stays then
+        return stay(r, w, item, 1 - refund, now);
+    end if;
+    if item ->> 'known' is not null and json_array_length(settled_since(r.id, w.known)) > 0 then
+        delay := 0;
+    end if;
+    return leave(r, w, item, 'pending', refund, now + span(delay), null, now);
+end $$;
+
+-- A plan's step is done. What comes next decides: it is called here, it is opened, or the run is at its end.
+create or replace function advance(r workflow_run, w writing, item json, current workflow_step, now timestamptz)
+returns json language plpgsql as $$
+declare
+    next workflow_step;
+begin
+    select * into next from workflow_step as s where s.run_id = r.id and s.seq > current.seq order by s.seq limit 1;
+    if next.key is null then
+        return end_plan(r, w, item, null, (item ->> 'result')::json, null, now);
+    end if;
+    if next.status <> 'pending' then
+        return end_plan(r, w, item, next, null, null, now);  -- none of our doing: drift
+    end if;
+    if w.pause_by is not null then
+        return leave(r, w, item, 'pending', 1, now, null, now);
+    end if;
+    next := come_to(r, step_named(r.id, current.key), now);
+    if next.key is null or next.status not in ('waiting', 'pending') then
+        return end_plan(r, w, item, next, null, null, now);
+    end if;
+    if next.status = 'waiting' then
+        return leave(r, w, item, 'waiting', 1, null, next, now);
+    end if;
+    if (item ->> 'in_place')::boolean then
+        w.news := json_build_array(step_record(next));
+        return stay(r, w, item, 0, now);
+    end if;
+    perform lead_to(w.done, 'pending');
+    return leave(r, w, item, 'pending', 1, now, null, now);
+end $$;
+
+-- A run that was started before its plan was published: its rows now, and back with it.
+create or replace function begin_plan(r workflow_run, w writing, item json, now timestamptz) returns json
+language plpgsql as $$
+declare
+    next workflow_step;
+begin
+    if become_plan(r, item -> 'plan', now) then
+        r.kind := 'plan';
+    end if;
+    perform note(r.id, 'released', '{}', now);
+    if w.pause_by is not null or r.kind <> 'plan' then
+        return leave(r, w, item, 'pending', 1, now, null, now);
+    end if;
+    next := come_to(r, null, now);
+    if next.status = 'pending' then
+        return leave(r, w, item, 'pending', 1, now, null, now);
+    end if;
+    w.attempt := 0;
+    w.crashes := 0;
+    if next.key is null or next.status <> 'waiting' then
+        return end_plan(r, w, item, next, null, now, now);
+    end if;
+    return leave(r, w, item, 'waiting', 0, now, next, now);
+end $$;
+
+-- All rows are done, or one is not as it should be. Only a task that is the last one has a result.
+create or replace function end_plan(
+    r workflow_run, w writing, item json, next workflow_step, result json, run_at timestamptz, now timestamptz
+) returns json language plpgsql as $$
+declare
+    why json;
+begin
+    w := counted(w, 0);
+    if next.key is null then
+        return finish(r, w, item, 'succeeded', result, null, null, null, run_at, now);
+    end if;
+    why := why_failed(next);
+    return finish(r, w, item, 'failed', null, why, (why ->> 'kind') || ': ' || (why ->> 'message'), why ->> 'kind',
+                  run_at, now);
+end $$;

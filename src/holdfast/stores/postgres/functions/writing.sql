@@ -1,0 +1,171 @@
+-- One item of a holder on its way into the rows, in the order that the contract gives.
+
+create or replace function commit_item(r workflow_run, item json, now timestamptz) returns json language plpgsql as $$
+declare
+    fence bigint := (item ->> 'fence')::bigint;
+    number integer := (item ->> 'number')::integer;
+    current workflow_step;
+begin
+    if r.status <> 'leased' or r.fence <> fence or r.lease_until < now then
+        return not_held(r, item);
+    end if;
+    if r.commit_fence = fence and number <= r.commit_no then
+        return repeated(r, item, case when number = r.commit_no then r.commit_answer end);
+    end if;
+    if exists (
+        select 1 from json_array_elements(item -> 'steps') as w (step)
+        join workflow_step as s on s.run_id = r.id and s.key = w.step ->> 'key'
+        where s.fence = commit_item.fence and s.number >= commit_item.number
+    ) then
+        return repeated(r, item, null);
+    end if;
+    if r.kind = 'plan' and json_array_length(item -> 'steps') > 0 then
+        current := open_step(r.id);
+    end if;
+    if strays(item, current.key, r.kind = 'plan') then
+        return json_build_object('answer', 'lost', 'status', 'leased');
+    end if;
+    return write_item(r, item, current, now);
+end $$;
+
+-- Was it applied before, or what is the run now? Not when another holder has written since.
+create or replace function not_held(r workflow_run, item json) returns json language plpgsql stable as $$
+declare
+    fence bigint := (item ->> 'fence')::bigint;
+    number integer := (item ->> 'number')::integer;
+begin
+    if not exists (
+        -- A plan's gate that was opened meanwhile has no number.
+        select 1 from workflow_step as s where s.run_id = r.id and s.fence > not_held.fence and s.number > 0
+    ) then
+        if r.commit_fence = fence and number <= r.commit_no then
+            return repeated(r, item, case when number = r.commit_no then r.commit_answer end);
+        end if;
+        if r.commit_fence <= fence and exists (
+            select 1 from workflow_step as s
+            where s.run_id = r.id and s.fence = not_held.fence and s.number >= not_held.number
+        ) then
+            return repeated(r, item, null);
+        end if;
+    end if;
+    return json_build_object('answer', case when r.status = 'cancelled' then 'cancelled' else 'lost' end,
+                             'status', r.status);
+end $$;
+
+-- The first answer once more. Of older numbers only this much is sure: the holder went on after them.
+create or replace function repeated(r workflow_run, item json, answer text) returns json language plpgsql stable as $$
+declare
+    first json := coalesce(answer, '{"answer":"applied","status":"leased"}')::json;
+begin
+    if item ->> 'known' is null or first ->> 'answer' <> 'applied' then
+        return first;
+    end if;
+    return json_build_object(
+        'answer', 'applied', 'status', first ->> 'status', 'kept', coalesce(first -> 'kept', '[]'::json),
+        'settled', settled_since(r.id, (item ->> 'known')::integer), 'seq', highest_seq(r.id, r.step_mark)
+    );
+end $$;
+
+-- Whether an item is for no plan, or brings anything but the current step as its move brings it.
+create or replace function strays(item json, current text, is_plan boolean) returns boolean language plpgsql immutable
+as $$
+declare
+    move text := item ->> 'move';
+    step json := item -> 'steps' -> 0;
+    count integer := json_array_length(item -> 'steps');
+begin
+    if move = 'advance' and json_array_length(item -> 'plan') > 0 then
+        return count > 0;
+    end if;
+    if not is_plan then
+        return move = 'advance';
+    end if;
+    if count = 0 then
+        return move not in ('retry', 'fail', 'release');
+    end if;
+    return count > 1 or step ->> 'key' is distinct from current or step ->> 'kind' <> 'task'
+        or step ->> 'status' is distinct from case move
+            when 'advance' then 'succeeded' when 'park' then 'waiting' when 'retry' then 'ready' when 'fail' then 'failed'
+        end
+        or (move = 'park' and step ->> 'topic' is null and step ->> 'due_at' is null
+            and step ->> 'delay_seconds' is null);
+end $$;
+
+create or replace function write_item(r workflow_run, item json, current workflow_step, now timestamptz) returns json
+language plpgsql as $$
+declare
+    w writing;
+    entry json;
+begin
+    w.number := (item ->> 'number')::integer;
+    w.move := item ->> 'move';
+    w.attempt := r.attempt;
+    w.crashes := r.crashes;
+    w.lease_until := r.lease_until;
+    w.pause_by := r.pause_asked_by;
+    w.started_fence := r.started_fence;
+    w.seq := highest_seq(r.id, r.step_mark);
+    w.known := coalesce((item ->> 'known')::integer, w.seq);
+    if item ->> 'started_at' is not null and r.started_fence <> r.fence then
+        w.started_fence := r.fence;
+        w.started_at := moment((item ->> 'started_at')::bigint);
+        perform note(r.id, 'started', '{"at":' || (item ->> 'started_at') || '}', now);
+    end if;
+    for entry in select value from json_array_elements(item -> 'trail') loop
+        perform note(r.id, entry ->> 'type', entry ->> 'data', now);
+    end loop;
+    w := record_steps(r, w, item, now);
+    if w.cost > 0 and w.pause_by is null and r.cost < r.budget and r.budget <= r.cost + w.cost then
+        w.pause_by := 'budget';  -- once: when what the run has spent reaches it
+    end if;
+    if w.opened is not null and w.move <> 'park' then
+        perform look_at_all(r, now);
+    end if;
+    for entry in select value from json_array_elements(item -> 'events') loop
+        perform record_event(entry, now, false);
+    end loop;
+    if json_array_length(item -> 'starts') > 0 then
+        perform start_runs(item -> 'starts', r.id, now);
+        perform follow(r.id, item -> 'starts');
+    end if;
+    if json_array_length(item -> 'outbox') > 0 then
+        perform put_messages(r.id, r.tenant, item -> 'outbox', now);
+    end if;
+    case w.move
+        when 'checkpoint' then
+            return case when w.pause_by is null then stay(r, w, item, 0, now)
+                else leave(r, w, item, 'pending', 1, null, null, now) end;
+        when 'advance' then
+            return case when json_array_length(item -> 'plan') > 0 then begin_plan(r, w, item, now)
+                else advance(r, w, item, current, now) end;
+        when 'park' then
+            return park(r, w, item, current, now);
+        when 'complete' then
+            return finish(r, counted(w, 0), item, 'succeeded', (item ->> 'result')::json, null, null, null, null, now);
+        when 'fail' then
+            return finish(r, counted(w, 0), item, 'failed', null, (item ->> 'error')::json, item ->> 'last_error',
+                          item ->> 'kind', null, now);
+        when 'retry' then
+            return retry(r, w, item, now);
+        when 'release' then
+            perform note(r.id, 'released', '{}', now);
+            return leave(r, w, item, 'pending', 1, now, null, now);
+    end case;
+end $$;
+
+-- Nothing falls between asking and waiting: what is already there is the answer.
+create or replace function look_at_all(r workflow_run, now timestamptz) returns void language plpgsql as $$
+declare
+    s workflow_step;
+begin
+    for s in select * from open_waits(r.id) loop
+        perform look(r, s, now);
+    end loop;
+end $$;
+
+-- Of the runs that a child starts with its end, the one it goes on as takes its place.
+create or replace function follow(before uuid, starts json) returns void language sql volatile as $$
+    update workflow_step as s set child_id = n.id
+    from json_to_recordset(starts) as n (id uuid, parent uuid, parent_step text)
+    where n.parent_step is not null and s.run_id = n.parent and s.key = n.parent_step and s.child_id = before
+$$;

@@ -1,0 +1,44 @@
+"""Durations that JSON has no word for. A wait without end is a very long one; NaN is no duration."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.records import Item, NewRun, PlanStep, StepWrite
+from holdfast.stores.durations import bounded
+
+T = TypeVar("T", NewRun, StepWrite, PlanStep)
+
+
+def finite_run(run: NewRun) -> NewRun:
+    return _finite(run, delay_seconds=run.delay_seconds, timeout_seconds=run.timeout_seconds, ttl_seconds=run.ttl_seconds)
+
+
+def finite_step(step: PlanStep) -> PlanStep:
+    return _finite(step, timeout_seconds=step.timeout_seconds)
+
+
+def finite_item(item: Item) -> Item:
+    """As it is, nearly always: only waits and starts have durations."""
+    if item.delay_seconds is not None and not isfinite(item.delay_seconds):
+        item = msgspec.structs.replace(item, delay_seconds=bounded(item.delay_seconds))
+    if any(write.delay_seconds is not None or write.child is not None for write in item.steps):
+        item = msgspec.structs.replace(item, steps=tuple(map(_finite_write, item.steps)))
+    if item.starts or item.plan:
+        starts, plan = tuple(map(finite_run, item.starts)), tuple(map(finite_step, item.plan))
+        item = msgspec.structs.replace(item, starts=starts, plan=plan)
+    return item
+
+
+def _finite_write(write: StepWrite) -> StepWrite:
+    if write.child is not None:
+        write = msgspec.structs.replace(write, child=finite_run(write.child))
+    return _finite(write, delay_seconds=write.delay_seconds)
+
+
+def _finite(record: T, **seconds: float | None) -> T:
+    wrong = {name: bounded(value) for name, value in seconds.items() if value is not None and not isfinite(value)}
+    return msgspec.structs.replace(record, **wrong) if wrong else record

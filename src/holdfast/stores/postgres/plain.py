@@ -1,0 +1,115 @@
+"""The common writes of holders, in short rows: checkpoints of one new step, and completes with nothing else,
+or with all the steps that the run has. Whatever is not plain goes the long way, as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from holdfast.lifecycle import Move, StepKind, StepStatus
+from holdfast.records import Instant, Item, Json, StepWrite
+
+
+class Checkpoint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """One outcome of a key that is new."""
+
+    run: UUID
+    fence: int
+    number: int
+    lasts: float
+    key: str
+    kind: StepKind
+    attempts: int
+    output: Json | None = None
+    started_at: Instant | None = None
+    begun_at: Instant | None = None
+
+
+class Complete(msgspec.Struct, gc=False, frozen=True):
+    """A run that succeeds. `whole`: with all the steps it has."""
+
+    run: UUID
+    fence: int
+    number: int
+    result: Json | None
+    begun_at: Instant | None
+    whole: bool
+
+
+class Part(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """One step of a run that comes as a whole."""
+
+    run: UUID
+    fence: int
+    number: int
+    seq: int
+    key: str
+    kind: StepKind
+    attempts: int
+    output: Json | None = None
+    started_at: Instant | None = None
+
+
+class Sorted:
+    """A batch, and where its answers go."""
+
+    __slots__ = ("checkpoints", "completes", "long", "parts", "places")
+
+    def __init__(self) -> None:
+        self.checkpoints: list[Checkpoint] = []
+        self.completes: list[Complete] = []
+        self.parts: list[Part] = []
+        self.long: list[Item] = []
+        self.places: tuple[list[int], list[int], list[int]] = ([], [], [])  # of those three, in the batch
+
+
+def sort(batch: Sequence[Item]) -> Sorted:
+    """What is plain apart from the rest."""
+    found = Sorted()
+    plain, ends, rest = found.places
+    for place, item in enumerate(batch):
+        if (
+            item.known is not None or item.progress is not None or item.trail or item.events
+            or item.starts or item.outbox
+        ):  # fmt: skip
+            pass
+        elif item.move is Move.CHECKPOINT:
+            if len(item.steps) == 1 and _is_plain(write := item.steps[0]):
+                plain.append(place)
+                found.checkpoints.append(
+                    Checkpoint(
+                        item.run, item.fence, item.number, item.lease_seconds, write.key, write.kind,
+                        write.attempts, write.output, write.started_at, item.started_at,
+                    )
+                )  # fmt: skip
+                continue
+        elif item.move is Move.COMPLETE and (not item.steps or _is_whole(item.steps)):
+            ends.append(place)
+            found.completes.append(
+                Complete(item.run, item.fence, item.number, item.result, item.started_at, bool(item.steps))
+            )
+            found.parts += [_part(item, seq, write) for seq, write in enumerate(item.steps, 1)]
+            continue
+        rest.append(place)
+        found.long.append(item)
+    return found
+
+
+def _is_plain(write: StepWrite) -> bool:
+    return (
+        write.status is StepStatus.SUCCEEDED and not write.cost and write.error is None and write.child is None
+    )
+
+
+def _is_whole(steps: Sequence[StepWrite]) -> bool:
+    return all(map(_is_plain, steps)) and len({one.key for one in steps}) == len(steps)
+
+
+def _part(item: Item, seq: int, write: StepWrite) -> Part:
+    return Part(
+        item.run, item.fence, item.number, seq, write.key, write.kind, write.attempts, write.output,
+        write.started_at,
+    )  # fmt: skip
