@@ -1,0 +1,89 @@
+-- renew: leases go on, each fenced like a commit's item; and the worker learns what happened meanwhile.
+
+create or replace function renew(worker text, leases json, lease_seconds double precision) returns json language plpgsql
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set lock_timeout = '500ms' as $$
+declare
+    now timestamptz := clock();
+    missed uuid[];
+    run uuid;
+begin
+    if json_array_length(leases) > 0 then
+        missed := renew_some(worker, leases, null, now, now + span(lease_seconds));
+        -- Who holds such a row is at work on it, and mostly done at once; whoever is not must not end the others' leases.
+        foreach run in array coalesce(missed, '{}') loop
+            begin
+                perform 1 from workflow_run as r where r.id = run for no key update;
+                perform renew_some(worker, leases, run, now, now + span(lease_seconds));
+            exception when lock_not_available then
+                null;
+            end;
+        end loop;
+    end if;
+    return json_build_object(
+        'held', (
+            select coalesce(json_agg(case when r.status = 'leased' and r.fence = l.fence and r.lease_until >= now
+                then json_build_object(
+                    'answer', 'applied', 'pause_asked', r.pause_asked_by is not null,
+                    'settled', case when l.known is null then '[]'::json else settled_since(r.id, l.known) end
+                )
+                else json_build_object('answer', case when r.status = 'cancelled' then 'cancelled' else 'lost' end)
+                end order by l.place), '[]')
+            from rows from (json_to_recordset(leases) as (run uuid, fence bigint, known integer))
+                with ordinality as l (run, fence, known, place)
+            left join workflow_run as r on r.id = l.run
+        ),
+        -- What is leased to this worker and was not named: the reply to its claim was lost.
+        'strays', (
+            select coalesce(json_agg(json_build_array(r.id, r.fence) order by r.id), '[]') from workflow_run as r
+            where r.status = 'leased' and r.leased_by = worker and not exists (
+                select 1 from json_to_recordset(leases) as l (run uuid, fence bigint)
+                where l.run = r.id and l.fence = r.fence
+            )
+        )
+    );
+end $$;
+
+-- Those that can be locked at once, or the one that is named; those that could not are answered.
+create or replace function renew_some(
+    worker text, leases json, only_run uuid, now timestamptz, until timestamptz
+) returns uuid[] language plpgsql as $$
+declare
+    missed uuid[];
+begin
+    with l as materialized (
+        select * from rows from (json_to_recordset(leases) as (
+            run uuid, fence bigint, started_at bigint, heartbeat boolean, progress text
+        )) with ordinality as l (run, fence, started_at, heartbeat, progress, place)
+        where only_run is null or l.run = only_run
+    ), held as materialized (
+        select r.id, l.place, l.started_at is not null and r.started_fence <> r.fence as begins
+        from l join workflow_run as r on r.id = l.run
+        where r.status || '' = 'leased' and r.fence = l.fence and r.lease_until >= now
+        for no key update of r skip locked
+    ), renewed as (
+        update workflow_run as r
+        set lease_until = until, progress = coalesce(l.progress::json, r.progress),
+            started_fence = case when h.begins then r.fence else r.started_fence end,
+            started_at = case when h.begins then coalesce(r.started_at, moment(l.started_at)) else r.started_at end,
+            rev = r.rev + 1
+        from held as h join l on l.place = h.place
+        where r.id = h.id
+    ), told as (
+        insert into workflow_event (workflow_id, event_type, data, created_at, told)
+        select t.id, t.what, t.data::json, now, false
+        from (
+            select h.id, 'started' as what, '{"at":' || l.started_at || '}' as data, h.place, 0 as rank
+            from held as h join l on l.place = h.place where h.begins
+            union all
+            select h.id, 'heartbeat', '{"worker":' || to_json(worker)::text || '}', h.place, 1
+            from held as h join l on l.place = h.place where l.heartbeat
+        ) as t order by t.place, t.rank
+    )
+    select array_agg(r.id) into missed
+    from l join workflow_run as r on r.id = l.run
+    where r.status || '' = 'leased' and r.fence = l.fence and r.lease_until >= now
+        and not exists (select 1 from held where held.id = r.id);
+    return missed;
+end $$;
