@@ -2,8 +2,59 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+from holdfast.records import Run, Step
+from holdfast.store import SLICE
+
 from .calls import Calls
+
+_RUN = msgspec.json.Decoder(Run)
+_STEP = msgspec.json.Decoder(Step)
 
 
 class PeopleRoom(Calls):
-    """A part of the store."""
+    """A part of the store. What a verb has promised to others is carried out right after its own commit."""
+
+    if TYPE_CHECKING:
+
+        async def _carry_out(self, limit: int = SLICE) -> int: ...
+
+    async def cancel(
+        self, run: UUID, tenant: str | None = None, by: str = "", *, children: bool = True
+    ) -> Run:
+        shown = await self._ask(_RUN, "cancel", run, tenant, by, children)
+        await self._carry_out()
+        return shown
+
+    async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._ask(_RUN, "pause", run, tenant, by)
+
+    async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._ask(_RUN, "resume", run, tenant, by)
+
+    async def rewind(
+        self, run: UUID, step: str, tenant: str | None = None, by: str = "", *, children: bool = True
+    ) -> Run:
+        shown = await self._ask(_RUN, "rewind", run, step, tenant, by, children)
+        await self._carry_out()
+        return shown
+
+    async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        shown = await self._ask(_RUN, "retry_run", run, tenant, by)
+        await self._carry_out()
+        return shown
+
+    async def append_step(
+        self, run: UUID, name: str, max_attempts: int | None = None, tenant: str | None = None
+    ) -> Step:
+        return await self._ask(_STEP, "append_step", run, name, max_attempts, tenant)
+
+    async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._ask(_RUN, "delete", run, tenant, by)
+
+    async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
+        return await self._ask(_RUN, "restore", run, tenant, by)

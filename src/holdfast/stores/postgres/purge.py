@@ -1,9 +1,48 @@
-"""Removing what has expired."""
+"""Removing what has expired: a slice a commit, so that none is long."""
 
 from __future__ import annotations
 
-from .calls import Calls
+import msgspec
+
+from holdfast.records import Purged
+from holdfast.store import DELETED_SECONDS, PURGE_SLICE, TTL_SECONDS
+from holdfast.stores.durations import bounded
+
+from .calls import Calls, json_text
+
+ROWS = 5000  # so many rows of runs one commit removes at most
+
+
+class _Slice(msgspec.Struct, gc=False, frozen=True):
+    gone: Purged
+    past: msgspec.Raw
+    more: bool
+
+
+_SLICE = msgspec.json.Decoder(_Slice)
 
 
 class PurgeRoom(Calls):
     """A part of the store."""
+
+    # Up to where all that has expired is held: however many runs wait for a message to be taken, each slice
+    # goes on where the last one stopped.
+    _past = msgspec.Raw(b"null")
+
+    async def purge(
+        self,
+        ttl_seconds: float = TTL_SECONDS,
+        deleted_seconds: float = DELETED_SECONDS,
+        limit: int = PURGE_SLICE,
+    ) -> Purged:
+        terms = {
+            "ttl_seconds": bounded(ttl_seconds),
+            "deleted_seconds": bounded(deleted_seconds),
+            "limit": limit,
+            "rows": ROWS,
+        }
+        while True:
+            slice_ = await self._ask(_SLICE, "purge", json_text({**terms, "past": self._past}))
+            self._past = slice_.past
+            if slice_.gone.total or not slice_.more:
+                return slice_.gone

@@ -1,0 +1,34 @@
+-- Hidden, as it is. One that is deleted already is left as it is. A leased one is given back as if by its holder: a pause
+-- that was asked for is kept.
+create or replace function delete(run uuid, tenant text, who text) returns json
+language plpgsql set search_path from current as $$
+declare
+    now timestamptz := clock();
+    r workflow_run := locked_run(run, tenant, true);
+begin
+    if r.status not in ('pending', 'leased', 'waiting', 'paused', 'succeeded', 'failed', 'cancelled') then
+        perform refuse_move(run, 'delete', r.status);
+    end if;
+    if r.deleted_at is null and r.status = 'leased' then
+        perform delete_leased(r, who, now);
+    elsif r.deleted_at is null then
+        update workflow_run as w set deleted_at = now, updated_at = now, rev = w.rev + 1 where w.id = r.id;
+        perform note(run, 'deleted', json_build_object('by', who)::text, now);
+    end if;
+    perform hint();
+    return shown(run);
+end $$;
+
+create or replace function delete_leased(r workflow_run, who text, now timestamptz) returns void language plpgsql as $$
+begin
+    update workflow_run as w
+    set deleted_at = now, status = case when w.pause_asked_by is null then 'pending' else 'paused' end,
+        resume_to = case when w.pause_asked_by is not null then 'pending' end, leased_by = null, lease_until = null,
+        pause_asked_by = null, run_at = now, fence = w.fence + 1, attempt = greatest(0, w.attempt - 1),
+        updated_at = now, rev = w.rev + 1
+    where w.id = r.id;
+    perform note(r.id, 'deleted', json_build_object('by', who, 'status', 'pending')::text, now);
+    if r.pause_asked_by is not null then
+        perform note(r.id, 'paused', json_build_object('by', r.pause_asked_by)::text, now);
+    end if;
+end $$;

@@ -1,0 +1,242 @@
+-- What has expired goes for good, oldest first. A run stays while a message of its outbox is on its way, while its open
+-- parent waits for it, and while its children are still to be cancelled. But one that is deleted and open will never end:
+-- its parent is told so when it goes, unless that is deleted too.
+--
+-- terms: ttl_seconds, deleted_seconds, limit (runs a slice), rows (that one commit removes at most), and past, up to where
+-- everything is held, as the slice before has answered. Answers what has gone, the new past, and whether to call again
+-- though nothing has. What one commit cannot remove it hides, from everybody and for good, and later ones remove it.
+create or replace function purge(terms json) returns json
+language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    now timestamptz := clock();
+    deleted timestamptz := now - span(coalesce((terms ->> 'deleted_seconds')::double precision, 7 * 86400));
+    finished timestamptz := now - span(coalesce((terms ->> 'ttl_seconds')::double precision, 30 * 86400));
+    most integer := greatest(0, coalesce((terms ->> 'limit')::integer, 100));
+    rows_left integer := greatest(1, coalesce((terms ->> 'rows')::integer, 5000));
+    runs uuid[];
+    past json;
+begin
+    select e.runs, e.past into runs, past from expired_runs(now, deleted, finished, most, terms -> 'past') as e;
+    if runs <> '{}' then
+        rows_left := remove_rows_of(runs, rows_left);
+        if rows_left > 0 then
+            perform remove_runs(runs, now);
+        else
+            update workflow_run as w set deleted_at = '-infinity', rev = w.rev + 1 where w.id = any(runs);
+        end if;
+    end if;
+    if rows_left = 0 or runs = '{}' and past is not null then
+        return json_build_object('gone', '{}'::json, 'past', past, 'more', true);
+    end if;
+    return json_build_object('past', past, 'more', false, 'gone', json_build_object(
+        'runs', cardinality(runs), 'events', remove_events(now, rows_left), 'workers', remove_workers(now),
+        'claims', remove_claims(now, rows_left)
+    ));
+end $$;
+
+-- Runs that can go, locked, of the first list that has any; what is half gone comes first. Of a list a thousand are looked
+-- at, for all of them may be held: none, and a past, if there are more. None and no past: all were seen.
+create or replace function expired_runs(
+    now timestamptz, deleted timestamptz, finished timestamptz, most integer, before json,
+    out runs uuid[], out past json
+) language plpgsql as $$
+declare
+    page integer := greatest(most, 1000);
+    looked_at integer;
+    is_whole boolean;
+    list record;
+    one record;
+begin
+    runs := '{}';
+    for list in
+        select l.number, l.name, l.until, l.number = (before ->> 'list')::integer as goes_on
+        from (values
+            (0, 'deleted', '-infinity'), (1, 'deleted', deleted), (2, 'expired', now), (3, 'finished', finished)
+        ) as l (number, name, until)
+        where most > 0 and (l.number = 0 or l.number >= coalesce((before ->> 'list')::integer, 0)) order by l.number
+    loop
+        looked_at := 0;
+        for one in
+            select e.id, e.at from some_expired(
+                list.name, list.until, case when list.goes_on then (before ->> 'at')::timestamptz end,
+                case when list.goes_on then (before ->> 'id')::uuid end, page
+            ) as e
+        loop
+            looked_at := looked_at + 1;
+            if is_free(one.id) then
+                runs := runs || one.id;
+            end if;
+            exit when cardinality(runs) = most;
+        end loop;
+        is_whole := looked_at < page and cardinality(runs) < most;
+        runs := lock_expired(runs, now, deleted, finished);
+        if runs <> '{}' then
+            past := before;
+            return;
+        end if;
+        if list.number > 0 and not is_whole then
+            past := json_build_object('list', list.number, 'at', one.at, 'id', one.id);
+            return;
+        end if;
+    end loop;
+end $$;
+
+-- The next few of a list, by its index.
+create or replace function some_expired(
+    list text, until timestamptz, after_at timestamptz, after_id uuid, most integer
+) returns table (id uuid, at timestamptz) language plpgsql stable as $$
+#variable_conflict use_column
+declare
+    from_at timestamptz := coalesce(after_at, '-infinity');
+    from_id uuid := coalesce(after_id, '00000000-0000-0000-0000-000000000000');
+begin
+    if list = 'deleted' then
+        return query select w.id, w.deleted_at from workflow_run as w
+        where w.deleted_at is not null and w.deleted_at <= until and (w.deleted_at, w.id) > (from_at, from_id)
+        order by w.deleted_at, w.id limit most;
+    elsif list = 'expired' then
+        return query select w.id, w.expires_at from workflow_run as w
+        where w.expires_at is not null and w.expires_at <= until and (w.expires_at, w.id) > (from_at, from_id)
+            and w.finished_at is not null
+        order by w.expires_at, w.id limit most;
+    else
+        return query select w.id, w.finished_at from workflow_run as w
+        where w.finished_at is not null and w.finished_at <= until and (w.finished_at, w.id) > (from_at, from_id)
+            and w.expires_at is null
+        order by w.finished_at, w.id limit most;
+    end if;
+end $$;
+
+create or replace function has_expired(
+    r workflow_run, now timestamptz, deleted timestamptz, finished timestamptz
+) returns boolean language sql immutable as $$
+    select coalesce(r.deleted_at <= deleted, false)
+        or r.finished_at is not null and coalesce(r.expires_at <= now, r.finished_at <= finished)
+$$;
+
+-- Whether nothing holds it.
+create or replace function is_free(run uuid) returns boolean language plpgsql stable as $$
+begin
+    return exists (
+        select 1 from workflow_run as w where w.id = run and w.owes < 2
+            and not exists (select 1 from workflow_outbox as o where o.run_id = w.id and o.status = 'pending')
+            and not exists (
+                select 1 from workflow_run as parent join workflow_step as s on s.run_id = parent.id
+                where parent.id = w.parent_id and parent.finished_at is null
+                    and (w.finished_at is not null or parent.deleted_at is not null)
+                    and s.status = 'waiting' and s.child_id = w.id and s.finished_at is null
+            )
+    );
+end $$;
+
+-- Those of them that nobody else has, and that have still expired and are still free. With one that has not ended goes its
+-- parent, who may wait for it: what he does meanwhile must not be missed.
+create or replace function lock_expired(
+    runs uuid[], now timestamptz, deleted timestamptz, finished timestamptz
+) returns uuid[] language plpgsql as $$
+declare
+    got uuid[] := array(
+        select w.id from workflow_run as w where w.id = any(runs) and has_expired(w, now, deleted, finished)
+        order by w.id for update skip locked
+    );
+    wanted uuid[] := array(
+        select w.parent_id from workflow_run as w
+        where w.id = any(got) and w.finished_at is null and w.parent_step is not null
+    );
+    parents uuid[] := array(
+        select w.id from workflow_run as w where w.id = any(wanted) order by w.id for no key update skip locked
+    );
+begin
+    return array(
+        select w.id from workflow_run as w where w.id = any(got) and is_free(w.id) and (
+            w.parent_id is null or w.parent_id <> all(wanted) or w.parent_id = any(parents)
+            or not exists (select 1 from workflow_run as parent where parent.id = w.parent_id)
+        )
+    );
+end $$;
+
+-- All that belongs to these runs, or as many rows: how many more could have been.
+create or replace function remove_rows_of(runs uuid[], most integer) returns integer language plpgsql as $$
+declare
+    removed integer;
+begin
+    delete from workflow_event as e using (
+        select t.id from workflow_event as t where t.workflow_id = any(runs) limit most
+    ) as some where e.id = some.id;
+    get diagnostics removed = row_count;
+    most := most - removed;
+    delete from workflow_step as s using (
+        select t.run_id, t.seq from workflow_step as t where t.run_id = any(runs) limit most
+    ) as some where s.run_id = some.run_id and s.seq = some.seq;
+    get diagnostics removed = row_count;
+    most := most - removed;
+    delete from workflow_receipt as r using (
+        select t.run_id, t.event_seq from workflow_receipt as t where t.run_id = any(runs) limit most
+    ) as some where r.run_id = some.run_id and r.event_seq = some.event_seq;
+    get diagnostics removed = row_count;
+    most := most - removed;
+    delete from workflow_inbox as i using (
+        select t.seq from workflow_inbox as t where t.run_id = any(runs) limit most
+    ) as some where i.seq = some.seq;
+    get diagnostics removed = row_count;
+    most := most - removed;
+    delete from workflow_outbox as o using (
+        select t.seq from workflow_outbox as t where t.run_id = any(runs) limit most
+    ) as some where o.seq = some.seq;
+    get diagnostics removed = row_count;
+    return most - removed;
+end $$;
+
+create or replace function remove_runs(runs uuid[], now timestamptz) returns void language plpgsql as $$
+declare
+    gone workflow_run;
+    parent workflow_run;
+    s workflow_step;
+begin
+    for gone in delete from workflow_run as w where w.id = any(runs) returning w.* loop
+        select t.* into s from workflow_step as t
+        where t.run_id = gone.parent_id and t.key = gone.parent_step and t.kind = 'child' and t.status = 'waiting'
+            and t.child_id = gone.id;
+        if found then
+            select w.* into parent from workflow_run as w where w.id = gone.parent_id;
+            perform settle(parent, s, now);
+            perform hint();
+        end if;
+    end loop;
+end $$;
+
+-- Events that were delivered and whose retention has ended; one that is addressed goes with its run, if there is one.
+create or replace function remove_events(now timestamptz, most integer) returns integer language plpgsql as $$
+declare
+    removed integer;
+begin
+    delete from workflow_inbox as i using (
+        select o.seq from workflow_inbox as o
+        where o.keep_until is not null and o.keep_until <= now and o.at <= now - span(7 * 86400) and o.delivered
+            and (o.run_id is null or not exists (select 1 from workflow_run as w where w.id = o.run_id))
+        order by o.keep_until limit most
+    ) as over where i.seq = over.seq;
+    get diagnostics removed = row_count;
+    return removed;
+end $$;
+
+create or replace function remove_workers(now timestamptz) returns integer language plpgsql as $$
+declare
+    removed integer;
+begin
+    delete from workflow_worker as w where w.seen_at <= now - span(7 * 86400);
+    get diagnostics removed = row_count;
+    return removed;
+end $$;
+
+-- Claims that no rate counts any more; later claims remove some too.
+create or replace function remove_claims(now timestamptz, most integer) returns integer language plpgsql as $$
+declare
+    removed integer;
+begin
+    delete from workflow_limit_use as u using (
+        select t.scope, t.name, t.at from workflow_limit_use as t where t.gone_at <= now order by t.gone_at limit most
+    ) as over where u.scope = over.scope and u.name = over.name and u.at = over.at;
+    get diagnostics removed = row_count;
+    return removed;
+end $$;
