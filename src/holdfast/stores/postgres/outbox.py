@@ -1,9 +1,61 @@
-"""Messages for the world outside."""
+"""Messages for the world outside: taken by relays, answered, listed, sent again; and webhooks they may go to."""
 
 from __future__ import annotations
 
-from .calls import Calls
+from collections.abc import Sequence
+
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from holdfast.records import Backlog, Instant, OutboxFilter, OutboxMessage, Parcel, RelayAsk, Relayed, Webhook
+from holdfast.stores.durations import bounded
+
+from .calls import Calls, json_text
+
+_PARCELS = Decoder(list[Parcel])
+_COUNTED = Decoder(list[bool])
+_MESSAGE = Decoder(OutboxMessage)
+_MESSAGES = Decoder(list[OutboxMessage])
+_BACKLOGS = Decoder(list[Backlog])
+_WEBHOOKS = Decoder(list[Webhook])
+_ALL = OutboxFilter()
 
 
 class OutboxRoom(Calls):
-    """A part of the store."""
+    """The verbs of the outbox."""
+
+    async def relay(self, ask: RelayAsk) -> list[Parcel]:
+        finite = replace(ask, lease_seconds=bounded(ask.lease_seconds))
+        return await self._ask(_PARCELS, "relay", json_text(finite))
+
+    async def relayed(self, answers: Sequence[Relayed]) -> list[bool]:
+        if not answers:
+            return []
+        finite = [replace(one, delay_seconds=bounded(one.delay_seconds)) for one in answers]
+        return await self._ask(_COUNTED, "relayed", json_text(finite))
+
+    async def relay_at(
+        self, sinks: Sequence[str], *, tenants: Sequence[str] | None = None, webhooks: bool = True
+    ) -> Instant | None:
+        at: Instant | None = await self._call("relay_at", json_text(sinks), json_text(tenants), webhooks)
+        return at
+
+    async def outbox(
+        self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0
+    ) -> list[OutboxMessage]:
+        return await self._ask(_MESSAGES, "outbox", json_text(where or _ALL), limit, after)
+
+    async def resend(self, id: str, tenant: str | None = None) -> OutboxMessage:
+        return await self._ask(_MESSAGE, "resend", id, tenant)
+
+    async def backlog(self) -> list[Backlog]:
+        return await self._ask(_BACKLOGS, "backlog")
+
+    async def webhooks(self) -> list[Webhook]:
+        return await self._ask(_WEBHOOKS, "webhooks")
+
+    async def put_webhook(self, webhook: Webhook) -> bool:
+        return bool(await self._call("put_webhook", json_text(webhook)))
+
+    async def remove_webhook(self, name: str) -> bool:
+        return bool(await self._call("remove_webhook", name))

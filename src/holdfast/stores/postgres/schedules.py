@@ -1,9 +1,58 @@
-"""Schedules."""
+"""Schedules, and the one verb that turns their times into runs."""
 
 from __future__ import annotations
 
-from .calls import Calls
+from collections.abc import Sequence
+from uuid import UUID
+
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from holdfast.records import Fired, Firing, Instant, NewSchedule, Schedule
+from holdfast.stores.durations import bounded
+
+from .calls import Calls, json_text
+
+_SCHEDULE = Decoder(Schedule)
+_SCHEDULES = Decoder(list[Schedule])
+_FIRED = Decoder(Fired)
 
 
 class ScheduleRoom(Calls):
-    """A part of the store."""
+    """The verbs of schedules."""
+
+    async def schedules(
+        self,
+        tenant: str | None = "default",
+        name: str | None = None,
+        limit: int = 100,
+        after: tuple[str, str] | None = None,
+    ) -> list[Schedule]:
+        return await self._ask(_SCHEDULES, "schedules", tenant, name, limit, *(after or (None, None)))
+
+    async def schedule(self, new: NewSchedule) -> Schedule:
+        finite = replace(
+            new, timeout_seconds=_bounded(new.timeout_seconds), ttl_seconds=_bounded(new.ttl_seconds)
+        )
+        return await self._ask(_SCHEDULE, "schedule", json_text(finite))
+
+    async def unschedule(self, name: str, tenant: str = "default") -> bool:
+        return bool(await self._call("unschedule", name, tenant))
+
+    async def pause_schedule(self, name: str, tenant: str = "default", by: str = "") -> Schedule:
+        return await self._ask(_SCHEDULE, "pause_schedule", name, tenant, by)
+
+    async def resume_schedule(
+        self, name: str, rev: int, next_at: Instant | None, tenant: str = "default"
+    ) -> Schedule:
+        return await self._ask(_SCHEDULE, "resume_schedule", name, rev, next_at, tenant)
+
+    async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> list[Schedule]:
+        return await self._ask(_SCHEDULES, "due_schedules", limit, after)
+
+    async def fire_schedule(self, firing: Firing) -> Fired:
+        return await self._ask(_FIRED, "fire_schedule", json_text(firing))
+
+
+def _bounded(seconds: float | None) -> float | None:
+    return None if seconds is None else bounded(seconds)

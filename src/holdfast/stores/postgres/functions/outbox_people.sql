@@ -1,0 +1,118 @@
+-- What people see of the outbox, and do about it: lists, sending again, webhooks.
+
+create or replace function message_record(o workflow_outbox) returns json language sql stable as $$
+    select json_build_object(
+        'seq', o.seq, 'id', o.id, 'tenant', o.tenant, 'run', o.run_id, 'step', o.step, 'sink', o.sink, 'key', o.key,
+        'payload_json', o.payload::text, 'status', o.status, 'attempts', o.attempts, 'held_by', o.held_by,
+        'next_at', shown_at(case when o.status = 'pending' and not o.behind then o.next_at end),
+        'error_json', o.last_error::text, 'created_at', shown_at(o.created_at), 'tried_at', shown_at(o.tried_at),
+        'sent_at', shown_at(o.sent_at)
+    )
+$$;
+
+-- Planned for what is asked for. What has not been sent has an index of its own.
+create or replace function outbox(filter json, most bigint, after bigint) returns json language plpgsql
+set search_path from current set enable_seqscan = off as $$
+declare
+    statuses text[] := array(select json_array_elements_text(filter -> 'statuses'));
+    terms text := 'o.seq > $1';
+    page json;
+begin
+    terms := terms || case when filter ->> 'id' is null then '' else ' and o.id = $2 ->> ''id''' end
+        || case when filter ->> 'run' is null then '' else ' and o.run_id = ($2 ->> ''run'')::uuid' end
+        || case when filter ->> 'tenant' is null then '' else ' and o.tenant = $2 ->> ''tenant''' end
+        || case when filter ->> 'sink' is null then '' else ' and o.sink = $2 ->> ''sink''' end
+        || case when statuses = '{}' then '' else ' and o.status = any($3)' end
+        || case when statuses = '{}' or 'sent' = any(statuses) then '' else ' and o.status <> ''sent''' end;
+    execute format(
+        'select coalesce(json_agg(message_record(o) order by o.seq), ''[]'')
+        from (select * from workflow_outbox as o where %s order by o.seq limit $4) as o', terms
+    ) into page using after, filter, statuses, greatest(0, most);
+    return page;
+end $$;
+
+-- The run's row is held, so that no purge has begun to take the message away, or begins.
+create or replace function resend(id text, tenant text) returns json language plpgsql
+set search_path from current set enable_seqscan = off as $$
+#variable_conflict use_column
+declare
+    now timestamptz := clock();
+    o workflow_outbox;
+begin
+    select * into o from workflow_outbox as m
+    where m.id = resend.id and (resend.tenant is null or m.tenant = resend.tenant);
+    perform lock_lines(array[line_of(o.tenant, o.sink, o.key)]);
+    perform 1 from workflow_run as r where r.id = o.run_id and r.deleted_at is distinct from '-infinity'
+    for no key update;
+    if not found then
+        perform refuse('UnknownMessage', 'no message ' || resend.id, json_build_object('id', resend.id));
+    end if;
+    select * into o from workflow_outbox as m where m.id = resend.id for update;
+    if o.status <> 'pending' then
+        update workflow_outbox as m
+        set seq = default, status = 'pending', attempts = 0, tried_at = null, sent_at = null, next_at = now,
+            behind = o.key is not null and first_of_line(o.tenant, o.sink, o.key) is not null
+        where m.id = resend.id returning * into o;
+        perform hint();
+    elsif o.held_by is null and not o.behind then
+        update workflow_outbox as m set next_at = now where m.id = resend.id returning * into o;
+        perform hint();
+    end if;
+    return message_record(o);
+end $$;
+
+create or replace function backlog() returns json language plpgsql
+set search_path from current set enable_seqscan = off as $$
+begin
+    return (
+        select coalesce(json_agg(json_build_object(
+            'sink', b.sink, 'pending', b.pending, 'dead', b.dead, 'oldest_at', us(b.oldest_at)
+        ) order by b.sink), '[]')
+        from (
+            select o.sink, count(*) filter (where o.status = 'pending') as pending,
+                count(*) filter (where o.status = 'dead') as dead,
+                min(o.created_at) filter (where o.status = 'pending') as oldest_at
+            from workflow_outbox as o where o.status <> 'sent' group by o.sink
+        ) as b
+    );
+end $$;
+
+create or replace function webhooks() returns json language plpgsql set search_path from current as $$
+begin
+    return (select coalesce(json_agg(webhook_record(w) order by w.name), '[]') from workflow_webhook as w);
+end $$;
+
+-- Only the one that was read is changed; messages for it are looked at.
+create or replace function put_webhook(webhook json) returns boolean language plpgsql
+set search_path from current as $$
+#variable_conflict use_column
+declare
+    now timestamptz := clock();
+    seen bigint := coalesce((webhook ->> 'rev')::bigint, 0);
+begin
+    if seen = 0 then
+        insert into workflow_webhook (name, target, allow_private, created_at, updated_at)
+        values (
+            webhook ->> 'name', (webhook ->> 'target')::json,
+            coalesce((webhook ->> 'allow_private')::boolean, false), now, now
+        )
+        on conflict (name) do nothing;
+    else
+        update workflow_webhook as w
+        set target = (webhook ->> 'target')::json, rev = w.rev + 1, updated_at = now,
+            allow_private = coalesce((webhook ->> 'allow_private')::boolean, false)
+        where w.name = webhook ->> 'name' and w.rev = seen;
+    end if;
+    if found then
+        perform hint();
+        return true;
+    end if;
+    return false;
+end $$;
+
+create or replace function remove_webhook(name text) returns boolean language plpgsql
+set search_path from current as $$
+begin
+    delete from workflow_webhook as w where w.name = remove_webhook.name;
+    return found;
+end $$;

@@ -1,0 +1,166 @@
+-- Which schedules are due, and what becomes of their times: one run a time, whoever fires it.
+
+create or replace function due_schedules(most bigint, after uuid) returns json language plpgsql
+set search_path from current set enable_seqscan = off as $$
+declare
+    now timestamptz := clock();
+begin
+    return (
+        with due as materialized (
+            select s.id from workflow_schedule as s
+            where not s.paused and s.next_at is not null and s.next_at <= now
+            union
+            select s.id from workflow_schedule as s
+            where s.waiting <> '{}' and not s.paused and not schedule_is_open(s.id)
+        ),
+        page as (select id from due where after is null or id > after order by id limit greatest(0, most))
+        select coalesce(json_agg(schedule_record(s) order by s.id), '[]')
+        from page join workflow_schedule as s on s.id = page.id
+    );
+end $$;
+
+-- When a keeper may find one to fire; at once, whatever the clock says, when one in line can begin. `besides`: pairs of
+-- id and revision that are left out.
+create or replace function next_schedule(besides json) returns bigint language plpgsql as $$
+declare
+    left_out text[] := array(select (b ->> 0) || ' ' || (b ->> 1) from json_array_elements(besides) as b);
+begin
+    if exists (
+        select 1 from workflow_schedule as s
+        where s.waiting <> '{}' and not s.paused and s.id || ' ' || s.rev <> all(left_out)
+            and not schedule_is_open(s.id)
+    ) then
+        return 0;
+    end if;
+    return (
+        select us(s.next_at) from workflow_schedule as s
+        where not s.paused and s.next_at is not null and s.id || ' ' || s.rev <> all(left_out)
+        order by s.next_at limit 1
+    );
+end $$;
+
+-- Ids of its runs under which something else stands; one that is fired by hand has an id of its own.
+create or replace function taken_ids(fires json) returns json language plpgsql stable as $$
+begin
+    return (
+        select json_agg(r.id order by f.place)
+        from json_array_elements(fires) with ordinality as f (one, place)
+        join workflow_run as r on r.id = (f.one -> 'run' ->> 'id')::uuid
+        where not is_same_time(f.one -> 'run', r.tenant, r.labels)
+    );
+end $$;
+
+-- Whether the run that stands under the id of this one was started for the same time of the schedule.
+create or replace function is_same_time(run json, tenant text, labels json) returns boolean language sql immutable as $$
+    select run ->> 'tenant' = tenant
+        and ((run ->> 'labels')::json ->> 'schedule') is not distinct from (labels ->> 'schedule')
+        and ((run ->> 'labels')::json ->> 'fire_at') is not distinct from (labels ->> 'fire_at')
+$$;
+
+-- Of the first few: however many are open, a firing costs the same.
+create or replace function forget_ended(schedule uuid) returns void language plpgsql as $$
+begin
+    with first_few as materialized (
+        select f.run_id from workflow_firing as f where f.schedule_id = schedule order by f.run_id limit 100
+    )
+    delete from workflow_firing as f using first_few
+    where f.schedule_id = schedule and f.run_id = first_few.run_id
+        and not exists (select 1 from workflow_run as r where r.id = f.run_id and r.finished_at is null);
+end $$;
+
+-- The run, unless it was started for this very time before: then null.
+create or replace function fire_one(s workflow_schedule, fire json, is_by_hand boolean, now timestamptz) returns uuid
+language plpgsql as $$
+declare
+    run json := fire -> 'run';
+    answer json := start_runs(json_build_array(run), null, now) -> 0;
+begin
+    -- Another one came under its id since it was looked for: nothing is done, and the same call again sees it.
+    if answer ->> 'error' = 'duplicate_run' and not is_by_hand
+        and taken_ids(json_build_array(fire)) is not null then
+        raise exception using errcode = 'serialization_failure', message = 'another run took the id ' || (run ->> 'id');
+    end if;
+    if s.overlap <> 'allow' then
+        insert into workflow_firing (schedule_id, run_id) values (s.id, (run ->> 'id')::uuid) on conflict do nothing;
+    end if;
+    return case when answer -> 'error' is null then (answer ->> 'id')::uuid end;
+end $$;
+
+-- What becomes of a time that has come.
+create or replace function place_of(s workflow_schedule, how text) returns text language plpgsql as $$
+begin
+    if how <> 'rhythm' or s.overlap = 'allow' then
+        return 'start';
+    elsif s.overlap = 'skip' then
+        return case when schedule_is_open(s.id) then 'skip' else 'start' end;
+    elsif cardinality(s.waiting) = 0 and not schedule_is_open(s.id) then
+        return 'start';
+    end if;
+    return case when cardinality(s.waiting) < 1000 then 'wait' else 'skip' end;
+end $$;
+
+create or replace function fire_schedule(firing json) returns json language plpgsql
+set search_path from current set enable_seqscan = off as $$
+declare
+    now timestamptz := clock();
+    fires json := coalesce(firing -> 'fires', '[]');
+    how text := firing ->> 'by';
+    first_at timestamptz := moment((fires -> 0 ->> 'at')::bigint);
+    taken json;
+    one json;
+    at timestamptz;
+    run uuid;
+    s workflow_schedule;
+    started uuid[] := '{}';
+    passed_over integer := 0;
+    put_in_line integer := 0;
+begin
+    perform lock_topics(plan_topics((select json_agg(f -> 'run') from json_array_elements(fires) as f)));
+    select * into s from workflow_schedule as w
+    where w.tenant = firing ->> 'tenant' and w.name = firing ->> 'name' for update;
+    if s.id is distinct from (firing ->> 'schedule')::uuid or s.rev <> (firing ->> 'rev')::bigint
+        or s.paused and how <> 'hand' then
+        return json_build_object('answer', 'lost');
+    end if;
+    taken := case when how <> 'hand' then taken_ids(fires) end;
+    if taken is not null then
+        return json_build_object('answer', 'taken', 'taken', taken);
+    end if;
+    perform forget_ended(s.id);
+    if how = 'queue' then
+        if s.waiting[1] is distinct from first_at or schedule_is_open(s.id) then
+            return json_build_object('answer', 'lost');
+        end if;
+        s.waiting := s.waiting[2:];
+    elsif how = 'rhythm' then
+        s.next_at := moment((firing ->> 'next_at')::bigint);
+        s.last_missed_at := coalesce(moment((firing ->> 'missed_at')::bigint), s.last_missed_at);
+    end if;
+    for one in select value from json_array_elements(fires) loop
+        at := moment((one ->> 'at')::bigint);
+        case place_of(s, how)
+            when 'start' then
+                run := fire_one(s, one, how = 'hand', now);
+                if run is not null then
+                    started := started || run;
+                    s.last_at := at;
+                    s.last_run := run;
+                end if;
+            when 'skip' then
+                passed_over := passed_over + 1;
+                s.last_skipped_at := at;
+            else
+                put_in_line := put_in_line + 1;
+                s.waiting := s.waiting || at;
+        end case;
+    end loop;
+    update workflow_schedule as w
+    set next_at = s.next_at, last_missed_at = s.last_missed_at, waiting = s.waiting, last_at = s.last_at,
+        last_run = s.last_run, last_skipped_at = s.last_skipped_at, fired = w.fired + cardinality(started),
+        skipped = w.skipped + passed_over, rev = w.rev + 1, updated_at = now
+    where w.id = s.id;
+    perform hint();
+    return json_build_object(
+        'answer', 'applied', 'started', to_json(started), 'skipped', passed_over, 'queued', put_in_line
+    );
+end $$;
