@@ -154,7 +154,7 @@ def main(folder: str) -> None:
                 answer = verbs[order["do"]](order)
             except (OSError, ValueError) as error:
                 answer = {"error": str(error)}
-            print(json.dumps(answer), flush=True)
+            print(json.dumps({"number": order["number"], **answer}), flush=True)
     except BrokenPipeError:
         pass
     finally:

@@ -103,6 +103,13 @@ def test_a_fork_that_ends_leaves_the_server_to_its_owner():
         assert private.ended() is None
 
 
+def test_an_answer_that_nobody_heard_is_not_taken_for_the_next():
+    """A test that ran out of time goes in the middle of a question; the server is for the whole session."""
+    with Private("test") as private:
+        private._supervisor.stdin.write(b'{"number": -1, "do": "poll"}\n')
+        assert private.start(["sleep", "60"]) > 0
+
+
 def test_the_environment_of_the_owner_does_not_reach_the_server(monkeypatch):
     """PGDATA, PGOPTIONS and the like change what the programs of Postgres do."""
     monkeypatch.setenv("PGDATA", "elsewhere")
