@@ -2,8 +2,109 @@
 
 from __future__ import annotations
 
-from .calls import Calls
+import builtins
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from holdfast.records import (
+    Definition,
+    Finding,
+    Instant,
+    PlanStep,
+    Presence,
+    Run,
+    RunFilter,
+    Stats,
+    Step,
+    TrailEntry,
+    instant,
+)
+from holdfast.store import LIVE_SECONDS
+from holdfast.stores.durations import bounded
+
+from . import checkup
+from .address import Address
+from .calls import Calls, json_text
+
+_MAX = 2**31 - 1  # a page has no more rows than this
+_RUN = msgspec.json.Decoder(Run)
+_RUNS = msgspec.json.Decoder(list[Run])
+_STEPS = msgspec.json.Decoder(list[Step])
+_TRAIL = msgspec.json.Decoder(list[TrailEntry])
+_IDS = msgspec.json.Decoder(list[UUID])
+_DEFINITIONS = msgspec.json.Decoder(list[Definition])
+_STATS = msgspec.json.Decoder(Stats)
+_FACTS = msgspec.json.Decoder(checkup.Facts)
 
 
 class ReadsRoom(Calls):
     """A part of the store."""
+
+    address: Address
+
+    async def now(self) -> Instant:
+        return instant(await self._call("clock"))
+
+    async def get(self, run: UUID, tenant: str | None = None) -> Run | None:
+        found = await self._call("get", run, tenant)
+        return None if found is None else _RUN.decode(found)
+
+    async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
+        return await self._ask(_RUNS, "list", json_text(where), min(limit, _MAX), after)
+
+    async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
+        return await self._ask(_STEPS, "steps", run, tenant)
+
+    async def trail(
+        self,
+        run: UUID | None = None,
+        tenant: str | None = None,
+        types: Sequence[str] = (),
+        after: int = 0,
+        limit: int = 1000,
+        between: tuple[Instant | None, Instant | None] = (None, None),
+    ) -> builtins.list[TrailEntry]:
+        since, until = between
+        which = {"run": run, "tenant": tenant, "types": types, "since": since, "until": until}
+        return await self._ask(_TRAIL, "trail", json_text(which), after, min(limit, _MAX))
+
+    async def waiting_on(self, topic: str, tenant: str = "default") -> builtins.list[UUID]:
+        return await self._ask(_IDS, "waiting_on", topic, tenant)
+
+    async def definitions(self) -> builtins.list[Definition]:
+        return await self._ask(_DEFINITIONS, "definitions")
+
+    async def stats(self) -> Stats:
+        return await self._ask(_STATS, "stats", LIVE_SECONDS)
+
+    async def stuck(self, limit: int = 100) -> builtins.list[UUID]:
+        return await self._ask(_IDS, "stuck", min(limit, _MAX))
+
+    async def checkup(self) -> builtins.list[Finding]:
+        before = checkup.host_clock()
+        facts = await self._ask(_FACTS, "checkup")
+        return checkup.findings(facts, self.address, (before, checkup.host_clock()))
+
+    async def publish(self, definitions: Sequence[Definition]) -> None:
+        if definitions:
+            await self._call("publish", json_text([_finite(one) for one in definitions]))
+
+    async def present(self, presence: Presence) -> None:
+        await self._call("present", json_text(presence))
+
+    async def absent(self, worker: str) -> None:
+        await self._call("absent", worker)
+
+
+def _finite(one: Definition) -> Definition:
+    """JSON has no infinity, and what has no end must not be read as what has no limit."""
+    steps: tuple[PlanStep, ...] = tuple(
+        msgspec.structs.replace(step, timeout_seconds=_bounded(step.timeout_seconds)) for step in one.steps
+    )
+    return msgspec.structs.replace(one, timeout_seconds=_bounded(one.timeout_seconds), steps=steps)
+
+
+def _bounded(seconds: float | None) -> float | None:
+    return None if seconds is None else bounded(seconds)

@@ -1,0 +1,209 @@
+"""checkup: whether the server is set up so that committed means on disk, and what of it may soon hurt."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.records import SECOND, Finding, Instant
+
+from .address import Address
+from .migrate import schemas
+
+OLDEST = 130000  # the first version that has all that the functions use
+CROWDED = 0.8  # of the connections that there may be
+SKEW_SECONDS = 1.0  # between the server's clock and this host's
+DEAD_ROWS, DEAD_SHARE = (
+    50_000,
+    0.5,
+)  # so many, and so much of a table, are left behind where vacuum does not come by
+SHOWN = 3  # sessions that a finding names
+
+
+class Idle(msgspec.Struct):
+    """A session that keeps a transaction open and does nothing."""
+
+    pid: int
+    name: str
+    seconds: int
+
+
+class Table(msgspec.Struct):
+    """How many rows there are, and how many are left behind."""
+
+    rows: int
+    dead: int
+    vacuumed: bool
+
+
+class Facts(msgspec.Struct):
+    """What the server tells of itself."""
+
+    version: int
+    settings: dict[str, str]
+    standby: bool
+    connections: int
+    connections_max: int
+    idle: list[Idle]
+    prepared: int
+    tables: dict[str, Table]
+    indexes: dict[str, bool]
+    now: Instant
+
+
+def host_clock() -> Instant:
+    return time.time_ns() // 1000
+
+
+def findings(facts: Facts, address: Address, asked: tuple[Instant, Instant]) -> list[Finding]:
+    """`asked`: when the question left, and when the answer came, by this host's clock."""
+    return [
+        *_server(facts),
+        *_durability(facts, spared=address.allow_fsync_off),
+        *_sessions(facts),
+        *_tables(facts),
+        *_indexes(facts),
+        *_clock(facts.now, asked),
+        *_hints(address),
+    ]
+
+
+def _ok(what: str) -> Finding:
+    return Finding(level="ok", what=what)
+
+
+def _warning(what: str, mend: str) -> Finding:
+    return Finding(level="warning", what=what, mend=mend)
+
+
+def _error(what: str, mend: str) -> Finding:
+    return Finding(level="error", what=what, mend=mend)
+
+
+def _server(facts: Facts) -> Iterator[Finding]:
+    version = f"{facts.version // 10000}.{facts.version % 10000}"
+    if facts.version < OLDEST:
+        yield _error(f"the server is Postgres {version}", f"use Postgres {OLDEST // 10000} or newer")
+    else:
+        yield _ok(f"the server is Postgres {version}")
+    if facts.standby or facts.settings["default_transaction_read_only"] == "on":
+        why = "the server is a standby" if facts.standby else "default_transaction_read_only is on"
+        yield _error(f"{why}: nothing can be written", "name the primary in the store's URL")
+    if (encoding := facts.settings["server_encoding"]) != "UTF8":
+        yield _error(
+            f"the database's encoding is {encoding}: it cannot keep every text",
+            "make a database with `create database … encoding 'UTF8' template template0`",
+        )
+    if (isolation := facts.settings["default_transaction_isolation"]) != "read committed":
+        yield _error(
+            f"default_transaction_isolation is {isolation}: what waits for a lock does not see what it waited for",
+            "set it to 'read committed' for this role or database",
+        )
+
+
+def _durability(facts: Facts, *, spared: bool) -> Iterator[Finding]:
+    for name, loss in (
+        ("fsync", "a power failure may undo what was committed, or leave the database damaged"),
+        ("full_page_writes", "a power failure may leave the database damaged"),
+    ):
+        if facts.settings[name] == "on":
+            yield _ok(f"{name} is on")
+        else:
+            tell = _warning if spared else _error
+            yield tell(f"{name} is off: {loss}", f"set {name} = on in postgresql.conf, and reload")
+    mode = facts.settings["synchronous_commit"]
+    if mode == "off":
+        yield _warning(
+            "synchronous_commit is off: a crash of the server may undo the last commits that were answered",
+            "set synchronous_commit = on for this role or database",
+        )
+    else:
+        yield _ok(f"synchronous_commit is {mode}: what is committed is on disk")
+
+
+def _sessions(facts: Facts) -> Iterator[Finding]:
+    used = f"{facts.connections} of {facts.connections_max} connections are in use"
+    if facts.connections > facts.connections_max * CROWDED:
+        yield _warning(used, "run fewer processes, put a pooler in front, or raise max_connections")
+    else:
+        yield _ok(used)
+    if facts.idle:
+        some = ", ".join(f"pid {one.pid} ({one.name}, {one.seconds} s)" for one in facts.idle[:SHOWN])
+        more = len(facts.idle) - SHOWN
+        yield _warning(
+            f"sessions keep a transaction open and do nothing: {some}{f' and {more} more' if more > 0 else ''}; "
+            "vacuum cannot remove what has changed since",
+            "end them with `select pg_terminate_backend(pid)`, and set idle_in_transaction_session_timeout",
+        )
+    else:
+        yield _ok("no session keeps a transaction open for long")
+    if facts.prepared:
+        yield _warning(
+            f"{facts.prepared} prepared transactions are open for more than a minute",
+            "look into pg_prepared_xacts, and commit or roll them back",
+        )
+
+
+def _tables(facts: Facts) -> Iterator[Finding]:
+    still = sorted(name for name, table in facts.tables.items() if not table.vacuumed)
+    if "off" in {facts.settings["autovacuum"], facts.settings["track_counts"]}:
+        name = "autovacuum" if facts.settings["autovacuum"] == "off" else "track_counts"
+        yield _warning(
+            f"{name} is off: rows that were left behind pile up, and every verb gets slower",
+            f"set {name} = on in postgresql.conf, and reload",
+        )
+    elif still:
+        yield _warning(
+            f"autovacuum is off for {', '.join(still)}",
+            f"alter table {still[0]} reset (autovacuum_enabled)",
+        )
+    else:
+        yield _ok("autovacuum is on")
+    full = {
+        name: table for name, table in facts.tables.items()
+        if table.dead > DEAD_ROWS and table.dead > table.rows * DEAD_SHARE
+    }  # fmt: skip
+    for name, table in sorted(full.items()):
+        yield _warning(
+            f"{name} has {table.dead:,} rows that were left behind beside {table.rows:,}: vacuum does not come by",
+            f"look for old transactions (pg_stat_activity, replication slots), then `vacuum {name}`",
+        )
+    if not full:
+        yield _ok(f"{sum(table.dead for table in facts.tables.values()):,} rows are left behind for vacuum")
+
+
+def _indexes(facts: Facts) -> Iterator[Finding]:
+    there = set(re.findall(r"^create (?:unique )?index (\w+)", "\n".join(schemas()), re.MULTILINE))
+    lacking = sorted(there - set(facts.indexes))
+    broken = sorted(name for name, valid in facts.indexes.items() if not valid)
+    if lacking:
+        yield _error(
+            f"indexes are missing: {', '.join(lacking)}", "create them as in schema/*.sql of this library"
+        )
+    if broken:
+        yield _error(f"indexes are invalid: {', '.join(broken)}", f"run `reindex index {broken[0]}`")
+    if not lacking and not broken:
+        yield _ok(f"all {len(facts.indexes)} indexes are there")
+
+
+def _clock(server: Instant, asked: tuple[Instant, Instant]) -> Iterator[Finding]:
+    """What lies between question and answer is nobody's fault."""
+    left, came = asked
+    off = max(left - server, server - came, 0) / SECOND
+    if off > SKEW_SECONDS:
+        yield _warning(
+            f"this host's clock and the server's differ by {off:.1f} s; only the server's counts",
+            "let both keep their time by NTP, or what people read here is told by another clock",
+        )
+    else:
+        yield _ok("this host's clock and the server's agree")
+
+
+def _hints(address: Address) -> Iterator[Finding]:
+    if address.listen:
+        yield _ok("news are listened for")
+    else:
+        yield _ok("listen is off in the store's URL: news are found by polling alone")

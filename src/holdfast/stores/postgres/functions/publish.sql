@@ -1,0 +1,89 @@
+-- publish, present, absent: what can be run, and who is there to run it.
+
+create or replace function publish(definitions json) returns json language plpgsql set search_path from current as $$
+declare
+    refused text;
+begin
+    -- The same again writes nothing, and waits for nobody.
+    if not exists (select 1 from unlike_published(definitions)) then
+        return 'null';
+    end if;
+    -- What is compared stays as it is until this has committed: two versions of one plan are not both the first. Starts
+    -- read on.
+    lock table workflow_definition in share row exclusive mode;
+    select u.type || ' has been published with '
+        || case when u.other_kind then 'the kind ' || u.was else 'other steps' end || ': bump its version, as in '
+        || substring(u.type from '^(.*)\.v') || '.v' || 1 + substring(u.type from '^.*\.v(\d+)$')::numeric
+    into refused
+    from unlike_published(definitions) as u where u.other_kind or u.other_steps order by u.place limit 1;
+    if refused is not null then
+        perform refuse('Conflict', refused);
+    end if;
+    insert into workflow_definition as d (
+        type, kind, max_attempts, timeout_seconds, budget, description, steps, updated_at
+    )
+    select u.type, u.kind, u.max_attempts, u.timeout_seconds, u.budget, u.description, u.steps, clock()
+    from unlike_published(definitions) as u
+    on conflict (type) do update
+    set kind = excluded.kind, max_attempts = excluded.max_attempts, timeout_seconds = excluded.timeout_seconds,
+        budget = excluded.budget, description = excluded.description, steps = excluded.steps,
+        updated_at = excluded.updated_at;
+    return 'null';
+end $$;
+
+-- What the steps of a plan are, whoever has written them down: what is left out is as if it were said.
+create or replace function plan_of(steps json) returns text[] language sql immutable as $$
+    select coalesce(array_agg(row(
+        s.step ->> 'name', coalesce(s.step ->> 'kind', 'task'), (s.step ->> 'max_attempts')::integer,
+        s.step ->> 'topic', (s.step ->> 'timeout_seconds')::double precision, s.step ->> 'ask', s.step ->> 'digest',
+        coalesce(s.step ->> 'on_timeout', 'reject')
+    )::text order by s.place), '{}')
+    from json_array_elements(steps) with ordinality as s (step, place)
+$$;
+
+-- Those that are not published just so; of several for one type the last.
+create or replace function unlike_published(definitions json)
+returns table (
+    type text, kind text, max_attempts integer, timeout_seconds double precision, budget bigint, description text,
+    steps json, place bigint, was text, other_kind boolean, other_steps boolean
+) language sql stable as $$
+    select n.type, n.kind, n.max_attempts, n.timeout_seconds, n.budget, n.description, n.steps, n.place, d.kind,
+        d.type is not null and n.kind <> d.kind, d.type is not null and plan_of(n.steps) <> plan_of(d.steps)
+    from (
+        select distinct on (n.type) n.type, coalesce(n.kind, 'code') as kind, n.max_attempts, n.timeout_seconds,
+            n.budget, coalesce(n.description, '') as description, n.place,
+            case when json_array_length(coalesce(n.steps, '[]')) > 0 then n.steps end as steps
+        from rows from (json_to_recordset(definitions) as (
+            type text, kind text, max_attempts integer, timeout_seconds double precision, budget bigint,
+            description text, steps json
+        )) with ordinality as n (type, kind, max_attempts, timeout_seconds, budget, description, steps, place)
+        order by n.type, n.place desc
+    ) as n
+    left join workflow_definition as d on d.type = n.type
+    where d.type is null or (d.kind, d.max_attempts, d.timeout_seconds, d.budget, d.description, d.steps::text)
+        is distinct from (n.kind, n.max_attempts, n.timeout_seconds, n.budget, n.description, n.steps::text)
+$$;
+
+create or replace function present(presence json) returns json language plpgsql set search_path from current as $$
+begin
+    insert into workflow_worker as w (
+        worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at
+    )
+    select p.worker, coalesce(p.types, '[]'), coalesce(p.patterns, '["%"]'), p.tenants, coalesce(p.runtime, 'python'),
+        coalesce(p.slots, 0), coalesce(p.stragglers, 0), coalesce(p.sinks, '[]'), coalesce(p.lacking, '{}'), clock()
+    from json_to_record(presence) as p (
+        worker text, types json, patterns json, tenants json, runtime text, slots integer, stragglers integer,
+        sinks json, lacking json
+    )
+    on conflict (worker) do update
+    set types = excluded.types, patterns = excluded.patterns, tenants = excluded.tenants, runtime = excluded.runtime,
+        slots = excluded.slots, stragglers = excluded.stragglers, sinks = excluded.sinks, lacking = excluded.lacking,
+        seen_at = excluded.seen_at;
+    return 'null';
+end $$;
+
+create or replace function absent(worker text) returns json language plpgsql set search_path from current as $$
+begin
+    delete from workflow_worker as w where w.worker = absent.worker;
+    return 'null';
+end $$;

@@ -1,0 +1,206 @@
+-- Reads: what people see. They lock nothing that a writer waits for, and each sees one instant of the store.
+
+create or replace function get(run uuid, tenant text) returns json language plpgsql stable set search_path from current
+as $$
+begin
+    return (
+        select run_record(r) from workflow_run as r
+        where r.id = get.run and r.deleted_at is null and (get.tenant is null or r.tenant = get.tenant)
+    );
+end $$;
+
+-- A page by id, newest first. Only the terms that are asked for are in the statement, and it is planned for their values:
+-- a plan that had to serve every filter would walk through all runs for a rare status.
+create or replace function list(filter json, lim integer, after uuid) returns json language plpgsql stable
+set search_path from current set jit = off as $$
+declare
+    statuses text[] := texts(filter -> 'statuses');
+    kind text := filter ->> 'waiting_on';
+    type text := filter ->> 'type';
+    tenant text := filter ->> 'tenant';
+    key text := filter ->> 'key';
+    parent uuid := (filter ->> 'parent')::uuid;
+    prefix text := case when filter ->> 'type' like '%\%' then left(filter ->> 'type', -1) end;
+    page json;
+begin
+    execute format(
+        $sql$
+            select coalesce(json_agg(run_record(r) order by r.id desc), '[]') from (
+                select * from workflow_run as r where %s order by r.id desc limit $1
+            ) as r
+        $sql$,
+        concat_ws(
+            ' and ',
+            -- One that a purge has begun to remove is gone for everyone.
+            case when (filter ->> 'deleted')::boolean then $t$(r.deleted_at is null or r.deleted_at > '-infinity')$t$
+                else 'r.deleted_at is null' end,
+            case when after is not null then 'r.id < $2' end,
+            -- One alone is said so: only then does an index of status and id give the order too.
+            case cardinality(statuses) when 0 then null when 1 then 'r.status = $3[1]' else 'r.status = any($3)' end,
+            case when kind is not null then $t$exists (
+                select 1 from workflow_step as s
+                where s.run_id = r.id and s.status = 'waiting' and s.finished_at is null and s.kind = $4
+            )$t$ end,
+            -- A range: LIKE takes _ for a wildcard.
+            case when prefix is not null then 'r.type >= $5 and r.type < $5 || chr(1114111)'
+                when type is not null then 'r.type = $6' end,
+            case when tenant is not null then 'r.tenant = $7' end,
+            case when key is null then null when tenant is not null then 'r.idempotency_key = stored_key($7, $8)'
+                else 'r.idempotency_key = stored_key(r.tenant, $8)' end,
+            case when parent is not null then 'r.parent_id = $9' end
+        )
+    )
+    into page using greatest(0, lim), after, statuses, kind, prefix, type, tenant, key, parent;
+    return page;
+end $$;
+
+-- The current task of a plan takes its live status from the run: it is not stored twice.
+create or replace function steps(run uuid, tenant text) returns json language plpgsql stable
+set search_path from current set enable_seqscan = off as $$
+declare
+    r workflow_run;
+    live workflow_step;
+begin
+    select * into r from workflow_run as w
+    where w.id = steps.run and w.deleted_at is null and (steps.tenant is null or w.tenant = steps.tenant);
+    if r.id is null then
+        perform refuse_unknown(steps.run);
+    end if;
+    if r.kind = 'plan' and r.status in ('pending', 'leased') then
+        select * into live from workflow_step as s
+        where s.run_id = r.id and s.status <> 'succeeded' order by s.seq limit 1;
+        if live.kind = 'task' and live.status = 'pending' then
+            live.status := case r.status when 'pending' then 'ready' else 'running' end;
+            live.attempts := r.attempt;
+            live.error := r.error;
+        else
+            live := null;
+        end if;
+    end if;
+    return (
+        select coalesce(json_agg(step_record(case when s.seq = live.seq then live else s end) order by s.seq), '[]')
+        from workflow_step as s where s.run_id = r.id
+    );
+end $$;
+
+create or replace function waiting_on(topic text, tenant text) returns json language plpgsql stable
+set search_path from current set enable_seqscan = off as $$
+begin
+    return (
+        select coalesce(json_agg(w.run_id order by w.run_id), '[]') from (
+            select distinct s.run_id from workflow_step as s
+            where s.status = 'waiting' and s.topic is not null
+                and s.tenant = waiting_on.tenant and s.topic = waiting_on.topic
+                and exists (select 1 from workflow_run as r where r.id = s.run_id and r.deleted_at is null)
+        ) as w
+    );
+end $$;
+
+-- What is published, and who is there.
+
+create or replace function definition_record(d workflow_definition) returns json language sql stable as $$
+    select json_build_object(
+        'type', d.type, 'kind', d.kind, 'max_attempts', d.max_attempts, 'timeout_seconds', d.timeout_seconds,
+        'description', d.description, 'steps', coalesce(d.steps, '[]'), 'budget', d.budget
+    )
+$$;
+
+create or replace function definitions() returns json language plpgsql stable set search_path from current as $$
+begin
+    return (select coalesce(json_agg(definition_record(d) order by d.type), '[]') from workflow_definition as d);
+end $$;
+
+create or replace function presence_record(w workflow_worker) returns json language sql stable as $$
+    select json_build_object(
+        'worker', w.worker, 'types', w.types, 'patterns', w.patterns, 'tenants', w.tenants, 'runtime', w.runtime,
+        'slots', w.slots, 'stragglers', w.stragglers, 'sinks', w.sinks, 'lacking', w.lacking, 'seen_at', us(w.seen_at)
+    )
+$$;
+
+-- Whether this worker may take runs of that type and tenant. The registry's word is that on the type itself, else that
+-- on its bare name.
+create or replace function can_run(w workflow_worker, type text, tenant text) returns boolean language sql stable as $$
+    select can_run.type = any(texts(w.types)) and (w.tenants is null or can_run.tenant = any(texts(w.tenants)))
+        and coalesce((
+            select g.is_enabled and g.runtime = w.runtime from workflow_registry as g
+            where g.workflow_name in (can_run.type, substring(can_run.type from '^(.*)\.v'))
+            order by g.workflow_name = can_run.type desc limit 1
+        ), true)
+$$;
+
+-- Counted exactly, at one instant. Of nearly everything only the ids are counted, by an index: succeeded is what is left.
+create or replace function count_by_status() returns json language plpgsql stable as $$
+declare
+    counts json;
+begin
+    execute $sql$
+        with rare as (
+            select s.status,
+                case s.status
+                    when 'pending' then (
+                        select count(*) from workflow_run where status = 'pending' and deleted_at is null
+                    )
+                    when 'leased' then (select count(*) from workflow_run where status = 'leased' and deleted_at is null)
+                    else (
+                        select count(*) from workflow_run as r
+                        where r.status in ('waiting', 'paused', 'failed', 'cancelled') and r.status = s.status
+                    ) - (
+                        select count(*) from workflow_run as r where r.status = s.status and r.deleted_at is not null
+                    )
+                end as count
+            from unnest(array['pending', 'leased', 'waiting', 'paused', 'failed', 'cancelled']) as s (status)
+        ), counted as (
+            select r.status, r.count from rare as r
+            union all
+            select 'succeeded', (select count(*) from workflow_run)
+                - (select count(*) from workflow_run where deleted_at is not null) - (select sum(count) from rare)
+        )
+        select json_object_agg(status, count) from counted
+    $sql$ into counts;
+    return counts;
+end $$;
+
+-- The store at a glance. `live`: how long ago a worker was seen that is taken for present, in seconds.
+create or replace function stats(live double precision) returns json language plpgsql stable
+set search_path from current set jit = off as $$
+declare
+    now timestamptz := clock();
+    present workflow_worker[];
+    oldest timestamptz;
+    stranded json;
+begin
+    select array_agg(w order by w.worker) into present from workflow_worker as w where w.seen_at >= now - span(live);
+    with due as (
+        select r.type, r.tenant, count(*) as count, min(r.run_at) as run_at from workflow_run as r
+        where r.status = 'pending' and r.deleted_at is null and r.run_at <= now group by r.type, r.tenant
+    ), nobodys as (
+        select d.type, sum(d.count) as count from due as d
+        where not exists (select 1 from unnest(present) as w where can_run(w, d.type, d.tenant)) group by d.type
+    )
+    select (select min(d.run_at) from due as d), (select json_object_agg(n.type, n.count order by n.type) from nobodys as n)
+    into oldest, stranded;
+    return json_build_object(
+        'now', us(now),
+        'by_status', count_by_status(),
+        'workers', coalesce((select json_agg(presence_record(w) order by w.worker) from unnest(present) as w), '[]'),
+        'oldest_due_at', us(oldest),
+        'unclaimable', coalesce(stranded, '{}'),
+        'undelivered', (select count(*) from workflow_inbox as i where not i.delivered)
+            + (select count(*) from workflow_run as r where r.owes > 0),
+        'extra', server_figures()
+    );
+end $$;
+
+-- What only a server has. Of other roles' sessions it tells no times, unless one may read all statistics.
+create or replace function server_figures() returns json language sql stable as $$
+    select json_build_object(
+        'connections', (select count(*) from pg_stat_activity where datname = current_database()),
+        'oldest_xmin_age', coalesce((
+            select max(extract(epoch from clock_timestamp() - a.xact_start))::bigint from pg_stat_activity as a
+            where a.datname = current_database() and a.pid <> pg_backend_pid()
+                and (a.backend_xmin is not null or a.backend_xid is not null)
+        ), 0),
+        'dead_rows', (select sum(t.n_dead_tup) from pg_stat_user_tables as t where t.schemaname = current_schema()),
+        'database_bytes', pg_database_size(current_database())
+    )
+$$;
