@@ -87,16 +87,16 @@ end $$;
 create or replace function update_step(r workflow_run, w writing, step json, now timestamptz) returns void
 language plpgsql as $$
 declare
-    waits boolean := step ->> 'status' = 'waiting';
+    is_wait boolean := step ->> 'status' = 'waiting';
 begin
     update workflow_step as s
     set status = step ->> 'status', attempts = coalesce((step ->> 'attempts')::integer, 1), wake = null,
         output = (step ->> 'output')::json, error = (step ->> 'error')::json,
         cost = s.cost + coalesce((step ->> 'cost')::bigint, 0), fence = r.fence, number = w.number,
-        started_at = moment((step ->> 'started_at')::bigint), finished_at = case when not waits then now end,
-        waits = s.waits + update_step.waits::integer,
-        due_at = case when update_step.waits then due_of(step, now) else s.due_at end,
-        topic = case when update_step.waits then step ->> 'topic' else s.topic end
+        started_at = moment((step ->> 'started_at')::bigint), finished_at = case when not is_wait then now end,
+        waits = s.waits + is_wait::integer,
+        due_at = case when is_wait then due_of(step, now) else s.due_at end,
+        topic = case when is_wait then step ->> 'topic' else s.topic end
     where s.run_id = r.id and s.key = step ->> 'key';
 end $$;
 

@@ -2,20 +2,20 @@
 
 create or replace function commit_item(r workflow_run, item json, now timestamptz) returns json language plpgsql as $$
 declare
-    fence bigint := (item ->> 'fence')::bigint;
-    number integer := (item ->> 'number')::integer;
+    his_fence bigint := (item ->> 'fence')::bigint;
+    his_number integer := (item ->> 'number')::integer;
     current workflow_step;
 begin
-    if r.status <> 'leased' or r.fence <> fence or r.lease_until < now then
+    if r.status <> 'leased' or r.fence <> his_fence or r.lease_until < now then
         return not_held(r, item);
     end if;
-    if r.commit_fence = fence and number <= r.commit_no then
-        return repeated(r, item, case when number = r.commit_no then r.commit_answer end);
+    if r.commit_fence = his_fence and his_number <= r.commit_no then
+        return repeated(r, item, case when his_number = r.commit_no then r.commit_answer end);
     end if;
     if exists (
         select 1 from json_array_elements(item -> 'steps') as w (step)
         join workflow_step as s on s.run_id = r.id and s.key = w.step ->> 'key'
-        where s.fence = commit_item.fence and s.number >= commit_item.number
+        where s.fence = his_fence and s.number >= his_number
     ) then
         return repeated(r, item, null);
     end if;
@@ -31,19 +31,19 @@ end $$;
 -- Was it applied before, or what is the run now? Not when another holder has written since.
 create or replace function not_held(r workflow_run, item json) returns json language plpgsql stable as $$
 declare
-    fence bigint := (item ->> 'fence')::bigint;
-    number integer := (item ->> 'number')::integer;
+    his_fence bigint := (item ->> 'fence')::bigint;
+    his_number integer := (item ->> 'number')::integer;
 begin
     if not exists (
         -- A plan's gate that was opened meanwhile has no number.
-        select 1 from workflow_step as s where s.run_id = r.id and s.fence > not_held.fence and s.number > 0
+        select 1 from workflow_step as s where s.run_id = r.id and s.fence > his_fence and s.number > 0
     ) then
-        if r.commit_fence = fence and number <= r.commit_no then
-            return repeated(r, item, case when number = r.commit_no then r.commit_answer end);
+        if r.commit_fence = his_fence and his_number <= r.commit_no then
+            return repeated(r, item, case when his_number = r.commit_no then r.commit_answer end);
         end if;
-        if r.commit_fence <= fence and exists (
+        if r.commit_fence <= his_fence and exists (
             select 1 from workflow_step as s
-            where s.run_id = r.id and s.fence = not_held.fence and s.number >= not_held.number
+            where s.run_id = r.id and s.fence = his_fence and s.number >= his_number
         ) then
             return repeated(r, item, null);
         end if;
