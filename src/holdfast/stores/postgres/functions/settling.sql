@@ -25,23 +25,25 @@ begin
     end if;
 end $$;
 
+-- How long a chore waits for what others hold: less than the server takes to call it a deadlock.
+create or replace function patience() returns text language sql immutable as $$select '500ms'$$;
+
 -- The same for those who can come back later: one row that somebody keeps locked must not stop all the others. The runs
 -- that it got; null: not even the topics.
 create or replace function lock_some_waits(runs uuid[], topics text[]) returns uuid[] language plpgsql as $$
 declare
-    patience text := '500ms';  -- less than the server takes to call it a deadlock
     before text := current_setting('lock_timeout');
     names text[] := topics || open_topics(runs);
     got uuid[];
 begin
     begin
-        perform set_config('lock_timeout', patience, true);
+        perform set_config('lock_timeout', patience(), true);
         perform lock_topics(names);
         perform set_config('lock_timeout', before, true);
     exception when lock_not_available then
         return null;
     end;
-    got := lock_some(runs, patience);
+    got := lock_some(runs);
     if not open_topics(got) <@ names then
         perform lock_topics(open_topics(got));
     end if;
@@ -49,7 +51,7 @@ begin
 end $$;
 
 -- Without waiting, and then for the rest once, not long.
-create or replace function lock_some(runs uuid[], patience text) returns uuid[] language plpgsql as $$
+create or replace function lock_some(runs uuid[]) returns uuid[] language plpgsql as $$
 declare
     before text := current_setting('lock_timeout');
     got uuid[] := array(
@@ -59,7 +61,7 @@ declare
 begin
     if cardinality(busy) > 0 then
         begin
-            perform set_config('lock_timeout', patience, true);
+            perform set_config('lock_timeout', patience(), true);
             perform lock_runs(busy);
             perform set_config('lock_timeout', before, true);
             got := got || busy;
@@ -206,28 +208,28 @@ end $$;
 create or replace function child_ended(r workflow_run, s workflow_step, now timestamptz) returns bigint
 language plpgsql as $$
 declare
-    child workflow_run;
-    status text;
+    child record;
+    who text;
+    said json;
     why json;
-    who text := '{"step":' || to_json(s.key) || ',"child":' || to_json(s.child_id);
 begin
-    select c.* into child from workflow_run as c where c.id = s.child_id;
-    if child.id is not null and child.finished_at is null then
+    -- One statement: a child that goes on as another run hands its place over and ends in one commit.
+    select w.child_id as id, coalesce(c.status, 'gone') as status, c.id is null or c.finished_at is not null as ended,
+        coalesce(c.result, 'null') as result, coalesce(c.error, 'null') as error into child
+    from workflow_step as w left join workflow_run as c on c.id = w.child_id
+    where w.run_id = s.run_id and w.key = s.key;
+    if not child.ended then
         return null;
     end if;
-    status := coalesce(child.status, 'gone');
-    if status = 'succeeded' then
-        perform give_outcome(
-            r, s, 'succeeded',
-            json_build_object('run', s.child_id, 'status', status, 'result', coalesce(child.result, 'null')), null, now
-        );
+    who := '{"step":' || to_json(s.key) || ',"child":' || to_json(child.id);
+    if child.status = 'succeeded' then
+        said := json_build_object('run', child.id, 'status', child.status, 'result', child.result);
+        perform give_outcome(r, s, 'succeeded', said, null, now);
         return note(r.id, 'woken', who || led(r, s), now);
     end if;
-    why := blame('child_failed', 'child run ' || s.child_id || ' is ' || status, s.key);
-    perform give_outcome(
-        r, s, 'failed',
-        json_build_object('run', s.child_id, 'status', status, 'error', coalesce(child.error, 'null')), why, now
-    );
+    said := json_build_object('run', child.id, 'status', child.status, 'error', child.error);
+    why := blame('child_failed', 'child run ' || child.id || ' is ' || child.status, s.key);
+    perform give_outcome(r, s, 'failed', said, why, now);
     return note(r.id, 'woken', who || ',"error":' || why || led(r, s), now);
 end $$;
 

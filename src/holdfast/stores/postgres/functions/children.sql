@@ -1,0 +1,109 @@
+-- What runs owe since their last commit: 1 the news of their end to the parent, 2 the cancels of their open children, 4 of
+-- those that no step of theirs names any more. It was recorded with that commit, is found by an index that holds nobody
+-- else, and is carried out here, a slice a commit, by whoever comes first. Of a run that is locked it stays owed.
+
+-- One slice: how many parents were woken, and what is left.
+create or replace function carry_out(at json, lim integer, now timestamptz) returns json language plpgsql as $$
+declare
+    behind uuid := coalesce((at ->> 'owing')::uuid, '00000000-0000-0000-0000-000000000000');
+    r workflow_run;
+begin
+    select w.* into r from workflow_run as w where w.owes > 0 and w.id > behind order by w.id limit 1;
+    if r.id is null then
+        return json_build_object('woken', 0, 'left', null);
+    elsif r.owes & 6 > 0 then
+        return cancel_children(r, behind, lim, now);
+    end if;
+    return tell_parents(behind, lim, now);
+end $$;
+
+create or replace function tell_parents(behind uuid, lim integer, now timestamptz) returns json language plpgsql as $$
+declare
+    page workflow_run[] := array(
+        select w from workflow_run as w where w.owes > 0 and w.id > behind order by w.id limit lim
+    );
+    got uuid[] := lock_some(array(
+        select unnest(array[w.id, w.parent_id]) from unnest(page) as w where w.owes & 6 = 0
+    ));
+    told uuid[] := '{}';
+    woken integer := 0;
+    r workflow_run;
+begin
+    foreach r in array page loop
+        exit when r.owes & 6 > 0;
+        behind := r.id;
+        -- A parent that is not there cannot be told, and need not be.
+        if r.id = any(got) and (r.parent_id = any(got) or not exists (
+            select 1 from workflow_run as p where p.id = r.parent_id
+        )) then
+            woken := woken + coalesce(tell_parent(r, now), false)::integer;
+            told := told || r.id;
+        end if;
+    end loop;
+    update workflow_run as w set owes = w.owes & ~1, rev = w.rev + 1 where w.id = any(told) and w.owes & 1 > 0;
+    if woken > 0 then
+        perform hint();
+    end if;
+    return json_build_object('woken', woken, 'left', json_build_object('owing', behind)::text);
+end $$;
+
+-- Of its end, or that it is not there any more, if the parent's step waits for this very run: whether that woke it.
+create or replace function tell_parent(child workflow_run, now timestamptz) returns boolean language plpgsql as $$
+declare
+    s workflow_step;
+    p workflow_run;
+begin
+    select w.* into s from workflow_step as w
+    where w.run_id = child.parent_id and w.key = child.parent_step and w.kind = 'child' and w.status = 'waiting'
+        and w.child_id = child.id;
+    if s.seq is null then
+        return false;
+    end if;
+    select w.* into p from workflow_run as w where w.id = child.parent_id;
+    return settle(p, s, now);
+end $$;
+
+-- The open children that are to be cancelled, of a run that owes it.
+create or replace function doomed(r workflow_run, lim integer) returns uuid[] language plpgsql stable as $$
+begin
+    return array(
+        select c.id from workflow_run as c
+        where c.parent_id = r.id and c.finished_at is null and c.tenant = r.tenant
+            and (r.owes & 2 > 0 or (c.parent_step is not null and not exists (
+                select 1 from workflow_step as s
+                where s.run_id = r.id and s.key = c.parent_step and s.child_id = c.id
+            )))
+        order by c.id limit lim
+    );
+end $$;
+
+-- A slice of one run's children; when all are cancelled, they are owed no longer.
+create or replace function cancel_children(r workflow_run, behind uuid, lim integer, now timestamptz) returns json
+language plpgsql as $$
+declare
+    got uuid[] := lock_some(doomed(r, lim) || r.id);
+    cancelled integer := 0;
+    child workflow_run;
+begin
+    if r.id <> all(got) then
+        return json_build_object('woken', 0, 'left', json_build_object('owing', r.id)::text);
+    end if;
+    select w.* into r from workflow_run as w where w.id = r.id;
+    for child in
+        select c.* from workflow_run as c where c.id = any(doomed(r, lim)) and c.id = any(got) order by c.id
+    loop
+        perform cancel_run(child, 'parent ' || r.id, true, now);
+        cancelled := cancelled + 1;
+    end loop;
+    if cardinality(doomed(r, 1)) = 0 then
+        update workflow_run as w set owes = w.owes & ~6, rev = w.rev + 1 where w.id = r.id and w.owes & 6 > 0;
+        cancelled := cancelled + 1;
+    end if;
+    if cancelled > 0 then
+        perform hint();
+    end if;
+    -- Only locked ones are left: they are somebody's next time.
+    return json_build_object('woken', 0, 'left', json_build_object(
+        'owing', case when cancelled > 0 then behind else r.id end
+    )::text);
+end $$;

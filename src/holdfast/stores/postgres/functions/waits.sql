@@ -1,0 +1,260 @@
+-- Events, and waits that come due. An event is recorded in a commit of its own; then whoever delivers takes the bucket of
+-- its topic, and hands it to those who wait, a slice a commit. Whoever opens a wait takes that bucket before he looks:
+-- either he sees the event, or whoever delivers it sees the wait. An event is marked as delivered by one who has met
+-- everyone who waits for it, so that one who dies, or finds a run locked, leaves it to the next.
+-- Slices answer `left`: where the next one is to go on.
+
+-- Into the inbox; one whose id is there is left alone. One that is addressed lives as long as its run, if there is one
+-- and nobody is about to remove it. `late`: in somebody else's transaction.
+create or replace function record_event(event json, now timestamptz, late boolean) returns boolean
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    run uuid := (event ->> 'run')::uuid;
+    stays boolean := false;
+begin
+    if run is not null then
+        perform 1 from workflow_run as r where r.id = run for key share skip locked;
+        stays := found;
+    end if;
+    insert into workflow_inbox (tenant, topic, event_id, run_id, payload, at, keep_until, late)
+    values (
+        coalesce(event ->> 'tenant', 'default'), event ->> 'topic', event ->> 'id', run,
+        coalesce(event ->> 'payload', 'null')::json, now,
+        case when not stays then
+            now + span(greatest(7 * 86400, (event ->> 'keep_seconds')::double precision)) end,
+        record_event.late
+    )
+    on conflict (tenant, event_id) do nothing;
+    return found;
+end $$;
+
+-- Record it, unless it is there.
+create or replace function take_in(event json, now timestamptz, late boolean) returns json language plpgsql as $$
+declare
+    whose text := coalesce(event ->> 'tenant', 'default');
+    known boolean := true;
+    number bigint;
+begin
+    loop
+        select i.seq into number from workflow_inbox as i
+        where i.tenant = whose and i.event_id = event ->> 'id';
+        exit when number is not null;
+        perform refuse_unless_open(event, whose);
+        -- Not recorded: somebody else was faster, and is seen by the next look; or it is gone again.
+        known := not record_event(event, now, late);
+    end loop;
+    return json_build_object('seq', number, 'duplicate', known);
+end $$;
+
+create or replace function refuse_unless_open(event json, whose text) returns void language plpgsql as $$
+declare
+    run uuid := (event ->> 'run')::uuid;
+    r workflow_run;
+begin
+    if run is null then
+        return;
+    end if;
+    select w.* into r from workflow_run as w where w.id = run and w.tenant = whose and w.deleted_at is null;
+    if r.id is null then
+        perform refuse_unknown(run);
+    elsif r.finished_at is not null then
+        perform refuse_move(run, 'emit', r.status);
+    end if;
+end $$;
+
+create or replace function emit(event json) returns json language plpgsql set search_path from current as $$
+begin
+    return take_in(event, clock(), false);
+end $$;
+
+-- Who waits for an event, a page of them.
+create or replace function waiters(e workflow_inbox, run uuid, step integer, lim integer) returns setof workflow_step
+language plpgsql stable as $$
+begin
+    if e.run_id is not null then
+        return query select s.* from workflow_step as s
+        where s.status = 'waiting' and s.topic is not null and s.tenant = e.tenant and s.topic = e.topic
+            and s.run_id = e.run_id and s.seq > step
+        order by s.seq limit lim;
+    else
+        return query select s.* from workflow_step as s
+        where s.status = 'waiting' and s.topic is not null and s.tenant = e.tenant and s.topic = e.topic
+            and (s.run_id, s.seq) > (run, step)
+        order by s.run_id, s.seq limit lim;
+    end if;
+end $$;
+
+-- One slice of an event, from `at` on. `woken`: how many runs it has reached here. `left`: null, if it is through; that
+-- it is delivered is written only if nobody was passed over.
+create or replace function hand_over(
+    e workflow_inbox, at json, lim integer, now timestamptz, out woken integer, out "left" json
+) language plpgsql as $$
+declare
+    from_run uuid := coalesce((at ->> 'run')::uuid, '00000000-0000-0000-0000-000000000000');
+    from_step integer := coalesce((at ->> 'step')::integer, -1);
+    passed_over boolean := coalesce((at ->> 'passed_over')::boolean, false);
+    seen uuid[] := array(select w.run_id from waiters(e, from_run, from_step, lim) as w);
+    got uuid[] := lock_some_waits(seen, array[e.tenant || U&'\001F' || e.topic]);
+    counted integer := 0;
+    met integer := 0;
+    r workflow_run;
+    s workflow_step;
+    settled record;
+begin
+    woken := 0;
+    if got is null or not exists (select 1 from workflow_inbox as i where i.seq = e.seq and not i.delivered) then
+        return;
+    end if;
+    for s in select * from waiters(e, from_run, from_step, lim) loop
+        if s.run_id <> all(seen) then  -- only just come: its other topics are not locked
+            "left" := place(e, from_run, from_step, passed_over);
+            exit;
+        end if;
+        met := met + 1;
+        from_run := s.run_id;
+        from_step := s.seq;
+        if s.run_id <> all(got) then
+            passed_over := true;
+            continue;
+        end if;
+        select w.* into r from workflow_run as w where w.id = s.run_id;
+        settled := look_at(r, s, now);
+        if settled.entry is not null then
+            perform go_on(r, s, settled.entry, now);
+            woken := woken + (is_reached(r) and settled.came is not null)::integer;
+            if settled.came = e.seq then
+                counted := counted + is_reached(r)::integer;
+            else
+                perform count_woken(r, settled.came, 1);
+            end if;
+        end if;
+    end loop;
+    if "left" is null and met >= lim then
+        "left" := place(e, from_run, from_step, passed_over);
+    end if;
+    if counted > 0 or ("left" is null and not passed_over) then
+        update workflow_inbox as i
+        set woken = i.woken + counted, delivered = (hand_over."left" is null and not passed_over) where i.seq = e.seq;
+    end if;
+    if woken > 0 then
+        perform hint();
+    end if;
+end $$;
+
+create or replace function place(e workflow_inbox, run uuid, step integer, passed_over boolean) returns json
+language sql immutable as $$
+    select json_build_object('seq', e.seq, 'run', run, 'step', step, 'passed_over', passed_over)
+$$;
+
+-- One that was recorded in somebody else's transaction counts from now on. In a commit of its own: from the next look on
+-- it can be met as any other.
+create or replace function number_anew(e workflow_inbox, now timestamptz) returns void language plpgsql as $$
+begin
+    update workflow_inbox as i
+    set seq = nextval(pg_get_serial_sequence('workflow_inbox', 'seq')), at = now, late = false
+    where i.seq = e.seq and i.late;
+end $$;
+
+-- One slice of one event: how many runs it has reached so far, and what is left.
+create or replace function deliver_event(tenant text, id text, at json, lim integer) returns json
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+    now timestamptz := clock();
+    e workflow_inbox;
+    slice record;
+begin
+    select i.* into e from workflow_inbox as i where i.tenant = deliver_event.tenant and i.event_id = deliver_event.id;
+    if e.seq is null or e.delivered then
+        return json_build_object('woken', coalesce(e.woken, 0), 'left', null);
+    elsif e.late then
+        perform number_anew(e, now);
+        return json_build_object('woken', 0, 'left', '{}');
+    end if;
+    slice := hand_over(e, case when (at ->> 'seq')::bigint = e.seq then at end, greatest(lim, 1), now);
+    return json_build_object(
+        'woken', (select i.woken from workflow_inbox as i where i.seq = e.seq), 'left', slice."left"::text
+    );
+end $$;
+
+-- One slice of all that is not delivered, oldest event first, and then of what runs owe each other: how many runs were
+-- woken, and what is left.
+create or replace function deliver(at json, lim integer) returns json
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+    now timestamptz := clock();
+    e workflow_inbox;
+    slice record;
+begin
+    if at ->> 'owing' is null then
+        select i.* into e from workflow_inbox as i
+        where not i.delivered and i.seq >= coalesce((at ->> 'seq')::bigint, 0) order by i.seq limit 1;
+    end if;
+    if e.seq is null then
+        return carry_out(at, greatest(lim, 1), now);
+    elsif e.late then
+        perform number_anew(e, now);
+        return json_build_object('woken', 0, 'left', json_build_object('seq', e.seq + 1)::text);
+    end if;
+    slice := hand_over(e, case when (at ->> 'seq')::bigint = e.seq then at end, greatest(lim, 1), now);
+    return json_build_object(
+        'woken', slice.woken, 'left', coalesce(slice."left", json_build_object('seq', e.seq + 1))::text
+    );
+end $$;
+
+-- One slice of the waits whose time has come, first due first: how many were settled, and what is left. Few runs at a
+-- time, for each may take a bucket. wait_timeouts: or the deadlines of plans' tasks and awaited events are left alone.
+create or replace function lapse(at json, wait_timeouts boolean, lim integer) returns json
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+    now timestamptz := clock();
+    page workflow_step[] := due_waits(at, lapse.wait_timeouts, least(greatest(lim, 1), 100), now);
+    got uuid[];
+    done integer := 0;
+    r workflow_run;
+    s workflow_step;
+    last workflow_step := page[cardinality(page)];
+begin
+    if last.seq is null then
+        return json_build_object('done', 0, 'left', null);
+    end if;
+    got := lock_some_waits(array(select one.run_id from unnest(page) as one), '{}');
+    for s in
+        select w.* from unnest(page) as one
+        join workflow_step as w on w.run_id = one.run_id and w.key = one.key
+        where w.run_id = any(got) and w.status = 'waiting' and w.due_at <= now
+        order by one.due_at, one.run_id, one.seq
+    loop
+        select w.* into r from workflow_run as w where w.id = s.run_id;
+        done := done + (settle(r, s, now) is not null)::integer;
+    end loop;
+    if done > 0 then
+        perform hint();
+    end if;
+    return json_build_object('done', done, 'left', case when cardinality(page) >= least(greatest(lim, 1), 100) then
+        json_build_object('due', us(last.due_at), 'run', last.run_id, 'step', last.seq)::text end);
+end $$;
+
+create or replace function due_waits(at json, wait_timeouts boolean, lim integer, now timestamptz)
+returns workflow_step[] language plpgsql stable as $$
+declare
+    due timestamptz := coalesce(moment((at ->> 'due')::bigint), '-infinity');
+    run uuid := coalesce((at ->> 'run')::uuid, '00000000-0000-0000-0000-000000000000');
+    step integer := coalesce((at ->> 'step')::integer, -1);
+begin
+    if wait_timeouts then
+        return array(
+            select s from workflow_step as s
+            where s.status = 'waiting' and s.due_at is not null and s.kind <> 'child'
+                and s.due_at <= now and s.due_at >= due and (s.due_at, s.run_id, s.seq) > (due, run, step)
+            order by s.due_at, s.run_id, s.seq limit lim
+        );
+    end if;
+    return array(
+        select s from workflow_step as s
+        where s.status = 'waiting' and s.due_at is not null and s.kind <> 'child' and s.kind <> 'task'
+            and (s.kind <> 'event' or s.timeout_seconds is null)
+            and s.due_at <= now and s.due_at >= due and (s.due_at, s.run_id, s.seq) > (due, run, step)
+        order by s.due_at, s.run_id, s.seq limit lim
+    );
+end $$;
