@@ -83,7 +83,8 @@ def installs() -> Iterator[Install]:
 
 
 def _folders() -> Iterator[Path]:
-    yield from (Path(folder) for folder in os.get_exec_path() if (Path(folder) / "postgres").exists())
+    # A folder on PATH that is closed to this user is simply absent.
+    yield from (Path(folder) for folder in os.get_exec_path() if shutil.which("postgres", path=folder))
     for pattern in FOLDERS:
         yield from sorted(Path("/").glob(pattern[1:]), key=_numbers, reverse=True)
 

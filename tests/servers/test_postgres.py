@@ -190,6 +190,12 @@ class TestDatabases:
 
 
 class TestNoneToBeHad:
+    @pytest.mark.skipif(os.geteuid() == 0, reason="no folder is closed to root")
+    def test_a_closed_folder_on_the_path_is_passed_over(self, monkeypatch, tmp_path):
+        (tmp_path / "closed").mkdir(mode=0)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'closed'}{os.pathsep}{os.environ['PATH']}")
+        assert installs.find()
+
     def test_one_line_names_every_way(self, monkeypatch, tmp_path):
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.setattr(installs, "FOLDERS", ())
