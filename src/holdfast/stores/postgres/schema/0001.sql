@@ -94,6 +94,8 @@ create index idx_workflow_run_type_prefix on workflow_run (type text_pattern_ops
     where status = 'pending' and deleted_at is null;
 -- Not by lease_until: a renewal then changes no index and stays on its page.
 create index idx_workflow_run_lease on workflow_run (leased_by) where status = 'leased';
+-- How many a key has: of types and tenants all that are leased are counted.
+create index idx_workflow_run_keyed_lease on workflow_run (limit_key) where status = 'leased' and limit_key is not null;
 create index idx_workflow_run_timeouts on workflow_run (timeout_at)
     where timeout_at is not null and finished_at is null;
 -- What people look for. Pending and leased have indexes of their own, and succeeded is nearly everything.
@@ -148,6 +150,8 @@ create index idx_workflow_step_open on workflow_step (run_id, seq) where finishe
 create index idx_workflow_step_topic on workflow_step (tenant, topic, run_id, seq)
     where status = 'waiting' and topic is not null;
 create index idx_workflow_step_approval on workflow_step (tenant, run_id, seq)
+    where kind = 'approval' and status = 'waiting';
+create index idx_workflow_step_any_approval on workflow_step (run_id, seq)
     where kind = 'approval' and status = 'waiting';
 
 -- The trail. `told`: by a worker's own plain INSERT, not by a verb.
@@ -325,6 +329,8 @@ create table workflow_limit (
     primary key (scope, name),
     check ((rate is null) = (period is null))
 );
+
+create index idx_workflow_limit_prefix on workflow_limit (scope, name) where right(name, 1) = '%';
 
 -- The claims that a rate counts. `number` counts them on, so that a window is two looks, however much is in it.
 create table workflow_limit_use (
