@@ -99,7 +99,7 @@ def _server(facts: Facts) -> Iterator[Finding]:
         )
     if (isolation := facts.settings["default_transaction_isolation"]) != "read committed":
         yield _error(
-            f"default_transaction_isolation is {isolation}: what waits for a lock does not see what it waited for",
+            f"default_transaction_isolation is {isolation}: after a lock one would see what was before",
             "set it to 'read committed' for this role or database",
         )
 
@@ -134,7 +134,7 @@ def _sessions(facts: Facts) -> Iterator[Finding]:
         some = ", ".join(f"pid {one.pid} ({one.name}, {one.seconds} s)" for one in facts.idle[:SHOWN])
         more = len(facts.idle) - SHOWN
         yield _warning(
-            f"sessions keep a transaction open and do nothing: {some}{f' and {more} more' if more > 0 else ''}; "
+            f"sessions keep a transaction open and do nothing: {some}{f' and {more} more' * (more > 0)}; "
             "vacuum cannot remove what has changed since",
             "end them with `select pg_terminate_backend(pid)`, and set idle_in_transaction_session_timeout",
         )
@@ -168,11 +168,11 @@ def _tables(facts: Facts) -> Iterator[Finding]:
     }  # fmt: skip
     for name, table in sorted(full.items()):
         yield _warning(
-            f"{name} has {table.dead:,} rows that were left behind beside {table.rows:,}: vacuum does not come by",
+            f"{name} has {table.dead:,} dead rows beside {table.rows:,}: vacuum is late, or held back",
             f"look for old transactions (pg_stat_activity, replication slots), then `vacuum {name}`",
         )
     if not full:
-        yield _ok(f"{sum(table.dead for table in facts.tables.values()):,} rows are left behind for vacuum")
+        yield _ok(f"{sum(table.dead for table in facts.tables.values()):,} dead rows are left for vacuum")
 
 
 def _indexes(facts: Facts) -> Iterator[Finding]:

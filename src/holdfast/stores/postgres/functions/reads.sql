@@ -14,7 +14,7 @@ end $$;
 create or replace function list(filter json, lim integer, after uuid) returns json language plpgsql stable
 set search_path from current set jit = off as $$
 declare
-    statuses text[] := texts(filter -> 'statuses');
+    statuses text[] := coalesce(texts(filter -> 'statuses'), '{}');
     kind text := filter ->> 'waiting_on';
     type text := filter ->> 'type';
     tenant text := filter ->> 'tenant';

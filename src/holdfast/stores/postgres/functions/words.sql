@@ -142,15 +142,21 @@ create or replace function highest_seq(run uuid, step_mark integer) returns inte
     select greatest(step_mark, coalesce((select max(seq) from workflow_step where run_id = run), 0))
 $$;
 
--- Where a run is: of a plan the first step that has not succeeded, of code the last that has its outcome.
-create or replace function cursor_of(run uuid, kind text) returns text language sql stable as $$
-    select case when kind = 'plan' then coalesce(
-        (select key from workflow_step where run_id = run and status <> 'succeeded' order by seq limit 1),
-        (select key from workflow_step where run_id = run order by seq desc limit 1)
-    ) else (
-        select key from workflow_step where run_id = run and status in ('succeeded', 'failed') order by seq desc limit 1
-    ) end
-$$;
+-- Where a run is: of a plan the first step that has not succeeded, of code the last that has its outcome. Not plain SQL,
+-- which would be planned anew for each run of a list.
+create or replace function cursor_of(run uuid, kind text) returns text language plpgsql stable as $$
+begin
+    if kind = 'plan' then
+        return coalesce(
+            (select s.key from workflow_step as s where s.run_id = run and s.status <> 'succeeded' order by s.seq limit 1),
+            (select s.key from workflow_step as s where s.run_id = run order by s.seq desc limit 1)
+        );
+    end if;
+    return (
+        select s.key from workflow_step as s
+        where s.run_id = run and s.status in ('succeeded', 'failed') order by s.seq desc limit 1
+    );
+end $$;
 
 -- The run as people see it. A plain checkpoint leaves the run row alone: its trail knows when it was.
 create or replace function run_record(r workflow_run) returns json language plpgsql stable as $$
