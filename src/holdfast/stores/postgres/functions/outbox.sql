@@ -9,12 +9,6 @@
 create or replace function line_of(tenant text, sink text, key text) returns text language sql immutable as
     $$select tenant || U&'\001F' || sink || U&'\001F' || key$$;
 
--- The lines that these messages go into.
-create or replace function lines_of(tenant text, messages json) returns text[] language sql immutable as $$
-    select array_agg(line_of(tenant, m ->> 'sink', m ->> 'key')) from json_array_elements(messages) as m
-    where m ->> 'key' is not null
-$$;
-
 -- The first pending one of a line. As the next entry of the index of lines after a place, so that no other index gives
 -- this order: by the line's name alone the planner may choose to walk along all that was ever sent.
 create or replace function first_of_line(tenant text, sink text, key text) returns bigint language plpgsql as $$
@@ -130,24 +124,23 @@ language plpgsql as $$
 #variable_conflict use_column
 declare
     sinks text[] := names_of(ask -> 'sinks');
+    parcels json;
 begin
-    return (
-        with taken as (
-            update workflow_outbox as o
-            set fence = o.fence + 1, attempts = o.attempts + 1, held_by = ask ->> 'relay',
-                next_at = now + span((ask ->> 'lease_seconds')::double precision),
-                tried_at = coalesce(o.tried_at, now)
-            where o.seq = any(mine)
-                and (o.sink = any(sinks) or exists (select 1 from workflow_webhook as w where w.name = o.sink))
-            returning o.*
-        )
-        select coalesce(json_agg(json_build_object(
-            'id', o.id, 'fence', o.fence, 'tenant', o.tenant, 'run', o.run_id, 'sink', o.sink, 'key', o.key,
-            'payload', o.payload::text, 'attempt', o.attempts, 'created_at', us(o.created_at),
-            'webhook', webhook_record(w)
-        ) order by array_position(wanted, o.seq)), '[]')
-        from taken as o left join workflow_webhook as w on w.name = o.sink and o.sink <> all(sinks)
-    );
+    with taken as (
+        update workflow_outbox as o
+        set fence = o.fence + 1, attempts = o.attempts + 1, held_by = ask ->> 'relay',
+            next_at = now + span((ask ->> 'lease_seconds')::double precision), tried_at = coalesce(o.tried_at, now)
+        where o.seq = any(mine)
+            and (o.sink = any(sinks) or exists (select 1 from workflow_webhook as w where w.name = o.sink))
+        returning o.*
+    )
+    select json_agg(json_build_object(
+        'id', o.id, 'fence', o.fence, 'tenant', o.tenant, 'run', o.run_id, 'sink', o.sink, 'key', o.key,
+        'payload', o.payload::text, 'attempt', o.attempts, 'created_at', us(o.created_at),
+        'webhook', webhook_record(w)
+    ) order by array_position(wanted, o.seq)) into parcels
+    from taken as o left join workflow_webhook as w on w.name = o.sink and o.sink <> all(sinks);
+    return coalesce(parcels, '[]');
 end $$;
 
 -- What another relay is taking at this moment is passed over, and what comes after it is looked for.
