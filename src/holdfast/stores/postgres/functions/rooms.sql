@@ -1,0 +1,123 @@
+-- Which limits concern a name, and how much room they leave: for a claim, for whoever asks when, and for whoever asks
+-- why. Always many names at once: a claim that passes over very many looks at them in one statement.
+
+-- Claims under limits are made one after the other, and none beside a change of what is set. A statement of its own,
+-- before any look: what a lock has waited for is seen only by the next one.
+create or replace function lock_limits() returns void language sql as
+    'select pg_advisory_xact_lock(1752132455, 0)';
+
+-- The limits that speak for each of some names of a scope, the most specific first: place 1, 2, …
+create or replace function rules_of(scope text, names text[])
+returns table (
+    name text, place bigint, rule text, concurrency integer, rate integer, period bigint, weight double precision,
+    paused_until timestamptz
+) language sql stable as $$
+    select s.name, row_number() over (partition by s.name order by s.exact desc, length(s.rule) desc),
+        s.rule, s.concurrency, s.rate, s.period, s.weight, s.paused_until
+    from (
+        select n.name, true as exact, l.name as rule, l.concurrency, l.rate, l.period, l.weight, l.paused_until
+        from (select distinct unnest(names) as name) as n
+        join workflow_limit as l on l.scope = rules_of.scope and l.name = n.name
+        union all
+        select n.name, false, l.name, l.concurrency, l.rate, l.period, l.weight, l.paused_until
+        from (select distinct unnest(names) as name) as n
+        join workflow_limit as l on starts_with(n.name, left(l.name, -1)) and l.name <> n.name
+        where l.scope = rules_of.scope and right(l.name, 1) = '%'
+    ) as s
+$$;
+
+-- How many runs of each of some names are leased. Of types and tenants there is no index: claims without limits would
+-- have to keep it up to date.
+create or replace function leased_of(scope text, names text[]) returns table (name text, leased bigint)
+language plpgsql stable as $$
+#variable_conflict use_column
+begin
+    if cardinality(names) = 0 then
+        return;
+    elsif leased_of.scope = 'key' then
+        return query
+        select r.limit_key, count(*) from workflow_run as r
+        where r.status = 'leased' and r.limit_key is not null and r.limit_key = any(names) group by r.limit_key;
+    elsif leased_of.scope = 'type' then
+        return query
+        select r.type, count(*) from workflow_run as r
+        where r.status = 'leased' and r.type = any(names) group by r.type;
+    else
+        return query
+        select r.tenant, count(*) from workflow_run as r
+        where r.status = 'leased' and r.tenant = any(names) group by r.tenant;
+    end if;
+end $$;
+
+-- What is set for each of some names, what is used of it, and how many more may be taken: `room`, null without end.
+-- Of the claims that a rate counts `last` is the number of the last one. Names that nothing is set for are left out.
+create or replace function rooms(scope text, names text[], now timestamptz)
+returns table (
+    name text, room bigint, cap integer, cap_rule text, leased bigint, rate integer, rate_rule text, period interval,
+    used bigint, last bigint, paused_until timestamptz, pause_rule text
+) language plpgsql stable
+-- Many names to be joined: one by one would be many times many.
+set enable_hashjoin = on as $$
+#variable_conflict use_column
+begin
+    if cardinality(names) = 0 or not exists (select 1 from workflow_limit as l where l.scope = rooms.scope) then
+        return;
+    end if;
+    return query
+    with said as materialized (
+        select s.name,
+            (array_agg(s.concurrency order by s.place) filter (where s.concurrency is not null))[1] as cap,
+            (array_agg(s.rule order by s.place) filter (where s.concurrency is not null))[1] as cap_rule,
+            (array_agg(s.rate order by s.place) filter (where s.rate is not null))[1] as rate,
+            (array_agg(s.rule order by s.place) filter (where s.rate is not null))[1] as rate_rule,
+            (array_agg(s.period order by s.place) filter (where s.rate is not null))[1]
+                * interval '1 microsecond' as period,
+            max(s.paused_until) filter (where s.paused_until > now) as paused_until,
+            (array_agg(s.rule order by s.paused_until desc, s.place) filter (where s.paused_until > now))[1] as pause_rule
+        from rules_of(rooms.scope, names) as s group by s.name
+    ), held as materialized (
+        select h.name, h.leased
+        from leased_of(rooms.scope, array(select said.name from said where said.cap is not null)) as h
+    )
+    select m.name,
+        least(m.cap - coalesce(h.leased, 0), m.rate - coalesce(u.used, 0), case when m.paused_until is not null then 0 end),
+        m.cap, m.cap_rule, coalesce(h.leased, 0), m.rate, m.rate_rule, m.period, coalesce(u.used, 0), u.last,
+        m.paused_until, m.pause_rule
+    from said as m
+    left join held as h on h.name = m.name
+    left join lateral (
+        -- One that lies further ahead than a period is of a clock that went wrong.
+        select u.number as last, u.number - (
+            select o.number - o.taken from workflow_limit_use as o
+            where o.scope = rooms.scope and o.name = m.name and o.at > now - m.period
+            order by o.at limit 1
+        ) as used
+        from workflow_limit_use as u
+        where m.rate is not null and u.scope = rooms.scope and u.name = m.name
+            and u.at > now - m.period and u.at <= now + m.period
+        order by u.at desc limit 1
+    ) as u on true;
+end $$;
+
+-- From when on one more is within a rate that is used up.
+create or replace function free_at(
+    scope text, name text, rate integer, period interval, last bigint, now timestamptz
+) returns timestamptz language sql stable as $$
+    select coalesce((
+        select u.at + free_at.period from workflow_limit_use as u
+        where u.scope = free_at.scope and u.name = free_at.name and u.at > now - free_at.period
+            and u.number > free_at.last - free_at.rate
+        order by u.at limit 1
+    ), now)
+$$;
+
+-- What a claim costs a tenant: the less, the more weight it has. Whole numbers, as in every store.
+create or replace function strides_of(tenants text[]) returns table (tenant text, stride bigint)
+language sql stable as $$
+    select t.tenant, greatest(1, round(1000000 / coalesce(w.weight, 1.0))::bigint)
+    from (select distinct unnest(tenants) as tenant) as t
+    left join (
+        select distinct on (s.name) s.name, s.weight from rules_of('tenant', tenants) as s
+        where s.weight is not null order by s.name, s.place
+    ) as w on w.name = t.tenant
+$$;
