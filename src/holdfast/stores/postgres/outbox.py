@@ -1,4 +1,4 @@
-"""Messages for the world outside: taken by relays, answered, listed, sent again; and webhooks they may go to."""
+"""Messages for the world outside: taken, answered, listed, sent again; and webhooks they may go to."""
 
 from __future__ import annotations
 
