@@ -6,24 +6,29 @@ Any number of processes share it. This side encodes, calls and decodes; what a v
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
-
-import asyncpg
 
 from holdfast.errors import Unavailable
 from holdfast.records import Instant
 
-from . import migrate
+from . import forks, migrate
 from .address import parsed
-from .errors import translated
+from .calling import called
+from .errors import DRIVER, translated
 from .gates import GatesRoom
 from .limits import LimitsRoom
+from .links import Link, connected
+from .listening import Ears
+from .openings import check_server
 from .outbox import OutboxRoom
 from .people import PeopleRoom
+from .pools import Pool
 from .purge import PurgeRoom
 from .queue import QueueRoom
 from .reads import ReadsRoom
+from .renewing import Renewer, RenewingRoom
 from .schedules import ScheduleRoom
 from .waits import WaitsRoom
 
@@ -31,51 +36,124 @@ Clock = Callable[[], Instant]
 
 
 class PostgresStore(
-    QueueRoom, WaitsRoom, PeopleRoom, GatesRoom, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, ReadsRoom
+    QueueRoom,
+    RenewingRoom,
+    WaitsRoom,
+    PeopleRoom,
+    GatesRoom,
+    OutboxRoom,
+    ScheduleRoom,
+    LimitsRoom,
+    PurgeRoom,
+    ReadsRoom,
 ):
-    """Every verb of the contract over one schema of a database."""
+    """Every verb of the contract over one schema of a database.
+
+    `clock`: for tests, on a database that was told to heed it. `create`: False for a store that is opened
+    only if it is there and up to date.
+    """
 
     def __init__(self, url: str, clock: Clock | None = None, *, create: bool = True) -> None:
         self.address, self._clock, self._create = parsed(url), clock, create
-        self._pools: dict[asyncio.AbstractEventLoop, asyncpg.Pool] = {}
         self._sql: dict[tuple[str, int], str] = {}
+        self._is_open = False
+        self._begin()
+        forks.watched(self)
+
+    def _begin(self) -> None:
+        self._changing = threading.Lock()  # a store may be opened, asked and closed from several event loops
+        self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
+        self._renewer = Renewer(self.address)
+        self._ears = Ears(self.address)
 
     async def open(self) -> None:
-        await self._pool()
+        if self._is_open:
+            return
+        try:
+            link = await connected(self.address)
+            try:
+                await self._check(link)
+            except BaseException:
+                link.abandon()
+                raise
+        except DRIVER as error:
+            raise translated(error, self.address.shown) from error
+        self._is_open = True
+        self._pool().adopt(link)
+
+    async def _check(self, link: Link) -> None:
+        await check_server(link, self.address)
+        await migrate.up_to_date(link, self.address, create=self._create)
 
     async def close(self) -> None:
-        pool = self._pools.pop(asyncio.get_running_loop(), None)
-        if pool is not None:
-            await pool.close()
+        self._is_open = False
+        with self._changing:
+            pools, self._pools = self._pools, {}
+        here = asyncio.get_running_loop()
+        for loop, pool in pools.items():
+            if loop is here:
+                await pool.close()
+            elif loop.is_closed():
+                pool.abandon()
+            else:
+                loop.call_soon_threadsafe(pool.abandon)
+        await self._ears.close()
+        self._renewer.close()
 
-    async def _pool(self) -> asyncpg.Pool:
+    def left_behind(self) -> object:
+        for pool in self._pools.values():
+            pool.disown()
+        self._renewer.disown()
+        self._ears.disown()
+        kept = self._pools, self._renewer, self._ears
+        self._begin()
+        return kept
+
+    # How verbs reach the database.
+
+    def _pool(self) -> Pool:
+        """That of this event loop."""
         loop = asyncio.get_running_loop()
-        if loop not in self._pools:
-            pool = await asyncpg.create_pool(self.address.dsn, min_size=1, max_size=8)
-            async with pool.acquire() as connection:
-                await migrate.up_to_date(connection, self.address.schema)
-            self._pools[loop] = pool
-        return self._pools[loop]
+        pool = self._pools.get(loop)
+        return pool if pool is not None else self._new_pool(loop)
+
+    def _new_pool(self, loop: asyncio.AbstractEventLoop) -> Pool:
+        if not self._is_open:
+            raise Unavailable(f"{self.address.shown}: the store is not open")
+        with self._changing:
+            for ended in [one for one in self._pools if one.is_closed()]:
+                self._pools.pop(ended).abandon()
+            pool = self._pools[loop] = Pool(self.address)
+        return pool
 
     async def _call(self, verb: str, *args: Any) -> Any:
-        pool = await self._pool()
-        try:
-            async with pool.acquire() as connection:
-                if self._clock is not None:
-                    await connection.execute("select set_config('holdfast.now', $1, false)", str(self._clock()))
-                return await connection.fetchval(self._statement(verb, len(args)), *args)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            raise translated(error, self.address.shown) from error
+        sql = self._statement(verb, len(args))
+        if self._clock is not None:
+            return await called(self._pool(), sql, (*args, str(self._clock())), column=1)
+        return await called(self._pool(), sql, args)
+
+    def _call_blocking(self, limit_seconds: float, verb: str, *args: Any) -> Any:
+        if not self._is_open:
+            raise Unavailable(f"{self.address.shown}: the store is not open")
+        sql = self._statement(verb, len(args))
+        if self._clock is not None:
+            return self._renewer.call(sql, (*args, str(self._clock())), 1, limit_seconds)
+        return self._renewer.call(sql, args, 0, limit_seconds)
 
     def _statement(self, verb: str, count: int) -> str:
         sql = self._sql.get((verb, count))
         if sql is None:
             places = ", ".join(f"${number}" for number in range(1, count + 1))
-            sql = self._sql[verb, count] = f'select "{self.address.schema}".{verb}({places})'
+            sql = f'"{self.address.schema}".{verb}({places})'
+            if self._clock is not None:
+                sql = f"set_config('holdfast.now', ${count + 1}, true), {sql}"
+            sql = self._sql[verb, count] = f"select {sql}"
         return sql
 
+    # Hints.
+
     def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
-        return lambda: None
+        return self._ears.listen(hint)
 
 
-__all__ = ["PostgresStore", "Unavailable"]
+__all__ = ["PostgresStore"]

@@ -4,50 +4,68 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from holdfast.errors import UsageError
 
 SCHEMA = "workflow"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 _SWITCH = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
+_OURS = frozenset({"schema", "listen", "allow_fsync_off"})
 
 
 class Address(NamedTuple):
     """Where a store is, and how it is reached."""
 
     dsn: str  # for the driver, without what is ours
+    shown: str  # for people and logs: without password and options
     schema: str = SCHEMA
     listen: bool = True  # off: behind a pooler that hands out another session for each transaction
     allow_fsync_off: bool = False
 
     @property
-    def shown(self) -> str:
-        """For people and logs: without the password."""
-        parts = urlsplit(self.dsn)
-        user, at, host = parts.netloc.rpartition("@")
-        return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at + host, query=""))
+    def channel(self) -> str:
+        """Where hints are given."""
+        return f"holdfast_{self.schema}"
 
 
 def parsed(url: str) -> Address:
     """The address that a URL names."""
-    parts = urlsplit(url)
-    ours: dict[str, str] = {}
-    theirs: list[tuple[str, str]] = []
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name in {"schema", "listen", "allow_fsync_off"}:
-            ours[name] = value
-        else:
-            theirs.append((name, value))
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise UsageError(f"the store URL cannot be read ({error}): write {_EXAMPLE}") from None
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    ours = {name: value for name, value in options if name in _OURS}
+    theirs = [(name, value) for name, value in options if name not in _OURS]
     schema = ours.get("schema", SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema):
         raise UsageError(
-            f"schema {schema!r} of the store URL: write lower-case letters, digits and _, at most 48, no digit first"
+            f"schema {schema!r} of the store URL: write lower-case letters, digits and _, "
+            "at most 48, no digit first"
         )
-    dsn = urlunsplit(parts._replace(scheme="postgresql", query=urlencode(theirs)))
+    # Put together by hand: urllib forgets the slashes before an empty host, which is a unix socket.
+    dsn = f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(theirs)}" if theirs else "")
     return Address(
-        dsn, schema, listen=_switch(ours, "listen", default=True), allow_fsync_off=_switch(ours, "allow_fsync_off")
+        dsn,
+        _shown(parts.netloc, parts.path, dict(theirs)),
+        schema,
+        listen=_switch(ours, "listen", default=True),
+        allow_fsync_off=_switch(ours, "allow_fsync_off"),
     )
+
+
+_EXAMPLE = "postgresql://user:password@host:5432/database"
+
+
+def _shown(netloc: str, path: str, options: dict[str, str]) -> str:
+    credentials, at, host = netloc.rpartition("@")
+    user = credentials.partition(":")[0] or quote(options.get("user", ""))
+    database = path or "/" + quote(options.get("database") or options.get("dbname", ""))
+    where = host or options.get("host", "")
+    if where.startswith("/"):
+        return f"postgresql://{user}{at}{database}?host={where}"
+    return f"postgresql://{user}{'@' if user else ''}{where}{database}"
 
 
 def _switch(given: dict[str, str], name: str, *, default: bool = False) -> bool:

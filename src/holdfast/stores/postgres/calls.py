@@ -24,6 +24,9 @@ class Calls:
         async def _call(self, verb: str, *args: Any) -> Any:
             """The answer of a verb as the driver gives it: JSON as text."""
 
+        def _call_blocking(self, limit_seconds: float, verb: str, *args: Any) -> Any:
+            """The same, for a thread that has no event loop and must not wait for one."""
+
     async def _ask(self, answer: msgspec.json.Decoder[T], verb: str, *args: Any) -> T:
         """The answer of a verb as records."""
         return answer.decode(await self._call(verb, *args))

@@ -1,4 +1,8 @@
-"""What the server and the driver say, in our own words."""
+"""What the server and the driver say, in our own words: one clear line, never a driver's error to a caller.
+
+`Unavailable` means: try again, it is safe. What trying again cannot mend, a statement that is wrong or
+values that the server does not take, is a `StoreError`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from holdfast.errors import (
     HoldfastError,
     IllegalMove,
     SchemaMismatch,
+    StoreError,
     Unavailable,
     UnknownMessage,
     UnknownRun,
@@ -23,27 +28,95 @@ from holdfast.errors import (
 from holdfast.lifecycle import Status
 
 OURS = "HF"  # the first letters of the codes that our functions raise
+IN_THE_WAY = frozenset({"40P01", "40001", "55P03"})  # of each other: sent again, it goes through
+LOCK_TIMEOUT = "55P03"
+NO_RIGHT = "42501"
+
+# All that may happen on the way. A timeout is an OSError, and so is a name that nobody knows.
+DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError)
+
 _PLAIN: dict[str, type[HoldfastError]] = {
     "Conflict": Conflict,
     "UnknownStep": UnknownStep,
     "UsageError": UsageError,
     "SchemaMismatch": SchemaMismatch,
 }
+_POOLER = "a pooler that shares sessions stands in between: add listen=off to the URL"
+_WORDS = {
+    "25006": "it takes no writes now (a standby, or default_transaction_read_only is on): name the primary",
+    "26000": _POOLER,
+    "42P05": _POOLER,
+    "28000": "the server does not let this user in ({said}): check user and password, and pg_hba.conf",
+    "28P01": "the server refuses the password of this user: check the URL",
+    "3D000": "there is no such database: create it, or check the URL",
+    NO_RIGHT: "this user lacks a right ({said}): grant it, see the chapter on roles",
+    "40001": "the call was overtaken again and again by others",
+    "40P01": "the call stood in the way of others again and again",
+    "53100": "the server's disk is full; nothing recorded is lost, and work goes on by itself with space",
+    "53200": "the server is out of memory; nothing recorded is lost",
+    "53300": "the server has no connection left: raise max_connections, or start fewer processes",
+    LOCK_TIMEOUT: "a row or table has been locked by someone else for too long: look at pg_locks",
+    "57014": "the server gave the call up (statement_timeout, or an administrator)",
+    "57P01": "the server is shutting down",
+    "57P02": "the server has crashed and starts anew",
+    "57P03": "the server is starting up, or shutting down",
+    "58P01": "the server misses one of its own files ({said})",
+}
+# Classes: connection, operator, resources, limits of the system, the system itself; and who may come in.
+_WEATHER = ("08", "57", "53", "58", "28")
+_WEATHER_TOO = frozenset({"25006", "3D000", NO_RIGHT, *IN_THE_WAY})
 
 
 def translated(error: BaseException, where: str) -> HoldfastError:
     """Never a driver's error to a caller."""
+    if isinstance(error, HoldfastError):
+        return error
     code, message, detail = told(error)
     if code.startswith(OURS) and detail:
         return refusal(message, detail)
-    return Unavailable(f"{where}: {message or type(error).__name__}")
+    if code == "08P01" and "startup parameter" in message:
+        return StoreError(f"{where}: {_POOLER}")
+    said = _WORDS.get(code, "{said}").format(said=message)
+    if code.startswith(_WEATHER) or code in _WEATHER_TOO:
+        return Unavailable(f"{where}: {said}")
+    if code or _is_mistake(error):
+        return StoreError(f"{where}: {said}" + (f" ({code})" if code and code not in _WORDS else ""))
+    return Unavailable(f"{where}: {_of_the_way(error, message)}")
+
+
+def lost(error: BaseException) -> bool:
+    """The session is gone, or cannot be trusted any more."""
+    code = told(error)[0]
+    # A cancel (57014) and a full disk leave the session as it was.
+    return code.startswith(("08", "57P")) if code else not _is_mistake(error)
 
 
 def told(error: BaseException) -> tuple[str, str, str]:
     """Code, message and detail of whatever driver raised it."""
-    if isinstance(error, asyncpg.PostgresError):
-        return error.sqlstate or "", str(error.args[0]) if error.args else "", getattr(error, "detail", None) or ""
-    return "", str(error), ""
+    message = str(error.args[0]).splitlines()[0] if error.args and str(error.args[0]) else ""
+    code = getattr(error, "sqlstate", None) or ""
+    return code, message, getattr(error, "detail", None) or ""
+
+
+def _is_mistake(error: BaseException) -> bool:
+    """Of ours, or of the URL: a value that cannot be sent, an option that the driver does not know."""
+    if isinstance(error, asyncpg.InterfaceError):
+        # The driver has one class for its own state and for what it was asked: only words tell them apart.
+        said = str(error)
+        return isinstance(error, ValueError) or not ("operation" in said or "connection" in said)
+    return not isinstance(error, DRIVER)
+
+
+def _of_the_way(error: BaseException, message: str) -> str:
+    if isinstance(error, TimeoutError):
+        return message or "it does not answer in time"
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there (connection refused): is the server running?"
+    if isinstance(error, FileNotFoundError):
+        return "nobody listens there (no such socket): is the server running?"
+    if isinstance(error, OSError):
+        return f"it cannot be reached ({error.strerror or message or type(error).__name__})"
+    return f"the connection was lost ({message or type(error).__name__})"
 
 
 def refusal(message: str, detail: str) -> HoldfastError:
