@@ -3,9 +3,9 @@
 -- else, and is carried out here, a slice a commit, by whoever comes first. Of a run that is locked it stays owed.
 
 -- One slice: how many parents were woken, and what is left.
-create or replace function carry_out(at json, lim integer, now timestamptz) returns json language plpgsql as $$
+create or replace function carry_out(since json, lim integer, now timestamptz) returns json language plpgsql as $$
 declare
-    behind uuid := coalesce((at ->> 'owing')::uuid, '00000000-0000-0000-0000-000000000000');
+    behind uuid := coalesce((since ->> 'owing')::uuid, '00000000-0000-0000-0000-000000000000');
     r workflow_run;
 begin
     select w.* into r from workflow_run as w where w.owes > 0 and w.id > behind order by w.id limit 1;

@@ -137,12 +137,11 @@ create or replace function told_in_a_line(why json) returns text language sql im
 $$;
 
 -- A row that has failed fails its run; any other that is not pending is none of our doing.
-create or replace function why_failed(s workflow_step) returns json language sql immutable as $$
-    select case when s.status = 'failed' and s.error is not null then s.error else json_build_object(
-        'kind', 'drift', 'message', 'step ''' || s.key || ''' is ' || s.status || ', though it has not begun',
-        'step', s.key
-    ) end
-$$;
+create or replace function why_failed(s workflow_step) returns json language plpgsql immutable as $$
+begin
+    return case when s.status = 'failed' and s.error is not null then s.error else
+        blame('drift', 'step ' || quoted(s.key) || ' is ' || s.status || ', though it has not begun', s.key) end;
+end $$;
 
 -- What is open ends with its run; of a plan the current step too: failed with it, or cancelled.
 create or replace function end_steps(r workflow_run, status text, error json, attempt integer, now timestamptz)
@@ -207,8 +206,8 @@ begin
             where e.workflow_id = r.id and e.event_type = 'step_added' and e.data ->> 'step' = s.key
         )
     then
-        perform refuse('Conflict', 'run ' || r.id || ' has a step ''' || s.key
-                       || ''' already: give the new one another name');
+        perform refuse('Conflict', 'run ' || r.id || ' has a step ' || quoted(s.key)
+                       || ' already: give the new one another name');
     end if;
     return step_record(s);
 end $$;

@@ -26,7 +26,7 @@ begin
 end $$;
 
 -- How long a chore waits for what others hold: less than the server takes to call it a deadlock.
-create or replace function patience() returns text language sql immutable as $$select '500ms'$$;
+create or replace function lock_patience() returns text language sql immutable as $$select '500ms'$$;
 
 -- The same for those who can come back later: one row that somebody keeps locked must not stop all the others. The runs
 -- that it got; null: not even the topics.
@@ -37,7 +37,7 @@ declare
     got uuid[];
 begin
     begin
-        perform set_config('lock_timeout', patience(), true);
+        perform set_config('lock_timeout', lock_patience(), true);
         perform lock_topics(names);
         perform set_config('lock_timeout', before, true);
     exception when lock_not_available then
@@ -61,7 +61,7 @@ declare
 begin
     if cardinality(busy) > 0 then
         begin
-            perform set_config('lock_timeout', patience(), true);
+            perform set_config('lock_timeout', lock_patience(), true);
             perform lock_runs(busy);
             perform set_config('lock_timeout', before, true);
             got := got || busy;
@@ -88,7 +88,7 @@ create or replace function led(r workflow_run, s workflow_step) returns text lan
 $$;
 
 create or replace function blame(kind text, message text, step text) returns json language sql immutable as $$
-    select json_build_object('kind', kind, 'message', message, 'step', step)
+    select ('{"kind":' || to_json(kind) || ',"message":' || to_json(message) || ',"step":' || to_json(step) || '}')::json
 $$;
 
 -- Settle the wait if it can be: the id of its trail row, else null.
@@ -172,15 +172,14 @@ end $$;
 create or replace function take(r workflow_run, s workflow_step, event workflow_inbox, now timestamptz) returns bigint
 language plpgsql as $$
 declare
-    came json := json_build_object(
-        'id', event.event_id, 'topic', event.topic, 'at', us(event.at), 'payload', event.payload
-    );
+    came text := '{"id":' || to_json(event.event_id) || ',"topic":' || to_json(event.topic) || ',"at":' || us(event.at)
+        || ',"payload":' || event.payload || '}';
 begin
     insert into workflow_receipt (run_id, event_seq, step) values (r.id, event.seq, s.key);
     if s.kind = 'task' then
-        perform call_again(s, json_build_object('reason', 'event', 'event', came));
+        perform call_again(s, ('{"reason":"event","event":' || came || '}')::json);
     else
-        perform give_outcome(r, s, 'succeeded', came, null, now);
+        perform give_outcome(r, s, 'succeeded', came::json, null, now);
     end if;
     return note(
         r.id, 'woken', '{"step":' || to_json(s.key) || ',"event":' || to_json(event.event_id) || led(r, s), now
@@ -210,7 +209,7 @@ language plpgsql as $$
 declare
     child record;
     who text;
-    said json;
+    said text;
     why json;
 begin
     -- One statement: a child that goes on as another run hands its place over and ends in one commit.
@@ -222,14 +221,13 @@ begin
         return null;
     end if;
     who := '{"step":' || to_json(s.key) || ',"child":' || to_json(child.id);
+    said := '{"run":' || to_json(child.id) || ',"status":' || to_json(child.status);
     if child.status = 'succeeded' then
-        said := json_build_object('run', child.id, 'status', child.status, 'result', child.result);
-        perform give_outcome(r, s, 'succeeded', said, null, now);
+        perform give_outcome(r, s, 'succeeded', (said || ',"result":' || child.result || '}')::json, null, now);
         return note(r.id, 'woken', who || led(r, s), now);
     end if;
-    said := json_build_object('run', child.id, 'status', child.status, 'error', child.error);
     why := blame('child_failed', 'child run ' || child.id || ' is ' || child.status, s.key);
-    perform give_outcome(r, s, 'failed', said, why, now);
+    perform give_outcome(r, s, 'failed', (said || ',"error":' || child.error || '}')::json, why, now);
     return note(r.id, 'woken', who || ',"error":' || why || led(r, s), now);
 end $$;
 
@@ -263,9 +261,8 @@ create or replace function decided(
     r workflow_run, s workflow_step, approved boolean, who text, comment text, timed_out boolean, now timestamptz
 ) returns void language plpgsql as $$
 declare
-    said json := json_build_object(
-        'approved', approved, 'by', who, 'comment', comment, 'at', us(now), 'timed_out', timed_out
-    );
+    said json := ('{"approved":' || to_json(approved) || ',"by":' || to_json(who) || ',"comment":' || to_json(comment)
+                  || ',"at":' || us(now) || ',"timed_out":' || to_json(timed_out) || '}')::json;
     why text;
 begin
     if approved or r.kind <> 'plan' then

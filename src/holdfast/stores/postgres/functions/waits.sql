@@ -85,15 +85,15 @@ begin
     end if;
 end $$;
 
--- One slice of an event, from `at` on. `woken`: how many runs it has reached here. `left`: null, if it is through; that
+-- One slice of an event, from `since` on. `woken`: how many runs it has reached here. `left`: null, if it is through; that
 -- it is delivered is written only if nobody was passed over.
 create or replace function hand_over(
-    e workflow_inbox, at json, lim integer, now timestamptz, out woken integer, out "left" json
+    e workflow_inbox, since json, lim integer, now timestamptz, out woken integer, out "left" json
 ) language plpgsql as $$
 declare
-    from_run uuid := coalesce((at ->> 'run')::uuid, '00000000-0000-0000-0000-000000000000');
-    from_step integer := coalesce((at ->> 'step')::integer, -1);
-    passed_over boolean := coalesce((at ->> 'passed_over')::boolean, false);
+    from_run uuid := coalesce((since ->> 'run')::uuid, '00000000-0000-0000-0000-000000000000');
+    from_step integer := coalesce((since ->> 'step')::integer, -1);
+    passed_over boolean := coalesce((since ->> 'passed_over')::boolean, false);
     seen uuid[] := array(select w.run_id from waiters(e, from_run, from_step, lim) as w);
     got uuid[] := lock_some_waits(seen, array[e.tenant || U&'\001F' || e.topic]);
     counted integer := 0;
@@ -157,7 +157,7 @@ begin
 end $$;
 
 -- One slice of one event: how many runs it has reached so far, and what is left.
-create or replace function deliver_event(tenant text, id text, at json, lim integer) returns json
+create or replace function deliver_event(tenant text, id text, since json, lim integer) returns json
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
     now timestamptz := clock();
@@ -171,7 +171,7 @@ begin
         perform number_anew(e, now);
         return json_build_object('woken', 0, 'left', '{}');
     end if;
-    slice := hand_over(e, case when (at ->> 'seq')::bigint = e.seq then at end, greatest(lim, 1), now);
+    slice := hand_over(e, case when (since ->> 'seq')::bigint = e.seq then since end, greatest(lim, 1), now);
     return json_build_object(
         'woken', (select i.woken from workflow_inbox as i where i.seq = e.seq), 'left', slice."left"::text
     );
@@ -179,24 +179,24 @@ end $$;
 
 -- One slice of all that is not delivered, oldest event first, and then of what runs owe each other: how many runs were
 -- woken, and what is left.
-create or replace function deliver(at json, lim integer) returns json
+create or replace function deliver(since json, lim integer) returns json
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
     now timestamptz := clock();
     e workflow_inbox;
     slice record;
 begin
-    if at ->> 'owing' is null then
+    if since ->> 'owing' is null then
         select i.* into e from workflow_inbox as i
-        where not i.delivered and i.seq >= coalesce((at ->> 'seq')::bigint, 0) order by i.seq limit 1;
+        where not i.delivered and i.seq >= coalesce((since ->> 'seq')::bigint, 0) order by i.seq limit 1;
     end if;
     if e.seq is null then
-        return carry_out(at, greatest(lim, 1), now);
+        return carry_out(since, greatest(lim, 1), now);
     elsif e.late then
         perform number_anew(e, now);
         return json_build_object('woken', 0, 'left', json_build_object('seq', e.seq + 1)::text);
     end if;
-    slice := hand_over(e, case when (at ->> 'seq')::bigint = e.seq then at end, greatest(lim, 1), now);
+    slice := hand_over(e, case when (since ->> 'seq')::bigint = e.seq then since end, greatest(lim, 1), now);
     return json_build_object(
         'woken', slice.woken, 'left', coalesce(slice."left", json_build_object('seq', e.seq + 1))::text
     );
@@ -204,11 +204,11 @@ end $$;
 
 -- One slice of the waits whose time has come, first due first: how many were settled, and what is left. Few runs at a
 -- time, for each may take a bucket. wait_timeouts: or the deadlines of plans' tasks and awaited events are left alone.
-create or replace function lapse(at json, wait_timeouts boolean, lim integer) returns json
+create or replace function lapse(since json, wait_timeouts boolean, lim integer) returns json
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
     now timestamptz := clock();
-    page workflow_step[] := due_waits(at, lapse.wait_timeouts, least(greatest(lim, 1), 100), now);
+    page workflow_step[] := due_waits(since, lapse.wait_timeouts, least(greatest(lim, 1), 100), now);
     got uuid[];
     done integer := 0;
     r workflow_run;
@@ -235,12 +235,12 @@ begin
         json_build_object('due', us(last.due_at), 'run', last.run_id, 'step', last.seq)::text end);
 end $$;
 
-create or replace function due_waits(at json, wait_timeouts boolean, lim integer, now timestamptz)
+create or replace function due_waits(since json, wait_timeouts boolean, lim integer, now timestamptz)
 returns workflow_step[] language plpgsql stable as $$
 declare
-    due timestamptz := coalesce(moment((at ->> 'due')::bigint), '-infinity');
-    run uuid := coalesce((at ->> 'run')::uuid, '00000000-0000-0000-0000-000000000000');
-    step integer := coalesce((at ->> 'step')::integer, -1);
+    due timestamptz := coalesce(moment((since ->> 'due')::bigint), '-infinity');
+    run uuid := coalesce((since ->> 'run')::uuid, '00000000-0000-0000-0000-000000000000');
+    step integer := coalesce((since ->> 'step')::integer, -1);
 begin
     if wait_timeouts then
         return array(
