@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.engine.client import Client
+from holdfast.stores import shown
 
 from . import session
 from .options import json_option, store_option
@@ -18,9 +19,9 @@ def migrate(*, as_json: bool) -> None:
     """Create the store or bring it up to date.
 
     Workers, `dev` and `start` do this by themselves; here it can be done ahead. Other commands refuse
-    a file that is no store yet, or an older one.
+    what is no store yet, or an older one.
     """
-    url = session.store_url()
+    url = shown(session.store_url())
 
     async def opened(_client: Client) -> None:
         if as_json:

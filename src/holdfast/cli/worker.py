@@ -159,6 +159,9 @@ def _greet(app: App) -> None:
 
 def _url(app: App) -> str:
     store = getattr(app.store, "inner", app.store)  # behind a codec
+    address = getattr(store, "address", None)
+    if address is not None:
+        return str(address.shown)
     path = getattr(store, "path", None)
     return "memory:// (this process only)" if path is None else f"sqlite:///{path}"
 

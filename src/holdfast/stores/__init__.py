@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 DEFAULT_URL = "sqlite:///holdfast.db"
+POSTGRES = ("postgresql", "postgres")
 
 
 def make_store(url: str, clock: Callable[[], Instant] | None = None, *, create: bool = True) -> Store:
-    """The store that `url` names, not opened yet: sqlite:///file.db, sqlite:////abs/file.db, memory://.
+    """The store that `url` names, not opened yet: sqlite:///file.db, sqlite:////abs/file.db,
+    postgresql://user:password@host/database, memory://.
 
     `create`: whether opening it makes it where it is missing, and brings its schema up to date.
     """
@@ -33,4 +35,33 @@ def make_store(url: str, clock: Callable[[], Instant] | None = None, *, create: 
                 f"or four for an absolute path"
             )
         return SqliteStore(rest[1:], clock=clock, create=create)
-    raise UsageError(f"store URL {url!r} is not known: write sqlite:///holdfast.db or memory://")
+    if scheme in POSTGRES:
+        return _postgres(url, clock, create=create)
+    raise UsageError(
+        f"store URL {shown(url)!r} is not known: write sqlite:///holdfast.db, "
+        "postgresql://user:password@host/database or memory://"
+    )
+
+
+def _postgres(url: str, clock: Callable[[], Instant] | None, *, create: bool) -> Store:
+    try:
+        from .postgres import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise UsageError(
+            "for a store in Postgres the driver is missing: pip install holdfast[postgres]"
+        ) from None
+    return PostgresStore(url, clock=clock, create=create)
+
+
+def shown(url: str) -> str:
+    """For people and logs: without a password."""
+    place, mark, query = url.partition("?")
+    scheme, slashes, rest = place.partition("://")
+    credentials, at, where = rest.rpartition("@")
+    if scheme == "sqlite" or (scheme not in POSTGRES and not at):
+        return url
+    options = [one for one in query.split("&") if "password" not in one.partition("=")[0].lower()]
+    mark = mark if any(options) else ""
+    return f"{scheme}{slashes}{credentials.partition(':')[0]}{at}{where}{mark}{'&'.join(options)}"

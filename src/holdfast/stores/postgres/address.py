@@ -59,13 +59,14 @@ _EXAMPLE = "postgresql://user:password@host:5432/database"
 
 
 def _shown(netloc: str, path: str, options: dict[str, str]) -> str:
-    credentials, at, host = netloc.rpartition("@")
+    credentials, _, host = netloc.rpartition("@")
     user = credentials.partition(":")[0] or quote(options.get("user", ""))
-    database = path or "/" + quote(options.get("database") or options.get("dbname", ""))
+    at = "@" if user else ""
+    database = path.strip("/") or quote(options.get("database") or options.get("dbname", ""))
     where = host or options.get("host", "")
     if where.startswith("/"):
-        return f"postgresql://{user}{at}{database}?host={where}"
-    return f"postgresql://{user}{'@' if user else ''}{where}{database}"
+        return f"postgresql://{user}{at}/{database}?host={where}"
+    return f"postgresql://{user}{at}{where}/{database}"
 
 
 def _switch(given: dict[str, str], name: str, *, default: bool = False) -> bool:
