@@ -15,9 +15,9 @@ begin
     else
         claim_at := next_run_at(types, tenants);
     end if;
-    return json_build_object('claim_at', us(claim_at), 'chore_at', us(least(
-        next_chore((ask ->> 'wait_timeouts')::boolean), next_schedule(ask -> 'besides')
-    )));
+    return json_build_object('claim_at', us(claim_at), 'chore_at', least(
+        us(next_chore((ask ->> 'wait_timeouts')::boolean)), next_schedule(coalesce(ask -> 'besides', '[]'))
+    ));
 end $$;
 
 -- When the first pending run of these types is due.
@@ -194,28 +194,5 @@ begin
                 and (s.kind <> 'event' or s.timeout_seconds is null)
             order by s.due_at limit 1
         ) end
-    );
-end $$;
-
--- When a schedule is due, but for some, each as it was at one revision. One in line that can begin: at once.
-create or replace function next_schedule(besides json) returns timestamptz language plpgsql stable as $$
-declare
-    left_out text[] := array(
-        select (b ->> 0) || ' ' || (b ->> 1) from json_array_elements(coalesce(besides, '[]')) as b
-    );
-begin
-    if exists (
-        select 1 from workflow_schedule as l
-        where l.waiting <> '{}' and not l.paused and l.id || ' ' || l.rev <> all(left_out) and not exists (
-            select 1 from workflow_firing as f join workflow_run as r on r.id = f.run_id
-            where f.schedule_id = l.id and r.finished_at is null and r.deleted_at is null
-        )
-    ) then
-        return 'epoch';
-    end if;
-    return (
-        select l.next_at from workflow_schedule as l
-        where not l.paused and l.next_at is not null and l.id || ' ' || l.rev <> all(left_out)
-        order by l.next_at limit 1
     );
 end $$;
