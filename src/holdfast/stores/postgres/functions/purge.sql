@@ -162,27 +162,27 @@ declare
 begin
     delete from workflow_event as e using (
         select t.id from workflow_event as t where t.workflow_id = any(runs) limit most
-    ) as some where e.id = some.id;
+    ) as part where e.id = part.id;
     get diagnostics removed = row_count;
     most := most - removed;
     delete from workflow_step as s using (
         select t.run_id, t.seq from workflow_step as t where t.run_id = any(runs) limit most
-    ) as some where s.run_id = some.run_id and s.seq = some.seq;
+    ) as part where s.run_id = part.run_id and s.seq = part.seq;
     get diagnostics removed = row_count;
     most := most - removed;
     delete from workflow_receipt as r using (
         select t.run_id, t.event_seq from workflow_receipt as t where t.run_id = any(runs) limit most
-    ) as some where r.run_id = some.run_id and r.event_seq = some.event_seq;
+    ) as part where r.run_id = part.run_id and r.event_seq = part.event_seq;
     get diagnostics removed = row_count;
     most := most - removed;
     delete from workflow_inbox as i using (
         select t.seq from workflow_inbox as t where t.run_id = any(runs) limit most
-    ) as some where i.seq = some.seq;
+    ) as part where i.seq = part.seq;
     get diagnostics removed = row_count;
     most := most - removed;
     delete from workflow_outbox as o using (
         select t.seq from workflow_outbox as t where t.run_id = any(runs) limit most
-    ) as some where o.seq = some.seq;
+    ) as part where o.seq = part.seq;
     get diagnostics removed = row_count;
     return most - removed;
 end $$;
@@ -190,16 +190,9 @@ end $$;
 create or replace function remove_runs(runs uuid[], now timestamptz) returns void language plpgsql as $$
 declare
     gone workflow_run;
-    parent workflow_run;
-    s workflow_step;
 begin
     for gone in delete from workflow_run as w where w.id = any(runs) returning w.* loop
-        select t.* into s from workflow_step as t
-        where t.run_id = gone.parent_id and t.key = gone.parent_step and t.kind = 'child' and t.status = 'waiting'
-            and t.child_id = gone.id;
-        if found then
-            select w.* into parent from workflow_run as w where w.id = gone.parent_id;
-            perform settle(parent, s, now);
+        if tell_parent(gone, now) then
             perform hint();
         end if;
     end loop;

@@ -29,12 +29,12 @@ end $$;
 create or replace function fail_overdue(r workflow_run, kind text, message text, now timestamptz) returns void
 language plpgsql as $$
 declare
-    why json := json_build_object('kind', kind, 'message', message);
+    why json := json_build_object('kind', fail_overdue.kind, 'message', message);
 begin
     update workflow_run as w
     set status = 'failed', crashes = r.crashes, fence = w.fence + 1, leased_by = null, lease_until = null,
         pause_asked_by = null, resume_to = null, waiting_on = null, wait_topic = null, deadline_at = null,
-        error = why, last_error = kind || ': ' || message, finished_at = now,
+        error = why, last_error = fail_overdue.kind || ': ' || message, finished_at = now,
         owes = w.owes | case when w.parent_step is null then 0 else 1 end,
         expires_at = now + span(w.ttl_seconds), updated_at = now, rev = w.rev + 1
     where w.id = r.id;
