@@ -10,45 +10,48 @@ begin
 end $$;
 
 -- A page by id, newest first. Only the terms that are asked for are in the statement, and it is planned for their values:
--- a plan that had to serve every filter would walk through all runs for a rare status.
+-- a plan that had to serve every filter would walk through all runs for a rare status. So each status is looked for on
+-- its own: an index of status and id gives the order too.
 create or replace function list(filter json, lim integer, after uuid) returns json language plpgsql stable
 set search_path from current set jit = off as $$
 declare
-    statuses text[] := coalesce(texts(filter -> 'statuses'), '{}');
+    statuses text[] := array(select distinct s from unnest(texts(filter -> 'statuses')) as s);
     kind text := filter ->> 'waiting_on';
     type text := filter ->> 'type';
     tenant text := filter ->> 'tenant';
     key text := filter ->> 'key';
     parent uuid := (filter ->> 'parent')::uuid;
     prefix text := case when filter ->> 'type' like '%\%' then left(filter ->> 'type', -1) end;
+    terms text := concat_ws(
+        ' and ',
+        -- One that a purge has begun to remove is gone for everyone.
+        case when (filter ->> 'deleted')::boolean then $t$(r.deleted_at is null or r.deleted_at > '-infinity')$t$
+            else 'r.deleted_at is null' end,
+        case when after is not null then 'r.id < $2' end,
+        case when kind is not null then $t$exists (
+            select 1 from workflow_step as s
+            where s.run_id = r.id and s.status = 'waiting' and s.finished_at is null and s.kind = $4
+        )$t$ end,
+        -- A range: LIKE takes _ for a wildcard.
+        case when prefix is not null then 'r.type >= $5 and r.type < $5 || chr(1114111)'
+            when type is not null then 'r.type = $6' end,
+        case when tenant is not null then 'r.tenant = $7' end,
+        case when key is null then null when tenant is not null then 'r.idempotency_key = stored_key($7, $8)'
+            else 'r.idempotency_key = stored_key(r.tenant, $8)' end,
+        case when parent is not null then 'r.parent_id = $9' end
+    );
+    part constant text := '(select r.* from workflow_run as r where %s order by r.id desc limit $1)';
+    parts text;
     page json;
 begin
+    select string_agg(format(part, terms || ' and r.status = $3[' || place || ']'), ' union all ') into parts
+    from generate_subscripts(statuses, 1) as place;
     execute format(
         $sql$
-            select coalesce(json_agg(run_record(r) order by r.id desc), '[]') from (
-                select * from workflow_run as r where %s order by r.id desc limit $1
-            ) as r
+            select coalesce(json_agg(run_record(r::workflow_run) order by r.id desc), '[]')
+            from (select * from (%s) as r order by r.id desc limit $1) as r
         $sql$,
-        concat_ws(
-            ' and ',
-            -- One that a purge has begun to remove is gone for everyone.
-            case when (filter ->> 'deleted')::boolean then $t$(r.deleted_at is null or r.deleted_at > '-infinity')$t$
-                else 'r.deleted_at is null' end,
-            case when after is not null then 'r.id < $2' end,
-            -- One alone is said so: only then does an index of status and id give the order too.
-            case cardinality(statuses) when 0 then null when 1 then 'r.status = $3[1]' else 'r.status = any($3)' end,
-            case when kind is not null then $t$exists (
-                select 1 from workflow_step as s
-                where s.run_id = r.id and s.status = 'waiting' and s.finished_at is null and s.kind = $4
-            )$t$ end,
-            -- A range: LIKE takes _ for a wildcard.
-            case when prefix is not null then 'r.type >= $5 and r.type < $5 || chr(1114111)'
-                when type is not null then 'r.type = $6' end,
-            case when tenant is not null then 'r.tenant = $7' end,
-            case when key is null then null when tenant is not null then 'r.idempotency_key = stored_key($7, $8)'
-                else 'r.idempotency_key = stored_key(r.tenant, $8)' end,
-            case when parent is not null then 'r.parent_id = $9' end
-        )
+        coalesce(parts, format(part, terms))
     )
     into page using greatest(0, lim), after, statuses, kind, prefix, type, tenant, key, parent;
     return page;

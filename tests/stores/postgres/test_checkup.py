@@ -1,0 +1,164 @@
+"""The check-up of a server: what it is set to, and what may soon hurt."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+
+import msgspec
+import psycopg
+import pytest
+
+from holdfast.stores.postgres.address import parsed
+from holdfast.stores.postgres.checkup import Facts, Idle, Table, findings
+from tests.stores.postgres import kit
+
+GOOD = {
+    "fsync": "on",
+    "full_page_writes": "on",
+    "synchronous_commit": "on",
+    "autovacuum": "on",
+    "track_counts": "on",
+    "server_encoding": "UTF8",
+    "default_transaction_read_only": "off",
+    "default_transaction_isolation": "read committed",
+}
+
+HERE = parsed("postgresql://host/db")
+
+
+def facts(**changed):
+    """What this server says of itself, as if it were set up well; with what a test changes."""
+    url, _ = kit.database()
+    with psycopg.connect(url) as connection:
+        (said,) = connection.execute("select workflow.checkup()").fetchone()
+    found = msgspec.convert(said, Facts)
+    settings = GOOD | changed.pop("settings", {})
+    return msgspec.structs.replace(found, **{"settings": settings, "idle": [], **changed})
+
+
+def bad(found, address=HERE, asked=None):
+    """What is not well: level and words."""
+    told = findings(found, address, asked or (found.now, found.now))
+    assert all(one.mend for one in told if one.level != "ok")
+    assert all("\n" not in one.what + one.mend for one in told)
+    return [(one.level, one.what) for one in told if one.level != "ok"]
+
+
+def test_a_server_that_is_as_it_should_be_has_nothing_but_good_findings():
+    """And each says what was looked at."""
+    found = facts()
+    assert bad(found) == []
+    told = " ".join(one.what for one in findings(found, HERE, (found.now, found.now)))
+    for what in ("Postgres 1", "fsync is on", "synchronous_commit", "connections", "transaction"):
+        assert what in told
+    for what in ("autovacuum", "dead rows", "indexes", "clock", "listened for"):
+        assert what in told
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "what"),
+    [
+        ({"settings": {"fsync": "off"}}, "error", "fsync is off"),
+        ({"settings": {"full_page_writes": "off"}}, "error", "full_page_writes is off"),
+        ({"settings": {"synchronous_commit": "off"}}, "warning", "may undo the last commits"),
+        ({"settings": {"autovacuum": "off"}}, "warning", "autovacuum is off"),
+        ({"settings": {"track_counts": "off"}}, "warning", "track_counts is off"),
+        ({"settings": {"server_encoding": "LATIN1"}}, "error", "encoding is LATIN1"),
+        ({"settings": {"default_transaction_read_only": "on"}}, "error", "nothing can be written"),
+        ({"settings": {"default_transaction_isolation": "serializable"}}, "error", "serializable"),
+        ({"standby": True}, "error", "the server is a standby"),
+        ({"version": 120017}, "error", "the server is Postgres 12.17"),
+        ({"connections": 90, "connections_max": 97}, "warning", "90 of 97 connections"),
+        ({"idle": [Idle(7, "psql", 3600)]}, "warning", "pid 7 (psql, 3600 s)"),
+        ({"idle": [Idle(n, "psql", 60) for n in range(5)]}, "warning", "and 2 more;"),
+        ({"prepared": 2}, "warning", "2 prepared transactions"),
+        ({"tables": {"workflow_run": Table(90_000, 60_000, vacuumed=True)}}, "warning", "60,000 dead rows"),
+        ({"tables": {"workflow_run": Table(0, 0, vacuumed=False)}}, "warning", "off for workflow_run"),
+    ],
+)
+def test_what_is_not_well_is_told_with_how_to_mend_it(changed, level, what):
+    """One finding for one fault."""
+    ((said, words),) = bad(facts(**changed))
+    assert said == level
+    assert what in words
+
+
+def test_a_server_whose_owner_allows_it_to_forget_is_only_warned_of():
+    """As the URL says, for tests."""
+    found = facts(settings={"fsync": "off"})
+    (told,) = bad(found, HERE._replace(allow_fsync_off=True))
+    assert told[0] == "warning"
+
+
+def test_a_host_whose_clock_is_another_is_told_of():
+    """But not for the time that the question took."""
+    found = facts()
+    second = 1_000_000
+    assert bad(found, asked=(found.now - 5 * second, found.now + 5 * second)) == []
+    for off in (-9 * second, 9 * second):
+        ((level, what),) = bad(found, asked=(found.now + off, found.now + off + second // 2))
+        assert (level, "clock" in what) == ("warning", True)
+
+
+def test_a_store_that_only_polls_says_so():
+    """It is no fault."""
+    found = facts()
+    told = findings(found, HERE._replace(listen=False), (found.now, found.now))
+    assert ("ok", "polling alone") in [(one.level, one.what[-13:]) for one in told]
+
+
+def checked():
+    """What a store on this database says that is not well."""
+    store = kit.make(None, None)
+
+    async def main():
+        await store.open()
+        try:
+            return await store.checkup()
+        finally:
+            await store.close()
+
+    return {one.what for one in asyncio.run(main()) if one.level != "ok"}
+
+
+@contextmanager
+def changed(there, back):
+    """A database that is otherwise for a while."""
+    _, connection = kit.database()
+    connection.execute(there.format(connection.info.dbname))
+    try:
+        yield
+    finally:
+        connection.execute(back.format(connection.info.dbname))
+
+
+INDEX = "idx_workflow_run_owes"
+CHANGES = {
+    "default_transaction_read_only is on": (
+        "alter database {} set default_transaction_read_only = on",
+        "alter database {} reset default_transaction_read_only",
+    ),
+    "autovacuum is off for workflow_run": (
+        "alter table workflow.workflow_run set (autovacuum_enabled = false)",
+        "alter table workflow.workflow_run reset (autovacuum_enabled)",
+    ),
+    f"indexes are missing: {INDEX}": (
+        f"drop index workflow.{INDEX}",
+        f"create index {INDEX} on workflow.workflow_run (id) where owes > 0",
+    ),
+    f"indexes are invalid: {INDEX}": (
+        f"update pg_index set indisvalid = false where indexrelid = 'workflow.{INDEX}'::regclass",
+        f"reindex index workflow.{INDEX}",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_the_server_itself_is_asked(what):
+    """As it is now, whatever else there is to say of it."""
+    before = checked()
+    with changed(*CHANGES[what]):
+        (said,) = checked() - before
+    assert what in said
+    assert checked() == before

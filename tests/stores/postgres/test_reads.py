@@ -1,0 +1,259 @@
+"""Reads on a server: lists that keep to their indexes, and a trail that others write to meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from holdfast.lifecycle import Status, StepKind
+from holdfast.records import Definition, NewRun, PlanStep, RunFilter
+from holdfast.stores.postgres.calls import json_text
+from tests.stores.postgres import kit
+
+TYPE = "shop.order.v1"
+MANY = 20_000
+PARENT = UUID("018bcfe5-0000-7000-8000-000000000001")
+# Nearly all have succeeded; of every other status there is one in a hundred or fewer.
+FILL = """
+insert into workflow.workflow_run (
+    id, type, status, max_attempts, rev, finished_at, idempotency_key, parent_id, leased_by, lease_until,
+    resume_to
+)
+select ('018bcfe5-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'shop.order.v1', s.status, 3, 5,
+    case when s.status in ('succeeded', 'failed', 'cancelled') then now() end, 'key-' || n,
+    case when n % 1000 = 7 then '018bcfe5-0000-7000-8000-000000000001'::uuid end,
+    case when s.status = 'leased' then 'w1' end, case when s.status = 'leased' then now() end,
+    case when s.status = 'paused' then 'pending' end
+from generate_series(1, 20000) as n
+cross join lateral (select case n % 400 when 1 then 'failed' when 2 then 'cancelled' when 3 then 'waiting'
+    when 4 then 'paused' when 5 then 'pending' when 6 then 'leased' else 'succeeded' end as status) as s;
+insert into workflow.workflow_step (run_id, seq, key, kind, status, topic)
+select id, 1, 'w', case when random() < 0.5 then 'event' else 'approval' end, 'waiting', 't'
+from workflow.workflow_run where status = 'waiting';
+analyze workflow.workflow_run, workflow.workflow_step;
+"""
+
+
+@pytest.fixture(scope="module")
+def full():
+    """A connection to a store with many runs."""
+    _, connection = kit.database()
+    connection.execute("select workflow.wipe()")
+    connection.execute(FILL)
+    yield connection
+    connection.execute("select workflow.wipe()")
+
+
+READ = """
+select coalesce(sum(seq_tup_read), 0) + coalesce(sum(idx_tup_fetch), 0) from pg_stat_xact_user_tables
+where relname = 'workflow_run'
+"""
+
+
+def rows_read(connection, where, after=None):
+    """How many runs a list of ten has found, and how many rows it has read for them."""
+    with connection.transaction():
+        (before,) = connection.execute(READ).fetchone()
+        (page,) = connection.execute("select workflow.list(%s, 10, %s)", (json_text(where), after)).fetchone()
+        (now,) = connection.execute(READ).fetchone()
+    return len(page), now - before
+
+
+@pytest.mark.spec("READ-1")
+@pytest.mark.parametrize(
+    "where",
+    [
+        *({"statuses": (status,)} for status in Status),
+        {"statuses": (Status.FAILED, Status.CANCELLED)},
+        {"statuses": (Status.PENDING,), "type": TYPE},
+        {"statuses": (Status.PENDING,), "type": "shop.%"},
+        {"waiting_on": StepKind.EVENT},
+        {"waiting_on": StepKind.APPROVAL},
+        {"key": "key-77"},
+        {"parent": PARENT},
+        {"type": TYPE},
+        {"type": "shop.%"},
+        {"tenant": None},
+        {"deleted": True},
+    ],
+)
+def test_a_list_reads_little_more_than_it_shows(full, where):
+    """By the index that serves its filter, whatever the other filters need."""
+    found, read = rows_read(full, RunFilter(**where))
+    assert found == (1 if "key" in where else 10)
+    assert read <= 150
+    found, read = rows_read(full, RunFilter(**where), UUID(int=PARENT.int + MANY // 2))
+    assert read <= 150
+
+
+@pytest.mark.spec("READ-1")
+@pytest.mark.parametrize("text", ["'; drop table workflow_run; --", "%", "_", "\\", "$1", "x' or true --"])
+def test_a_filter_is_a_value_and_never_a_part_of_the_statement(full, text):
+    """Whatever it says: it is looked for, and not found."""
+    for field in ("type", "tenant", "key"):
+        found, _ = rows_read(full, RunFilter(**{field: text}))
+        assert found == (10 if (field, text) == ("type", "%") else 0)
+
+
+def test_counts_are_exact_whoever_is_deleted(full):
+    """Of succeeded runs it is what is left: the counts must agree with those of the rows."""
+    with full.transaction(force_rollback=True):
+        full.execute("update workflow.workflow_run set deleted_at = now() where idempotency_key like '%9'")
+        counted = full.execute(
+            "select status, count(*) from workflow.workflow_run where deleted_at is null group by status"
+        ).fetchall()
+        (stats,) = full.execute("select workflow.stats(45)").fetchone()
+    assert stats["by_status"] == dict(counted)
+    assert set(stats["extra"]) == {"connections", "oldest_xmin_age", "dead_rows", "database_bytes"}
+
+
+def new_run():
+    return NewRun(id=uuid4(), type=TYPE)
+
+
+def live(story, clock=None):
+    """A story with a store, and the connection of somebody else, in a transaction of its own."""
+    store = kit.make(clock, None)
+    url, _ = kit.database()
+
+    async def main():
+        with psycopg.connect(url) as other:
+            try:
+                await store.open()
+                await story(store, other)
+            finally:
+                other.rollback()
+                await store.close()
+
+    asyncio.run(main())
+
+
+def start_in(connection, run):
+    connection.execute("select workflow.start(%s)", (json_text([run]),))
+
+
+@pytest.mark.spec("TRAIL-3")
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_row_that_is_committed_late_is_not_passed_over(end):
+    """Numbers are given early and seen late: until that is settled, none above it is shown over all runs."""
+
+    async def story(store, other):
+        first, second, third = new_run(), new_run(), new_run()
+        await store.start([first])
+        (seen,) = await store.trail()
+        start_in(other, second)
+        await store.start([third])
+        assert [entry.run for entry in await store.trail(after=seen.seq)] == []
+        assert [entry.run for entry in await store.trail(third.id)] == [third.id]
+        getattr(other, end)()
+        shown = [entry.run for entry in await store.trail(after=seen.seq)]
+        assert shown == ([second.id, third.id] if end == "commit" else [third.id])
+
+    live(story)
+
+
+@pytest.mark.spec("TRAIL-3")
+def test_a_transaction_that_has_not_written_to_the_trail_hides_nothing():
+    """However long it is, and whatever else it writes, in this database or in the store's own tables."""
+
+    async def story(store, other):
+        run = new_run()
+        other.execute("create table of_a_caller (id integer)")
+        other.execute("select workflow.stats(45), count(*) from workflow.workflow_event")
+        other.execute('select workflow.present(\'{"worker":"w1"}\')')
+        await store.start([run])
+        assert [entry.run for entry in await store.trail()] == [run.id]
+
+    live(story)
+
+
+@pytest.mark.spec("TRAIL-3")
+def test_what_was_long_before_an_open_transaction_is_shown_meanwhile():
+    """Only what came to pass since then is held back: one that is forgotten does not hide everything."""
+    now = 1_700_000_000_000_000
+
+    async def story(store, other):
+        nonlocal now
+        old, late, new = [new_run() for _ in range(40)], new_run(), new_run()
+        await store.start(old)
+        now += 120_000_000
+        other.execute("select set_config('holdfast.now', %s, false)", (str(now),))
+        start_in(other, late)
+        await store.start([new])
+        assert [entry.run for entry in await store.trail()] == [run.id for run in old]
+        assert [entry.run for entry in await store.trail(limit=7)] == [run.id for run in old[:7]]
+        now += 660_000_000
+        assert [entry.run for entry in await store.trail()] == [run.id for run in [*old, new]]
+
+    live(story, lambda: now)
+
+
+@pytest.mark.spec("TRAIL-3")
+def test_who_follows_the_trail_of_all_runs_sees_every_row_once():
+    """Among many that write at once, some of which take a while to commit, and some of which do not."""
+
+    async def story(store, _):
+        writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+        for writer in writers:
+            writer.start()
+        seen, quiet = [], False
+        while not quiet:
+            quiet = not any(writer.is_alive() for writer in writers)
+            while page := await store.trail(after=seen[-1] if seen else 0, limit=50):
+                seen += [entry.seq for entry in page]
+        _, connection = kit.database()
+        there = connection.execute("select id from workflow.workflow_event order by id").fetchall()
+        assert len(there) > 200
+        assert seen == [number for (number,) in there]
+
+    def write(number):
+        url, _ = kit.database()
+        with psycopg.connect(url) as connection:
+            for turn in range(80):
+                start_in(connection, new_run())
+                connection.execute("select pg_sleep(random() * 0.004)")
+                connection.rollback() if (turn + number) % 7 == 0 else connection.commit()
+
+    live(story)
+
+
+WAITS = """
+select count(*) from pg_locks where not granted and relation = 'workflow.workflow_definition'::regclass
+"""
+
+
+def test_two_who_publish_another_plan_at_once_do_not_both_succeed():
+    """The second waits for the first, and is refused."""
+
+    async def story(store, other):
+        one, two = (Definition(type=TYPE, kind="plan", steps=(PlanStep(name=name),)) for name in ("A", "B"))
+        other.execute("select workflow.publish(%s)", (json_text([one]),))
+        second = asyncio.create_task(store.publish([two]))
+        _, connection = kit.database()
+        while connection.execute(WAITS).fetchone() == (0,):  # noqa: ASYNC110 - the server tells nobody of it
+            await asyncio.sleep(0.01)
+        other.commit()
+        with pytest.raises(Exception, match="has been published with other steps"):
+            await second
+        assert [each.steps for each in await store.definitions()] == [one.steps]
+        await store.publish([one])
+
+    live(story)
+
+
+def test_steps_that_another_language_has_written_down_are_the_same_steps():
+    """What is left out and what is said in full: no other plan."""
+
+    async def story(store, other):
+        full = {"name": "A", "kind": "task", "max_attempts": None, "on_timeout": "reject"}
+        said = json.dumps([{"type": TYPE, "kind": "plan", "steps": [full]}])
+        other.execute("select workflow.publish(%s)", (said,))
+        other.commit()
+        await store.publish([Definition(type=TYPE, kind="plan", steps=(PlanStep(name="A"),))])
+
+    live(story)
