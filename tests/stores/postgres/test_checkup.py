@@ -135,9 +135,9 @@ def changed(there, back):
 
 INDEX = "idx_workflow_run_owes"
 CHANGES = {
-    "default_transaction_read_only is on": (
-        "alter database {} set default_transaction_read_only = on",
-        "alter database {} reset default_transaction_read_only",
+    "track_counts is off": (
+        "alter database {} set track_counts = off",
+        "alter database {} reset track_counts",
     ),
     "autovacuum is off for workflow_run": (
         "alter table workflow.workflow_run set (autovacuum_enabled = false)",
