@@ -1,10 +1,11 @@
-"""The outbox lives the same life on every store: the reference looks at all rows, SQLite keeps marks."""
+"""The outbox lives the same life on every store: the reference looks at all rows, the others keep marks."""
 
 from __future__ import annotations
 
 import os
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -29,10 +30,7 @@ class OutboxesAgree(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        self.pair = Pair(
-            lambda clock: MemoryStore(clock=clock),
-            lambda clock: SqliteStore(":memory:", clock=clock, inline=True),
-        )
+        self.pair = Pair(lambda clock: MemoryStore(clock=clock), self.other)
         self.claims, self.out, self.ids = [], [], 0
         for tenant in ("default", "acme"):
             self.claims.append(self.pair.do(lambda hand, tenant=tenant: hand.held(tenant=tenant)))
@@ -142,11 +140,37 @@ async def _listed(store, where, limit):
     return [msgspec.structs.replace(one, seq=0) for one in rows]
 
 
-TestOutboxesAgree = OutboxesAgree.TestCase
-TestOutboxesAgree.settings = settings(
-    max_examples=3000 if LONG else 30,
-    stateful_step_count=60 if LONG else 15,
-    deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate) if LONG else tuple(Phase),
-    suppress_health_check=list(HealthCheck),
-)
+class OnSqlite(OutboxesAgree):
+    """One writer."""
+
+    def other(self, clock):
+        return SqliteStore(":memory:", clock=clock, inline=True)
+
+
+class OnPostgres(OutboxesAgree):
+    """Any number of them."""
+
+    def other(self, clock):
+        from tests.stores.postgres.kit import make
+
+        return make(clock, None)
+
+
+def often(examples):
+    return settings(
+        max_examples=100 * examples if LONG else examples,
+        stateful_step_count=60 if LONG else 15,
+        deadline=None,
+        phases=(Phase.explicit, Phase.reuse, Phase.generate) if LONG else tuple(Phase),
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+TestOutboxesAgree = OnSqlite.TestCase
+TestOutboxesAgree.settings = often(30)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 300)
+class TestOutboxesAgreeOnPostgres(OnPostgres.TestCase):
+    settings = often(8)
