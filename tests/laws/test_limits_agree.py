@@ -1,4 +1,4 @@
-"""Any life under limits is the same life on memory and on SQLite, and never is there too much of anything."""
+"""Any life under limits is the same life on every store, and never is there too much of anything."""
 
 from __future__ import annotations
 
@@ -38,22 +38,14 @@ class LimitsAgree(RuleBasedStateMachine):
 
     @initialize(patience=st.sampled_from([0, 1, 3, 100]), few=st.sampled_from([0, 3, 20]))
     def begin(self, patience, few):
+        self.pair = Pair(lambda clock: MemoryStore(clock=clock), self.other)
         # With little patience nearly every claim goes lane by lane, and few of them at a time.
-        values = {(limiting, "PATIENCE"): patience, (limiting, "LOOK_PATIENCE"): patience}
-        values |= {(rooms, "FEW"): few, (openings, "SLICE"): few + 1, (lanes, "SOME"): few + 1}
-        self.before = [(*of, getattr(*of)) for of in values]
-        for of, value in values.items():
-            setattr(*of, value)
-        self.pair = Pair(
-            lambda clock: MemoryStore(clock=clock),
-            lambda clock: SqliteStore(":memory:", clock=clock, inline=True),
-        )
+        self.temper(patience, few)
         self.runs, self.claims = [], []
 
     def teardown(self):
         if hasattr(self, "pair"):
-            for of in self.before:
-                setattr(*of)
+            self.calm()
             self.pair.close()
 
     @rule(data=st.data(), names=st.lists(st.sampled_from(WEIGHTED), min_size=2, max_size=6))
@@ -159,19 +151,68 @@ class LimitsAgree(RuleBasedStateMachine):
             self._run("held_back", pick(*self.runs), runtime)
 
 
-LimitsAgree.TestCase.settings = settings(
-    max_examples=2000 if LONG else 100,
-    stateful_step_count=20,
-    derandomize=not LONG,
-    phases=[Phase.generate, *([Phase.shrink] if LONG else [])],
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+class OnSqlite(LimitsAgree):
+    """Memory is obviously right; SQLite does the same."""
+
+    def other(self, clock):
+        return SqliteStore(":memory:", clock=clock, inline=True)
+
+    def temper(self, patience, few):
+        values = {(limiting, "PATIENCE"): patience, (limiting, "LOOK_PATIENCE"): patience}
+        values |= {(rooms, "FEW"): few, (openings, "SLICE"): few + 1, (lanes, "SOME"): few + 1}
+        self.before = [(*of, getattr(*of)) for of in values]
+        for of, value in values.items():
+            setattr(*of, value)
+
+    def calm(self):
+        for of in self.before:
+            setattr(*of)
+
+
+class OnPostgres(LimitsAgree):
+    """So does Postgres."""
+
+    def other(self, clock):
+        from tests.stores.postgres.kit import make
+
+        return make(clock, None)
+
+    def temper(self, patience, few):
+        from tests.stores.postgres.kit import database
+
+        say = "create or replace function workflow.{}() returns {} language sql immutable as 'select {}'"
+        for said in (("patience", "integer", patience), ("glances", "integer[]", f"array[{few + 1}]")):
+            database()[1].execute(say.format(*said))
+
+    def calm(self):
+        self.temper(1000, 63)
+
+
+def often(examples):
+    return settings(
+        max_examples=20 * examples if LONG else examples,
+        stateful_step_count=20,
+        derandomize=not LONG,
+        phases=[Phase.generate, *([Phase.shrink] if LONG else [])],
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+OnSqlite.TestCase.settings = often(100)
+OnPostgres.TestCase.settings = often(25)
 
 
 @pytest.mark.spec("MOVE-4", "LIMIT-1", "LIMIT-2", "LIMIT-3", "REG-2")
 @pytest.mark.slow
 @pytest.mark.timeout(0 if LONG else 300)
-class TestLimitsAgree(LimitsAgree.TestCase):
-    """Memory is obviously right; SQLite does the same."""
+class TestLimitsAgree(OnSqlite.TestCase):
+    """Over a file of its own."""
+
+
+@pytest.mark.spec("MOVE-4", "LIMIT-1", "LIMIT-2", "LIMIT-3", "REG-2")
+@pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 600)
+class TestLimitsAgreeOnPostgres(OnPostgres.TestCase):
+    """Over a server, with every verb a function in it."""

@@ -26,6 +26,7 @@ begin
     for name in select tablename from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema' loop
         execute format('delete from workflow.%I', name);
     end loop;
+    perform setval(format('workflow.%I', sequencename), 1, false) from pg_sequences where schemaname = 'workflow';
 end $$;
 """
 

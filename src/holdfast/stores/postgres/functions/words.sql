@@ -95,7 +95,7 @@ $$;
 -- Where the fence of a run begins that is started now: each growth of a fence is a row of the trail, so that none has
 -- passed the highest number the trail ever gave, to rows that are purged by now too.
 create or replace function first_fence() returns bigint language sql volatile as
-    'select last_value from workflow_event_id_seq';
+    'select case when is_called then last_value else 0 end from workflow_event_id_seq';
 
 -- Events up to here came before.
 create or replace function inbox_mark() returns bigint language sql volatile as
