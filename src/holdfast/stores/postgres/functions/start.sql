@@ -104,7 +104,6 @@ declare
     r workflow_run;
     there record;
     full_key text;
-    names json;
 begin
     select * into n from json_to_record(item) as n (
         id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
@@ -113,9 +112,10 @@ begin
     );
     full_key := stored_key(n.tenant, n.key);
     if full_key is not null then
-        select w.id, w.digest into there from workflow_run as w where w.idempotency_key = full_key;
+        select w.id, is_same(w, n.type, n.digest, n.params) as same into there
+        from workflow_run as w where w.idempotency_key = full_key;
         if found then
-            return same_key(there.id, there.digest = n.digest);
+            return same_key(there.id, there.same);
         end if;
     end if;
     if n.parent is not null and not exists (
@@ -146,24 +146,42 @@ begin
     returning * into r;
     if r.id is null then
         -- Someone else was quicker, and has committed: what stands under the key is seen now.
-        select w.id, w.digest into there from workflow_run as w where w.idempotency_key = full_key;
+        select w.id, is_same(w, n.type, n.digest, n.params) as same into there
+        from workflow_run as w where w.idempotency_key = full_key;
         if found then
-            return same_key(there.id, there.digest = n.digest);
+            return same_key(there.id, there.same);
         end if;
         return json_build_object('error', 'duplicate_run', 'id', n.id);
     end if;
-    if r.kind = 'plan' and d.steps is not null then
-        select json_agg(s.step ->> 'name' order by s.place) into names
-        from json_array_elements(d.steps) with ordinality as s (step, place);
-        perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || ',"steps":' || names::text || '}', now);
-        perform insert_plan(r.id, d.steps, r.tenant, r.max_attempts);
-        if coalesce(d.steps -> 0 ->> 'kind', 'task') <> 'task' then
-            perform apply_plan(r, come_to(r, null, now), now, null, false);
-        end if;
-    else
-        perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || '}', now);
-    end if;
+    perform begin_run(r, d, now);
     return json_build_object('id', r.id, 'created', true);
+end $$;
+
+-- What a start writes beside the row: the trail, and of a plan its steps, of which the first becomes current.
+create or replace function begin_run(r workflow_run, d workflow_definition, now timestamptz) returns void
+language plpgsql as $$
+declare
+    names json;
+begin
+    if r.kind <> 'plan' or d.steps is null then
+        perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || '}', now);
+        return;
+    end if;
+    select json_agg(s.step ->> 'name' order by s.place) into names
+    from json_array_elements(d.steps) with ordinality as s (step, place);
+    perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || ',"steps":' || names::text || '}', now);
+    perform insert_plan(r.id, d.steps, r.tenant, r.max_attempts);
+    if coalesce(d.steps -> 0 ->> 'kind', 'task') <> 'task' then
+        perform apply_plan(r, come_to(r, null, now), now, null, false);
+    end if;
+end $$;
+
+-- The same call again. One that plain SQL has started has no digest: its values are compared, however they were written.
+create or replace function is_same(r workflow_run, type text, digest text, params text) returns boolean
+language plpgsql immutable as $$
+begin
+    return r.digest = is_same.digest
+        or r.digest = '' and r.type = is_same.type and r.payload::jsonb = is_same.params::jsonb;
 end $$;
 
 create or replace function same_key(run uuid, same boolean) returns json language sql immutable as $$

@@ -7,12 +7,12 @@
 -- "Now", for everything: the start of the statement. Never now(), which is the start of a transaction.
 create function clock() returns timestamptz language sql stable parallel safe as 'select statement_timestamp()';
 
--- For rows of plain SQL: an id that sorts by time.
+-- For rows of plain SQL: an id that sorts by time. It calls nothing of ours, for its caller's search_path is any.
 create function new_id() returns uuid language sql volatile as $$
     select encode(
         set_bit(set_bit(overlay(
             uuid_send(gen_random_uuid())
-            placing substring(int8send((extract(epoch from clock()) * 1000)::bigint) from 3) from 1 for 6
+            placing substring(int8send((extract(epoch from statement_timestamp()) * 1000)::bigint) from 3) from 1 for 6
         ), 52, 1), 53, 1), 'hex'
     )::uuid
 $$;
@@ -40,6 +40,7 @@ create table workflow_run (
     commit_no       integer not null default 0,        -- its number
     commit_answer   text,                              -- and its verdict, for when it is sent again
     started_fence   bigint not null default 0,         -- the execution whose `started` is in the trail
+    plain_fence     bigint not null default 0,         -- the last lease that plain SQL has taken
     waiting_on      text,                              -- kind, topic and time of the first due open wait,
     wait_topic      text,                              -- for people; the steps are the truth
     deadline_at     timestamptz,

@@ -1,0 +1,43 @@
+-- What the tables do not say by themselves, for plain SELECT. Columns may be added, at the end. No function of ours is
+-- called here: its body would be read with the search_path of whoever asks.
+
+-- Runs with their cursor, and with the key that was given.
+create or replace view workflow_run_live as
+select r.id, r.tenant, r.type, r.kind, r.status, r.payload, r.result, r.last_error, r.error, r.priority, r.run_at,
+    case when r.tenant = 'default' then r.idempotency_key
+        else split_part(r.idempotency_key, U&'\001F', 2) end as idempotency_key,
+    r.attempt, r.max_attempts, r.crashes, r.leased_by, r.lease_until, r.fence,
+    case when r.kind = 'plan' then coalesce(
+        (select s.key from workflow_step as s where s.run_id = r.id and s.status <> 'succeeded' order by s.seq limit 1),
+        (select s.key from workflow_step as s where s.run_id = r.id order by s.seq desc limit 1)
+    ) else (
+        select s.key from workflow_step as s
+        where s.run_id = r.id and s.status in ('succeeded', 'failed') order by s.seq desc limit 1
+    ) end as cursor,
+    r.waiting_on, r.wait_topic, r.deadline_at, r.pause_asked_by, r.parent_id, r.limit_key, r.labels, r.cost, r.budget,
+    r.progress, r.created_at, r.updated_at, r.started_at, r.finished_at, r.timeout_at, r.expires_at
+from workflow_run as r
+where r.deleted_at is null;
+
+-- Steps as they are now: a plan's current task has its status, its attempts and its error from the run.
+create or replace view workflow_step_live as
+select s.run_id, s.seq, s.key as name, s.kind,
+    case when not l.live then s.status when r.status = 'leased' then 'running' else 'ready' end as status,
+    case when l.live then r.attempt else s.attempts end as attempts, s.max_attempts,
+    case when l.live or s.status = 'ready' then r.leased_by end as leased_by,
+    case when l.live or s.status = 'ready' then r.lease_until end as lease_until,
+    case when (l.live or s.status = 'ready') and r.status = 'pending' then r.run_at end as run_at,
+    case when s.status = 'waiting' then s.topic end as topic,
+    case when s.status = 'waiting' then s.due_at end as due_at,
+    s.output, case when l.live then r.error else s.error end as error, s.cost, s.started_at, s.finished_at, s.child_id,
+    r.tenant, r.type, r.status as run_status
+from workflow_step as s
+join workflow_run as r on r.id = s.run_id
+cross join lateral (
+    select r.kind = 'plan' and r.status in ('pending', 'leased') and s.kind = 'task' and s.status = 'pending'
+        and s.seq = (
+            select c.seq from workflow_step as c
+            where c.run_id = s.run_id and c.status <> 'succeeded' order by c.seq limit 1
+        ) as live
+) as l
+where r.deleted_at is null;

@@ -1,0 +1,270 @@
+-- Plain UPDATE, in any language: a cancel, a small change, or a worker that holds a run by nothing but this table. The
+-- trigger has the row for itself and sees it as it is now. It writes the trail and ends steps here, before the row: what
+-- it answers is what is written, and nothing comes between.
+-- A row without an answer stays as it is, and the statement counts it not: so whoever lost a race learns it. Anything
+-- that no move allows is refused.
+
+create or replace function plain_update() returns trigger language plpgsql set search_path from current as $$
+declare
+    now timestamptz := clock();
+    touched text[] := array_remove(differing(old, new), 'updated_at');
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse('UsageError', 'runs are changed in READ COMMITTED, where each statement sees what there is: '
+                       || 'this transaction is ' || upper(current_setting('transaction_isolation')));
+    elsif old.deleted_at is not null then
+        return null;
+    end if;
+    if old.status = 'leased' and new.status in ('leased', 'succeeded', 'failed', 'pending') then
+        new := plain_held(old, new, touched, tg_nargs > 0, now);
+    elsif old.status = 'pending' and new.status = 'leased' then
+        new := plain_claim(old, new, touched, now);
+    elsif old.finished_at is null and new.status = 'cancelled' then
+        new := plain_cancel(old, new, touched, now);
+    elsif new.status = old.status then
+        new := plain_edit(old, new, touched);
+    else
+        perform refuse_plain(old.id, new.status, old.status);
+    end if;
+    if new.id is null then
+        return null;
+    end if;
+    new.updated_at := now;
+    new.rev := old.rev + 1;
+    return new;
+end $$;
+
+-- The columns in which two rows differ. By json, which leaves their values alone.
+create or replace function differing(a workflow_run, b workflow_run) returns text[] language sql immutable as $$
+    select array(
+        select x.key from json_each(row_to_json(a)) as x join json_each(row_to_json(b)) as y on y.key = x.key
+        where x.value::text <> y.value::text order by x.key
+    )
+$$;
+
+create or replace function refuse_touching(run uuid, touched text[], allowed text[], what text) returns void
+language plpgsql as $$
+declare
+    others text := (select string_agg(c, ', ') from unnest(touched) as c where c <> all(allowed));
+begin
+    if others is not null then
+        perform refuse('UsageError', what || ' run ' || run || ' sets ' || others || ', which the database keeps: leave it out');
+    end if;
+end $$;
+
+-- A status that no plain statement may give: what it would be called, and how it is done.
+create or replace function refuse_plain(run uuid, wanted text, status text) returns void language plpgsql as $$
+declare
+    move text := case wanted
+        when 'leased' then 'claim' when 'succeeded' then 'complete' when 'failed' then 'fail' when 'cancelled' then 'cancel'
+        when 'paused' then 'pause' when 'waiting' then 'park'
+        when 'pending' then case when status in ('waiting', 'paused') then 'resume' else 'retry_run' end end;
+    way text := case
+        when status in ('pending', 'leased', 'waiting') and move = 'pause' then 'pause(run, tenant, who)'
+        when status = 'paused' and move = 'resume' then 'resume(run, tenant, who)'
+        when status = 'failed' and move = 'retry_run' then 'retry_run(run, tenant, who)'
+        when status in ('succeeded', 'cancelled') and move = 'retry_run' then 'rewind(run, step, tenant, who, children)' end;
+begin
+    if move is null then
+        perform refuse('UsageError', '''' || coalesce(wanted, '') || ''' is no status: pending, leased, waiting, paused, '
+                       || 'succeeded, failed or cancelled');
+    end if;
+    perform refuse('IllegalMove', 'cannot ' || replace(move, '_run', '') || ' run ' || run || ' by an update: it is ' || status
+                   || coalesce('; use select ' || current_schema() || '.' || way, ''),
+                   json_build_object('run', run, 'move', move, 'status', status, 'hint', ''));
+end $$;
+
+create or replace function plain_cancel(o workflow_run, n workflow_run, touched text[], now timestamptz)
+returns workflow_run language plpgsql as $$
+begin
+    perform refuse_touching(o.id, touched, array['status', 'leased_by', 'lease_until', 'finished_at'], 'the cancel of');
+    perform end_steps(o, 'cancelled', null, 0, now);
+    n.fence := o.fence + 1;
+    n.resume_to := null;
+    n.waiting_on := null;
+    n.wait_topic := null;
+    n.deadline_at := null;
+    if exists (select 1 from workflow_run as child where child.parent_id = o.id and child.finished_at is null) then
+        n.owes := o.owes | 2;
+    end if;
+    n := plain_end(n, now);
+    perform note(o.id, 'cancelled', json_build_object('by', 'sql:' || session_user)::text, now);
+    return n;
+end $$;
+
+-- The end of any run, but for its trail.
+create or replace function plain_end(n workflow_run, now timestamptz) returns workflow_run language plpgsql as $$
+begin
+    n := plain_let_go(n);
+    n.finished_at := now;
+    n.expires_at := now + span(n.ttl_seconds);
+    n.owes := n.owes | case when n.parent_step is null then 0 else 1 end;
+    return n;
+end $$;
+
+create or replace function plain_let_go(n workflow_run) returns workflow_run language plpgsql as $$
+begin
+    n.leased_by := null;
+    n.lease_until := null;
+    n.pause_asked_by := null;
+    perform hint();
+    return n;
+end $$;
+
+-- What nobody holds and has not ended may be moved in the queue, or labelled.
+create or replace function plain_edit(o workflow_run, n workflow_run, touched text[]) returns workflow_run
+language plpgsql as $$
+begin
+    if o.status = 'pending' then
+        perform refuse_touching(o.id, touched, array['priority', 'run_at', 'labels'], 'an update of');
+        n.priority := checked_priority(n.priority);
+        n.run_at := checked_time(n.run_at);
+        n.labels := checked_labels(n.labels);
+        perform hint();
+    elsif touched <> '{}' then
+        perform refuse('UsageError', 'run ' || o.id || ' is ' || o.status || ': only priority, run_at and labels of a pending '
+                       || 'run are set by an update');
+    end if;
+    return n;
+end $$;
+
+-- A plan goes on by its steps, which only the verbs can write; a type that is switched off rests.
+create or replace function plain_claim(o workflow_run, n workflow_run, touched text[], now timestamptz)
+returns workflow_run language plpgsql as $$
+begin
+    if o.run_at > now
+        or o.kind = 'plan' and exists (select 1 from workflow_step as s where s.run_id = o.id and s.finished_at is null)
+        or exists (select 1 from entries_of(array[o.type]) as e where not e.is_enabled) then
+        return null;
+    end if;
+    perform refuse_touching(o.id, touched, array['status', 'leased_by', 'lease_until', 'attempt', 'started_at'], 'the claim of');
+    n.leased_by := checked_name('leased_by', coalesce(n.leased_by, ''));
+    n.lease_until := checked_lease(n.lease_until, now);
+    n.attempt := o.attempt + 1;
+    n.fence := o.fence + 1;
+    n.plain_fence := n.fence;
+    n.started_at := o.started_at;
+    perform note(o.id, 'leased', json_build_object('worker', n.leased_by, 'attempt', n.attempt, 'fence', n.fence)::text, now);
+    return n;
+end $$;
+
+create or replace function checked_lease(until timestamptz, now timestamptz) returns timestamptz language plpgsql immutable
+as $$
+begin
+    if until is null or until <= now or until > now + interval '1 day' then
+        perform refuse('UsageError', 'lease_until ' || coalesce(until::text, 'null') || ': a time from now to a day ahead; '
+                       || 'a lease is short, and is renewed while the work goes on');
+    end if;
+    return until;
+end $$;
+
+-- What the holder of a plain lease writes, while it lasts. `why`: the statement names run_at or an error, be they the same
+-- as before or not.
+create or replace function plain_held(o workflow_run, n workflow_run, touched text[], why boolean, now timestamptz)
+returns workflow_run language plpgsql as $$
+begin
+    if o.plain_fence <> o.fence or o.lease_until < now then
+        return null;
+    end if;
+    perform refuse_touching(o.id, touched, array['status', 'leased_by', 'lease_until', 'result', 'last_error', 'error',
+                                                 'run_at', 'progress', 'finished_at'], 'the worker of');
+    if o.started_fence <> o.fence then
+        n.started_fence := o.fence;
+        n.started_at := coalesce(o.started_at, o.updated_at);  -- of the claim: nobody has written since
+        perform note(o.id, 'started', json_build_object('at', us(o.updated_at))::text, now);
+    end if;
+    n.progress := checked_value('progress', n.progress);
+    if n.status = 'leased' then
+        return plain_renew(o, n, touched, now);
+    elsif n.status = 'succeeded' then
+        return plain_complete(o, n, now);
+    elsif n.status = 'failed' then
+        return plain_fail(o, n, 'fatal', now);
+    elsif why and o.attempt - o.crashes >= o.max_attempts then
+        return plain_fail(o, n, 'exhausted', now);
+    end if;
+    return plain_give_back(o, n, touched, why, now);
+end $$;
+
+create or replace function plain_renew(o workflow_run, n workflow_run, touched text[], now timestamptz)
+returns workflow_run language plpgsql as $$
+declare
+    said_at timestamptz;
+begin
+    perform refuse_touching(o.id, touched, array['lease_until', 'progress'], 'the heartbeat of');
+    if 'lease_until' = any(touched) then
+        n.lease_until := checked_lease(n.lease_until, now);
+    end if;
+    select e.created_at into said_at from workflow_event as e
+    where e.workflow_id = o.id and e.event_type in ('heartbeat', 'leased') and not e.told order by e.id desc limit 1;
+    if said_at <= now - interval '1 minute' then
+        perform note(o.id, 'heartbeat', json_build_object('worker', o.leased_by)::text, now);
+    end if;
+    return n;
+end $$;
+
+create or replace function plain_complete(o workflow_run, n workflow_run, now timestamptz) returns workflow_run
+language plpgsql as $$
+begin
+    perform end_steps(o, 'succeeded', null, o.attempt, now);
+    n.result := checked_value('result', n.result);
+    n.error := null;
+    n.last_error := null;
+    n.run_at := o.run_at;
+    n := plain_end(n, now);
+    perform note(o.id, 'succeeded', '{}', now);
+    return n;
+end $$;
+
+create or replace function plain_fail(o workflow_run, n workflow_run, kind text, now timestamptz) returns workflow_run
+language plpgsql as $$
+begin
+    n := plain_blame(o, n, kind);
+    perform end_steps(o, 'failed', n.error, o.attempt, now);
+    n.status := 'failed';
+    n.result := null;
+    n.run_at := o.run_at;
+    n := plain_end(n, now);
+    perform note(o.id, 'failed', json_build_object('kind', n.error ->> 'kind', 'message', n.last_error)::text, now);
+    return n;
+end $$;
+
+-- An error as all have it: as it was given, else made from its line.
+create or replace function plain_blame(o workflow_run, n workflow_run, kind text) returns workflow_run language plpgsql as $$
+begin
+    if n.error is null or n.error::text is not distinct from o.error::text then
+        n.error := json_build_object('kind', kind, 'message', coalesce(n.last_error, 'no reason given'));
+    elsif json_typeof(checked_value('error', n.error)) <> 'object' or json_typeof(n.error -> 'kind') is distinct from 'string'
+        or json_typeof(n.error -> 'message') is distinct from 'string' then
+        perform refuse('UsageError', 'error ' || left(n.error::text, 60) || ': an object, as in '
+                       || '''{"kind": "fatal", "message": "no stock"}''; or set last_error alone');
+    elsif n.last_error is not distinct from o.last_error then
+        n.last_error := told_in_a_line(n.error);
+    end if;
+    n.last_error := coalesce(n.last_error, told_in_a_line(n.error));
+    return n;
+end $$;
+
+-- Into the queue, or into the pause that was asked for: tried again later, or given back as if it had not been taken.
+create or replace function plain_give_back(o workflow_run, n workflow_run, touched text[], why boolean, now timestamptz)
+returns workflow_run language plpgsql as $$
+declare
+    pauses boolean := o.pause_asked_by is not null;
+begin
+    n.result := o.result;
+    n.run_at := case when 'run_at' = any(touched) then greatest(now, checked_time(n.run_at)) else now end;
+    if why then
+        n := plain_blame(o, n, 'error');
+        perform note(o.id, 'retried', '{"attempt":' || o.attempt || ',"delay":' || extract(epoch from n.run_at - now)
+                     || ',"error":' || n.error || case when pauses then '' else ',"status":"pending"' end || '}', now);
+    else
+        n.attempt := greatest(0, o.attempt - 1);
+        perform note(o.id, 'released', '{}', now);
+    end if;
+    if pauses then
+        n.status := 'paused';
+        n.resume_to := 'pending';
+        perform note(o.id, 'paused', json_build_object('by', o.pause_asked_by)::text, now);
+    end if;
+    return plain_let_go(n);
+end $$;

@@ -1,0 +1,33 @@
+-- The triggers of plain SQL. What the verbs write passes them by: its `rev` has grown, its trail rows are not `told`.
+-- A trigger is made anew only where it has changed, for that locks its table; so it carries its own words as a comment.
+
+do $$
+declare
+    t record;
+begin
+    for t in select * from (values
+        ('plain_1_start', 'workflow_run',
+            'before insert on workflow_run for each row when (new.rev = 0) execute function plain_start()'),
+        ('plain_2_started', 'workflow_run',
+            'after insert on workflow_run for each row when (new.rev = 0) execute function plain_started()'),
+        -- Both do the same, and after the first the second passes by. The first knows that a reason was given, though it
+        -- may be the same as the last time.
+        ('plain_3_update_why', 'workflow_run',
+            'before update of run_at, last_error, error on workflow_run for each row when (new.rev = old.rev)
+             execute function plain_update(''why'')'),
+        ('plain_4_update', 'workflow_run',
+            'before update on workflow_run for each row when (new.rev = old.rev) execute function plain_update()'),
+        ('plain_1_tell', 'workflow_event',
+            'before insert on workflow_event for each row when (new.told) execute function plain_tell()')
+    ) as t (name, of_table, words)
+    loop
+        continue when exists (
+            select 1 from pg_trigger as g
+            where g.tgrelid = t.of_table::regclass and g.tgname = t.name
+                and obj_description(g.oid, 'pg_trigger') = t.words
+        );
+        execute format('drop trigger if exists %I on %I', t.name, t.of_table);
+        execute format('create trigger %I %s', t.name, t.words);
+        execute format('comment on trigger %I on %I is %L', t.name, t.of_table, t.words);
+    end loop;
+end $$;
