@@ -17,7 +17,7 @@ from holdfast.stores.postgres import PostgresStore, migrate
 _TURNED = """
 set search_path = workflow;
 create or replace function clock() returns timestamptz language sql stable as $$
-    select coalesce(moment(nullif(current_setting('holdfast.now', true), '')::bigint), statement_timestamp())
+    select coalesce(workflow.moment(nullif(current_setting('holdfast.now', true), '')::bigint), statement_timestamp())
 $$;
 create function wipe() returns void language plpgsql as $$
 declare
