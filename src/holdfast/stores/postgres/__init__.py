@@ -15,7 +15,7 @@ from holdfast.records import Instant
 
 from . import forks, migrate
 from .address import parsed
-from .calling import called
+from .calling import CALL_SECONDS, called
 from .errors import DRIVER, translated
 from .gates import GatesRoom
 from .limits import LimitsRoom
@@ -55,6 +55,7 @@ class PostgresStore(
 
     def __init__(self, url: str, clock: Clock | None = None, *, create: bool = True) -> None:
         self.address, self._clock, self._create = parsed(url), clock, create
+        self.call_seconds = CALL_SECONDS
         self._sql: dict[tuple[str, int], str] = {}
         self._is_open = False
         self._begin()
@@ -129,8 +130,8 @@ class PostgresStore(
     async def _call(self, verb: str, *args: Any) -> Any:
         sql = self._statement(verb, len(args))
         if self._clock is not None:
-            return await called(self._pool(), sql, (*args, str(self._clock())), column=1)
-        return await called(self._pool(), sql, args)
+            return await called(self._pool(), sql, (*args, str(self._clock())), 1, self.call_seconds)
+        return await called(self._pool(), sql, args, 0, self.call_seconds)
 
     def _call_blocking(self, limit_seconds: float, verb: str, *args: Any) -> Any:
         if not self._is_open:

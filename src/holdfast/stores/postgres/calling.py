@@ -22,9 +22,7 @@ TRIES = 6
 JITTER_SECONDS = 0.01
 
 
-async def called(
-    pool: Pool, sql: str, args: tuple[Any, ...], column: int = 0, limit_seconds: float = CALL_SECONDS
-) -> Any:
+async def called(pool: Pool, sql: str, args: tuple[Any, ...], column: int, limit_seconds: float) -> Any:
     """The answer to one statement, which is a transaction by itself."""
     now = pool.loop.time
     until = now() + limit_seconds

@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from holdfast.errors import UsageError
+
 T = TypeVar("T")
 
 encoded = msgspec.json.Encoder().encode
+NO_TEXT = "a text holds a NUL character or half of a surrogate pair, which no store can keep: leave it out"
 
 
 def json_text(value: Any) -> str:
     """A record, or several, as an argument of a verb."""
-    return encoded(value).decode()
+    try:
+        return encoded(value).decode()
+    except UnicodeEncodeError:
+        raise UsageError(NO_TEXT) from None
 
 
 class Calls:

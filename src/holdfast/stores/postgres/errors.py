@@ -27,9 +27,12 @@ from holdfast.errors import (
 )
 from holdfast.lifecycle import Status
 
+from .calls import NO_TEXT
+
 OURS = "HF"  # the first letters of the codes that our functions raise
 IN_THE_WAY = frozenset({"40P01", "40001", "55P03"})  # of each other: sent again, it goes through
 LOCK_TIMEOUT = "55P03"
+_NO_TEXT = frozenset({"22021", "22P05"})  # of a text itself, and of one inside a record
 NO_RIGHT = "42501"
 
 # All that may happen on the way. A timeout is an OSError, and so is a name that nobody knows.
@@ -74,13 +77,16 @@ def translated(error: BaseException, where: str) -> HoldfastError:
     code, message, detail = told(error)
     if code.startswith(OURS) and detail:
         return refusal(message, detail)
+    if code in _NO_TEXT or isinstance(error.__cause__, UnicodeEncodeError):
+        return UsageError(NO_TEXT)
     if code == "08P01" and "startup parameter" in message:
         return StoreError(f"{where}: {_POOLER}")
     said = _WORDS.get(code, "{said}").format(said=message)
     if code.startswith(_WEATHER) or code in _WEATHER_TOO:
         return Unavailable(f"{where}: {said}")
     if code or _is_mistake(error):
-        return StoreError(f"{where}: {said}" + (f" ({code})" if code and code not in _WORDS else ""))
+        notes = [*getattr(error, "__notes__", ()), *([code] if code and code not in _WORDS else [])]
+        return StoreError(f"{where}: {said}" + (f" ({', '.join(notes)})" if notes else ""))
     return Unavailable(f"{where}: {_of_the_way(error, message)}")
 
 

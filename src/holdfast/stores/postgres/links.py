@@ -10,8 +10,6 @@ from typing import Any
 
 import asyncpg
 
-from holdfast.errors import StoreError
-
 from .address import Address
 from .errors import DRIVER, translated
 
@@ -86,8 +84,8 @@ async def connected(address: Address, limit_seconds: float = CONNECT_SECONDS) ->
                 max_cached_statement_lifetime=0,
                 server_settings={"application_name": "holdfast"} if pooled else _SETTINGS,
             )
-    except ValueError as error:
-        raise StoreError(f"{address.shown}: {translated(error, 'the store URL')}") from None
+    except (ValueError, OverflowError) as error:
+        raise translated(error, address.shown) from None
     link.idle_since = link.planned_at = loop.time()
     _keep_alive(link)
     return link

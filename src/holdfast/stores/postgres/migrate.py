@@ -148,15 +148,22 @@ class _Attempt:
             await link.execute(f'create schema "{schema}"')
         await link.execute(f'set local search_path = "{schema}", pg_temp')
         await link.execute(_TABLE)
-        for text in schemas()[there.minor :]:
-            await link.execute(text)
+        for number, text in enumerate(schemas()[there.minor :], there.minor + 1):
+            await self._run(f"schema/{number:04}.sql", text)
         known = max(there, ours_, key=lambda stamp: stamp.functions)
         if there.functions <= ours_.functions:
             known = ours_
-            for text in functions().values():
-                await link.execute(text)
+            for name, text in functions().items():
+                await self._run(f"functions/{name}", text)
         await link.execute(_STAMP, MAJOR, max(there.minor, ours_.minor), known.functions, known.digest)
         log.info("%s: schema %s is of version %s now", self._address.shown, schema, ours_.version)
+
+    async def _run(self, file: str, text: str) -> None:
+        try:
+            await self._link.execute(text)
+        except asyncpg.PostgresError as error:
+            error.add_note(f"in {file}")
+            raise
 
 
 async def _stamp(link: asyncpg.Connection, address: Address) -> Stamp | None:
