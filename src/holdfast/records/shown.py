@@ -157,6 +157,7 @@ class TrailEntry(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     type: str
     at: datetime
     data_json: Json
+    told: bool = False  # by a worker in plain SQL, and no move of the store's own
 
     @property
     def data(self) -> dict[str, Any]:

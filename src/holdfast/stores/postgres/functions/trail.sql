@@ -35,7 +35,7 @@ begin
         $sql$
             select coalesce(json_agg(json_build_object(
                 'seq', e.id, 'run', e.workflow_id, 'type', e.event_type, 'at', shown_at(e.created_at),
-                'data_json', e.data::text
+                'data_json', e.data::text, 'told', e.told
             ) order by e.id), '[]') from (
                 select e.* from workflow_event as e where e.id > $1 and %s order by e.id limit $2
             ) as e
