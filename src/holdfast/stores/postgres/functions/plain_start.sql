@@ -8,11 +8,12 @@ declare
     ours text;
     d workflow_definition;
 begin
-    select string_agg(c.key, ', ' order by c.key) into ours from json_each(row_to_json(new)) as c
+    select string_agg(c.key, ', ' order by c.key) into ours from json_each(plain_words(new)) as c
     where c.key <> all(producers_columns()) and c.value::text not in ('null', '0', '""')
         and (c.key, c.value::text) not in (('status', '"pending"'), ('kind', '"code"'), ('max_crashes', '4'));
-    if ours is not null then
-        perform refuse('UsageError', 'a run is started as pending, and the database keeps the rest: leave out ' || ours);
+    if ours is not null or new.result is not null or new.error is not null or new.progress is not null then
+        perform refuse('UsageError', 'a run is started as pending, and the database keeps the rest: leave out '
+                       || coalesce(ours, 'result, error and progress'));
     end if;
     if coalesce(new.type, '') !~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+\.v[1-9][0-9]*$' then
         perform refuse('UsageError', '''' || left(coalesce(new.type, ''), 40) || ''' is no workflow type: write '
@@ -82,7 +83,8 @@ begin
     new.event_type := checked_name('event_type', coalesce(new.event_type, ''));
     new.data := checked_value('data', coalesce(new.data, '{}'));
     if json_typeof(new.data) <> 'object' then
-        perform refuse('UsageError', 'data of a trail row is an object, as in ''{"done": 7}'', not ' || left(new.data::text, 40));
+        perform refuse('UsageError', 'data of a trail row is an object, as in ''{"done": 7}'', not '
+                       || left(new.data::text, 40));
     end if;
     new.id := nextval('workflow_event_id_seq');
     new.created_at := clock();
@@ -94,7 +96,8 @@ end $$;
 create or replace function checked_name(what text, name text) returns text language plpgsql immutable as $$
 begin
     if name = '' or length(name) > 255 or strpos(name, U&'\001F') > 0 then
-        perform refuse('UsageError', what || ' ''' || left(name, 40) || ''': 1 to 255 characters of text, without NUL or U+001F');
+        perform refuse('UsageError', what || ' ''' || left(name, 40)
+                       || ''': 1 to 255 characters of text, without NUL or U+001F');
     end if;
     return name;
 end $$;
@@ -136,7 +139,8 @@ begin
     if not is_object or exists (
         select 1 from json_each(case when is_object then labels else '{}' end) as l where json_typeof(l.value) <> 'string'
     ) then
-        perform refuse('UsageError', 'labels ' || left(labels::text, 60) || ': an object of text, as in ''{"team": "billing"}''');
+        perform refuse('UsageError', 'labels ' || left(labels::text, 60)
+                       || ': an object of text, as in ''{"team": "billing"}''');
     end if;
     return labels;
 end $$;

@@ -34,13 +34,33 @@ begin
     return new;
 end $$;
 
--- The columns in which two rows differ. By json, which leaves their values alone.
-create or replace function differing(a workflow_run, b workflow_run) returns text[] language sql immutable as $$
-    select array(
-        select x.key from json_each(row_to_json(a)) as x join json_each(row_to_json(b)) as y on y.key = x.key
-        where x.value::text <> y.value::text order by x.key
-    )
-$$;
+-- The columns in which two rows differ. Values are compared as they stand: not every one could be taken apart.
+create or replace function differing(a workflow_run, b workflow_run) returns text[] language plpgsql immutable as $$
+declare
+    values text[] := array_remove(array[
+        case when a.payload::text is distinct from b.payload::text then 'payload' end,
+        case when a.labels::text is distinct from b.labels::text then 'labels' end,
+        case when a.progress::text is distinct from b.progress::text then 'progress' end,
+        case when a.result::text is distinct from b.result::text then 'result' end,
+        case when a.error::text is distinct from b.error::text then 'error' end
+    ], null);
+begin
+    return values || array(
+        select x.key from json_each_text(plain_words(a)) as x join json_each_text(plain_words(b)) as y on y.key = x.key
+        where x.value is distinct from y.value order by x.key
+    );
+end $$;
+
+-- A row without the values of its users.
+create or replace function plain_words(r workflow_run) returns json language plpgsql immutable as $$
+begin
+    r.payload := null;
+    r.labels := null;
+    r.progress := null;
+    r.result := null;
+    r.error := null;
+    return row_to_json(r);
+end $$;
 
 create or replace function refuse_touching(run uuid, touched text[], allowed text[], what text) returns void
 language plpgsql as $$
