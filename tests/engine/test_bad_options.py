@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import holdfast as hf
 from holdfast.errors import UsageError
 
 
@@ -128,3 +129,36 @@ async def test_a_number_where_text_is_wanted_is_called_one(app, name):
     run = await app.start("shop.order.v1")
     with pytest.raises(UsageError, match="a step's name and key are text without NUL, not"):
         await app.rewind(run.id, name)
+
+
+NO_TEXT = ["a\ud800", "a\0b"]
+
+
+@pytest.mark.spec("READ-1")
+@pytest.mark.parametrize("bad", NO_TEXT, ids=ascii)
+async def test_what_is_looked_for_is_text_that_could_be_there(app, bad):
+    """Or one store would find nothing, and another break."""
+    for field in ("type", "tenant", "key"):
+        with pytest.raises(UsageError, match=f"^{field} .*without NUL$"):
+            await app.list(hf.RunFilter(**{field: bad}))
+    for what in ({"types": ("created", bad)}, {"tenant": bad}):
+        with pytest.raises(UsageError, match=r"without NUL$"):
+            await app.trail(**what)
+
+
+@pytest.mark.parametrize("bad", NO_TEXT, ids=ascii)
+async def test_what_a_worker_or_a_plan_says_of_itself_is_text(app, bad):
+    """Refused where it is said; a docstring, which nobody thinks of, is made fit to be kept."""
+    with pytest.raises(UsageError, match=r"^description "):
+        app.plan("shop.plan.v1", [hf.Task("A")], description=bad)
+    with pytest.raises(UsageError, match=r"^description "):
+        await app.register("shop.order", description=bad)
+    for said in ({"name": bad}, {"tenants": (bad,)}):
+        with pytest.raises(UsageError, match=r"^(name|tenant) "):
+            app.worker(**said)
+
+    async def told(ctx):
+        pass
+
+    told.__doc__ = bad
+    assert app.workflow("shop.told.v1")(told).definition().description in {"a?", "a\\0b"}

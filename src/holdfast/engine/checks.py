@@ -41,6 +41,13 @@ def check_text(what: str, text: Any) -> str:
     return said
 
 
+def check_sought(**sought: Any) -> None:
+    """What is looked for, where anything is: text that could be there."""
+    for what, text in sought.items():
+        if text is not None:
+            check_text(what, text)
+
+
 def check_by(by: Any) -> str:
     """Who does something, for the trail; empty: nobody says."""
     return check_text("by", by)

@@ -46,6 +46,7 @@ from .checks import (
     check_key,
     check_name,
     check_options,
+    check_sought,
     check_step_name,
     check_topic,
 )
@@ -272,8 +273,10 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         """Runs, newest first; `after` is the last id of the page before."""
         if where is not None and not isinstance(where, RunFilter):
             raise UsageError(f"list({where!r}): give a filter, as in RunFilter(statuses=(Status.FAILED,))")
+        where = where or RunFilter()
+        check_sought(type=where.type, tenant=where.tenant, key=where.key)
         await self._opened()
-        return await self.store.list(where or RunFilter(), limit, after)
+        return await self.store.list(where, limit, after)
 
     async def steps(self, run: UUID | str) -> Sequence[Step]:
         """All steps of a run, in the order in which their outcomes became known."""
@@ -292,6 +295,9 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         until: datetime | None = None,
     ) -> Sequence[TrailEntry]:
         """What happened to a run or to all, oldest first, from a seq on; by type, tenant and time."""
+        for type_ in types:
+            check_sought(type=type_)
+        check_sought(tenant=tenant)
         await self._opened()
         between = (None if since is None else instant(since), None if until is None else instant(until))
         chosen = None if run is None else check_id(run)

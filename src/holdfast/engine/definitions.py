@@ -15,6 +15,7 @@ from holdfast.errors import BadType, UnknownWorkflow, UsageError
 from holdfast.records import Definition, Json
 
 from .checks import check_budget
+from .failures import text
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
 _TYPE = re.compile(_NAME.pattern + r"\.v[1-9][0-9]*")
@@ -160,7 +161,7 @@ class Workflow(Defined):
             max_attempts=self.retry.attempts,
             timeout_seconds=self.timeout_seconds,
             budget=self.budget,
-            description=(inspect.getdoc(self.function) or "").partition("\n")[0],
+            description=text((inspect.getdoc(self.function) or "").partition("\n")[0]),
         )
 
 

@@ -10,7 +10,7 @@ from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
 from holdfast.records import Limit, Registration, instant
 
-from .checks import check_name
+from .checks import check_name, check_text
 from .definitions import Defined, check_bare, check_patterns, check_type
 
 if TYPE_CHECKING:
@@ -104,6 +104,8 @@ class Limiting:
         for what, said in (("runtime", runtime), ("intent_type", intent_type)):
             if said is not None:
                 check_name(what, said)
+        if description is not None:
+            check_text("description", description)
         await self._opened()
         return await self.store.register(
             name, runtime=runtime, enabled=enabled, description=description, intent_type=intent_type

@@ -19,9 +19,10 @@ from holdfast.store import TTL_SECONDS, Store
 from holdfast.threads import Stragglers
 from holdfast.world import World
 
-from .checks import check_kept, check_name
+from .checks import check_kept, check_name, check_text
 from .committer import Committer
 from .definitions import Defined, check_patterns, matches
+from .failures import text
 from .held import UNWIND_SECONDS, HeldRun
 from .holding import held, lacking, why_lacking
 from .hooks import Hooks
@@ -73,14 +74,14 @@ class Worker:
         self.store, self.world = store, world
         # The process's place alone would not do: two workers of one process would take each other's runs
         # for strays, and give them back.
-        self.id = f"{name}:{world.place()}{world.uuid7().int & 0xFFFF:04x}"
+        self.id = f"{check_text('name', name)}:{text(world.place())}{world.uuid7().int & 0xFFFF:04x}"
         self.patterns = check_patterns(patterns)
         self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
         self.lacking = {type_: tasks for type_, one in self._workflows.items() if (tasks := lacking(one))}
         self.types = tuple(type_ for type_ in self._workflows if type_ not in self.lacking)
         self.hooks: Hooks = {} if hooks is None else hooks
         self.teller = Teller(self.hooks, world, self.id)
-        self.tenants = None if tenants is None else tuple(tenants)
+        self.tenants = None if tenants is None else tuple(check_name("tenant", one) for one in tenants)
         self.runtime = check_name("runtime", runtime)
         self.slots, self._batch = slots, batch or slots
         self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)

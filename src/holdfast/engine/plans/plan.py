@@ -11,7 +11,7 @@ import msgspec
 from holdfast.backoff import Backoff
 from holdfast.codec import Codec, plain
 from holdfast.durations import Seconds
-from holdfast.engine.checks import check_step_name
+from holdfast.engine.checks import check_step_name, check_text
 from holdfast.engine.definitions import Defined, is_async
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
@@ -58,7 +58,7 @@ class Plan(Defined):
             self.params = Codec(params)
         if max_waits < 1:
             raise UsageError(f"plan {type_}: max_waits is {max_waits}: at least 1")
-        self.max_waits, self.description = max_waits, description
+        self.max_waits, self.description = max_waits, check_text("description", description)
         self.no_handler_seconds = check_span(f"plan {type_}: no_handler_after", no_handler_after)
         self.handlers: dict[str, Handler] = {}
 

@@ -184,8 +184,24 @@ begin
     return coalesce(answer, '[]');
 end $$;
 
+-- A row with an escape that Postgres cannot read (\u0000, half a pair) has no number: it must not stop every claim.
+create or replace function log_no(data json) returns bigint language plpgsql immutable as $$
+declare
+    said text;
+begin
+    if position('\u' in data::text) = 0 then
+        said := (data -> 'log_no')::text;
+    else
+        begin
+            said := (data -> 'log_no')::text;
+        exception when untranslatable_character or invalid_text_representation then
+            return null;
+        end;
+    end if;
+    return case when said ~ '^\d{1,18}$' then said::bigint end;
+end $$;
+
 -- How many rows of its own the code has logged.
 create or replace function logs_of(run uuid) returns bigint language sql stable as $$
-    select coalesce(max((e.data -> 'log_no')::text::bigint), 0) from workflow_event as e
-    where e.workflow_id = run and e.event_type = 'log' and json_typeof(e.data -> 'log_no') = 'number'
+    select coalesce(max(log_no(e.data)), 0) from workflow_event as e where e.workflow_id = run and e.event_type = 'log'
 $$;
