@@ -52,7 +52,7 @@ def test_a_server_that_is_as_it_should_be_has_nothing_but_good_findings():
     told = " ".join(one.what for one in findings(found, HERE, (found.now, found.now)))
     for what in ("Postgres 1", "fsync is on", "synchronous_commit", "connections", "transaction"):
         assert what in told
-    for what in ("autovacuum", "dead rows", "indexes", "clock", "listened for"):
+    for what in ("schema", "autovacuum", "dead rows", "indexes", "clock", "listened for"):
         assert what in told
 
 
@@ -67,6 +67,8 @@ def test_a_server_that_is_as_it_should_be_has_nothing_but_good_findings():
         ({"settings": {"server_encoding": "LATIN1"}}, "error", "encoding is LATIN1"),
         ({"settings": {"default_transaction_read_only": "on"}}, "error", "nothing can be written"),
         ({"settings": {"default_transaction_isolation": "serializable"}}, "error", "serializable"),
+        ({"schema": (1, 99, 1)}, "warning", "version 1.99.1, this library's is 1."),
+        ({"schema": (1, 0, 1)}, "warning", "version 1.0.1"),
         ({"standby": True}, "error", "the server is a standby"),
         ({"version": 120017}, "error", "the server is Postgres 12.17"),
         ({"connections": 90, "connections_max": 97}, "warning", "90 of 97 connections"),

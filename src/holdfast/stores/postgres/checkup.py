@@ -11,7 +11,7 @@ import msgspec
 from holdfast.records import SECOND, Finding, Instant
 
 from .address import Address
-from .migrate import schemas
+from .migrate import ours, schemas
 
 OLDEST = 130000  # the first version that has all that the functions use
 CROWDED = 0.8  # of the connections that there may be
@@ -44,6 +44,7 @@ class Facts(msgspec.Struct):
 
     version: int
     settings: dict[str, str]
+    schema: tuple[int, int, int]
     standby: bool
     connections: int
     connections_max: int
@@ -62,6 +63,7 @@ def findings(facts: Facts, address: Address, asked: tuple[Instant, Instant]) -> 
     """`asked`: when the question left, and when the answer came, by this host's clock."""
     return [
         *_server(facts),
+        *_schema(facts.schema),
         *_durability(facts, spared=address.allow_fsync_off),
         *_sessions(facts),
         *_tables(facts),
@@ -101,6 +103,18 @@ def _server(facts: Facts) -> Iterator[Finding]:
         yield _error(
             f"default_transaction_isolation is {isolation}: after a lock one would see what was before",
             "set it to 'read committed' for this role or database",
+        )
+
+
+def _schema(there: tuple[int, int, int]) -> Iterator[Finding]:
+    here, shown = ours(), ".".join(map(str, there))
+    if there == here[:3]:
+        yield _ok(f"the schema is of version {shown}")
+    else:
+        newer = there > here[:3]
+        yield _warning(
+            f"the schema is of version {shown}, this library's is {here.version}{': it works on' * newer}",
+            "upgrade holdfast here too" if newer else "run `holdfast migrate`",
         )
 
 

@@ -10,6 +10,7 @@ begin
             where s.name in ('fsync', 'synchronous_commit', 'full_page_writes', 'autovacuum', 'track_counts',
                 'server_encoding', 'default_transaction_read_only', 'default_transaction_isolation')
         ),
+        'schema', (select array_to_json(array[s.major, s.minor, s.functions]) from workflow_schema as s),
         'standby', pg_is_in_recovery(),
         'connections', (select count(*) from pg_stat_activity as a where a.backend_type = 'client backend'),
         'connections_max',
