@@ -76,6 +76,7 @@ class PostgresStore(
                 await self._check(link)
             except BaseException:
                 link.abandon()
+                await asyncio.sleep(0)  # or its transport may outlive the loop
                 raise
         except DRIVER as error:
             raise translated(error, self.address.shown) from error

@@ -44,9 +44,13 @@ insert into workflow_schema (id, major, minor, functions, digest) values (1, $1,
 on conflict (id) do update
 set major = excluded.major, minor = excluded.minor, functions = excluded.functions, digest = excluded.digest
 """
-_FOREIGN = """
-select relname from pg_class where relnamespace = to_regnamespace($1) and relkind in ('r', 'v', 'p')
-and relname in ('workflow_run', 'workflow_step', 'workflow_event') order by relname limit 1
+# From the tables themselves, not by to_regclass and the like: these answer from what the session remembers,
+# and that may be older than the lock.
+_NAMESPACE = "select exists (select 1 from pg_namespace where nspname = $1)"
+_NAMES = """
+select relname from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
+where n.nspname = $1 and c.relname in ('workflow_schema', 'workflow_run', 'workflow_step', 'workflow_event')
+order by c.relname
 """
 
 
@@ -144,7 +148,7 @@ class _Attempt:
     async def _change(self, there: Stamp) -> None:
         link, schema, ours_ = self._link, self._address.schema, ours()
         # Asked first: `if not exists` wants the right to create, even where there is nothing to do.
-        if await link.fetchval("select to_regnamespace($1) is null", schema):
+        if not await link.fetchval(_NAMESPACE, schema):
             await link.execute(f'create schema "{schema}"')
         await link.execute(f'set local search_path = "{schema}", pg_temp')
         await link.execute(_TABLE)
@@ -169,10 +173,10 @@ class _Attempt:
 async def _stamp(link: asyncpg.Connection, address: Address) -> Stamp | None:
     """None: there is no store yet."""
     schema = address.schema
-    if await link.fetchval("select to_regclass($1) is null", f'"{schema}".workflow_schema'):
-        foreign = await link.fetchval(_FOREIGN, schema)
-        if foreign is not None:
-            raise _foreign(address, foreign)
+    names = [row[0] for row in await link.fetch(_NAMES, schema)]
+    if "workflow_schema" not in names:
+        if names:
+            raise _foreign(address, names[0])
         return None
     try:
         row: Any = await link.fetchrow(
