@@ -1,0 +1,284 @@
+"""A purge on Postgres: beside others, in several commits, and at no cost for what has not expired."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from holdfast.errors import UnknownRun
+from holdfast.lifecycle import Move, Status, StepKind, StepStatus
+from holdfast.records import Purged, RunFilter, StepWrite
+from holdfast.store import DELETED_SECONDS, TTL_SECONDS
+from holdfast.stores.postgres import purge
+from holdfast.testing.contract.hand import Clock, Hand, call, done
+from holdfast.testing.contract.post import message, sent_by
+from tests.stores.postgres.kit import database, make
+from tests.stores.postgres.sessions import Session
+
+TABLES = ("run", "step", "event", "receipt", "inbox", "outbox")
+UNKNOWN = "HF001"
+
+
+@pytest.fixture
+def hand(tmp_path):
+    clock = Clock()
+    hand = Hand(make(clock, tmp_path), clock)
+    yield hand
+    hand.close()
+
+
+@pytest.fixture
+def sessions(hand):
+    two = [Session(hand.clock.now) for _ in range(2)]
+    yield two
+    for one in two:
+        one.close()
+
+
+def later(hand, sessions, seconds):
+    """The clock, turned for everybody."""
+    hand.clock.turn(seconds)
+    for one in sessions:
+        one.run("select set_config('holdfast.now', %s, false)", str(hand.clock.now))
+
+
+def ended(hand, steps=0, **fields):
+    claim = hand.held(**fields)
+    hand.complete(claim, *(done(f"s{number}") for number in range(steps)))
+    return claim.id
+
+
+def removed(session, **terms):
+    """The runs that one slice has removed."""
+    return session.call("purge", terms)["gone"].get("runs", 0)
+
+
+def purged(hand, **terms):
+    total = 0
+    while (one := hand.purge(**terms)).total:
+        total += one.runs
+    return total
+
+
+def rows():
+    counted = {}
+    for table in TABLES:
+        ((count,),) = database()[1].execute(f"select count(*) from workflow.workflow_{table}").fetchall()
+        counted[table] = count
+    return counted
+
+
+# Beside others.
+
+
+@pytest.mark.spec("DEL-1", "TTL-1")
+def test_a_run_that_is_being_restored_is_passed_over(hand, sessions):
+    """The purge does not wait for it, and removes the others."""
+    one, two = sessions
+    back, gone = hand.start(), hand.start()
+    hand.delete(back)
+    hand.delete(gone)
+    later(hand, sessions, DELETED_SECONDS)
+    one.begin()
+    one.call("restore", back, None, "ann")
+    assert removed(two) == 1
+    one.commit()
+    assert purged(hand) == 0
+    assert (hand.status(back), hand.get(gone)) == (Status.PENDING, None)
+
+
+@pytest.mark.spec("DEL-1", "TTL-1")
+@pytest.mark.parametrize("end", ["commit", "roll_back"])
+def test_a_restore_beside_the_purge_comes_too_late_or_not_at_all(hand, sessions, end):
+    """It waits, and finds no run; or, if the purge has died, the whole run."""
+    one, two = sessions
+    claim = hand.held()
+    hand.checkpoint(claim)
+    hand.delete(claim.id)
+    later(hand, sessions, DELETED_SECONDS)
+    one.begin()
+    assert removed(one) == 1
+    restoring = two.waits("restore", claim.id, None, "ann")
+    getattr(one, end)()
+    if end == "roll_back":
+        assert restoring.result()["id"] == str(claim.id)
+        assert hand.shape(claim.id) == [("first", "succeeded")]
+        return
+    with pytest.raises(psycopg.Error) as refusal:
+        restoring.result()
+    assert refusal.value.sqlstate == UNKNOWN
+
+
+@pytest.mark.spec("TTL-1", "REW-1")
+def test_a_run_that_was_rewound_since_it_was_found_is_not_removed(hand, sessions):
+    """It had ended long ago, and is open again."""
+    one, two = sessions
+    run = ended(hand, steps=2)
+    later(hand, sessions, TTL_SECONDS)
+    one.begin()
+    one.call("rewind", run, "s1", None, "ann", True)
+    assert removed(two) == 0
+    one.commit()
+    assert purged(hand) == 0
+    assert hand.shape(run) == [("s0", "succeeded")]
+
+
+@pytest.mark.spec("TTL-1")
+def test_two_purges_share_the_work_and_neither_waits(hand, sessions):
+    """Each run is removed once, and counted once."""
+    one, two = sessions
+    for _ in range(9):
+        ended(hand)
+    later(hand, sessions, TTL_SECONDS)
+    one.begin()
+    assert removed(one, limit=4) == 4
+    passed = two.call("purge", {"limit": 4})
+    assert (passed["gone"], passed["more"]) == ({}, True), "somebody else has these four"
+    assert removed(two, limit=4, past=passed["past"]) == 4
+    one.commit()
+    assert purged(hand) == 1
+    assert rows() == dict.fromkeys(TABLES, 0)
+
+
+@pytest.mark.spec("DEL-1", "FLOW-7")
+def test_a_parent_that_asks_anew_for_a_child_that_is_being_removed_gets_another(hand, sessions):
+    """He gave the wait up, and opens it while the purge is at the child: he does not wait for one that is gone."""
+    one, two = sessions
+    child, parent = hand.id(), hand.held()
+    hand.checkpoint(parent, call("c", child), known=0)
+    hand.checkpoint(parent, _given_up("c"), known=0)
+    hand.delete(child)
+    later(hand, sessions, DELETED_SECONDS)
+    parent = _taken_anew(hand, parent)
+    again = [hand.item(parent, Move.CHECKPOINT, call("c", child), known=0)], None, None, None, True
+    one.begin()
+    assert removed(one) == 1
+    assert two.call("commit", *again)["verdicts"][0]["answer"] == "busy"
+    one.commit()
+    assert two.call("commit", *again)["verdicts"][0]["answer"] == "applied"
+    assert (hand.step(parent.id, "c").status, hand.status(child)) == (StepStatus.WAITING, Status.PENDING)
+
+
+@pytest.mark.spec("DEL-1", "FLOW-7")
+def test_a_child_whose_parent_is_being_written_is_passed_over(hand, sessions):
+    """What the parent does then is seen by the next purge: it waits for the child, and is told."""
+    one, two = sessions
+    child, parent = hand.id(), hand.held()
+    hand.checkpoint(parent, call("c", child), known=0)
+    hand.checkpoint(parent, _given_up("c"), known=0)
+    hand.delete(child)
+    later(hand, sessions, DELETED_SECONDS)
+    parent = _taken_anew(hand, parent)
+    again = [hand.item(parent, Move.CHECKPOINT, call("c", child), known=0)], None, None, None, True
+    one.begin()
+    assert one.call("commit", *again)["verdicts"][0]["answer"] == "applied"
+    assert removed(two) == 0
+    one.commit()
+    assert hand.step(parent.id, "c").status is StepStatus.WAITING
+    assert purged(hand) == 1
+    assert hand.step(parent.id, "c").status is StepStatus.FAILED
+
+
+def _given_up(key):
+    return StepWrite(key=key, kind=StepKind.CHILD, status=StepStatus.CANCELLED)
+
+
+def _taken_anew(hand, claim):
+    hand.tick()
+    return hand.take(claim.id)
+
+
+# In several commits.
+
+
+@pytest.mark.spec("TTL-1", "DEL-1")
+def test_a_run_that_is_removed_in_several_commits_is_hidden_from_the_first_on(hand, sessions):
+    """Whoever dies in between leaves nothing that can be seen or restored; the next purge goes on."""
+    one, _ = sessions
+    run = ended(hand, steps=60, key="k", digest="d")
+    later(hand, sessions, TTL_SECONDS)
+    first = one.call("purge", {"rows": 20})
+    assert (first["gone"], first["more"]) == ({}, True)
+    assert (hand.get(run), hand.trail(), hand.trail(run)) == (None, [], [])
+    assert hand.run(hand.store.list(RunFilter(deleted=True))) == []
+    for verb in (hand.restore, hand.delete, hand.cancel, hand.steps):
+        with pytest.raises(UnknownRun):
+            verb(run)
+    assert hand.start(key="k", digest="d") == run, "its key is taken until it is gone"
+    later(hand, sessions, -TTL_SECONDS)
+    assert purged(hand) == 1, "once begun, it goes, whatever the terms are by now"
+    assert rows() == dict.fromkeys(TABLES, 0)
+
+
+@pytest.mark.spec("TTL-1")
+def test_no_commit_removes_more_rows_than_it_may(hand, sessions):
+    """And all of them are removed in the end, of every table."""
+    one, _ = sessions
+    claim = hand.held()
+    for number in range(30):
+        hand.emit(run=claim.id, id=f"e{number}")
+    hand.checkpoint(claim, *(done(f"s{number}") for number in range(50)))
+    hand.complete(claim)
+    ended(hand, steps=5)
+    later(hand, sessions, TTL_SECONDS)
+    before, steps = sum(rows().values()), []
+    while sum(rows().values()):
+        assert len(steps) < 50, "it comes to an end"
+        one.call("purge", {"rows": 10})
+        steps.append(before - sum(rows().values()))
+        before -= steps[-1]
+    assert max(steps) <= 10 + 2, "their own rows come on top"
+
+
+@pytest.mark.spec("TTL-1", "OUT-1")
+def test_runs_that_are_held_are_passed_once_a_round(hand, sessions):
+    """However many: the next slice goes on where the last one has stopped, and nothing behind them is missed."""
+    one, _ = sessions
+    sent_by(hand, message("m0"))
+    _multiply_the_held(2500)
+    hand.clock.turn(1)
+    free = ended(hand)
+    later(hand, sessions, TTL_SECONDS)
+    past, answers = None, []
+    while not answers or answers[-1]["more"]:
+        answers.append(one.call("purge", {"past": past}))
+        past = answers[-1]["past"]
+    assert [len(answers), answers[-1]["gone"]["runs"]] == [3, 1]
+    assert hand.get(free) is None
+    last = one.call("purge", {"past": past})
+    assert (last["gone"]["runs"], last["past"], last["more"]) == (0, None, False)
+    assert hand.purge() == Purged()
+
+
+def _multiply_the_held(count):
+    """Ended runs, each with a message that nobody takes."""
+    database()[1].execute(
+        """
+        insert into workflow.workflow_run
+        select (jsonb_populate_record(r, jsonb_build_object(
+            'id', gen_random_uuid(), 'status', 'succeeded', 'leased_by', null, 'lease_until', null,
+            'finished_at', r.created_at, 'rev', 1
+        ))).*
+        from workflow.workflow_run as r, generate_series(1, %s)
+        """,
+        (count,),
+    )
+    database()[1].execute(
+        """
+        insert into workflow.workflow_outbox (id, run_id, sink)
+        select r.id::text, r.id, 'nobody' from workflow.workflow_run as r where r.finished_at is not null
+        """
+    )
+
+
+@pytest.mark.spec("TTL-1")
+def test_a_term_that_is_endless_keeps_everything(hand):
+    run = ended(hand)
+    hand.clock.turn(TTL_SECONDS)
+    assert hand.purge(ttl_seconds=float("inf")) == Purged()
+    assert hand.status(run) is Status.SUCCEEDED
+
+
+def test_a_commit_removes_few_rows_by_default():
+    """So that nobody who waits for one of them waits long."""
+    assert purge.ROWS <= 10_000
