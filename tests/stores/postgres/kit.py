@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,33 @@ async def _migrate(url: str) -> None:
     await store.close()
 
 
+class Kept(PostgresStore):
+    """A store whose sessions outlive it: each would plan all functions anew, which takes longer than a test."""
+
+    _kept: dict[str, Any] = {}
+
+    async def open(self) -> None:
+        if not self._kept:
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, daemon=True, name="kept sessions").start()
+            self._kept.update(loop=loop, pools={}, renewer=self._renewer)
+        self._pools, self._renewer = self._kept["pools"], self._kept["renewer"]
+        self._is_open = True
+
+    async def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            await self._ears.close()
+
+    async def _call(self, verb: str, *args: Any) -> Any:
+        if not self._is_open:
+            return await super()._call(verb, *args)
+        call = super()._call(verb, *args)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._kept["loop"]))
+
+
 def make(clock: Any, _folder: Path) -> PostgresStore:
     """A fresh store, as far as a test can tell."""
     url, connection = database()
     connection.execute("select workflow.wipe()")
-    return PostgresStore(url + "&allow_fsync_off=1", clock)
+    return Kept(url + "&allow_fsync_off=1", clock)

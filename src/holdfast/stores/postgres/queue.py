@@ -39,6 +39,7 @@ class _Committed(msgspec.Struct):
     completes: list[int]
 
 
+_VERDICTS = msgspec.json.Decoder(list[Verdict])
 _COMMITTED = msgspec.json.Decoder(_Committed)
 _LEASED = Verdict(answer="applied", status=Status.LEASED)
 _SUCCEEDED = Verdict(answer="applied", status=Status.SUCCEEDED)
@@ -89,14 +90,11 @@ class QueueRoom(Calls):
             said = _COMMITTED.decode(answer)
             verdicts.update(zip(rest, said.verdicts, strict=True))
             late = [*(checkpoints[at] for at in said.checkpoints), *(completes[at] for at in said.completes)]
+            late += [place for place in rest if verdicts[place].answer == "busy"]
             if late:
-                again = await self._call_long([batch[place] for place in late], news=news)
+                again = await self._ask(_VERDICTS, "commit_again", json_text([batch[at] for at in late]), news)
                 verdicts.update(zip(late, again, strict=True))
         return [verdicts[place] for place in range(len(batch))]
-
-    async def _call_long(self, items: Sequence[Item], *, news: bool) -> builtins.list[Verdict]:
-        answer = await self._call("commit", json_text(items), None, None, None, news)
-        return _COMMITTED.decode(answer).verdicts
 
 
 def _rows(rows: Sequence[Any]) -> str | None:
