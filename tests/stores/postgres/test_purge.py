@@ -142,7 +142,7 @@ def test_two_purges_share_the_work_and_neither_waits(hand, sessions):
 
 @pytest.mark.spec("DEL-1", "FLOW-7")
 def test_a_parent_that_asks_anew_for_a_child_that_is_being_removed_gets_another(hand, sessions):
-    """He gave the wait up, and opens it while the purge is at the child: he does not wait for one that is gone."""
+    """He gave the wait up, and opens it while the purge is at the child: he waits for none that is gone."""
     one, two = sessions
     child, parent = hand.id(), hand.held()
     hand.checkpoint(parent, call("c", child), known=0)
@@ -232,7 +232,7 @@ def test_no_commit_removes_more_rows_than_it_may(hand, sessions):
 
 @pytest.mark.spec("TTL-1", "OUT-1")
 def test_runs_that_are_held_are_passed_once_a_round(hand, sessions):
-    """However many: the next slice goes on where the last one has stopped, and nothing behind them is missed."""
+    """However many: the next slice goes on where the last one stopped, and nothing behind them is missed."""
     one, _ = sessions
     sent_by(hand, message("m0"))
     _multiply_the_held(2500)
