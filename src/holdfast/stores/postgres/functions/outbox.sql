@@ -1,26 +1,24 @@
--- The outbox: messages in line by tenant, sink and key, taken by relays, first of a line first.
+-- The outbox: messages in line by tenant, sink and key, as commits put them there and people see them.
 --
 -- Who is first of a line changes only under the lock of the line, which a commit that sends, an answer and a resend
--- take before any row; so `behind` is right, and a line's order is the order of its commits. Relays take no such lock:
--- they pass over rows that somebody else has just now. What they look for is a state, pending and due, so that nothing
--- that committed late is passed by, and what a relay held that died comes due again.
+-- take before any row; so `behind` is right, and a line's order is the order of its commits.
 
 -- Its lock; null: it stands in none.
 create or replace function line_of(tenant text, sink text, key text) returns text language sql immutable as
     $$select tenant || U&'\001F' || sink || U&'\001F' || key$$;
 
--- The first pending one of a line. As the next entry of the index of lines after a place, so that no other index gives
+-- The first pending one of a line after a number. As the next entry of the index of lines, so that no other index gives
 -- this order: by the line's name alone the planner may choose to walk along all that was ever sent.
-create or replace function first_of_line(tenant text, sink text, key text) returns bigint language plpgsql as $$
+create or replace function next_of_line(of_tenant text, of_sink text, of_key text, after bigint) returns bigint
+language plpgsql as $$
 declare
     o record;
 begin
     select f.tenant, f.sink, f.key, f.seq into o from workflow_outbox as f
     where f.status = 'pending' and f.key is not null
-        and (f.tenant, f.sink, f.key, f.seq) > (first_of_line.tenant, first_of_line.sink, first_of_line.key, 0)
+        and (f.tenant, f.sink, f.key, f.seq) > (of_tenant, of_sink, of_key, after)
     order by f.tenant, f.sink, f.key, f.seq limit 1;
-    return case when (o.tenant, o.sink, o.key) = (first_of_line.tenant, first_of_line.sink, first_of_line.key)
-        then o.seq end;
+    return case when (o.tenant, o.sink, o.key) = (of_tenant, of_sink, of_key) then o.seq end;
 end $$;
 
 -- With the sender's own commit, which holds the locks of their lines; an id that is there is left alone.
@@ -34,81 +32,87 @@ begin
         insert into workflow_outbox (id, tenant, run_id, step, sink, key, payload, behind, next_at, created_at)
         values (
             m ->> 'id', tenant, run, m ->> 'step', m ->> 'sink', m ->> 'key', coalesce(m ->> 'payload', 'null')::json,
-            m ->> 'key' is not null and first_of_line(tenant, m ->> 'sink', m ->> 'key') is not null, now, now
+            m ->> 'key' is not null and next_of_line(tenant, m ->> 'sink', m ->> 'key', 0) is not null, now, now
         )
         on conflict (id) do nothing;
     end loop;
 end $$;
 
--- Relays.
-
--- The sinks that a relay serves. A function goes before a webhook of that name.
-create or replace function served_sinks(sinks json, webhooks boolean) returns table (name text, own boolean)
-language sql stable as $$
-    select distinct s, true from json_array_elements_text(sinks) as s
-    union all
-    select w.name, false from workflow_webhook as w
-    where webhooks and w.name not in (select s from json_array_elements_text(sinks) as s)
+create or replace function message_record(o workflow_outbox) returns json language sql stable as $$
+    select json_build_object(
+        'seq', o.seq, 'id', o.id, 'tenant', o.tenant, 'run', o.run_id, 'step', o.step, 'sink', o.sink, 'key', o.key,
+        'payload_json', o.payload::text, 'status', o.status, 'attempts', o.attempts, 'held_by', o.held_by,
+        'next_at', shown_at(case when o.status = 'pending' and not o.behind then o.next_at end),
+        'error_json', o.last_error::text, 'created_at', shown_at(o.created_at), 'tried_at', shown_at(o.tried_at),
+        'sent_at', shown_at(o.sent_at)
+    )
 $$;
 
--- Null: it is no list, and so no bound.
-create or replace function names_of(list json) returns text[] language plpgsql immutable as $$
+-- Planned for what is asked for. What has not been sent has an index of its own.
+create or replace function outbox(filter json, most bigint, after bigint) returns json language plpgsql
+set search_path from current set enable_seqscan = off set jit = off as $$
+declare
+    statuses text[] := array(select json_array_elements_text(filter -> 'statuses'));
+    terms text := 'o.seq > $1';
+    page json;
 begin
-    return case when json_typeof(list) = 'array' then array(select distinct json_array_elements_text(list)) end;
+    terms := terms || case when filter ->> 'id' is null then '' else ' and o.id = $2 ->> ''id''' end
+        || case when filter ->> 'run' is null then '' else ' and o.run_id = ($2 ->> ''run'')::uuid' end
+        || case when filter ->> 'tenant' is null then '' else ' and o.tenant = $2 ->> ''tenant''' end
+        || case when filter ->> 'sink' is null then '' else ' and o.sink = $2 ->> ''sink''' end
+        || case when statuses = '{}' then '' else ' and o.status = any($3)' end
+        || case when statuses = '{}' or 'sent' = any(statuses) then '' else ' and o.status <> ''sent''' end;
+    execute format(
+        'select coalesce(json_agg(message_record(o) order by o.seq), ''[]'')
+        from (select * from workflow_outbox as o where %s order by o.seq limit $4) as o', terms
+    ) into page using after, filter, statuses, greatest(0, most);
+    return page;
 end $$;
 
--- What is due, but for those that were passed over: of each sink, by its index, as many as it has room for; then by
--- turns. Functions may be of some tenants only.
-create or replace function due_messages(ask json, now timestamptz, passed bigint[]) returns bigint[]
-language plpgsql as $$
+-- The run's row is held, so that no purge has begun to take the message away, or begins.
+create or replace function resend(id text, tenant text) returns json language plpgsql
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
-    most bigint := greatest(0, (ask ->> 'limit')::bigint);
-    whose text[] := names_of(ask -> 'tenants');
+    now timestamptz := clock();
+    o workflow_outbox;
 begin
-    return array(
-        with bounded as (
-            select s.name, s.own, coalesce((ask -> 'taken' ->> s.name)::bigint, 0) as taken,
-                coalesce((ask -> 'bounds' ->> s.name)::bigint, (ask ->> 'each')::bigint) as bound
-            from served_sinks(ask -> 'sinks', (ask ->> 'webhooks')::boolean) as s
-        ),
-        served as materialized (select *, bound - taken as room from bounded where bound > taken),
-        found as (
-            select s.name, s.taken, s.room, m.seq, m.next_at
-            from served as s cross join lateral (
-                select o.seq, o.next_at from workflow_outbox as o
-                where o.sink = s.name and o.status = 'pending' and not o.behind and o.next_at <= now
-                    and o.seq <> all(passed)
-                order by o.next_at, o.seq limit least(s.room, most)
-            ) as m
-            where whose is null or not s.own
-            union all
-            select s.name, s.taken, s.room, m.seq, m.next_at
-            from served as s cross join unnest(whose) as t(tenant) cross join lateral (
-                select o.seq, o.next_at from workflow_outbox as o
-                where o.sink = s.name and o.tenant = t.tenant and o.status = 'pending' and not o.behind
-                    and o.next_at <= now and o.seq <> all(passed)
-                order by o.next_at, o.seq limit least(s.room, most)
-            ) as m
-            where s.own
-        ),
-        placed as (select *, row_number() over (partition by name order by next_at, seq) as place from found)
-        select seq from placed where place <= room order by taken + place, next_at, seq limit most
-    );
+    select * into o from workflow_outbox as m
+    where m.id = resend.id and (resend.tenant is null or m.tenant = resend.tenant);
+    perform lock_lines(array[line_of(o.tenant, o.sink, o.key)]);
+    perform 1 from workflow_run as r where r.id = o.run_id and r.deleted_at is distinct from '-infinity'
+    for no key update;
+    if not found then
+        perform refuse('UnknownMessage', 'no message ' || resend.id, json_build_object('id', resend.id));
+    end if;
+    select * into o from workflow_outbox as m where m.id = resend.id for update;
+    if o.status <> 'pending' then
+        update workflow_outbox as m
+        set seq = default, status = 'pending', attempts = 0, tried_at = null, sent_at = null, next_at = now,
+            behind = o.key is not null and next_of_line(o.tenant, o.sink, o.key, 0) is not null
+        where m.id = resend.id returning * into o;
+        perform hint();
+    elsif o.held_by is null and not o.behind then
+        update workflow_outbox as m set next_at = now where m.id = resend.id returning * into o;
+        perform hint();
+    end if;
+    return message_record(o);
 end $$;
 
--- Those of them that are still due and that nobody else has just now; they are ours until the commit.
-create or replace function lock_messages(wanted bigint[], now timestamptz) returns bigint[] language plpgsql as $$
-declare
-    mine bigint[];
+create or replace function backlog() returns json language plpgsql set search_path from current set jit = off as $$
 begin
-    with locked as materialized (
-        select o.seq from workflow_outbox as o
-        where o.seq = any(wanted) and o.status = 'pending' and not o.behind and o.next_at <= now
-        for update skip locked
-    )
-    select coalesce(array_agg(l.seq), '{}') into mine from locked as l;
-    return mine;
+    return (
+        select coalesce(json_agg(json_build_object(
+            'sink', b.sink, 'pending', b.pending, 'dead', b.dead, 'oldest_at', us(b.oldest_at)
+        ) order by b.sink), '[]')
+        from (
+            select o.sink, count(*) filter (where o.status = 'pending') as pending,
+                count(*) filter (where o.status = 'dead') as dead,
+                min(o.created_at) filter (where o.status = 'pending') as oldest_at
+            from workflow_outbox as o where o.status <> 'sent' group by o.sink
+        ) as b
+    );
 end $$;
 
 create or replace function webhook_record(w workflow_webhook) returns json language sql stable as $$
@@ -118,137 +122,42 @@ create or replace function webhook_record(w workflow_webhook) returns json langu
     ) end
 $$;
 
--- Parcels in the order of `wanted`. A webhook that is gone by now has none.
-create or replace function take_messages(ask json, wanted bigint[], mine bigint[], now timestamptz) returns json
-language plpgsql as $$
-#variable_conflict use_column
-declare
-    sinks text[] := names_of(ask -> 'sinks');
-    parcels json;
+create or replace function webhooks() returns json language plpgsql set search_path from current as $$
 begin
-    with taken as (
-        update workflow_outbox as o
-        set fence = o.fence + 1, attempts = o.attempts + 1, held_by = ask ->> 'relay',
-            next_at = now + span((ask ->> 'lease_seconds')::double precision), tried_at = coalesce(o.tried_at, now)
-        where o.seq = any(mine)
-            and (o.sink = any(sinks) or exists (select 1 from workflow_webhook as w where w.name = o.sink))
-        returning o.*
-    )
-    select json_agg(json_build_object(
-        'id', o.id, 'fence', o.fence, 'tenant', o.tenant, 'run', o.run_id, 'sink', o.sink, 'key', o.key,
-        'payload', o.payload::text, 'attempt', o.attempts, 'created_at', us(o.created_at),
-        'webhook', webhook_record(w)
-    ) order by array_position(wanted, o.seq)) into parcels
-    from taken as o left join workflow_webhook as w on w.name = o.sink and o.sink <> all(sinks);
-    return coalesce(parcels, '[]');
+    return (select coalesce(json_agg(webhook_record(w) order by w.name), '[]') from workflow_webhook as w);
 end $$;
 
--- What another relay is taking at this moment is passed over, and what comes after it is looked for.
-create or replace function relay(ask json) returns json language plpgsql
-set search_path from current set enable_seqscan = off as $$
+-- Only the one that was read is changed; messages for it are looked at.
+create or replace function put_webhook(webhook json) returns boolean language plpgsql
+set search_path from current as $$
 #variable_conflict use_column
 declare
     now timestamptz := clock();
-    passed bigint[] := '{}';
-    wanted bigint[];
-    mine bigint[];
+    seen bigint := coalesce((webhook ->> 'rev')::bigint, 0);
 begin
-    for round in 1..5 loop
-        wanted := due_messages(ask, now, passed);
-        if cardinality(wanted) = 0 then
-            return '[]';
-        end if;
-        mine := lock_messages(wanted, now);
-        exit when cardinality(mine) = cardinality(wanted);
-        passed := passed || array(select unnest(wanted) except select unnest(mine));
-    end loop;
-    return take_messages(ask, wanted, mine, now);
-end $$;
-
--- One counted answer; whether something may be due sooner for it.
-create or replace function answered(o workflow_outbox, said json, now timestamptz) returns boolean
-language plpgsql as $$
-declare
-    answer text := said ->> 'answer';
-    -- From its first try on, a message is tried for three days.
-    is_over boolean := answer = 'failed' and o.tried_at + span(3 * 86400) <= now;
-begin
-    if answer in ('sent', 'dead') or is_over then
-        update workflow_outbox as m
-        set status = case answer when 'sent' then 'sent' else 'dead' end, held_by = null,
-            last_error = (said ->> 'error')::json, sent_at = case answer when 'sent' then now end
-        where m.seq = o.seq;
-        update workflow_outbox as m set behind = false, next_at = now
-        where o.key is not null and m.seq = first_of_line(o.tenant, o.sink, o.key);
-        return found;
+    if seen = 0 then
+        insert into workflow_webhook (name, target, allow_private, created_at, updated_at)
+        values (
+            webhook ->> 'name', (webhook ->> 'target')::json,
+            coalesce((webhook ->> 'allow_private')::boolean, false), now, now
+        )
+        on conflict (name) do nothing;
+    else
+        update workflow_webhook as w
+        set target = (webhook ->> 'target')::json, rev = w.rev + 1, updated_at = now,
+            allow_private = coalesce((webhook ->> 'allow_private')::boolean, false)
+        where w.name = webhook ->> 'name' and w.rev = seen;
     end if;
-    update workflow_outbox as m
-    set next_at = now + span((said ->> 'delay_seconds')::double precision), held_by = null,
-        last_error = (said ->> 'error')::json,
-        attempts = m.attempts - case answer when 'released' then 1 else 0 end,
-        tried_at = case when answer = 'released' and m.attempts <= 1 then null else m.tried_at end
-    where m.seq = o.seq;
-    return true;
-end $$;
-
--- An answer that does not fit now never will: only those that do lock the lines which they may leave.
-create or replace function relayed(answers json) returns json language plpgsql
-set search_path from current set enable_seqscan = off as $$
-#variable_conflict use_column
-declare
-    now timestamptz := clock();
-    said json;
-    o workflow_outbox;
-    counted boolean[] := '{}';
-    news boolean := false;
-begin
-    for said in select a from json_array_elements(answers) as a loop
-        if coalesce(said ->> 'answer', '') not in ('sent', 'failed', 'dead', 'released') then
-            perform refuse('UsageError', '''' || coalesce(said ->> 'answer', '')
-                || ''' is no answer of a relay: sent, failed, dead, released');
-        end if;
-    end loop;
-    perform lock_lines(array(
-        select line_of(held.tenant, held.sink, held.key)
-        from json_array_elements(answers) as a join workflow_outbox as held on held.id = a ->> 'id'
-        where held.fence = (a ->> 'fence')::bigint and held.held_by is not null and a ->> 'answer' <> 'released'
-    ));
-    for said in select a from json_array_elements(answers) as a loop
-        select * into o from workflow_outbox as held
-        where held.id = said ->> 'id' and held.fence = (said ->> 'fence')::bigint and held.held_by is not null
-        for update;
-        counted := counted || found;
-        if found then
-            news := answered(o, said, now) or news;
-        end if;
-    end loop;
-    if news then
+    if found then
         perform hint();
+        return true;
     end if;
-    return to_json(counted);
+    return false;
 end $$;
 
-create or replace function relay_at(sinks json, tenants json, webhooks boolean) returns bigint language plpgsql
-set search_path from current set enable_seqscan = off as $$
-#variable_conflict use_column
-declare
-    whose text[] := names_of(tenants);
+create or replace function remove_webhook(name text) returns boolean language plpgsql
+set search_path from current as $$
 begin
-    return (
-        with served as materialized (select * from served_sinks(sinks, webhooks))
-        select us(min(at)) from (
-            select (
-                select o.next_at from workflow_outbox as o
-                where o.sink = s.name and o.status = 'pending' and not o.behind order by o.next_at limit 1
-            ) as at
-            from served as s where whose is null or not s.own
-            union all
-            select (
-                select o.next_at from workflow_outbox as o
-                where o.sink = s.name and o.tenant = t.tenant and o.status = 'pending' and not o.behind
-                order by o.next_at limit 1
-            )
-            from served as s cross join unnest(whose) as t(tenant) where s.own
-        ) as looks
-    );
+    delete from workflow_webhook as w where w.name = remove_webhook.name;
+    return found;
 end $$;

@@ -31,7 +31,7 @@ begin
 end $$;
 
 create or replace function schedules(of_tenant text, of_name text, most bigint, after_tenant text, after_name text)
-returns json language plpgsql set search_path from current set plan_cache_mode = force_custom_plan as $$
+returns json language plpgsql set search_path from current set plan_cache_mode = force_custom_plan set jit = off as $$
 begin
     return (
         select coalesce(json_agg(schedule_record(s) order by s.tenant, s.name), '[]')
@@ -47,7 +47,8 @@ end $$;
 -- Making and changing.
 
 -- What is said of a schedule, as a row: the columns that only a firing or a pause writes are left as they are in `s`.
-create or replace function said_of(s workflow_schedule, new json) returns workflow_schedule language plpgsql stable as $$
+create or replace function said_of(s workflow_schedule, new json) returns workflow_schedule
+language plpgsql stable as $$
 begin
     s.type := new ->> 'type';
     s.payload := (new ->> 'params')::json;
@@ -181,7 +182,9 @@ begin
         return schedule_record(s);
     end if;
     if s.rev <> resume_schedule.rev then
-        perform refuse('Conflict', 'schedule ' || quote_literal(s.name) || ' was changed at the same moment: try again');
+        perform refuse(
+            'Conflict', 'schedule ' || quote_literal(s.name) || ' was changed at the same moment: try again'
+        );
     end if;
     update workflow_schedule as w
     set paused = false, paused_by = null, next_at = moment(resume_schedule.next_at), rev = w.rev + 1,

@@ -242,6 +242,9 @@ create table workflow_outbox (
     created_at timestamptz not null default clock(),
     tried_at   timestamptz,
     sent_at    timestamptz
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1
 );
 
 create index idx_workflow_outbox_due on workflow_outbox (sink, next_at, seq) where status = 'pending' and not behind;

@@ -1,7 +1,8 @@
 -- Which schedules are due, and what becomes of their times: one run a time, whoever fires it.
 
 create or replace function due_schedules(most bigint, after uuid) returns json language plpgsql
-set search_path from current set enable_seqscan = off as $$
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
 begin
@@ -100,7 +101,8 @@ begin
 end $$;
 
 create or replace function fire_schedule(firing json) returns json language plpgsql
-set search_path from current set enable_seqscan = off as $$
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
     fires json := coalesce(firing -> 'fires', '[]');

@@ -1,0 +1,213 @@
+-- Relays: they take what is due, first of a line first, and say what became of it.
+--
+-- They pass over rows that somebody else has just now. What they look for is a state, pending and due, so that nothing
+-- that committed late is passed by, and what a relay held that died comes due again.
+
+-- The sinks that a relay serves. A function goes before a webhook of that name.
+create or replace function served_sinks(sinks json, webhooks boolean) returns table (name text, own boolean)
+language sql stable as $$
+    select distinct s, true from json_array_elements_text(sinks) as s
+    union all
+    select w.name, false from workflow_webhook as w
+    where webhooks and w.name not in (select s from json_array_elements_text(sinks) as s)
+$$;
+
+-- Null: it is no list, and so no bound.
+create or replace function names_of(list json) returns text[] language plpgsql immutable as $$
+begin
+    return case when json_typeof(list) = 'array' then array(select distinct json_array_elements_text(list)) end;
+end $$;
+
+-- What is due, but for those that were passed over: of each sink, by its index, as many as it has room for; then by
+-- turns. Functions may be of some tenants only.
+create or replace function due_messages(ask json, now timestamptz, passed bigint[]) returns bigint[]
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    most bigint := greatest(0, (ask ->> 'limit')::bigint);
+    whose text[] := names_of(ask -> 'tenants');
+begin
+    return array(
+        with bounded as (
+            select s.name, s.own, coalesce((ask -> 'taken' ->> s.name)::bigint, 0) as taken,
+                coalesce((ask -> 'bounds' ->> s.name)::bigint, (ask ->> 'each')::bigint) as bound
+            from served_sinks(ask -> 'sinks', (ask ->> 'webhooks')::boolean) as s
+        ),
+        served as materialized (select *, bound - taken as room from bounded where bound > taken),
+        found as (
+            select s.name, s.taken, s.room, m.seq, m.next_at
+            from served as s cross join lateral (
+                select o.seq, o.next_at from workflow_outbox as o
+                where o.sink = s.name and o.status = 'pending' and not o.behind and o.next_at <= now
+                    and o.seq <> all(passed)
+                order by o.next_at, o.seq limit least(s.room, most)
+            ) as m
+            where whose is null or not s.own
+            union all
+            select s.name, s.taken, s.room, m.seq, m.next_at
+            from served as s cross join unnest(whose) as t(tenant) cross join lateral (
+                select o.seq, o.next_at from workflow_outbox as o
+                where o.sink = s.name and o.tenant = t.tenant and o.status = 'pending' and not o.behind
+                    and o.next_at <= now and o.seq <> all(passed)
+                order by o.next_at, o.seq limit least(s.room, most)
+            ) as m
+            where s.own
+        ),
+        placed as (select *, row_number() over (partition by name order by next_at, seq) as place from found)
+        select seq from placed where place <= room order by taken + place, next_at, seq limit most
+    );
+end $$;
+
+-- Those of them that are still due and that nobody else has just now; they are ours until the commit.
+create or replace function lock_messages(wanted bigint[], now timestamptz) returns bigint[] language plpgsql as $$
+declare
+    mine bigint[];
+begin
+    with locked as materialized (
+        select o.seq from workflow_outbox as o
+        where o.seq = any(wanted) and o.status = 'pending' and not o.behind and o.next_at <= now
+        for update skip locked
+    )
+    select coalesce(array_agg(l.seq), '{}') into mine from locked as l;
+    return mine;
+end $$;
+
+-- Parcels in the order of `wanted`. A webhook that is gone by now has none.
+create or replace function take_messages(ask json, wanted bigint[], mine bigint[], now timestamptz) returns json
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    sinks text[] := names_of(ask -> 'sinks');
+    parcels json;
+begin
+    with taken as (
+        update workflow_outbox as o
+        set fence = o.fence + 1, attempts = o.attempts + 1, held_by = ask ->> 'relay',
+            next_at = now + span((ask ->> 'lease_seconds')::double precision), tried_at = coalesce(o.tried_at, now)
+        where o.seq = any(mine)
+            and (o.sink = any(sinks) or exists (select 1 from workflow_webhook as w where w.name = o.sink))
+        returning o.*
+    )
+    select json_agg(json_build_object(
+        'id', o.id, 'fence', o.fence, 'tenant', o.tenant, 'run', o.run_id, 'sink', o.sink, 'key', o.key,
+        'payload', o.payload::text, 'attempt', o.attempts, 'created_at', us(o.created_at),
+        'webhook', webhook_record(w)
+    ) order by array_position(wanted, o.seq)) into parcels
+    from taken as o left join workflow_webhook as w on w.name = o.sink and o.sink <> all(sinks);
+    return coalesce(parcels, '[]');
+end $$;
+
+-- What another relay is taking at this moment is passed over, and what comes after it is looked for.
+create or replace function relay(ask json) returns json language plpgsql
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    now timestamptz := clock();
+    passed bigint[] := '{}';
+    wanted bigint[];
+    mine bigint[];
+begin
+    for round in 1..5 loop
+        wanted := due_messages(ask, now, passed);
+        if cardinality(wanted) = 0 then
+            return '[]';
+        end if;
+        mine := lock_messages(wanted, now);
+        exit when cardinality(mine) = cardinality(wanted);
+        passed := passed || array(select unnest(wanted) except select unnest(mine));
+    end loop;
+    return take_messages(ask, wanted, mine, now);
+end $$;
+
+-- One counted answer; whether something may be due sooner for it.
+create or replace function answered(o workflow_outbox, said json, now timestamptz) returns boolean
+language plpgsql as $$
+declare
+    answer text := said ->> 'answer';
+    -- From its first try on, a message is tried for three days.
+    is_over boolean := answer = 'failed' and o.tried_at + span(3 * 86400) <= now;
+    following bigint;
+begin
+    if answer in ('sent', 'dead') or is_over then
+        update workflow_outbox as m
+        set status = case answer when 'sent' then 'sent' else 'dead' end, held_by = null,
+            last_error = (said ->> 'error')::json, sent_at = case answer when 'sent' then now end
+        where m.seq = o.seq;
+        -- From its own place on: what has left before it may stand in the index for as long as someone looks back.
+        following := case when o.key is not null then next_of_line(o.tenant, o.sink, o.key, o.seq) end;
+        update workflow_outbox as m set behind = false, next_at = now where m.seq = following;
+        return following is not null;
+    end if;
+    update workflow_outbox as m
+    set next_at = now + span((said ->> 'delay_seconds')::double precision), held_by = null,
+        last_error = (said ->> 'error')::json,
+        attempts = m.attempts - case answer when 'released' then 1 else 0 end,
+        tried_at = case when answer = 'released' and m.attempts <= 1 then null else m.tried_at end
+    where m.seq = o.seq;
+    return true;
+end $$;
+
+-- An answer that does not fit now never will: only those that do lock the lines which they may leave.
+create or replace function relayed(answers json) returns json language plpgsql
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    now timestamptz := clock();
+    said json;
+    o workflow_outbox;
+    counted boolean[] := '{}';
+    news boolean := false;
+begin
+    for said in select a from json_array_elements(answers) as a loop
+        if coalesce(said ->> 'answer', '') not in ('sent', 'failed', 'dead', 'released') then
+            perform refuse('UsageError', '''' || coalesce(said ->> 'answer', '')
+                || ''' is no answer of a relay: sent, failed, dead, released');
+        end if;
+    end loop;
+    perform lock_lines(array(
+        select line_of(held.tenant, held.sink, held.key)
+        from json_array_elements(answers) as a join workflow_outbox as held on held.id = a ->> 'id'
+        where held.fence = (a ->> 'fence')::bigint and held.held_by is not null and a ->> 'answer' <> 'released'
+    ));
+    for said in select a from json_array_elements(answers) as a loop
+        select * into o from workflow_outbox as held
+        where held.id = said ->> 'id' and held.fence = (said ->> 'fence')::bigint and held.held_by is not null
+        for update;
+        counted := counted || found;
+        if found then
+            news := answered(o, said, now) or news;
+        end if;
+    end loop;
+    if news then
+        perform hint();
+    end if;
+    return to_json(counted);
+end $$;
+
+create or replace function relay_at(sinks json, tenants json, webhooks boolean) returns bigint language plpgsql
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    whose text[] := names_of(tenants);
+begin
+    return (
+        with served as materialized (select * from served_sinks(sinks, webhooks))
+        select us(min(at)) from (
+            select (
+                select o.next_at from workflow_outbox as o
+                where o.sink = s.name and o.status = 'pending' and not o.behind order by o.next_at limit 1
+            ) as at
+            from served as s where whose is null or not s.own
+            union all
+            select (
+                select o.next_at from workflow_outbox as o
+                where o.sink = s.name and o.tenant = t.tenant and o.status = 'pending' and not o.behind
+                order by o.next_at limit 1
+            )
+            from served as s cross join unnest(whose) as t(tenant) where s.own
+        ) as looks
+    );
+end $$;
