@@ -3,12 +3,14 @@
 -- Whoever calls holds the row of the run and the buckets of its open topics (lock_waits), and has read both rows since.
 
 -- The topics that open rows of these runs name, as lock_topics wants them.
-create or replace function open_topics(runs uuid[]) returns text[] language sql stable as $$
-    select array(
+create or replace function open_topics(runs uuid[]) returns text[] language plpgsql stable
+set enable_seqscan = off as $$
+begin
+    return array(
         select distinct s.tenant || U&'\001F' || s.topic from workflow_step as s
         where s.run_id = any(runs) and s.finished_at is null and s.topic is not null
-    )
-$$;
+    );
+end $$;
 
 -- Everything that settling waits of these runs needs. What a plan got meanwhile is locked late: rare, and if two do it
 -- crosswise, one of them is sent again.

@@ -26,18 +26,23 @@ create or replace function span(seconds double precision) returns interval langu
 
 -- One row of the trail; its id, for when it must learn where it led.
 create or replace function note(run uuid, what text, data text default '{}', at timestamptz default clock())
-returns bigint language sql volatile as $$
+returns bigint language plpgsql volatile as $$
+declare
+    entry bigint;
+begin
     insert into workflow_event (workflow_id, event_type, data, created_at, told)
-    values (run, what, data::json, at, false) returning id
-$$;
+    values (run, what, note.data::json, at, false) returning id into entry;
+    return entry;
+end $$;
 
 -- A row of the trail learns where it led.
-create or replace function lead_to(entry bigint, status text) returns void language sql volatile as $$
-    update workflow_event
-    set data = (left(data::text, -1) || case when data::text = '{}' then '' else ',' end
+create or replace function lead_to(entry bigint, status text) returns void language plpgsql volatile as $$
+begin
+    update workflow_event as e
+    set data = (left(e.data::text, -1) || case when e.data::text = '{}' then '' else ',' end
                 || '"status":' || to_json(status)::text || '}')::json
-    where id = entry
-$$;
+    where e.id = entry;
+end $$;
 
 -- A refusal: nothing of this call is written. `data` is what the error of that name is made from.
 create or replace function refuse(name text, message text, data json default '{}') returns void language plpgsql as $$
@@ -131,16 +136,18 @@ create or replace function open_waits(run uuid) returns setof workflow_step lang
 $$;
 
 -- Waits that were settled behind the holder's back, oldest first. A child that was only started has not waited.
-create or replace function settled_since(run uuid, known integer) returns json language sql stable as $$
-    select coalesce(json_agg(step_record(s) order by s.seq), '[]') from workflow_step as s
-    where s.run_id = run and s.seq > known and s.kind in ('sleep', 'event', 'approval', 'child')
-        and s.status in ('succeeded', 'failed') and (s.kind <> 'child' or s.waits > 0)
-$$;
+create or replace function settled_since(run uuid, known integer) returns json language plpgsql stable as $$
+begin
+    return (select coalesce(json_agg(step_record(s) order by s.seq), '[]') from workflow_step as s
+            where s.run_id = run and s.seq > known and s.kind in ('sleep', 'event', 'approval', 'child')
+                and s.status in ('succeeded', 'failed') and (s.kind <> 'child' or s.waits > 0));
+end $$;
 
 -- The highest number that a step was ever given, one that is forgotten by now too.
-create or replace function highest_seq(run uuid, step_mark integer) returns integer language sql stable as $$
-    select greatest(step_mark, coalesce((select max(seq) from workflow_step where run_id = run), 0))
-$$;
+create or replace function highest_seq(run uuid, step_mark integer) returns integer language plpgsql stable as $$
+begin
+    return greatest(step_mark, coalesce((select max(s.seq) from workflow_step as s where s.run_id = run), 0));
+end $$;
 
 -- Where a run is: of a plan the first step that has not succeeded, of code the last that has its outcome. Not plain SQL,
 -- which would be planned anew for each run of a list.
