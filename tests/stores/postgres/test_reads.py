@@ -104,7 +104,7 @@ def test_counts_are_exact_whoever_is_deleted(full):
     """Of succeeded runs it is what is left: the counts must agree with those of the rows."""
     with full.transaction(force_rollback=True):
         full.execute(
-            "update workflow.workflow_run set deleted_at = now(), rev = rev + 1 where idempotency_key like '%9'"
+            "update workflow.workflow_run set deleted_at = now(), rev = rev + 1 where idempotency_key ~ '9$'"
         )
         counted = full.execute(
             "select status, count(*) from workflow.workflow_run where deleted_at is null group by status"
