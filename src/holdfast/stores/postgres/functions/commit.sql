@@ -35,20 +35,18 @@ end $$;
 
 -- One outcome of a key that is new, each: THE guard of every write of a holder, and nothing to change in the run row,
 -- but for the first of an execution, with which `started` is due. What is passed over is answered by its place.
+-- Nothing here joins two lists: what a row needs is carried along, or a batch would cost the square of its length.
 create or replace function commit_checkpoints(items json, now timestamptz) returns integer[] language plpgsql as $$
 declare
-    late integer[];
+    done uuid[];
 begin
-    with item as materialized (
-        select * from rows from (json_to_recordset(items) as (
+    with held as materialized (
+        select r.id, r.step_mark, i.*, i.begun_at is not null and r.started_fence <> r.fence as begins
+        from json_to_recordset(items) as i (
             run uuid, fence bigint, number integer, lasts double precision, key text, kind text, attempts integer,
             output text, started_at bigint, begun_at bigint
-        )) with ordinality as i (
-            run, fence, number, lasts, key, kind, attempts, output, started_at, begun_at, place
         )
-    ), held as materialized (
-        select r.id, r.step_mark, i.place, i.begun_at is not null and r.started_fence <> r.fence as begins
-        from item as i join workflow_run as r on r.id = i.run
+        join workflow_run as r on r.id = i.run
         where r.status || '' = 'leased' and r.fence = i.fence and r.lease_until >= now
             and r.attempt = 1 and r.crashes = 0 and r.pause_asked_by is null and r.kind = 'code'
             and r.lease_until >= now + make_interval(secs => i.lasts * 2 / 3)
@@ -56,10 +54,9 @@ begin
         for no key update of r skip locked
     ), begun as (
         update workflow_run as r
-        set started_fence = r.fence, started_at = coalesce(r.started_at, moment(i.begun_at)), updated_at = now,
+        set started_fence = r.fence, started_at = coalesce(r.started_at, moment(h.begun_at)), updated_at = now,
             rev = r.rev + 1
-        from held as h join item as i on i.place = h.place
-        where h.begins and r.id = h.id
+        from held as h where h.begins and r.id = h.id
     ), recorded as (
         -- A number that was taken since this statement began is a conflict too, and the item goes the long way.
         insert into workflow_step (
@@ -67,24 +64,22 @@ begin
         )
         select h.id,
             1 + greatest(h.step_mark, coalesce((select max(s.seq) from workflow_step as s where s.run_id = h.id), 0)),
-            i.key, i.kind, 'succeeded', i.attempts, i.output::json, i.fence, i.number, moment(i.started_at), now
-        from held as h join item as i on i.place = h.place
+            h.key, h.kind, 'succeeded', h.attempts, h.output::json, h.fence, h.number, moment(h.started_at), now
+        from held as h
         on conflict do nothing
-        returning run_id
+        returning run_id, key
     ), told as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
         select t.id, t.what, t.data::json, now, false
         from (
-            select h.id, 'started' as what, '{"at":' || i.begun_at || '}' as data, h.place, 0 as rank
-            from held as h join item as i on i.place = h.place where h.begins
+            select h.id, 'started' as what, '{"at":' || h.begun_at || '}' as data, 0 as rank
+            from held as h where h.begins
             union all
-            select i.run, 'step_succeeded', '{"step":' || to_json(i.key)::text || '}', i.place, 1
-            from recorded join item as i on i.run = recorded.run_id
-        ) as t order by t.place, t.rank
+            select d.run_id, 'step_succeeded', '{"step":' || to_json(d.key)::text || '}', 1 from recorded as d
+        ) as t order by t.id, t.rank
     )
-    select array_agg(i.place - 1) into late
-    from item as i where not exists (select 1 from recorded where recorded.run_id = i.run);
-    return late;
+    select array_agg(d.run_id) into done from recorded as d;
+    return places_but(items, done);
 end $$;
 
 -- Runs that succeed, with nothing else riding along; a pause that was asked for loses. `steps`: of those that are
@@ -92,15 +87,14 @@ end $$;
 create or replace function commit_completes(items json, steps json, now timestamptz) returns integer[]
 language plpgsql as $$
 declare
-    late integer[];
+    done uuid[];
 begin
-    with item as materialized (
-        select * from rows from (json_to_recordset(items) as (
+    with held as materialized (
+        select r.id, i.*, i.begun_at is not null and r.started_fence <> r.fence as begins
+        from json_to_recordset(items) as i (
             run uuid, fence bigint, number integer, result text, begun_at bigint, whole boolean
-        )) with ordinality as i (run, fence, number, result, begun_at, whole, place)
-    ), held as materialized (
-        select r.id, i.place, i.begun_at is not null and r.started_fence <> r.fence as begins
-        from item as i join workflow_run as r on r.id = i.run
+        )
+        join workflow_run as r on r.id = i.run
         where r.status || '' = 'leased' and r.fence = i.fence and r.lease_until >= now and r.kind = 'code'
             and not (r.commit_fence = r.fence and r.commit_no >= i.number)
             and (not i.whole or (r.attempt = 1 and r.crashes = 0 and r.step_mark = 0
@@ -108,44 +102,68 @@ begin
         for no key update of r skip locked
     ), ended as (
         update workflow_run as r
-        set status = 'succeeded', result = i.result::json, error = null, last_error = null, finished_at = now,
+        set status = 'succeeded', result = h.result::json, error = null, last_error = null, finished_at = now,
             expires_at = now + span(r.ttl_seconds), leased_by = null, lease_until = null, pause_asked_by = null,
             owes = case when r.parent_step is null then r.owes else r.owes | 1 end,
             started_fence = case when h.begins then r.fence else r.started_fence end,
-            started_at = coalesce(r.started_at, moment(i.begun_at)), commit_fence = r.fence, commit_no = i.number,
+            started_at = coalesce(r.started_at, moment(h.begun_at)), commit_fence = r.fence, commit_no = h.number,
             commit_answer = '{"answer":"applied","status":"succeeded"}', updated_at = now, rev = r.rev + 1
-        from held as h join item as i on i.place = h.place
-        where r.id = h.id
+        from held as h where r.id = h.id
     ), cancelled as (
         update workflow_step as s set status = 'cancelled', finished_at = now
         from held as h where s.run_id = h.id and s.finished_at is null and s.status in ('ready', 'waiting')
-    ), part as materialized (
-        select * from rows from (json_to_recordset(steps) as (
-            run uuid, fence bigint, number integer, seq integer, key text, kind text, attempts integer, output text,
-            started_at bigint
-        )) with ordinality as p (run, fence, number, seq, key, kind, attempts, output, started_at, place)
-    ), recorded as (
+    ), told as (
+        insert into workflow_event (workflow_id, event_type, data, created_at, told)
+        select t.id, t.what, t.data::json, now, false
+        from (
+            select h.id, 'started' as what, '{"at":' || h.begun_at || '}' as data, 0 as rank
+            from held as h where h.begins
+            union all
+            select h.id, 'succeeded', '{}', 1 from held as h where not h.whole
+        ) as t order by t.id, t.rank
+    )
+    select array_agg(h.id) into done from held as h;
+    if steps is not null then
+        perform record_whole(steps, done, now);
+    end if;
+    return places_but(items, done);
+end $$;
+
+-- The steps of runs that came as a whole, and then their ends. What is late goes the long way with all it has.
+create or replace function record_whole(steps json, done uuid[], now timestamptz) returns void language sql volatile as $$
+    with recorded as (
         insert into workflow_step (
             run_id, seq, key, kind, status, attempts, output, fence, number, started_at, finished_at
         )
         select p.run, p.seq, p.key, p.kind, 'succeeded', p.attempts, p.output::json, p.fence, p.number,
             moment(p.started_at), now
-        from part as p where exists (select 1 from held where held.id = p.run)
-    ), told as (
-        insert into workflow_event (workflow_id, event_type, data, created_at, told)
-        select t.id, t.what, t.data::json, now, false
-        from (
-            select h.id, 'started' as what, '{"at":' || i.begun_at || '}' as data, h.place, 0 as rank
-            from held as h join item as i on i.place = h.place where h.begins
-            union all
-            select p.run, 'step_succeeded', '{"step":' || to_json(p.key)::text || '}', h.place, p.seq
-            from part as p join held as h on h.id = p.run
-            union all
-            select h.id, 'succeeded', '{}', h.place, 2147483647 from held as h
-        ) as t order by t.place, t.rank
+        from json_to_recordset(steps) as p (
+            run uuid, fence bigint, number integer, seq integer, key text, kind text, attempts integer, output text,
+            started_at bigint
+        )
+        where p.run = any(done)
+        returning run_id, key, seq
     )
-    select array_agg(i.place - 1) into late from item as i where not exists (select 1 from held where held.id = i.run);
-    return late;
+    insert into workflow_event (workflow_id, event_type, data, created_at, told)
+    select t.id, t.what, t.data::json, now, false
+    from (
+        select d.run_id as id, 'step_succeeded' as what, '{"step":' || to_json(d.key)::text || '}' as data, d.seq
+        from recorded as d
+        union all
+        select d.run_id, 'succeeded', '{}', 1 + max(d.seq) from recorded as d group by d.run_id
+    ) as t order by t.id, t.seq
+$$;
+
+-- The places, from 0, of those that are not among the done; null when all are.
+create or replace function places_but(items json, done uuid[]) returns integer[] language plpgsql immutable as $$
+begin
+    if coalesce(cardinality(done), 0) = json_array_length(items) then
+        return null;
+    end if;
+    return array(
+        select (i.place - 1)::integer from json_array_elements(items) with ordinality as i (item, place)
+        where done is null or (i.item ->> 'run')::uuid <> all(done) order by i.place
+    );
 end $$;
 
 -- Everything that the items may look at, in the one order: buckets first. Nobody but the holder opens waits of a run, so

@@ -37,9 +37,8 @@ begin
         -- What is leased to this worker and was not named: the reply to its claim was lost.
         'strays', (
             select coalesce(json_agg(json_build_array(r.id, r.fence) order by r.id), '[]') from workflow_run as r
-            where r.status = 'leased' and r.leased_by = worker and not exists (
-                select 1 from json_to_recordset(leases) as l (run uuid, fence bigint)
-                where l.run = r.id and l.fence = r.fence
+            where r.status = 'leased' and r.leased_by = worker and (r.id, r.fence) not in (
+                select l.run, l.fence from json_to_recordset(leases) as l (run uuid, fence bigint)
             )
         )
     );
@@ -50,40 +49,42 @@ create or replace function renew_some(
     worker text, leases json, only_run uuid, now timestamptz, until timestamptz
 ) returns uuid[] language plpgsql as $$
 declare
+    renewed uuid[];
     missed uuid[];
 begin
-    with l as materialized (
-        select * from rows from (json_to_recordset(leases) as (
+    with held as materialized (
+        select r.id, l.*, l.started_at is not null and r.started_fence <> r.fence as begins
+        from json_to_recordset(leases) as l (
             run uuid, fence bigint, started_at bigint, heartbeat boolean, progress text
-        )) with ordinality as l (run, fence, started_at, heartbeat, progress, place)
-        where only_run is null or l.run = only_run
-    ), held as materialized (
-        select r.id, l.place, l.started_at is not null and r.started_fence <> r.fence as begins
-        from l join workflow_run as r on r.id = l.run
-        where r.status || '' = 'leased' and r.fence = l.fence and r.lease_until >= now
+        )
+        join workflow_run as r on r.id = l.run
+        where (only_run is null or l.run = only_run)
+            and r.status || '' = 'leased' and r.fence = l.fence and r.lease_until >= now
         for no key update of r skip locked
     ), renewed as (
         update workflow_run as r
-        set lease_until = until, progress = coalesce(l.progress::json, r.progress),
+        set lease_until = until, progress = coalesce(h.progress::json, r.progress),
             started_fence = case when h.begins then r.fence else r.started_fence end,
-            started_at = case when h.begins then coalesce(r.started_at, moment(l.started_at)) else r.started_at end,
+            started_at = case when h.begins then coalesce(r.started_at, moment(h.started_at)) else r.started_at end,
             rev = r.rev + 1
-        from held as h join l on l.place = h.place
-        where r.id = h.id
+        from held as h where r.id = h.id
     ), told as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
         select t.id, t.what, t.data::json, now, false
         from (
-            select h.id, 'started' as what, '{"at":' || l.started_at || '}' as data, h.place, 0 as rank
-            from held as h join l on l.place = h.place where h.begins
+            select h.id, 'started' as what, '{"at":' || h.started_at || '}' as data, 0 as rank
+            from held as h where h.begins
             union all
-            select h.id, 'heartbeat', '{"worker":' || to_json(worker)::text || '}', h.place, 1
-            from held as h join l on l.place = h.place where l.heartbeat
-        ) as t order by t.place, t.rank
+            select h.id, 'heartbeat', '{"worker":' || to_json(worker)::text || '}', 1
+            from held as h where h.heartbeat
+        ) as t order by t.id, t.rank
     )
-    select array_agg(r.id) into missed
-    from l join workflow_run as r on r.id = l.run
-    where r.status || '' = 'leased' and r.fence = l.fence and r.lease_until >= now
-        and not exists (select 1 from held where held.id = r.id);
+    select array_agg(h.id) into renewed from held as h;
+    if coalesce(cardinality(renewed), 0) < json_array_length(leases) then
+        select array_agg(r.id) into missed
+        from json_to_recordset(leases) as l (run uuid, fence bigint) join workflow_run as r on r.id = l.run
+        where r.status || '' = 'leased' and r.fence = l.fence and r.lease_until >= now
+            and (renewed is null or r.id <> all(renewed));
+    end if;
     return missed;
 end $$;
