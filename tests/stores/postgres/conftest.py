@@ -7,8 +7,11 @@ import asyncio
 import psycopg
 import pytest
 
+from holdfast.testing.contract.hand import Clock, Hand
+from tests.stores.postgres import kit
 from tests.stores.postgres.opened import VERBS, opened
 from tests.stores.postgres.proxy import Proxy
+from tests.stores.postgres.stranger import Stranger
 
 
 @pytest.fixture
@@ -34,3 +37,23 @@ def admin(database):
 async def _make(url):
     async with opened(url):
         pass
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def hand(clock, tmp_path):
+    hand = Hand(kit.make(clock, tmp_path), clock)
+    yield hand
+    hand.close()
+
+
+@pytest.fixture
+def plain(hand):
+    """A stranger on the store of the hand."""
+    stranger = Stranger(kit.database()[0], hand.clock)
+    yield stranger
+    stranger.close()

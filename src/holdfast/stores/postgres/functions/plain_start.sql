@@ -16,7 +16,7 @@ begin
                        || coalesce(ours, 'result, error and progress'));
     end if;
     if coalesce(new.type, '') !~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+\.v[1-9][0-9]*$' then
-        perform refuse('UsageError', '''' || left(coalesce(new.type, ''), 40) || ''' is no workflow type: write '
+        perform refuse('UsageError', in_a_line(new.type) || ' is no workflow type: write '
                        || 'domain.action.vN with letters, digits, _ and -, for example ''shop.order.v1''');
     end if;
     select * into d from workflow_definition as w where w.type = new.type;
@@ -93,11 +93,16 @@ end $$;
 
 -- The limits of the engine on what people hand in, with its words.
 
+-- The beginning of a text, as a message shows it.
+create or replace function in_a_line(said text) returns text language sql immutable as $$
+    select '''' || regexp_replace(left(coalesce(said, ''), 40), '[[:cntrl:]]+', ' ', 'g') || ''''
+$$;
+
 create or replace function checked_name(what text, name text) returns text language plpgsql immutable as $$
 begin
     if name = '' or length(name) > 255 or strpos(name, U&'\001F') > 0 then
-        perform refuse('UsageError', what || ' ''' || left(name, 40)
-                       || ''': 1 to 255 characters of text, without NUL or U+001F');
+        perform refuse('UsageError', what || ' ' || in_a_line(name)
+                       || ': 1 to 255 characters of text, without NUL or U+001F');
     end if;
     return name;
 end $$;

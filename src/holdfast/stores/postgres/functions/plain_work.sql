@@ -8,6 +8,7 @@ create or replace function plain_update() returns trigger language plpgsql set s
 declare
     now timestamptz := clock();
     touched text[] := array_remove(differing(old, new), 'updated_at');
+    n workflow_run;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         perform refuse('UsageError', 'runs are changed in READ COMMITTED, where each statement sees what there is: '
@@ -16,22 +17,22 @@ begin
         return null;
     end if;
     if old.status = 'leased' and new.status in ('leased', 'succeeded', 'failed', 'pending') then
-        new := plain_held(old, new, touched, tg_nargs > 0, now);
+        n := plain_held(old, new, touched, tg_nargs > 0, now);
     elsif old.status = 'pending' and new.status = 'leased' then
-        new := plain_claim(old, new, touched, now);
+        n := plain_claim(old, new, touched, now);
     elsif old.finished_at is null and new.status = 'cancelled' then
-        new := plain_cancel(old, new, touched, now);
+        n := plain_cancel(old, new, touched, now);
     elsif new.status = old.status then
-        new := plain_edit(old, new, touched);
+        n := plain_edit(old, new, touched);
     else
         perform refuse_plain(old.id, new.status, old.status);
     end if;
-    if new.id is null then
+    if n.id is null then
         return null;
     end if;
-    new.updated_at := now;
-    new.rev := old.rev + 1;
-    return new;
+    n.updated_at := now;
+    n.rev := old.rev + 1;
+    return n;
 end $$;
 
 -- The columns in which two rows differ. Values are compared as they stand: not every one could be taken apart.
