@@ -7,12 +7,10 @@ import pytest
 
 from holdfast.lifecycle import Move, Status
 from holdfast.records import NewEvent
-from holdfast.testing.contract.hand import Clock, Hand, ask, call, done, gate, hear, listen, sleep
+from holdfast.testing.contract.hand import Clock, Hand, ask, done, gate, hear, listen, sleep
 from tests.stores.postgres.kit import database, make
 from tests.stores.postgres.sessions import Session
 
-CHILD = "shop.child.v1"
-OWING = '{"owing":"00000000-0000-0000-0000-000000000000"}'
 decode = msgspec.json.decode
 
 
@@ -36,7 +34,9 @@ def sessions(hand):
 def lawful(hand):
     """Whatever happened: an event that is delivered has left nobody behind who may take it."""
     yield
-    left = database()[1].execute("""
+    left = (
+        database()[1]
+        .execute("""
         select s.run_id from workflow.workflow_inbox as i
         join workflow.workflow_step as s on s.tenant = i.tenant and s.topic = i.topic and s.status = 'waiting'
         join workflow.workflow_run as r on r.id = s.run_id
@@ -45,7 +45,9 @@ def lawful(hand):
             and not exists (
                 select 1 from workflow.workflow_receipt as t where t.run_id = r.id and t.event_seq = i.seq
             )
-    """).fetchall()
+    """)
+        .fetchall()
+    )
     assert left == []
 
 
@@ -282,6 +284,18 @@ def test_a_decision_that_comes_while_the_deadline_is_noticed_is_refused(hand, se
     assert hand.told(claim.id).count("approved") == 0
 
 
+@pytest.mark.spec("PLAN-3")
+def test_a_gate_of_a_plan_is_decided_once_by_two_people_at_once(hand, sessions):
+    one, two = sessions
+    run = hand.plan(gate("A"), "B")
+    one.begin()
+    one.call("decide", run, None, True, "Ann", "", None, None)
+    other = two.waits("decide", run, None, False, "Bob", "", None, None)
+    one.commit()
+    assert other.result()["conflict"].endswith("it has been approved by Ann")
+    assert (hand.step(run, "A").status, hand.status(run)) == ("succeeded", Status.PENDING)
+
+
 @pytest.mark.spec("EVENT-5")
 def test_of_an_event_and_a_deadline_at_once_one_wins(hand, sessions):
     one, two = sessions
@@ -317,89 +331,3 @@ def test_a_locked_run_does_not_keep_other_waits_from_lapsing(hand, sessions):
     assert hand.tick(limit=1).lapsed == 2
     one.roll_back()
     assert hand.tick(limit=1).lapsed == 1
-
-
-# A child's end beside its parent.
-
-
-def family(hand, *, parked=False):
-    """A parent that is held and has asked for a child, and that child, held."""
-    parent, child = hand.held(), hand.id()
-    (hand.park if parked else hand.checkpoint)(parent, call("c", child, CHILD))
-    return parent, hand.take(child, types=(CHILD,))
-
-
-@pytest.mark.spec("FLOW-7")
-def test_a_child_that_ends_while_its_parent_parks_wakes_it(hand, sessions):
-    """The parent has looked: whoever tells it of the end waits until it is parked."""
-    one, two = sessions
-    parent, child = family(hand)
-    one.begin()
-    one.call("commit", *item(hand, parent, Move.PARK, call("c", child.id, CHILD), known=2))
-    hand.complete(child)
-    news = two.waits("deliver", OWING, 500)
-    one.commit()
-    assert (news.result()["woken"], hand.status(parent.id)) == (1, Status.PENDING)
-
-
-@pytest.mark.spec("FLOW-7")
-def test_a_parent_that_parks_while_its_child_ends_is_told(hand, sessions):
-    one, _ = sessions
-    parent, child = family(hand)
-    one.begin()
-    one.call("commit", *item(hand, child, Move.COMPLETE, result="7"))
-    assert hand.park(parent, call("c", child.id, CHILD), known=2).status is Status.WAITING
-    one.commit()
-    assert (hand.deliver(), hand.status(parent.id)) == (1, Status.PENDING)
-
-
-@pytest.mark.spec("FLOW-7")
-def test_two_that_tell_a_parent_wake_it_once(hand, sessions):
-    one, two = sessions
-    parent, child = family(hand, parked=True)
-    hand.complete(child)
-    one.begin()
-    assert one.call("deliver", OWING, 500)["woken"] == 1
-    other = two.waits("deliver", OWING, 500)
-    one.commit()
-    assert other.result()["woken"] == 0
-    assert hand.told(parent.id).count("woken") == 1
-
-
-@pytest.mark.spec("FLOW-7")
-def test_a_locked_parent_is_told_later_and_others_now(hand, sessions):
-    one, _ = sessions
-    families = [family(hand, parked=True) for _ in range(3)]
-    for _, child in families:
-        hand.complete(child)
-    one.begin()
-    one.run("select 1 from workflow_run where id = %s for update", families[0][0].id)
-    assert hand.deliver(limit=1) == 2
-    one.roll_back()
-    assert hand.deliver(limit=1) == 1
-    assert hand.deliver() == 0
-
-
-def test_a_locked_child_is_cancelled_later_and_others_now(hand, sessions):
-    one, _ = sessions
-    parent, children = hand.held(), [hand.id() for _ in range(5)]
-    hand.park(parent, *(call(f"c{n}", child, CHILD) for n, child in enumerate(children)))
-    one.begin()
-    one.run("select 1 from workflow_run where id = %s for update", children[1])
-    hand.cancel(parent.id)
-    assert statuses(hand, children).count("cancelled") == 4
-    one.roll_back()
-    hand.deliver(limit=1)
-    assert statuses(hand, children) == ["cancelled"] * 5
-
-
-@pytest.mark.spec("PLAN-3")
-def test_a_gate_of_a_plan_is_decided_once_by_two_people_at_once(hand, sessions):
-    one, two = sessions
-    run = hand.plan(gate("A"), "B")
-    one.begin()
-    one.call("decide", run, None, True, "Ann", "", None, None)
-    other = two.waits("decide", run, None, False, "Bob", "", None, None)
-    one.commit()
-    assert other.result()["conflict"].endswith("it has been approved by Ann")
-    assert (hand.step(run, "A").status, hand.status(run)) == ("succeeded", Status.PENDING)

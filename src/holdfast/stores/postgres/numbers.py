@@ -7,14 +7,20 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.records import Item, NewRun, PlanStep, StepWrite
+from holdfast.records import Item, NewEvent, NewRun, PlanStep, StepWrite
 from holdfast.stores.durations import bounded
 
-T = TypeVar("T", NewRun, StepWrite, PlanStep)
+T = TypeVar("T", NewRun, NewEvent, StepWrite, PlanStep)
 
 
 def finite_run(run: NewRun) -> NewRun:
-    return _finite(run, delay_seconds=run.delay_seconds, timeout_seconds=run.timeout_seconds, ttl_seconds=run.ttl_seconds)
+    return _finite(
+        run, delay_seconds=run.delay_seconds, timeout_seconds=run.timeout_seconds, ttl_seconds=run.ttl_seconds
+    )
+
+
+def finite_event(event: NewEvent) -> NewEvent:
+    return _finite(event, keep_seconds=event.keep_seconds)
 
 
 def finite_step(step: PlanStep) -> PlanStep:
@@ -22,11 +28,13 @@ def finite_step(step: PlanStep) -> PlanStep:
 
 
 def finite_item(item: Item) -> Item:
-    """As it is, nearly always: only waits and starts have durations."""
+    """As it is, nearly always: only waits, events and starts have durations."""
     if item.delay_seconds is not None and not isfinite(item.delay_seconds):
         item = msgspec.structs.replace(item, delay_seconds=bounded(item.delay_seconds))
     if any(write.delay_seconds is not None or write.child is not None for write in item.steps):
         item = msgspec.structs.replace(item, steps=tuple(map(_finite_write, item.steps)))
+    if item.events:
+        item = msgspec.structs.replace(item, events=tuple(map(finite_event, item.events)))
     if item.starts or item.plan:
         starts, plan = tuple(map(finite_run, item.starts)), tuple(map(finite_step, item.plan))
         item = msgspec.structs.replace(item, starts=starts, plan=plan)
@@ -40,5 +48,7 @@ def _finite_write(write: StepWrite) -> StepWrite:
 
 
 def _finite(record: T, **seconds: float | None) -> T:
-    wrong = {name: bounded(value) for name, value in seconds.items() if value is not None and not isfinite(value)}
+    wrong = {
+        name: bounded(value) for name, value in seconds.items() if value is not None and not isfinite(value)
+    }
     return msgspec.structs.replace(record, **wrong) if wrong else record

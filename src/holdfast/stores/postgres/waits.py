@@ -11,6 +11,7 @@ from holdfast.records import Emitted, Json, NewEvent, Ticked
 from holdfast.store import SLICE
 
 from .calls import Calls, json_text
+from .numbers import finite_event
 
 
 class _Recorded(msgspec.Struct):
@@ -50,7 +51,7 @@ class WaitsRoom(Calls):
     """A part of the store."""
 
     async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
-        recorded = await self._ask(_RECORDED, "emit", json_text(event))
+        recorded = await self._ask(_RECORDED, "emit", json_text(finite_event(event)))
         left: Json | None = None
         while True:
             slice_ = await self._ask(_DELIVERED, "deliver_event", event.tenant, event.id, left, SLICE)
