@@ -111,12 +111,18 @@ begin
     return taken(ids, wanted, now);
 end $$;
 
+-- Said to be few, as in commit: they lead.
+create or replace function each_id(ids uuid[]) returns table (id uuid, place bigint) language plpgsql immutable rows 1 as $$
+begin
+    return query select * from unnest(ids) with ordinality;
+end $$;
+
 -- Those of the candidates that nobody else has, still as they were found; locked, in order. The status is asked for in
 -- such a way that only the primary key can serve, not an index of all that is pending.
 create or replace function taken(ids uuid[], wanted integer, now timestamptz) returns uuid[] language sql volatile as $$
     select array_agg(mine.id order by mine.place) from (
         select r.id, c.place
-        from unnest(ids) with ordinality as c (id, place) join workflow_run as r on r.id = c.id
+        from each_id(ids) as c join workflow_run as r on r.id = c.id
         where r.status || '' = 'pending' and r.deleted_at is null and r.run_at <= now
         order by c.place limit wanted
         for no key update of r skip locked
@@ -163,7 +169,7 @@ begin
         update workflow_run as r
         set status = 'leased', leased_by = worker, lease_until = now + lasts, attempt = r.attempt + 1,
             fence = r.fence + 1, updated_at = now, rev = r.rev + 1
-        from unnest(chosen) with ordinality as c (id, place)
+        from each_id(chosen) as c
         where r.id = c.id and r.status || '' = 'pending'
         returning r.*, c.place
     ), told as (

@@ -33,6 +33,28 @@ begin
                              'completes', coalesce(late_completes, '{}'));
 end $$;
 
+-- Rows of a batch as a table, said to be few: then they lead, and the runs are looked up one by one. With a guess of a
+-- hundred Postgres would rather walk along all runs of a table that was small when it planned.
+create or replace function checkpoint_rows(items json) returns table (
+    run uuid, fence bigint, number integer, lasts double precision, key text, kind text, attempts integer, output text,
+    started_at bigint, begun_at bigint
+) language plpgsql volatile rows 1 as $$
+begin
+    return query select * from json_to_recordset(items) as i (
+        run uuid, fence bigint, number integer, lasts double precision, key text, kind text, attempts integer,
+        output text, started_at bigint, begun_at bigint
+    );
+end $$;
+
+create or replace function complete_rows(items json) returns table (
+    run uuid, fence bigint, number integer, result text, begun_at bigint, whole boolean
+) language plpgsql volatile rows 1 as $$
+begin
+    return query select * from json_to_recordset(items) as i (
+        run uuid, fence bigint, number integer, result text, begun_at bigint, whole boolean
+    );
+end $$;
+
 -- One outcome of a key that is new, each: THE guard of every write of a holder, and nothing to change in the run row,
 -- but for the first of an execution, with which `started` is due. What is passed over is answered by its place.
 -- Nothing here joins two lists: what a row needs is carried along, or a batch would cost the square of its length.
@@ -42,11 +64,7 @@ declare
 begin
     with held as materialized (
         select r.id, r.step_mark, i.*, i.begun_at is not null and r.started_fence <> r.fence as begins
-        from json_to_recordset(items) as i (
-            run uuid, fence bigint, number integer, lasts double precision, key text, kind text, attempts integer,
-            output text, started_at bigint, begun_at bigint
-        )
-        join workflow_run as r on r.id = i.run
+        from checkpoint_rows(items) as i join workflow_run as r on r.id = i.run
         where r.status || '' = 'leased' and r.fence = i.fence and r.lease_until >= now
             and r.attempt = 1 and r.crashes = 0 and r.pause_asked_by is null and r.kind = 'code'
             and r.lease_until >= now + make_interval(secs => i.lasts * 2 / 3)
@@ -91,10 +109,7 @@ declare
 begin
     with held as materialized (
         select r.id, i.*, i.begun_at is not null and r.started_fence <> r.fence as begins
-        from json_to_recordset(items) as i (
-            run uuid, fence bigint, number integer, result text, begun_at bigint, whole boolean
-        )
-        join workflow_run as r on r.id = i.run
+        from complete_rows(items) as i join workflow_run as r on r.id = i.run
         where r.status || '' = 'leased' and r.fence = i.fence and r.lease_until >= now and r.kind = 'code'
             and not (r.commit_fence = r.fence and r.commit_no >= i.number)
             and (not i.whole or (r.attempt = 1 and r.crashes = 0 and r.step_mark = 0

@@ -30,9 +30,7 @@ begin
                 )
                 else json_build_object('answer', case when r.status = 'cancelled' then 'cancelled' else 'lost' end)
                 end order by l.place), '[]')
-            from rows from (json_to_recordset(leases) as (run uuid, fence bigint, known integer))
-                with ordinality as l (run, fence, known, place)
-            left join workflow_run as r on r.id = l.run
+            from lease_rows(leases) as l left join workflow_run as r on r.id = l.run
         ),
         -- What is leased to this worker and was not named: the reply to its claim was lost.
         'strays', (
@@ -42,6 +40,16 @@ begin
             )
         )
     );
+end $$;
+
+-- Said to be few, as in commit: they lead.
+create or replace function lease_rows(leases json) returns table (
+    run uuid, fence bigint, known integer, started_at bigint, heartbeat boolean, progress text, place bigint
+) language plpgsql volatile rows 1 as $$
+begin
+    return query select * from rows from (json_to_recordset(leases) as (
+        run uuid, fence bigint, known integer, started_at bigint, heartbeat boolean, progress text
+    )) with ordinality as l (run, fence, known, started_at, heartbeat, progress, place);
 end $$;
 
 -- Those that can be locked at once, or the one that is named; those that could not are answered.
@@ -54,9 +62,7 @@ declare
 begin
     with held as materialized (
         select r.id, l.*, l.started_at is not null and r.started_fence <> r.fence as begins
-        from json_to_recordset(leases) as l (
-            run uuid, fence bigint, started_at bigint, heartbeat boolean, progress text
-        )
+        from lease_rows(leases) as l
         join workflow_run as r on r.id = l.run
         where (only_run is null or l.run = only_run)
             and r.status || '' = 'leased' and r.fence = l.fence and r.lease_until >= now
@@ -82,7 +88,7 @@ begin
     select array_agg(h.id) into renewed from held as h;
     if coalesce(cardinality(renewed), 0) < json_array_length(leases) then
         select array_agg(r.id) into missed
-        from json_to_recordset(leases) as l (run uuid, fence bigint) join workflow_run as r on r.id = l.run
+        from lease_rows(leases) as l join workflow_run as r on r.id = l.run
         where r.status || '' = 'leased' and r.fence = l.fence and r.lease_until >= now
             and (renewed is null or r.id <> all(renewed));
     end if;
