@@ -141,9 +141,9 @@ def test_a_plan_with_open_steps_is_not_taken(hand, plain):
 @pytest.mark.spec("SQL-4", "REG-2")
 def test_a_type_that_is_switched_off_is_not_taken(hand, plain):
     run = hand.start()
-    hand.run(hand.store.register(TYPE, is_enabled=False))
+    hand.run(hand.store.register(TYPE, enabled=False))
     assert plain("take", type=TYPE, me="p1") == []
-    hand.run(hand.store.register(TYPE, is_enabled=True))
+    hand.run(hand.store.register(TYPE, enabled=True))
     assert plain.one("take", type=TYPE, me="p1")[0] == run
 
 
