@@ -60,7 +60,10 @@ TRANSACTION_SECONDS = 5.0  # how long a function may keep the store's transactio
 
 
 class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
-    """Writes. Batches first; each verb is one round trip and one commit unless it says otherwise."""
+    """Writes. Batches first; each verb is one round trip and one commit unless it says otherwise.
+
+    A store may have a number `writers`: so many commits of a worker can be on their way at once; without it, one.
+    """
 
     async def open(self) -> None:
         """Connect; bring the schema up to date (forward only, under a lock, safe when many open

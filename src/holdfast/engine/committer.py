@@ -39,7 +39,9 @@ class Committer:
     def __init__(self, store: Store, world: World, sending: Callable[[], None] | None = None) -> None:
         self._store, self._world, self._sending = store, world, sending
         self._queue: list[tuple[Item, Answered, int]] = []
-        self._busy = False
+        self._writers: int = getattr(store, "writers", 1)
+        self._writing = 0  # commits on their way: a run has at most one item here, so that any may take it
+        self._flushing = False
         self._alone = 0  # transactions on their way, each by itself
         self._bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -61,9 +63,10 @@ class Committer:
             size += len(step.output or "")
         self._queue.append((item, answered, size))
         self._bytes += size
-        if not self._busy:
+        if self._writing < self._writers and not self._flushing:
             # At the end of this loop turn, so that items put in the same turn share a commit.
-            self._busy = True
+            self._flushing = True
+            self._writing += 1
             self._idle.clear()
             asyncio.get_running_loop().call_soon(self._flush)
 
@@ -77,6 +80,7 @@ class Committer:
                 task.cancel()
 
     def _flush(self) -> None:
+        self._flushing = False
         batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
         if self._sending is not None:
             self._sending()
@@ -108,14 +112,14 @@ class Committer:
         self._queue[:0] = busy
         if any(item.events for item in items):
             self.deliver()
-        if self._queue:
+        if self._queue and not self._flushing:
             self._flush()
         else:
-            self._busy = False
+            self._writing -= 1
             self._rest()
 
     def _rest(self) -> None:
-        if not self._busy and not self._alone:
+        if not self._writing and not self._alone:
             self._idle.set()
 
     def transact(self, item: Item, transaction: Transaction, answered: Answered, failed: Failed) -> None:

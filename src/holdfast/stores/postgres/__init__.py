@@ -53,6 +53,8 @@ class PostgresStore(
     only if it is there and up to date.
     """
 
+    writers = 2  # one is written while the other is read, whichever side that is
+
     def __init__(self, url: str, clock: Clock | None = None, *, create: bool = True) -> None:
         self.address, self._clock, self._create = parsed(url), clock, create
         self.call_seconds = CALL_SECONDS
