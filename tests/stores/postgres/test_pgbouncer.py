@@ -1,0 +1,129 @@
+"""Behind PgBouncer, where each transaction may have another session: `listen=off` is all that it takes.
+
+Debian's 1.18 knows nothing of prepared statements: what works there works with newer ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast as hf
+from holdfast.errors import StoreError
+from holdfast.stores.postgres import PostgresStore
+from servers.pgbouncer import running_pgbouncer
+from servers.plugin import missing
+from servers.postgres import running_postgres
+from servers.private import ServerError
+from tests.stores.postgres.opened import opened
+from tests.stores.postgres.proxy import Proxy
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def pooled(server):
+    """A database through a pooler that has two sessions for everybody."""
+    server.create_database("orders")
+    try:
+        with running_pgbouncer(server, "orders", settings={"default_pool_size": "2"}) as database:
+            yield database
+    except ServerError as error:
+        missing(str(error), "HOLDFAST_REQUIRE_PGBOUNCER")
+
+
+@pytest.mark.slow
+@pytest.mark.spec("STORE-1")
+def test_a_fleet_works_through_a_few_sessions(pooled):
+    """Eight stores, two sessions: everything is migrated, started, claimed, renewed and ended there."""
+    url = pooled.url + "&listen=off"
+
+    async def main():
+        async with asyncio.timeout(50):
+            apps = [_app(url) for _ in range(8)]
+            workers = [app.worker(slots=10, lease=3.0) for app in apps]
+            for worker in workers:
+                await worker.__aenter__()
+            handles = await apps[0].start_many([("shop.order.v1", n) for n in range(60)])
+            await asyncio.gather(*(apps[n % 8].emit(f"paid:{n}", {"n": n}) for n in range(60)))
+            results = await asyncio.gather(*(handle.result(30) for handle in handles))
+            assert results == [2 * n + 1 for n in range(60)]
+            await asyncio.gather(*(worker.stop() for worker in workers))
+            await asyncio.gather(*(app.close() for app in apps))
+
+    asyncio.run(main())
+
+
+def _app(url):
+    app = hf.App(url)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx, n: int):
+        charged = await ctx.step("charge", _charge, n)
+        paid = await ctx.await_event(f"paid:{n}", timeout=20)
+        await ctx.sleep(0.05)
+        return charged + paid.payload["n"]
+
+    return app
+
+
+async def _charge(n):
+    return n + 1
+
+
+def test_sessions_are_shared_and_a_warm_call_is_still_one_round_trip(pooled):
+    async def main():
+        async with opened(pooled.url + "&listen=off") as store:
+            await store.now()
+            with Proxy(pooled.dsn) as link:
+                async with opened(link.url("allow_fsync_off=1&listen=off")) as other:
+                    await other.now()
+                    before = len(link.sent)
+                    for _ in range(4):
+                        await other.now()
+                    assert len(link.sent) - before == 4
+            assert len(set(await asyncio.gather(*(store.now() for _ in range(200))))) > 1
+
+    asyncio.run(main())
+
+
+def test_a_clock_of_a_test_reaches_whatever_session_there_is(pooled):
+    """It is part of the statement, and is gone with it."""
+
+    async def main():
+        async with opened(pooled.url + "&listen=off", clock=lambda: 1_700_000_000_000_000) as store:
+            setting = await store._call("clock")
+            assert setting is not None
+        async with opened(pooled.url + "&listen=off") as store:
+            pool = store._pool()
+            async with pool.lent(5) as link:
+                left = await link.fetchval("select nullif(current_setting('holdfast.now', true), '')")
+                assert left is None
+
+    asyncio.run(main())
+
+
+def test_without_listen_off_it_is_said_what_is_wanting(pooled):
+    with pytest.raises(StoreError, match="a pooler that shares sessions stands in between: add listen=off"):
+        asyncio.run(PostgresStore(pooled.url).open())
+
+
+def test_a_pooler_that_swallows_our_settings_is_found_out_by_its_sessions(server, pooled):
+    """With ignore_startup_parameters it lets us in, and then statements are not where they were prepared."""
+    settings = {"default_pool_size": "2", "ignore_startup_parameters": "jit,default_transaction_isolation"}
+
+    async def main(url):
+        async with opened(url) as store, opened(url) as other:
+            for _ in range(20):
+                await asyncio.gather(*(one._call("stats", 45.0) for one in (store, other) for _ in range(4)))
+
+    with (
+        running_pgbouncer(server, "orders", settings=settings) as database,
+        pytest.raises(StoreError, match="a pooler that shares sessions stands in between: add listen=off"),
+    ):
+        asyncio.run(main(database.url))
