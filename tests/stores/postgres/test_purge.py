@@ -11,7 +11,7 @@ from holdfast.records import Purged, RunFilter, StepWrite
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS
 from holdfast.stores.postgres import purge
 from holdfast.testing.contract.hand import Clock, Hand, call, done
-from holdfast.testing.contract.post import message, sent_by
+from holdfast.testing.contract.post import answered, message, relay, sent_by
 from tests.stores.postgres.kit import database, make
 from tests.stores.postgres.sessions import Session
 
@@ -121,6 +121,31 @@ def test_a_run_that_was_rewound_since_it_was_found_is_not_removed(hand, sessions
     one.commit()
     assert purged(hand) == 0
     assert hand.shape(run) == [("s0", "succeeded")]
+
+
+@pytest.mark.spec("TTL-1", "DEL-1", "OUT-1")
+@pytest.mark.parametrize("since", ["restored", "rewound", "resent"])
+def test_what_was_found_is_looked_at_again_when_it_is_locked(hand, sessions, since):
+    """Between the look and the lock it was shown, opened, or a message of it sent again."""
+    one, _ = sessions
+    claim = sent_by(hand, message("m"))
+    (parcel,) = relay(hand)
+    answered(hand, parcel)
+    hand.complete(claim)
+    run = claim.id
+    if since == "restored":
+        hand.delete(run)
+    ended_before = "'-infinity'" if since == "restored" else "clock()"
+    lock = f"select lock_expired(%s, clock(), clock(), {ended_before})"
+    assert one.run(lock, [run]) == [([run],)]
+    match since:
+        case "restored":
+            hand.restore(run)
+        case "rewound":
+            hand.rewind(run, "post")
+        case "resent":
+            hand.run(hand.store.resend("m"))
+    assert one.run(lock, [run]) == [([],)]
 
 
 @pytest.mark.spec("TTL-1")
