@@ -27,6 +27,7 @@ Answered = Callable[[Verdict], None]
 Failed = Callable[[Item, "Transaction", BaseException], None]
 
 BATCH_MAX = 1000
+SHARE_MIN = 16  # items that are not worth another commit
 BUSY_SECONDS = 0.02  # before a row that someone else holds is tried again, when nothing else is to be sent
 FULL_BYTES = 64 * 1024 * 1024
 PATIENCE_SECONDS = 10.0  # one line in the log per so many seconds of a store that does not answer
@@ -81,10 +82,19 @@ class Committer:
 
     def _flush(self) -> None:
         self._flushing = False
-        batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
+        size = self._share()
+        batch, self._queue = self._queue[:size], self._queue[size:]
         if self._sending is not None:
             self._sending()
         self._spawn(self._send(batch), "holdfast-commit")
+        if self._queue and self._writing < self._writers:
+            self._writing += 1
+            self._flush()
+
+    def _share(self) -> int:
+        """Shared out among the writers that are free, or all runs would go in step and one would do it all."""
+        free = self._writers - self._writing + 1
+        return min(BATCH_MAX, max(SHARE_MIN, -(-len(self._queue) // free)))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         # The loop itself holds its tasks only weakly: one that nobody holds may vanish in the middle.
