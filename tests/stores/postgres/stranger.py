@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 
 import psycopg
+import pytest
 from psycopg import sql
+
+from holdfast.testing.contract.hand import TYPE
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "sql.md"
 PUBLISHED = Path(__file__).with_name("published")
@@ -46,7 +49,9 @@ class Stranger:
     def filled(self, text, values):
         literal = {"'": sql.Literal, '"': sql.Identifier}
         said = {
-            (mark, name): literal[mark](str(value) if mark == '"' else _text(value)).as_string(self.connection)
+            (mark, name): literal[mark](str(value) if mark == '"' else _text(value)).as_string(
+                self.connection
+            )
             for name, value in values.items()
             for mark in literal
         }
@@ -63,3 +68,16 @@ class Stranger:
 
 def _text(value):
     return None if value is None else str(value)
+
+
+def started(plain, **values):
+    """A run by the page's own insert."""
+    return plain.one("start", **{"type": TYPE, "payload": '{"n": 1}', "key": None, **values})
+
+
+def refused(plain, words, text, **values):
+    """The code of a refusal, in one line with these words."""
+    with pytest.raises(psycopg.Error, match=words) as caught:
+        plain(text, **values)
+    assert "\n" not in caught.value.diag.message_primary
+    return caught.value.diag.sqlstate

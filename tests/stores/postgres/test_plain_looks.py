@@ -1,22 +1,17 @@
-"""What plain SQL sees, what it may count on, and what of it stays as it is for good."""
+"""What plain SQL sees, what it may call, and what it tells the trail."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from holdfast.lifecycle import Status
 from holdfast.stores.postgres import migrate
-from holdfast.testing.contract.hand import TYPE, Clock, backing_off, done, gate, hear, listen, task
-from tests.docs import pages
+from holdfast.testing.contract.hand import TYPE, backing_off, done, gate, hear, listen, task
 from tests.stores.postgres import kit
-from tests.stores.postgres.opened import opened
-from tests.stores.postgres.stranger import PAGE, PUBLISHED, Stranger, statements
+from tests.stores.postgres.stranger import PAGE, refused
 
 COLUMNS = "name, status, attempts, leased_by, run_at is not null, topic, due_at is not null"
 LIVE = f"select {COLUMNS} from workflow.workflow_step_live where run_id = :'id' order by seq"
@@ -72,16 +67,19 @@ def test_the_cursor_of_a_run_is_seen(hand, plain):
 def test_tables_columns_and_indexes_of_the_page_are_there(hand, plain):
     text = PAGE.read_text("utf-8").partition("\n## Tables\n")[2].partition("\n## ")[0]
     said = set(re.findall(r"`(\w+)`", text)) - {"rev", "told"}
-    columns = "select column_name::text from information_schema.columns where table_schema = 'workflow' and table_name = '{}'"
+    columns = "select attname::text from pg_attribute where attrelid = 'workflow.{}'::regclass and attnum > 0"
     there = {
         "workflow_run": {row[0] for row in plain(columns.format("workflow_run"))},
         "workflow_event": {row[0] for row in plain(columns.format("workflow_event"))},
     }
     tables = {row[0] for row in plain("select tablename::text from pg_tables where schemaname = 'workflow'")}
-    indexes = {row[0] for row in plain("select indexname::text from pg_indexes where schemaname = 'workflow'")}
+    indexes = {
+        row[0] for row in plain("select indexname::text from pg_indexes where schemaname = 'workflow'")
+    }
     assert said - there["workflow_run"] - there["workflow_event"] - tables - indexes == set()
-    promised = "id type payload status priority run_at idempotency_key attempt max_attempts leased_by lease_until"
-    promised += " last_error result created_at updated_at deleted_at tenant fence waiting_on started_at finished_at error"
+    promised = "id type payload status priority run_at idempotency_key attempt max_attempts leased_by "
+    promised += "lease_until last_error result created_at updated_at deleted_at tenant fence waiting_on "
+    promised += "started_at finished_at error"
     assert set(promised.split()) <= said & there["workflow_run"]
     assert {"id", "workflow_id", "event_type", "data", "created_at"} <= said & there["workflow_event"]
 
@@ -101,7 +99,11 @@ def test_the_store_sends_nothing_but_calls_of_functions():
 
     folder = files("holdfast.stores.postgres")
     texts = {one.name: one.read_text("utf-8") for one in folder.iterdir() if one.name.endswith(".py")}
-    found = {name for name, text in texts.items() if re.search(r"\b(from|into|update|join) [\w.\"{}]*workflow_(?!schema)", text)}
+    found = {
+        name
+        for name, text in texts.items()
+        if re.search(r"\b(from|into|update|join) [\w.\"{}]*workflow_(?!schema)", text)
+    }
     assert found == set()
 
 
@@ -119,124 +121,55 @@ def test_who_listens_hears_of_what_plain_sql_has_done(hand, plain):
     with psycopg.connect(kit.database()[0], autocommit=True) as other:
         other.execute("listen holdfast_workflow")
         run = plain.one("start", type=TYPE, payload="1", key=None)
-        assert [(one.channel, one.payload) for one in other.notifies(timeout=5, stop_after=1)] == [("holdfast_workflow", "")]
+        assert [(one.channel, one.payload) for one in other.notifies(timeout=5, stop_after=1)] == [
+            ("holdfast_workflow", "")
+        ]
         plain("cancel", id=run)
         assert len(list(other.notifies(timeout=5, stop_after=1))) == 1
 
 
-@pytest.mark.parametrize("how", ["start", "plan", "take", "tell", "cancel", "keep"])
-def test_a_role_needs_no_more_than_the_page_grants(hand, plain, how):
-    """The triggers run with the rights of whoever sends the statement."""
-    role = f"plain_{plain.connection.info.dbname}"
-    plain.connection.execute(sql.SQL("drop role if exists {0}; create role {0}").format(sql.Identifier(role)))
-    try:
-        plain("grants", role=role)
-        if how == "plan":
-            hand.publish(hear("A"), task("B"))
-        plain.connection.execute(sql.SQL("grant usage on schema turned to {0}; set role {0}").format(sql.Identifier(role)))
-        run = plain.one("start", type=TYPE, payload="1", key=None)
-        if how == "take":
-            plain("take", type=TYPE, me="p1")
-            plain("heartbeat", id=run, me="p1")
-            assert plain("succeed", id=run, me="p1", result="1")
-        elif how == "tell":
-            plain("tell", id=run, what="note", data="{}")
-        elif how == "cancel":
-            plain("cancel", id=run)
-            plain("steps", id=run)
-            plain("runs")
-        elif how == "plan":
-            plain("emit", topic="parcel", event="e", payload="1")
-            assert hand.status(run) is Status.PENDING
-        elif how == "keep":
-            plain("keep")
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            plain("delete from workflow.workflow_run")
-        hand.assert_replayed(run)
-    finally:
-        plain.connection.execute("reset role")
-        plain.connection.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
+@pytest.mark.spec("SQL-8", "MOVE-5")
+def test_a_worker_tells_the_trail_and_it_decides_nothing(hand, plain):
+    run = hand.start()
+    assert plain("tell", id=run, what="succeeded", data='{"status": "failed", "step": "a"}') == 1
+    bare = "insert into workflow.workflow_event (workflow_id, event_type) values (:'id', 'note')"
+    assert plain(bare, id=run) == 1
+    assert [(one.type, one.told) for one in hand.trail(run)] == [
+        ("created", False),
+        ("succeeded", True),
+        ("note", True),
+    ]
+    assert hand.trail(run)[1].data == {"status": "failed", "step": "a"}
+    assert hand.status(run) is Status.PENDING
+    hand.assert_replayed(run)
 
 
-# What was published.
+@pytest.mark.spec("SQL-8")
+@pytest.mark.parametrize(
+    ("what", "data", "words"),
+    [
+        ("note", "[1]", "is an object"),
+        ("note", '{"a":"\\u0000"}', "cannot be read back"),
+        ("", "{}", "1 to 255"),
+    ],
+)
+def test_a_trail_row_that_could_not_be_read_is_refused(hand, plain, what, data, words):
+    refused(plain, words, "tell", id=hand.start(), what=what, data=data)
 
 
-def test_the_statements_of_the_page_are_kept_as_text():
-    """Whoever changes one on the page publishes it: under a further number, for the old one stays right."""
-    newest = {}
-    for file in sorted(PUBLISHED.glob("*.sql"), key=lambda file: int(file.stem)):
-        newest |= statements(file)
-    assert {name: text for name, text in statements().items() if name != "grants"}.items() <= newest.items()
-    assert len([block for block in pages.blocks(PAGE) if block.language == "sql"]) == len(statements())
+@pytest.mark.spec("SQL-8")
+def test_a_trail_row_of_no_run_is_refused(hand, plain):
+    assert refused(plain, "no run", "tell", id=hand.id(), what="note", data="{}") == "HF001"
 
 
-LATER = """
-alter table workflow_run add column later integer;
-alter table workflow_event add column later text;
-create index idx_later on workflow_run (later);
-"""
-
-
-@pytest.mark.spec("SQL-10", "SQL-3")
-@pytest.mark.parametrize("file", sorted(PUBLISHED.glob("*.sql")), ids=lambda file: file.stem)
-@pytest.mark.parametrize("later", [False, True])
-def test_the_published_statements_pass_after_every_migration(postgres_database, monkeypatch, file, later):
-    """On all that there is now, and on what adds to it."""
-    asyncio.run(_migrated(postgres_database.url))
-    if later:
-        monkeypatch.setattr(migrate, "schemas", lambda kept=(*migrate.schemas(), LATER): list(kept))
-        asyncio.run(_migrated(postgres_database.url))
-    with psycopg.connect(postgres_database.dsn, autocommit=True) as owner:
-        owner.execute("update workflow.workflow_schema set digest = 'older'")
-    asyncio.run(_migrated(postgres_database.url))  # all functions, and triggers, once more
-    plain = Stranger(postgres_database.dsn, Clock(""), statements(file))
-    live(plain)
-    plain.close()
-
-
-async def _migrated(url):
-    async with opened(url):
-        pass
-
-
-def live(plain):
-    """Every published statement, in lives of a few runs; by the server's own clock."""
-
-    def start(key, **values):
-        return plain.one("start", **{"type": TYPE, "payload": '{"n": 1}', "key": key, **values})
-
-    def taken(key):
-        run = start(key)
-        assert plain.one("take", type=TYPE, me="p1") == (run, {"n": 1})
-        assert plain("heartbeat", id=run, me="p1") == [(None,)]
-        return run
-
-    first = taken("a")
-    assert plain("start", type=TYPE, payload="1", key="a") == []
-    assert plain.one("find", key="a") == (first, "leased")
-    plain("tell", id=first, what="note", data='{"a": 1}')
-    assert plain("succeed", id=first, me="p1", result="[1]") == [(first,)]
-    assert plain.one("look", id=first) == ("succeeded", [1], None, 1)
-    assert [row[1] for row in plain("trail", id=first)] == ["created", "leased", "started", "note", "succeeded"]
-    assert plain("fail", id=taken("b"), me="p1", error="no") != []
-    assert plain("give_back", id=taken("c"), me="p1") != []
-    assert plain("cancel", id=plain.one("find", key="c")[0]) != []
-    assert plain("cancel_pending_or_leased", id=start("d")) == 1
-    run = taken("e")
-    assert plain("retry", id=run, me="p1", error="no", seconds=9) == [("pending",)]
-    assert plain("hurry", id=run) == [(run,)]
-    assert plain("cancel", id=run) != []
-    later = plain.one("start_later", type=TYPE, payload="1", key="a", tenant="acme")
-    assert plain.one("find_of_tenant", tenant="acme", key="a") == (later, "pending")
-    assert plain("steps", id=first) == []
-    assert [row[2] for row in plain("runs")] == ["failed"]
-    plain("keep")
-    assert json.dumps(plain.one("emit", topic="t", event="e1", payload="1"))
-    (made,) = plain.one("start_by_function", type=TYPE, payload="1", digest="d")
-    (claim,) = plain.one("claim", me="p1", type=TYPE)
-    assert claim["id"] == made["id"]
-    held = {"id": claim["id"], "fence": claim["fence"]}
-    assert plain.one("renew", me="p1", **held)["held"][0]["answer"] == "applied"
-    assert plain.one("commit", **held, result="1")["verdicts"][0]["answer"] == "applied"
-    assert plain.one("pause", id=later, me="ann")["status"] == "pending"
-    assert plain.one("cancel_by_function", id=later, me="ann")["status"] == "cancelled"
+@pytest.mark.spec("SQL-8", "TRAIL-3")
+def test_who_follows_a_run_by_number_misses_nothing_that_was_told(hand, plain):
+    """The number of a told row is taken when the run is his: no later one is seen before it."""
+    claim = hand.held()
+    with plain.connection.transaction():
+        plain("tell", id=claim.id, what="note", data="{}")
+        assert hand.checkpoint(claim).answer == "busy"
+    seen = hand.trail(claim.id)[-1]
+    hand.checkpoint(claim)
+    assert [one.type for one in hand.trail(claim.id, after=seen.seq)] == ["step_succeeded"]
+    assert seen.type == "note"

@@ -1,4 +1,4 @@
-"""A worker of plain statements: it takes, renews, ends, retries and gives back, and the database keeps the rest."""
+"""A worker of plain statements: it takes, renews, ends and gives back, and the database keeps the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ ENDS = {
     "retry": {"error": "no stock", "seconds": 5},
     "give_back": {},
 }
-GREEDY = "update workflow.workflow_run set status = 'leased', leased_by = 'p1', lease_until = now() + interval '9 seconds'"
+GREEDY = """
+update workflow.workflow_run
+set status = 'leased', leased_by = 'p1', lease_until = now() + interval '9 seconds'
+"""
 
 
 def take(hand, plain, me="p1", **fields):
@@ -87,7 +90,8 @@ def test_a_retry_counts_and_the_last_one_is_a_failure(hand, plain):
 def test_an_error_alone_is_a_retry_too(hand, plain):
     """Whoever says twice the same is not taken for one who gives the run back."""
     run = take(hand, plain, max_attempts=2)
-    text = "update workflow.workflow_run set status = 'pending', last_error = 'no stock' where id = :'id' returning status"
+    says = "update workflow.workflow_run set status = 'pending', last_error = 'no stock'"
+    text = says + " where id = :'id' returning status"
     assert plain.one(text, id=run) == "pending"
     assert plain.one("take", type=TYPE, me="p1")[0] == run
     assert plain.one(text, id=run) == "failed"
@@ -171,7 +175,7 @@ def test_a_lease_has_a_holder_and_an_end_that_is_near(hand, plain, lease, words)
 def test_between_two_plain_workers_only_the_name_protects(hand, plain):
     run = take(hand, plain)
     assert end(plain, "succeed", run, "p2") == []
-    with pytest.raises(psycopg.Error, match="the heartbeat of run .* sets leased_by"):
+    with pytest.raises(psycopg.Error, match=r"the heartbeat of run .* sets leased_by"):
         plain("update workflow.workflow_run set leased_by = 'p2' where id = :'id'", id=run)
     assert plain("update workflow.workflow_run set status = 'succeeded' where id = :'id'", id=run) == 1
 
@@ -266,7 +270,11 @@ def test_an_error_can_be_told_in_full_and_progress_too(hand, plain):
         plain(text, id=run, error='"boom"')
     plain(text, id=run, error='{"kind": "no_stock", "message": "none left", "type": "Stock"}')
     shown = hand.get(run)
-    assert (shown.error.kind, shown.error.type, shown.last_error) == ("no_stock", "Stock", "no_stock: none left")
+    assert (shown.error.kind, shown.error.type, shown.last_error) == (
+        "no_stock",
+        "Stock",
+        "no_stock: none left",
+    )
 
 
 @pytest.mark.spec("SQL-5")
