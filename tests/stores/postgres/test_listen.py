@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from uuid import UUID
 
 import psycopg
 import pytest
 
+from holdfast.records import NewRun
 from holdfast.stores.postgres import PostgresStore, listening
 from tests.stores.postgres.opened import opened, sessions, until
 
@@ -158,6 +160,20 @@ def test_without_listening_there_is_no_session_for_it(database, admin):
             await store._call("who")
             assert sessions(admin) == 1
             heard.end()
+
+    asyncio.run(main())
+
+
+def test_without_listening_news_of_this_process_come_all_the_same(database):
+    """A start and the worker beside it: nobody has to wait for a poll."""
+
+    async def main():
+        async with opened(database.url + "&listen=off") as store:
+            heard = Heard(store)
+            await store.start([NewRun(id=UUID(int=7 << 76 | 2 << 62 | 1), type="shop.order.v1")])
+            await heard.next()
+            await store.now()
+            assert heard.count == 1
 
     asyncio.run(main())
 

@@ -20,7 +20,7 @@ from .errors import DRIVER, translated
 from .gates import GatesRoom
 from .limits import LimitsRoom
 from .links import Link, connected
-from .listening import Ears
+from .listening import Ears, brings_news
 from .openings import check_server
 from .outbox import OutboxRoom
 from .people import PeopleRoom
@@ -133,8 +133,12 @@ class PostgresStore(
     async def _call(self, verb: str, *args: Any) -> Any:
         sql = self._statement(verb, len(args))
         if self._clock is not None:
-            return await called(self._pool(), sql, (*args, str(self._clock())), 1, self.call_seconds)
-        return await called(self._pool(), sql, args, 0, self.call_seconds)
+            answer = await called(self._pool(), sql, (*args, str(self._clock())), 1, self.call_seconds)
+        else:
+            answer = await called(self._pool(), sql, args, 0, self.call_seconds)
+        if not self.address.listen and brings_news(verb, args):
+            self._ears.ring()
+        return answer
 
     def _call_blocking(self, limit_seconds: float, verb: str, *args: Any) -> Any:
         if not self._is_open:

@@ -12,6 +12,8 @@ import logging
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 from holdfast.errors import StoreError
 
@@ -26,6 +28,17 @@ LINGER_SECONDS = 30.0  # a client that waits for one result after the other list
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0
 
 Hint = Callable[[], None]
+
+# Where no session can listen, whoever listens in this process is told at least of what it does itself.
+_NEWS = frozenset(
+    {"start", "emit", "deliver_event", "deliver", "decide", "resume", "rewind", "retry_run", "restore"}
+    | {"append_step", "resume_key", "unlimit", "fire_schedule", "expire"}
+)
+
+
+def brings_news(verb: str, args: tuple[Any, ...]) -> bool:
+    """Whether someone may have work now. A commit says so itself, by its last argument."""
+    return verb in _NEWS or (verb in {"commit", "commit_again"} and args[-1] is True)
 
 
 class Ears:
@@ -49,6 +62,14 @@ class Ears:
     def _forget_ended(self) -> None:
         for loop in [loop for loop in self._ears if loop.is_closed()]:
             self._ears.pop(loop).bury()
+
+    def ring(self) -> None:
+        """There is news, from this process: for all who listen, on whatever loop."""
+        with self._changing:
+            ears = list(self._ears.items())
+        for loop, ear in ears:
+            with suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(ear.ring)
 
     async def close(self) -> None:
         with self._changing:

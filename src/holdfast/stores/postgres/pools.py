@@ -22,7 +22,7 @@ from .links import Link, bury, connected, disown
 
 PATIENCE_SECONDS = 2.0  # for a server that cannot be reached: it may just be starting anew
 MOST = 8
-KEPT = 3  # idle ones, for good: a new session compiles each verb before its first call
+KEPT = 4  # idle ones, for good: a new session compiles each verb before its first call
 IDLE_SECONDS = 30.0
 REST_SECONDS = 2.0  # what calls under way are given when the pool is closed
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0
