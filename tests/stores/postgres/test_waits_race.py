@@ -211,6 +211,19 @@ def test_a_run_that_somebody_keeps_locked_stops_no_other(hand, sessions):
     assert statuses(hand, runs) == ["pending"] * 5
 
 
+def test_who_waits_for_a_locked_run_keeps_nobody_from_its_topics(hand, sessions):
+    """The row first, then the topics, then the row again: nobody waits for a row with topics in his hands."""
+    one, two = sessions
+    locked, free = waiters(hand, 1, listen(), ask()), waiters(hand, 1)
+    one.begin()
+    one.run("select 1 from workflow_run where id = %s for update", *locked)
+    decision = two.waits("decide", *locked, None, True, "Ann", "", None, None)
+    assert (hand.emit(id="e").woken, statuses(hand, free)) == (1, ["pending"])
+    one.roll_back()
+    assert decision.result()["decided"]["decision"]["by"] == "Ann"
+    assert hand.deliver() == 1
+
+
 @pytest.mark.spec("EVENT-2")
 @pytest.mark.parametrize("lost", [False, True], ids=["committed", "rolled back"])
 def test_of_two_emits_of_one_id_at_once_one_is_recorded(hand, sessions, lost):

@@ -69,7 +69,7 @@ end $$;
 -- `conflict`: why it is refused, though what was written stays: a gate whose time was over is settled all the same.
 create or replace function decide(
     run uuid, step text, approved boolean, who text, comment text, digest text, tenant text
-) returns json language plpgsql set search_path from current as $$
+) returns json language plpgsql set search_path from current set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     now timestamptz := clock();
@@ -96,7 +96,9 @@ begin
     elsif gate.status = 'waiting' then
         perform settle(r, gate, now);
     end if;
-    perform hint();
+    if gate.status = 'waiting' then
+        perform hint();
+    end if;
     return verdict_on(decidable(r.id, null), step_named(r.id, gate.key), verb, decide.approved, not undecided);
 end $$;
 

@@ -16,15 +16,27 @@ end $$;
 -- crosswise, one of them is sent again.
 create or replace function lock_waits(runs uuid[]) returns void language plpgsql as $$
 declare
-    names text[] := open_topics(runs);
+    names text[];
     late text[];
 begin
+    perform wait_for_runs(runs);
+    names := open_topics(runs);
     perform lock_topics(names);
     perform lock_runs(runs);
     late := array(select unnest(open_topics(runs)) except select unnest(names));
     if cardinality(late) > 0 then
         perform lock_topics(late);
     end if;
+end $$;
+
+-- Until nobody has them, without keeping them: who waited for a row with a bucket in his hands, while somebody looks at
+-- that row for minutes, would stop all who have to do with its topics.
+create or replace function wait_for_runs(runs uuid[]) returns void language plpgsql as $$
+begin
+    perform lock_runs(runs);
+    raise sqlstate 'HFLET';
+exception when sqlstate 'HFLET' then
+    null;
 end $$;
 
 -- How long a chore waits for what others hold: less than the server takes to call it a deadlock.

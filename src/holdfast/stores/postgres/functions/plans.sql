@@ -171,7 +171,7 @@ end $$;
 -- A further task behind the last row of an open plan. One that was added just so before, and whose answer got lost, is
 -- answered as the first time.
 create or replace function append_step(run uuid, name text, max_attempts integer, tenant text) returns json
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     now timestamptz := clock();
