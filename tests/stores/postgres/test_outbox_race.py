@@ -208,6 +208,18 @@ def test_a_relay_beside_an_answer_finds_the_next_of_the_line_when_that_is_commit
     assert [found["id"] for found in two.call("relay", ASK)] == ["m2"]
 
 
+@pytest.mark.spec("OUT-1")
+def test_what_another_relay_has_taken_since_it_was_seen_is_not_taken_again(hand, sessions):
+    """Or has been answered for: a state that was read is read again when the row is locked."""
+    one, two = sessions
+    sent_by(hand, message("m1"), message("m2"))
+    ((seqs,),) = two.run("select due_messages(%s, clock(), '{}')", json_text(ASK))
+    first, _ = one.call("relay", ASK)
+    one.call("relayed", [Relayed(id=first["id"], fence=first["fence"], answer="dead")])
+    assert len(seqs) == 2
+    assert two.run("select lock_messages(%s, clock())", seqs) == [([],)]
+
+
 @pytest.mark.spec("OUT-2")
 def test_a_webhook_that_is_removed_meanwhile_gets_no_parcel_without_address(hand, sessions):
     """What is taken can be sent, by a function or to an address."""

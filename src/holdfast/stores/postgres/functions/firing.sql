@@ -1,22 +1,25 @@
 -- Which schedules are due, and what becomes of their times: one run a time, whoever fires it.
+-- Ids are gathered first and rows found by them: a planner that has seen empty tables joins them in any way.
 
 create or replace function due_schedules(most bigint, after uuid) returns json language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
 set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
-begin
-    return (
-        with due as materialized (
+    page uuid[] := array(
+        select due.id from (
             select s.id from workflow_schedule as s
             where not s.paused and s.next_at is not null and s.next_at <= now
             union
             select s.id from workflow_schedule as s
             where s.waiting <> '{}' and not s.paused and not schedule_is_open(s.id)
-        ),
-        page as (select id from due where after is null or id > after order by id limit greatest(0, most))
+        ) as due
+        where after is null or due.id > after order by due.id limit greatest(0, most)
+    );
+begin
+    return (
         select coalesce(json_agg(schedule_record(s) order by s.id), '[]')
-        from page join workflow_schedule as s on s.id = page.id
+        from workflow_schedule as s where s.id = any(page)
     );
 end $$;
 
@@ -42,12 +45,17 @@ end $$;
 
 -- Ids of its runs under which something else stands; one that is fired by hand has an id of its own.
 create or replace function taken_ids(fires json) returns json language plpgsql stable as $$
+declare
+    ids uuid[] := array(select (f -> 'run' ->> 'id')::uuid from json_array_elements(fires) as f);
 begin
     return (
-        select json_agg(r.id order by f.place)
-        from json_array_elements(fires) with ordinality as f (one, place)
-        join workflow_run as r on r.id = (f.one -> 'run' ->> 'id')::uuid
-        where not is_same_time(f.one -> 'run', r.tenant, r.labels)
+        with there as materialized (
+            select r.id, r.tenant, r.labels from workflow_run as r where r.id = any(ids)
+        )
+        select json_agg(t.id order by f.place)
+        from there as t join json_array_elements(fires) with ordinality as f (one, place)
+            on t.id = (f.one -> 'run' ->> 'id')::uuid
+        where not is_same_time(f.one -> 'run', t.tenant, t.labels)
     );
 end $$;
 
@@ -60,13 +68,16 @@ $$;
 
 -- Of the first few: however many are open, a firing costs the same.
 create or replace function forget_ended(schedule uuid) returns void language plpgsql as $$
-begin
-    with first_few as materialized (
+declare
+    first_few uuid[] := array(
         select f.run_id from workflow_firing as f where f.schedule_id = schedule order by f.run_id limit 100
-    )
-    delete from workflow_firing as f using first_few
-    where f.schedule_id = schedule and f.run_id = first_few.run_id
-        and not exists (select 1 from workflow_run as r where r.id = f.run_id and r.finished_at is null);
+    );
+    still_open uuid[] := array(
+        select r.id from workflow_run as r where r.id = any(first_few) and r.finished_at is null
+    );
+begin
+    delete from workflow_firing as f
+    where f.schedule_id = schedule and f.run_id <= first_few[cardinality(first_few)] and f.run_id <> all(still_open);
 end $$;
 
 -- The run, unless it was started for this very time before: then null.

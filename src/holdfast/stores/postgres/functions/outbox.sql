@@ -8,9 +8,9 @@ create or replace function line_of(tenant text, sink text, key text) returns tex
     $$select tenant || U&'\001F' || sink || U&'\001F' || key$$;
 
 -- The first pending one of a line after a number. As the next entry of the index of lines, so that no other index gives
--- this order: by the line's name alone the planner may choose to walk along all that was ever sent.
+-- this order, without sorting: by the line's name alone a planner may choose to walk along all that was ever sent.
 create or replace function next_of_line(of_tenant text, of_sink text, of_key text, after bigint) returns bigint
-language plpgsql as $$
+language plpgsql set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     o record;
 begin
@@ -26,13 +26,15 @@ create or replace function put_messages(run uuid, tenant text, messages json, no
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    m json;
+    m record;
 begin
-    for m in select json_array_elements(messages) loop
+    for m in
+        select * from json_to_recordset(messages) as m (id text, step text, sink text, key text, payload text)
+    loop
         insert into workflow_outbox (id, tenant, run_id, step, sink, key, payload, behind, next_at, created_at)
         values (
-            m ->> 'id', tenant, run, m ->> 'step', m ->> 'sink', m ->> 'key', coalesce(m ->> 'payload', 'null')::json,
-            m ->> 'key' is not null and next_of_line(tenant, m ->> 'sink', m ->> 'key', 0) is not null, now, now
+            m.id, tenant, run, m.step, m.sink, m.key, coalesce(m.payload, 'null')::json,
+            m.key is not null and next_of_line(tenant, m.sink, m.key, 0) is not null, now, now
         )
         on conflict (id) do nothing;
     end loop;
@@ -116,10 +118,10 @@ begin
 end $$;
 
 create or replace function webhook_record(w workflow_webhook) returns json language sql stable as $$
-    select case when w.name is not null then json_build_object(
+    select json_build_object(
         'name', w.name, 'target', w.target::text, 'allow_private', w.allow_private, 'rev', w.rev,
         'created_at', us(w.created_at), 'updated_at', us(w.updated_at)
-    ) end
+    )
 $$;
 
 create or replace function webhooks() returns json language plpgsql set search_path from current as $$

@@ -19,7 +19,8 @@ begin
 end $$;
 
 -- What is due, but for those that were passed over: of each sink, by its index, as many as it has room for; then by
--- turns. Functions may be of some tenants only.
+-- turns. Functions may be of some tenants only. What is asked for is the order of one index, so said that no other has
+-- it, and sorting is off: a planner that has seen an empty table takes any.
 create or replace function due_messages(ask json, now timestamptz, passed bigint[]) returns bigint[]
 language plpgsql as $$
 #variable_conflict use_column
@@ -47,25 +48,26 @@ begin
             select s.name, s.taken, s.room, m.seq, m.next_at
             from served as s cross join unnest(whose) as t(tenant) cross join lateral (
                 select o.seq, o.next_at from workflow_outbox as o
-                where o.sink = s.name and o.tenant = t.tenant and o.status = 'pending' and not o.behind
-                    and o.next_at <= now and o.seq <> all(passed)
-                order by o.next_at, o.seq limit least(s.room, most)
+                where o.sink = s.name and o.tenant >= t.tenant and o.tenant <= t.tenant
+                    and o.status = 'pending' and not o.behind and o.seq <> all(passed)
+                order by o.tenant, o.next_at, o.seq limit least(s.room, most)
             ) as m
-            where s.own
+            where s.own and m.next_at <= now
         ),
         placed as (select *, row_number() over (partition by name order by next_at, seq) as place from found)
         select seq from placed where place <= room order by taken + place, next_at, seq limit most
     );
 end $$;
 
--- Those of them that are still due and that nobody else has just now; they are ours until the commit.
+-- Those of them that are still due and that nobody else has just now; they are ours until the commit. By their numbers
+-- alone: what is inside `coalesce` no index is found by.
 create or replace function lock_messages(wanted bigint[], now timestamptz) returns bigint[] language plpgsql as $$
 declare
     mine bigint[];
 begin
     with locked as materialized (
         select o.seq from workflow_outbox as o
-        where o.seq = any(wanted) and o.status = 'pending' and not o.behind and o.next_at <= now
+        where o.seq = any(wanted) and coalesce(o.status = 'pending' and not o.behind and o.next_at <= now, false)
         for update skip locked
     )
     select coalesce(array_agg(l.seq), '{}') into mine from locked as l;
@@ -91,16 +93,17 @@ begin
     select json_agg(json_build_object(
         'id', o.id, 'fence', o.fence, 'tenant', o.tenant, 'run', o.run_id, 'sink', o.sink, 'key', o.key,
         'payload', o.payload::text, 'attempt', o.attempts, 'created_at', us(o.created_at),
-        'webhook', webhook_record(w)
+        'webhook', (select webhook_record(w) from workflow_webhook as w where w.name = o.sink and o.sink <> all(sinks))
     ) order by array_position(wanted, o.seq)) into parcels
-    from taken as o left join workflow_webhook as w on w.name = o.sink and o.sink <> all(sinks);
+    from taken as o;
     return coalesce(parcels, '[]');
 end $$;
 
 -- What another relay is taking at this moment is passed over, and what comes after it is looked for.
 create or replace function relay(ask json) returns json language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
-set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off
+set jit = off as $$
 #variable_conflict use_column
 declare
     now timestamptz := clock();
@@ -151,12 +154,14 @@ end $$;
 -- An answer that does not fit now never will: only those that do lock the lines which they may leave.
 create or replace function relayed(answers json) returns json language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
-set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off
+set jit = off as $$
 #variable_conflict use_column
 declare
     now timestamptz := clock();
     said json;
     o workflow_outbox;
+    lines text[] := '{}';
     counted boolean[] := '{}';
     news boolean := false;
 begin
@@ -165,12 +170,13 @@ begin
             perform refuse('UsageError', '''' || coalesce(said ->> 'answer', '')
                 || ''' is no answer of a relay: sent, failed, dead, released');
         end if;
+        lines := lines || array(
+            select line_of(held.tenant, held.sink, held.key) from workflow_outbox as held
+            where held.id = said ->> 'id' and held.fence = (said ->> 'fence')::bigint and held.held_by is not null
+                and said ->> 'answer' <> 'released'
+        );
     end loop;
-    perform lock_lines(array(
-        select line_of(held.tenant, held.sink, held.key)
-        from json_array_elements(answers) as a join workflow_outbox as held on held.id = a ->> 'id'
-        where held.fence = (a ->> 'fence')::bigint and held.held_by is not null and a ->> 'answer' <> 'released'
-    ));
+    perform lock_lines(lines);
     for said in select a from json_array_elements(answers) as a loop
         select * into o from workflow_outbox as held
         where held.id = said ->> 'id' and held.fence = (said ->> 'fence')::bigint and held.held_by is not null
@@ -188,7 +194,8 @@ end $$;
 
 create or replace function relay_at(sinks json, tenants json, webhooks boolean) returns bigint language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
-set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off
+set jit = off as $$
 #variable_conflict use_column
 declare
     whose text[] := names_of(tenants);
@@ -204,8 +211,9 @@ begin
             union all
             select (
                 select o.next_at from workflow_outbox as o
-                where o.sink = s.name and o.tenant = t.tenant and o.status = 'pending' and not o.behind
-                order by o.next_at limit 1
+                where o.sink = s.name and o.tenant >= t.tenant and o.tenant <= t.tenant
+                    and o.status = 'pending' and not o.behind
+                order by o.tenant, o.next_at limit 1
             )
             from served as s cross join unnest(whose) as t(tenant) where s.own
         ) as looks

@@ -21,12 +21,14 @@ begin
     );
 end $$;
 
--- Whether a run of it is open: until it has ended, or while it is not deleted.
+-- Whether a run of it is open: until it has ended, or while it is not deleted. One after the other, and not as a join:
+-- the first that is found will do.
 create or replace function schedule_is_open(schedule uuid) returns boolean language plpgsql stable as $$
 begin
     return exists (
-        select 1 from workflow_firing as f join workflow_run as r on r.id = f.run_id
-        where f.schedule_id = schedule and r.finished_at is null and r.deleted_at is null
+        select 1 from workflow_firing as f where f.schedule_id = schedule and (
+            select r.finished_at is null and r.deleted_at is null from workflow_run as r where r.id = f.run_id
+        )
     );
 end $$;
 
