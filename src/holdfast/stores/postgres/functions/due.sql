@@ -3,7 +3,7 @@
 
 create or replace function due(ask json) returns json language plpgsql stable
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
-set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+set enable_bitmapscan = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
     types text[] := distinct_texts(ask -> 'types');
@@ -15,7 +15,7 @@ begin
     else
         claim_at := next_run_at(types, tenants);
     end if;
-    return json_build_object('claim_at', us(claim_at), 'chore_at', least(
+    return json_build_object('now', us(now), 'claim_at', us(claim_at), 'chore_at', least(
         us(next_chore((ask ->> 'wait_timeouts')::boolean)), next_schedule(coalesce(ask -> 'besides', '[]'))
     ));
 end $$;
@@ -25,53 +25,36 @@ create or replace function next_run_at(types text[], tenants text[]) returns tim
 begin
     if tenants is null then
         return (
-            with recursive queue (type, priority) as (
-                select t.type, (
-                    select r.priority from workflow_run as r
-                    where r.type = t.type and r.status = 'pending' and r.deleted_at is null
-                    order by r.priority limit 1
-                )
-                from unnest(types) as t (type)
+            with recursive head (type, priority, run_at) as (
+                select t.type, -2147483648, null::timestamptz from unnest(types) as t (type)
                 union all
-                select q.type, (
-                    select r.priority from workflow_run as r
-                    where r.type = q.type and r.priority > q.priority and r.status = 'pending' and r.deleted_at is null
-                    order by r.priority limit 1
-                )
-                from queue as q where q.priority is not null
+                select h.type, n.priority, n.run_at
+                from head as h cross join lateral (
+                    select r.type, r.priority, r.run_at from workflow_run as r
+                    where (r.type, r.priority) > (h.type, h.priority)
+                        and r.status = 'pending' and r.deleted_at is null
+                    order by r.type, r.priority, r.run_at, r.id limit 1
+                ) as n
+                where n.type = h.type
             )
-            select min((
-                select r.run_at from workflow_run as r
-                where r.type = q.type and r.priority = q.priority and r.status = 'pending' and r.deleted_at is null
-                order by r.run_at limit 1
-            ))
-            from queue as q where q.priority is not null
+            select min(h.run_at) from head as h
         );
     end if;
     return (
-        with recursive queue (tenant, type, priority) as (
-            select o.tenant, t.type, (
-                select r.priority from workflow_run as r
-                where r.tenant = o.tenant and r.type = t.type and r.status = 'pending' and r.deleted_at is null
-                order by r.priority limit 1
-            )
+        with recursive head (tenant, type, priority, run_at) as (
+            select o.tenant, t.type, -2147483648, null::timestamptz
             from unnest(types) as t (type) cross join unnest(tenants) as o (tenant)
             union all
-            select q.tenant, q.type, (
-                select r.priority from workflow_run as r
-                where r.tenant = q.tenant and r.type = q.type and r.priority > q.priority
+            select h.tenant, h.type, n.priority, n.run_at
+            from head as h cross join lateral (
+                select r.tenant, r.type, r.priority, r.run_at from workflow_run as r
+                where (r.tenant, r.type, r.priority) > (h.tenant, h.type, h.priority)
                     and r.status = 'pending' and r.deleted_at is null
-                order by r.priority limit 1
-            )
-            from queue as q where q.priority is not null
+                order by r.tenant, r.type, r.priority, r.run_at, r.id limit 1
+            ) as n
+            where n.tenant = h.tenant and n.type = h.type
         )
-        select min((
-            select r.run_at from workflow_run as r
-            where r.tenant = q.tenant and r.type = q.type and r.priority = q.priority
-                and r.status = 'pending' and r.deleted_at is null
-            order by r.run_at limit 1
-        ))
-        from queue as q where q.priority is not null
+        select min(h.run_at) from head as h
     );
 end $$;
 
@@ -90,8 +73,7 @@ end $$;
 -- The first instant at which one of some runs, due or not, may be taken; null: none before another one ends.
 create or replace function first_opening(
     types text[], tenants text[], keys text[], times timestamptz[], now timestamptz
-) returns timestamptz language plpgsql stable
-set enable_hashjoin = on as $$
+) returns timestamptz language plpgsql stable as $$
 begin
     return nullif((
         select min(greatest(w.run_at, t.at, o.at, k.at))
@@ -122,7 +104,7 @@ begin
         select first_opening(
             array_agg(h.type), array_agg(h.tenant), array_agg(h.limit_key), array_agg(h.run_at), now
         )
-        from lane_heads(open_types, open_tenants) as h
+        from lane_heads(open_types, open_tenants, null) as h
     );
 end $$;
 

@@ -5,26 +5,30 @@
 -- A row is an object: priority, run_at, id, crashes, type, tenant, key; and how much room its names have: type_room,
 -- tenant_room, key_room, null without end. Tenants null: all.
 
+-- Each walk is bounded by a comparison of rows and ordered by whole columns of one index: no other index can serve it,
+-- whatever the statistics say.
 create or replace function next_priority(types text[], tenants text[], beyond integer) returns integer
 language plpgsql stable as $$
 begin
     if tenants is null then
         return (
             select min(p.priority) from unnest(types) as t (type) cross join lateral (
-                select r.priority from workflow_run as r
-                where r.type = t.type and r.priority > beyond and r.status = 'pending' and r.deleted_at is null
-                order by r.priority limit 1
+                select r.type, r.priority from workflow_run as r
+                where (r.type, r.priority) > (t.type, beyond) and r.status = 'pending' and r.deleted_at is null
+                order by r.type, r.priority, r.run_at, r.id limit 1
             ) as p
+            where p.type = t.type
         );
     end if;
     return (
         select min(p.priority) from unnest(types) as t (type) cross join unnest(tenants) as o (tenant)
         cross join lateral (
-            select r.priority from workflow_run as r
-            where r.tenant = o.tenant and r.type = t.type and r.priority > beyond
+            select r.tenant, r.type, r.priority from workflow_run as r
+            where (r.tenant, r.type, r.priority) > (o.tenant, t.type, beyond)
                 and r.status = 'pending' and r.deleted_at is null
-            order by r.priority limit 1
+            order by r.tenant, r.type, r.priority, r.run_at, r.id limit 1
         ) as p
+        where p.tenant = o.tenant and p.type = t.type
     );
 end $$;
 
@@ -54,9 +58,10 @@ begin
         )
         from unnest(types) as t (type) cross join unnest(tenants) as o (tenant) cross join lateral (
             select r.priority, r.run_at, r.id, r.crashes, r.type, r.tenant, r.limit_key from workflow_run as r
-            where r.tenant = o.tenant and r.type = t.type and r.priority = rows_at.priority and r.run_at <= until
-                and (r.run_at, r.id) > (since, since_id) and r.status = 'pending' and r.deleted_at is null
-            order by r.run_at, r.id limit size
+            where (r.tenant, r.type, r.priority, r.run_at, r.id) > (o.tenant, t.type, rows_at.priority, since, since_id)
+                and (r.tenant, r.type, r.priority, r.run_at) <= (o.tenant, t.type, rows_at.priority, until)
+                and r.status = 'pending' and r.deleted_at is null
+            order by r.tenant, r.type, r.priority, r.run_at, r.id limit size
         ) as w
         order by w.run_at, w.id limit size;
     end if;
@@ -105,66 +110,76 @@ begin
     );
 end $$;
 
--- The head of every lane, due or not.
-create or replace function lane_heads(types text[], tenants text[])
-returns table (
-    type text, tenant text, limit_key text, priority integer, run_at timestamptz, id uuid, crashes integer
-) language plpgsql stable as $$
+-- The head of every lane, due or not. Of each tenant none behind the first that is due at `until`, if that is given.
+-- It reads some entries of the index at once, for most lanes are short, and goes on behind the lane of the last of them.
+create or replace function lane_heads(types text[], tenants text[], until timestamptz)
+returns table (type text, tenant text, limit_key text, priority integer, run_at timestamptz, id uuid)
+language plpgsql stable as $$
 #variable_conflict use_column
+declare
+    chunk constant integer := 128;
+    few record;
+    count integer;
+    -- Where it goes on: under a key of the same tenant, then without a key, then with the next tenant.
+    place text;
 begin
-    return query
-    with recursive head as (
-        select r.type, r.tenant, r.limit_key, r.priority, r.run_at, r.id, r.crashes
-        from unnest(types) as t (type) cross join unnest(coalesce(tenants, array[''])) as o (tenant)
-        join workflow_run as r on r.id = case when tenants is null then (
-            select f.id from workflow_run as f
-            where f.type = t.type and f.status = 'pending' and f.deleted_at is null
-            order by f.tenant, f.limit_key, f.priority, f.run_at, f.id limit 1
-        ) else (
-            select f.id from workflow_run as f
-            where f.type = t.type and f.tenant = o.tenant and f.status = 'pending' and f.deleted_at is null
-            order by f.limit_key, f.priority, f.run_at, f.id limit 1
-        ) end
-        union all
-        select r.type, r.tenant, r.limit_key, r.priority, r.run_at, r.id, r.crashes
-        from head as h join workflow_run as r on r.id = coalesce(
-            lane_behind(h.type, h.tenant, h.limit_key, h.priority),
-            case when tenants is null then (
-                select f.id from workflow_run as f
-                where f.type = h.type and f.tenant > h.tenant and f.status = 'pending' and f.deleted_at is null
-                order by f.tenant, f.limit_key, f.priority, f.run_at, f.id limit 1
-            ) end
-        )
-    )
-    select * from head;
+    for type, tenant in
+        select t.type, o.tenant from unnest(types) as t (type), unnest(coalesce(tenants, array[''])) as o (tenant)
+    loop
+        limit_key := '';
+        priority := -2147483648;
+        place := case when tenants is null then 'tenant' else 'key' end;
+        while place <> '' loop
+            select array_agg(f.tenant) as tenants, array_agg(f.limit_key) as keys, array_agg(f.priority) as priorities,
+                array_agg(f.run_at) as times, array_agg(f.id) as ids
+            into few
+            from (
+                (
+                    select r.tenant, r.limit_key, r.priority, r.run_at, r.id from workflow_run as r
+                    where place = 'key' and r.type = lane_heads.type and r.tenant = lane_heads.tenant
+                        and (r.limit_key, r.priority) > (lane_heads.limit_key, lane_heads.priority)
+                        and r.status = 'pending' and r.deleted_at is null
+                    order by r.limit_key, r.priority, r.run_at, r.id limit chunk
+                ) union all (
+                    select r.tenant, r.limit_key, r.priority, r.run_at, r.id from workflow_run as r
+                    where place = 'none' and r.type = lane_heads.type and r.tenant = lane_heads.tenant
+                        and r.limit_key is null and r.priority > lane_heads.priority
+                        and r.status = 'pending' and r.deleted_at is null
+                    order by r.limit_key, r.priority, r.run_at, r.id limit 1
+                ) union all (
+                    select r.tenant, r.limit_key, r.priority, r.run_at, r.id from workflow_run as r
+                    where place = 'tenant' and r.type = lane_heads.type and r.tenant > lane_heads.tenant
+                        and r.status = 'pending' and r.deleted_at is null
+                    order by r.tenant, r.limit_key, r.priority, r.run_at, r.id limit chunk
+                )
+            ) as f;
+            count := coalesce(cardinality(few.ids), 0);
+            if count > 0 then
+                return query
+                select distinct on (f.tenant, f.limit_key, f.priority)
+                    lane_heads.type, f.tenant, f.limit_key, f.priority, f.run_at, f.id
+                from unnest(few.tenants, few.keys, few.priorities, few.times, few.ids)
+                    as f (tenant, limit_key, priority, run_at, id)
+                order by f.tenant, f.limit_key, f.priority, f.run_at, f.id;
+                tenant := few.tenants[count];
+                limit_key := few.keys[count];
+                priority := few.priorities[count];
+            end if;
+            if count > 0 and few.times[count] <= until then
+                place := case when tenants is null then 'tenant' else '' end;
+            elsif place = 'key' and count < chunk then
+                place := 'none';
+                priority := -2147483648;
+            elsif place = 'none' and count = 0 then
+                place := case when tenants is null then 'tenant' else '' end;
+            elsif place = 'tenant' and count < chunk then
+                place := '';
+            else
+                place := case when limit_key is null then 'none' else 'key' end;
+            end if;
+        end loop;
+    end loop;
 end $$;
-
--- The next head of the same tenant: under the same key, else under the next one, and at last without a key. It is
--- ordered by the key also where there is none: so it stands in the index.
-create or replace function lane_behind(type text, tenant text, key text, priority integer) returns uuid
-language sql stable as $$
-    select case when lane_behind.key is not null then coalesce((
-        select f.id from workflow_run as f
-        where f.type = lane_behind.type and f.tenant = lane_behind.tenant and f.limit_key = lane_behind.key
-            and f.priority > lane_behind.priority and f.status = 'pending' and f.deleted_at is null
-        order by f.priority, f.run_at, f.id limit 1
-    ), (
-        select f.id from workflow_run as f
-        where f.type = lane_behind.type and f.tenant = lane_behind.tenant and f.limit_key > lane_behind.key
-            and f.status = 'pending' and f.deleted_at is null
-        order by f.limit_key, f.priority, f.run_at, f.id limit 1
-    ), (
-        select f.id from workflow_run as f
-        where f.type = lane_behind.type and f.tenant = lane_behind.tenant and f.limit_key is null
-            and f.status = 'pending' and f.deleted_at is null
-        order by f.limit_key, f.priority, f.run_at, f.id limit 1
-    )) else (
-        select f.id from workflow_run as f
-        where f.type = lane_behind.type and f.tenant = lane_behind.tenant and f.limit_key is null
-            and f.priority > lane_behind.priority and f.status = 'pending' and f.deleted_at is null
-        order by f.limit_key, f.priority, f.run_at, f.id limit 1
-    ) end
-$$;
 
 -- So many due runs of one lane from one of them on, but for those that were seen or have crashed too often.
 create or replace function lane_runs(
@@ -183,61 +198,56 @@ begin
     else
         return query
         select r.run_at, r.id, r.crashes from workflow_run as r
-        where r.type = lane_runs.type and r.tenant = lane_runs.tenant and r.limit_key = lane_runs.key
-            and r.priority = lane_runs.priority and (r.run_at, r.id) >= (since, since_id) and r.run_at <= now
+        where r.type = lane_runs.type and r.tenant = lane_runs.tenant
+            and (r.limit_key, r.priority, r.run_at, r.id) >= (lane_runs.key, lane_runs.priority, since, since_id)
+            and (r.limit_key, r.priority, r.run_at) <= (lane_runs.key, lane_runs.priority, now)
             and r.status = 'pending' and r.deleted_at is null and r.crashes <= most and r.id <> all(seen)
-        order by r.run_at, r.id limit size;
+        order by r.limit_key, r.priority, r.run_at, r.id limit size;
     end if;
 end $$;
 
 -- The next due runs by lanes: none that was seen, none of a lane that is full with what was taken so far. Empty: there
--- are no more.
+-- are no more. Only as many lanes are looked into as it takes, those with the best heads first; and of what is found there
+-- only what comes before the head of the next one.
 create or replace function lane_rows(
     types text[], tenants text[], took jsonb, seen uuid[], most integer, size integer, now timestamptz
-) returns jsonb language plpgsql stable
-set enable_hashjoin = on as $$
+) returns jsonb language plpgsql stable as $$
+declare
+    looked integer := greatest(100, 2 * size);
+    lanes jsonb[];
+    next jsonb;
+    rows jsonb;
 begin
-    return (
-        with head as materialized (
-            select * from lane_heads(types, tenants) as h where h.run_at <= now
-        ), lane as (
-            select h.*, t.room as type_room, o.room as tenant_room, k.room as key_room, least(
-                t.room - took_of(took, 'type', h.type), o.room - took_of(took, 'tenant', h.tenant),
-                k.room - took_of(took, 'key', h.limit_key)
-            ) as room
-            from head as h
-            left join rooms('type', array(select distinct x.type from head as x), now) as t on t.name = h.type
-            left join rooms('tenant', array(select distinct x.tenant from head as x), now) as o on o.name = h.tenant
-            left join rooms('key', array(
-                select distinct x.limit_key from head as x where x.limit_key is not null
-            ), now) as k on k.name = h.limit_key
-        ), begun as (
-            -- The first so many lanes: what comes first in all of them is in these.
-            select l.*, f.run_at as since, f.id as since_id
-            from lane as l cross join lateral (
-                select l.run_at, l.id where l.crashes <= most and l.id <> all(seen)
-                union all
-                select r.run_at, r.id from lane_runs(
-                    l.type, l.tenant, l.limit_key, l.priority, l.run_at, l.id, most, seen,
-                    case when l.crashes <= most and l.id <> all(seen) then 0 else 1 end, now
-                ) as r
-            ) as f
-            where l.room is null or l.room > 0
-            order by l.priority, f.run_at, f.id limit size
-        )
-        select coalesce(jsonb_agg(jsonb_build_object(
-            'priority', w.priority, 'run_at', us(w.run_at), 'id', w.id, 'crashes', w.crashes, 'type', w.type,
-            'tenant', w.tenant, 'key', w.limit_key,
-            'type_room', w.type_room, 'tenant_room', w.tenant_room, 'key_room', w.key_room
-        ) order by w.priority, w.run_at, w.id), '[]')
+    loop
+        lanes := array(
+            select jsonb_build_object(
+                'priority', h.priority, 'run_at', us(h.run_at), 'id', h.id, 'type', h.type, 'tenant', h.tenant,
+                'key', h.limit_key
+            )
+            from (
+                select * from lane_heads(types, tenants, null) as h
+                where h.run_at <= now order by h.priority, h.run_at, h.id limit looked + 1
+            ) as h
+        );
+        next := lanes[looked + 1];
+        select coalesce(jsonb_agg(w.row order by w.priority, w.run_at, w.id), '[]') into rows
         from (
-            select b.type, b.tenant, b.limit_key, b.priority, r.run_at, r.id, r.crashes,
-                b.type_room, b.tenant_room, b.key_room
-            from begun as b cross join lateral lane_runs(
-                b.type, b.tenant, b.limit_key, b.priority, b.since, b.since_id, most, seen,
-                least(size, b.room), now
+            select l.row || jsonb_build_object('run_at', us(r.run_at), 'id', r.id, 'crashes', r.crashes) as row,
+                (l.row ->> 'priority')::integer as priority, r.run_at, r.id
+            from jsonb_array_elements(with_rooms(to_jsonb(lanes[:looked]), now)) as l (row)
+            cross join lateral lane_runs(
+                l.row ->> 'type', l.row ->> 'tenant', l.row ->> 'key', (l.row ->> 'priority')::integer,
+                moment((l.row ->> 'run_at')::bigint), (l.row ->> 'id')::uuid, most, seen,
+                least(size, room_left(took, l.row)), now
             ) as r
-            order by b.priority, r.run_at, r.id limit size
+            where room_left(took, l.row) is null or room_left(took, l.row) > 0
         ) as w
-    );
+        where next is null or (w.priority, w.run_at, w.id) < (
+            (next ->> 'priority')::integer, moment((next ->> 'run_at')::bigint), (next ->> 'id')::uuid
+        );
+        if rows <> '[]' or next is null then
+            return rows;
+        end if;
+        looked := 8 * looked;
+    end loop;
 end $$;

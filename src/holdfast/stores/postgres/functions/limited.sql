@@ -9,11 +9,13 @@ create or replace function took_of(took jsonb, scope text, name text) returns bi
     select coalesce((took ->> (scope || ' ' || name))::bigint, 0)
 $$;
 
--- Whether a row fits in beside what was taken so far.
-create or replace function fits(took jsonb, c jsonb) returns boolean language sql immutable as $$
-    select coalesce((c ->> 'type_room')::bigint > took_of(took, 'type', c ->> 'type'), true)
-        and coalesce((c ->> 'tenant_room')::bigint > took_of(took, 'tenant', c ->> 'tenant'), true)
-        and coalesce((c ->> 'key_room')::bigint > took_of(took, 'key', c ->> 'key'), true)
+-- How many more rows of these names fit in beside what was taken so far; null without end.
+create or replace function room_left(took jsonb, c jsonb) returns bigint language sql immutable as $$
+    select least(
+        (c ->> 'type_room')::bigint - took_of(took, 'type', c ->> 'type'),
+        (c ->> 'tenant_room')::bigint - took_of(took, 'tenant', c ->> 'tenant'),
+        (c ->> 'key_room')::bigint - took_of(took, 'key', c ->> 'key')
+    )
 $$;
 
 -- What was taken, with one more.
@@ -79,7 +81,9 @@ begin
 end $$;
 
 -- The runs of a claim, in order, locked; what has to be remembered of them is noted. Null: there are none.
-create or replace function choose_limited(ask json, now timestamptz) returns uuid[] language plpgsql as $$
+create or replace function choose_limited(ask json, now timestamptz) returns uuid[] language plpgsql
+-- Many rows beside many names: one by one would be many times many.
+set enable_hashjoin = on as $$
 declare
     types text[];
     tenants text[] := distinct_texts(ask -> 'tenants');
@@ -149,10 +153,14 @@ begin
         c := rows[q] -> place[q];
         if c is null then
             if rows[q] is not null then
-                sizes[q] := case when jsonb_array_length(rows[q]) >= sizes[q] or by_lane[q] then least(4 * sizes[q], 1000) end;
+                sizes[q] := case when jsonb_array_length(rows[q]) >= sizes[q] or by_lane[q]
+                    then greatest(sizes[q], least(4 * sizes[q], 1000)) end;
             end if;
             if sizes[q] is not null then
-                by_lane[q] := patience < 0;
+                if patience < 0 and not by_lane[q] then
+                    by_lane[q] := true;
+                    sizes[q] := wanted + 8;
+                end if;
                 rows[q] := more_rows(
                     types, case when weighs then names[q:q] else tenants end, rows[q] -> -1, by_lane[q], took, seen,
                     most, sizes[q], now
@@ -165,7 +173,7 @@ begin
             continue;
         end if;
         place[q] := place[q] + 1;
-        if not fits(took, c) then
+        if room_left(took, c) <= 0 then
             patience := patience - 1;
             continue;
         end if;

@@ -182,7 +182,10 @@ begin
                 from (values ('type', r.type), ('tenant', r.tenant), ('key', r.limit_key)) as s (scope, name)
                 cross join lateral rooms(s.scope, array_remove(array[s.name], null), now) as m
                 cross join lateral (values
-                    (m.paused_until is not null, 'paused', m.pause_rule, null, null, m.paused_until),
+                    (m.paused_until is not null, 'paused', (
+                        select l.rule from rules_of(s.scope, array[m.name]) as l
+                        where l.paused_until = m.paused_until order by l.place limit 1
+                    ), null, null, m.paused_until),
                     (m.leased >= m.cap, 'concurrency', m.cap_rule, m.leased, m.cap, null),
                     (m.used >= m.rate, 'rate', m.rate_rule, m.used, m.rate, case when m.used >= m.rate
                         then free_at(s.scope, m.name, m.rate, m.period, m.last, now) end)

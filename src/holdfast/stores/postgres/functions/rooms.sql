@@ -6,24 +6,20 @@
 create or replace function lock_limits() returns void language sql as
     'select pg_advisory_xact_lock(1752132455, 0)';
 
--- The limits that speak for each of some names of a scope, the most specific first: place 1, 2, …
+-- The limits that speak for each of some names of a scope; the most specific has the lowest place.
 create or replace function rules_of(scope text, names text[])
 returns table (
-    name text, place bigint, rule text, concurrency integer, rate integer, period bigint, weight double precision,
+    name text, place integer, rule text, concurrency integer, rate integer, period bigint, weight double precision,
     paused_until timestamptz
 ) language sql stable as $$
-    select s.name, row_number() over (partition by s.name order by s.exact desc, length(s.rule) desc),
-        s.rule, s.concurrency, s.rate, s.period, s.weight, s.paused_until
-    from (
-        select n.name, true as exact, l.name as rule, l.concurrency, l.rate, l.period, l.weight, l.paused_until
-        from (select distinct unnest(names) as name) as n
-        join workflow_limit as l on l.scope = rules_of.scope and l.name = n.name
-        union all
-        select n.name, false, l.name, l.concurrency, l.rate, l.period, l.weight, l.paused_until
-        from (select distinct unnest(names) as name) as n
-        join workflow_limit as l on starts_with(n.name, left(l.name, -1)) and l.name <> n.name
-        where l.scope = rules_of.scope and right(l.name, 1) = '%'
-    ) as s
+    select n.name, 0, l.name, l.concurrency, l.rate, l.period, l.weight, l.paused_until
+    from (select distinct unnest(names) as name) as n
+    join workflow_limit as l on l.scope = rules_of.scope and l.name = n.name
+    union all
+    select n.name, 2147483647 - length(l.name), l.name, l.concurrency, l.rate, l.period, l.weight, l.paused_until
+    from (select distinct unnest(names) as name) as n
+    join workflow_limit as l on starts_with(n.name, left(l.name, -1)) and l.name <> n.name
+    where l.scope = rules_of.scope and right(l.name, 1) = '%'
 $$;
 
 -- How many runs of each of some names are leased. Of types and tenants there is no index: claims without limits would
@@ -54,10 +50,8 @@ end $$;
 create or replace function rooms(scope text, names text[], now timestamptz)
 returns table (
     name text, room bigint, cap integer, cap_rule text, leased bigint, rate integer, rate_rule text, period interval,
-    used bigint, last bigint, paused_until timestamptz, pause_rule text
-) language plpgsql stable
--- Many names to be joined: one by one would be many times many.
-set enable_hashjoin = on as $$
+    used bigint, last bigint, paused_until timestamptz
+) language plpgsql stable as $$
 #variable_conflict use_column
 begin
     if cardinality(names) = 0 or not exists (select 1 from workflow_limit as l where l.scope = rooms.scope) then
@@ -65,26 +59,27 @@ begin
     end if;
     return query
     with said as materialized (
-        select s.name,
-            (array_agg(s.concurrency order by s.place) filter (where s.concurrency is not null))[1] as cap,
-            (array_agg(s.rule order by s.place) filter (where s.concurrency is not null))[1] as cap_rule,
-            (array_agg(s.rate order by s.place) filter (where s.rate is not null))[1] as rate,
-            (array_agg(s.rule order by s.place) filter (where s.rate is not null))[1] as rate_rule,
-            (array_agg(s.period order by s.place) filter (where s.rate is not null))[1]
-                * interval '1 microsecond' as period,
-            max(s.paused_until) filter (where s.paused_until > now) as paused_until,
-            (array_agg(s.rule order by s.paused_until desc, s.place) filter (where s.paused_until > now))[1] as pause_rule
-        from rules_of(rooms.scope, names) as s group by s.name
+        select s.* from rules_of(rooms.scope, names) as s
+    ), named as materialized (
+        select s.name, min(s.place) filter (where s.concurrency is not null) as cap_place,
+            min(s.place) filter (where s.rate is not null) as rate_place,
+            max(s.paused_until) filter (where s.paused_until > now) as paused_until
+        from said as s group by s.name
     ), held as materialized (
         select h.name, h.leased
-        from leased_of(rooms.scope, array(select said.name from said where said.cap is not null)) as h
+        from leased_of(rooms.scope, array(select n.name from named as n where n.cap_place is not null)) as h
+    ), m as (
+        select n.name, c.concurrency as cap, c.rule as cap_rule, coalesce(h.leased, 0) as leased, r.rate,
+            r.rule as rate_rule, r.period * interval '1 microsecond' as period, n.paused_until
+        from named as n
+        left join said as c on c.name = n.name and c.place = n.cap_place
+        left join said as r on r.name = n.name and r.place = n.rate_place
+        left join held as h on h.name = n.name
     )
     select m.name,
-        least(m.cap - coalesce(h.leased, 0), m.rate - coalesce(u.used, 0), case when m.paused_until is not null then 0 end),
-        m.cap, m.cap_rule, coalesce(h.leased, 0), m.rate, m.rate_rule, m.period, coalesce(u.used, 0), u.last,
-        m.paused_until, m.pause_rule
-    from said as m
-    left join held as h on h.name = m.name
+        least(m.cap - m.leased, m.rate - coalesce(u.used, 0), case when m.paused_until is not null then 0 end),
+        m.cap, m.cap_rule, m.leased, m.rate, m.rate_rule, m.period, coalesce(u.used, 0), u.last, m.paused_until
+    from m
     left join lateral (
         -- One that lies further ahead than a period is of a clock that went wrong.
         select u.number as last, u.number - (

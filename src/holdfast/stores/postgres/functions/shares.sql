@@ -12,45 +12,15 @@ create or replace function book_of(ask json) returns text language sql stable as
     )::text
 $$;
 
--- Who has a due run: as soon as one is found, on to the next tenant.
-create or replace function due_tenants(types text[], tenants text[], now timestamptz) returns setof text
-language plpgsql stable as $$
-begin
-    return query
-    with recursive head as (
-        select r.type, r.tenant, r.limit_key, r.priority, r.run_at
-        from unnest(types) as t (type) cross join unnest(coalesce(tenants, array[''])) as o (tenant)
-        join workflow_run as r on r.id = case when tenants is null then (
-            select f.id from workflow_run as f
-            where f.type = t.type and f.status = 'pending' and f.deleted_at is null
-            order by f.tenant, f.limit_key, f.priority, f.run_at, f.id limit 1
-        ) else (
-            select f.id from workflow_run as f
-            where f.type = t.type and f.tenant = o.tenant and f.status = 'pending' and f.deleted_at is null
-            order by f.limit_key, f.priority, f.run_at, f.id limit 1
-        ) end
-        union all
-        select r.type, r.tenant, r.limit_key, r.priority, r.run_at
-        from head as h join workflow_run as r on r.id = coalesce(
-            case when h.run_at > now then lane_behind(h.type, h.tenant, h.limit_key, h.priority) end,
-            case when tenants is null then (
-                select f.id from workflow_run as f
-                where f.type = h.type and f.tenant > h.tenant and f.status = 'pending' and f.deleted_at is null
-                order by f.tenant, f.limit_key, f.priority, f.run_at, f.id limit 1
-            ) end
-        )
-    )
-    select distinct h.tenant from head as h where h.run_at <= now;
-end $$;
-
 -- The book, and who has due runs with the place of each, the next first; `met`: those that it does not know yet.
 create or replace function turns_of(
     asks text, types text[], tenants text[], now timestamptz,
     out book bigint, out passed bigint, out names text[], out places bigint[], out met text[]
-) language plpgsql stable
-set enable_hashjoin = on as $$
+) language plpgsql stable as $$
 declare
-    due text[] := array(select due_tenants(types, tenants, now));
+    due text[] := array(
+        select distinct h.tenant from lane_heads(types, tenants, now) as h where h.run_at <= now
+    );
 begin
     select b.id, b.passed into book, passed from workflow_limit_book as b
     where b.asks = turns_of.asks and b.used_at > now - interval '1 day';
@@ -72,8 +42,7 @@ end $$;
 -- Remember who waits, and where.
 create or replace function note_turns(
     asks text, book bigint, met text[], names text[], places bigint[], begun integer, passed bigint, now timestamptz
-) returns void language plpgsql
-set enable_hashjoin = on as $$
+) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
     since timestamptz := now - interval '1 day';

@@ -87,11 +87,10 @@ create index idx_workflow_run_claim on workflow_run (type, priority, run_at, id)
 -- For claims bound to tenants.
 create index idx_workflow_run_tenant_claim on workflow_run (tenant, type, priority, run_at, id)
     where status = 'pending' and deleted_at is null;
--- Runs of a type apart by tenant and limit_key, so that those of a full key are not walked over one by one.
-create index idx_workflow_run_lane on workflow_run (type, tenant, limit_key, priority, run_at, id)
-    where status = 'pending' and deleted_at is null;
--- For plain workers that ask by prefix.
-create index idx_workflow_run_type_prefix on workflow_run (type text_pattern_ops, priority, run_at)
+-- Runs of a type apart by tenant and limit_key, so that those of a full key are not walked over one by one; and for
+-- plain workers that ask by prefix: a column that compares by bytes serves LIKE as it is. None by type and run_at without
+-- the id: it would be chosen for claims, and sort all that were started at one instant.
+create index idx_workflow_run_type_prefix on workflow_run (type, tenant, limit_key, priority, run_at, id)
     where status = 'pending' and deleted_at is null;
 -- Not by lease_until: a renewal then changes no index and stays on its page.
 create index idx_workflow_run_lease on workflow_run (leased_by) where status = 'leased';
@@ -358,11 +357,11 @@ create table workflow_limit_book (
 );
 
 create table workflow_limit_place (
-    book   bigint not null,
-    tenant text collate "C" not null,
-    at     bigint not null,
-    primary key (book, tenant)
+    book bigint not null, tenant text collate "C" not null, at bigint not null, primary key (book, tenant)
 );
+
+-- Of transactions in the hands of user code. Always empty: the deferred trigger of a row is what counts.
+create unlogged table workflow_pledge (id text not null);
 
 create table workflow_api_key (
     id         text primary key,
