@@ -35,6 +35,11 @@ def unforeseen(error: Exception) -> bool:
     return not isinstance(error, StoreError)
 
 
+def poll_of(store: Store) -> float:
+    """How long an idle loop sleeps at most: where hints come, a look is only for when one was lost."""
+    return getattr(store, "poll_seconds", POLL_MAX_SECONDS)
+
+
 class Bell:
     """Wakes a loop that sleeps: by a hint, at a known instant, or after a poll that backs off."""
 
@@ -81,7 +86,7 @@ class Keeper:
         self._store, self._news, self._failed = store, news, failed
         self._ttl_seconds, self._wait_timeouts = ttl_seconds, wait_timeouts
         self._timetable = Timetable(store)
-        self.bell = Bell()
+        self.bell = Bell(poll_of(store))
 
     async def tick(self) -> Ticked:
         """One round."""
@@ -173,4 +178,7 @@ async def seconds_until(
     """Seconds until there may be something to do; None when nothing is in sight. besides: schedules."""
     due = await store.due(types, tenants, wait_timeouts=wait_timeouts, runtime=runtime, besides=besides)
     at = due.chore_at if chores else due.claim_at
-    return None if at is None else max(0.0, (at - await store.now()) / SECOND)
+    if at is None:
+        return None
+    now = due.now if due.now is not None else await store.now()
+    return max(0.0, (at - now) / SECOND)

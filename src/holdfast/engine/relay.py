@@ -20,7 +20,7 @@ from holdfast.store import Store
 from holdfast.world import World
 
 from . import sinks
-from .keeper import LOOK_SECONDS, TROUBLE_SECONDS, Bell, unforeseen
+from .keeper import LOOK_SECONDS, TROUBLE_SECONDS, Bell, poll_of, unforeseen
 from .places import Places
 from .posting import POST_SECONDS, Poster
 from .sinks import DELAY_MAX_SECONDS, Refused, Shut, Sinks
@@ -61,7 +61,7 @@ class Relay:
         self._places = Places()
         self._loop: asyncio.Task[None] | None = None
         self._hurried = self._over = False
-        self.bell = Bell()
+        self.bell = Bell(poll_of(store))
         self.sent = self.failed = 0
 
     @property

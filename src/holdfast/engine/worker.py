@@ -26,7 +26,7 @@ from .failures import text
 from .held import UNWIND_SECONDS, HeldRun
 from .holding import held, lacking, why_lacking
 from .hooks import Hooks
-from .keeper import TROUBLE_SECONDS, Bell, Keeper, seconds_until, unforeseen
+from .keeper import TROUBLE_SECONDS, Bell, Keeper, poll_of, seconds_until, unforeseen
 from .lease import Leases
 from .presence import Refresh, show, shows
 from .relay import Relay
@@ -59,7 +59,7 @@ class Worker:
         slots: int = 100,
         batch: int | None = None,
         lease: Seconds = 30.0,
-        poll: Seconds = 1.0,
+        poll: Seconds | None = None,
         grace: Seconds = 10.0,
         keeper: bool = True,
         ttl: Seconds = TTL_SECONDS,
@@ -84,13 +84,13 @@ class Worker:
         self.tenants = None if tenants is None else tuple(check_name("tenant", one) for one in tenants)
         self.runtime = check_name("runtime", runtime)
         self.slots, self._batch = slots, batch or slots
-        self.lease_seconds, self._poll_seconds, self._grace = seconds(lease), seconds(poll), seconds(grace)
+        self.lease_seconds, self._grace = seconds(lease), seconds(grace)
         self._with_keeper, self._ttl_seconds = keeper, check_kept("ttl", ttl)
         self._wait_timeouts = wait_timeouts
         # Functions are here and nowhere else; an address is any keeper's.
         functions = dict(sinks or {}) if relay else {}
         self.relay = Relay(store, world, self.id, functions, tenants=self.tenants, webhooks=relay and keeper)
-        self._bell = Bell(self._poll_seconds)
+        self._bell = Bell(poll_of(store) if poll is None else seconds(poll))
         self._draining = self._hurried = self._works = False
         self._refresh = Refresh(self)
         self._executions: dict[asyncio.Task[None], HeldRun] = {}

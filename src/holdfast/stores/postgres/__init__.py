@@ -58,6 +58,7 @@ class PostgresStore(
     def __init__(self, url: str, clock: Clock | None = None, *, create: bool = True) -> None:
         self.address, self._clock, self._create = parsed(url), clock, create
         self.call_seconds = CALL_SECONDS
+        self.poll_seconds = 10.0 if self.address.listen else 1.0  # without hints there is only this
         self._sql: dict[tuple[str, int], str] = {}
         self._is_open = False
         self._begin()

@@ -75,6 +75,8 @@ class WaitsRoom(Calls):
                 return woken
 
     async def tick(self, limit: int = SLICE, *, wait_timeouts: bool = True) -> Ticked:
+        if not await self._call("chore_is_due", wait_timeouts):
+            return Ticked()
         limit = max(1, limit)
         expired, crashed = await self._ended("expire", limit)
         timed_out, late = await self._ended("time_out", limit)
