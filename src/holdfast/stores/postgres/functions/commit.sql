@@ -21,7 +21,7 @@ begin
         late_completes := commit_completes(completes, steps, now);
     end if;
     if batch is not null then
-        verdicts := commit_items(batch, false, now);
+        verdicts := commit_items(batch, now);
     end if;
     if news then
         perform hint();
@@ -216,7 +216,7 @@ begin
 end $$;
 
 -- Any item, one after the other. A row that someone else holds is busy, and stops no other.
-create or replace function commit_items(batch json, patient boolean, now timestamptz) returns json language plpgsql as $$
+create or replace function commit_items(batch json, now timestamptz) returns json language plpgsql as $$
 declare
     item json;
     mine uuid[];
@@ -224,9 +224,7 @@ declare
     answers json[] := '{}';
 begin
     select array_agg(l.id) into mine from (
-        select w.id from workflow_run as w
-        where w.id = any(array(select (i.value ->> 'run')::uuid from json_array_elements(batch) as i))
-        for no key update skip locked
+        select w.id from workflow_run as w where w.id = any(runs_of(batch)) for no key update skip locked
     ) as l;
     for item in select value from json_array_elements(batch) loop
         select * into r from workflow_run as w where w.id = (item ->> 'run')::uuid;
@@ -234,15 +232,15 @@ begin
             answers := answers || json_build_object('answer', 'lost', 'status', 'cancelled');
         elsif r.id = any(mine) then
             answers := answers || commit_item(r, item, now);
-        elsif patient and came_free(r.id) then
-            select * into r from workflow_run as w where w.id = r.id;
-            answers := answers || commit_item(r, item, now);
         else
             answers := answers || json_build_object('answer', 'busy', 'status', r.status);
         end if;
     end loop;
     return array_to_json(answers);
 end $$;
+
+create or replace function runs_of(batch json) returns uuid[] language sql immutable as
+    $$select array(select (i.value ->> 'run')::uuid from json_array_elements(batch) as i)$$;
 
 -- What was busy, or turned out not to be plain, once more. Who holds a row is mostly done with it at once.
 create or replace function commit_again(batch json, news boolean) returns json language plpgsql
@@ -252,19 +250,15 @@ set lock_timeout = '50ms' as $$
 declare
     verdicts json;
 begin
+    begin
+        perform wait_for_runs(runs_of(batch));
+    exception when lock_not_available then
+        null;
+    end;
     perform lock_for_commit(batch);
-    verdicts := commit_items(batch, true, clock());
+    verdicts := commit_items(batch, clock());
     if news then
         perform hint();
     end if;
     return verdicts;
-end $$;
-
--- Whether a row could be had within the time that the caller has set.
-create or replace function came_free(run uuid) returns boolean language plpgsql as $$
-begin
-    perform 1 from workflow_run as r where r.id = run for no key update;
-    return true;
-exception when lock_not_available then
-    return false;
 end $$;

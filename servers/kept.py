@@ -1,0 +1,120 @@
+"""A Postgres store for a test: one database a process, emptied before each test, its clock the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from holdfast.stores.postgres import PostgresStore, migrate
+from servers.postgres import postgres_for_tests
+
+# The store's clock is the server's; here it is whatever the test says, for each session. Numbers begin anew with each
+# test, as in a fresh store.
+_TURNED = """
+set search_path = workflow;
+create or replace function clock() returns timestamptz language sql stable as $$
+    select coalesce(workflow.moment(nullif(current_setting('holdfast.now', true), '')::bigint), statement_timestamp())
+$$;
+create function wipe() returns void language plpgsql as $$
+declare
+    name text;
+begin
+    for name in select tablename from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema' loop
+        execute format('delete from workflow.%I', name);
+    end loop;
+    perform setval(format('workflow.%I', sequencename), 1, false) from pg_sequences where schemaname = 'workflow';
+end $$;
+"""
+_servers = ExitStack()
+atexit.register(_servers.close)
+
+
+@cache
+def database(version: int | None = None) -> tuple[str, psycopg.Connection[Any]]:
+    """A database of this process's own: its DSN, and a connection for whoever looks behind the store's back."""
+    dsn = _made(version)[1]
+    connection = psycopg.connect(dsn, autocommit=True)
+    _servers.callback(connection.close)
+    return dsn, connection
+
+
+@cache
+def _made(version: int | None) -> tuple[str, str]:
+    server = _servers.enter_context(postgres_for_tests(version))
+    server.create_database("kept")
+    url, dsn = server.url("kept"), server.dsn("kept")
+    if os.environ.get("HF_TOLERANT"):
+        _leave_out_broken(dsn)
+    asyncio.run(_migrate(url))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(_TURNED)
+    return url, dsn
+
+
+def _leave_out_broken(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("create schema workflow")
+        connection.execute("set search_path = workflow, pg_temp")
+        for text in migrate.schemas():
+            connection.execute(text)
+        for name, text in list(migrate.functions().items()):
+            try:
+                with connection.transaction():
+                    connection.execute(text)
+            except psycopg.Error as error:
+                print(f"LEFT OUT {name}: {error}")
+                del migrate.functions()[name]
+        connection.rollback()
+
+
+async def _migrate(url: str) -> None:
+    store = PostgresStore(url)
+    await store.open()
+    await store.close()
+
+
+class Kept(PostgresStore):
+    """A store whose sessions outlive it: each would plan all functions anew, which takes longer than a test."""
+
+    _kept: dict[str, tuple[asyncio.AbstractEventLoop, Any, Any]] = {}
+
+    async def open(self) -> None:
+        where = self.address.dsn
+        if where not in self._kept:
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, daemon=True, name="kept sessions").start()
+            self._kept[where] = (loop, {}, self._renewer)
+        self._loop, self._pools, self._renewer = self._kept[where]
+        self._is_open = True
+
+    async def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            await self._ears.close()
+
+    async def _call(self, verb: str, *args: Any) -> Any:
+        if not self._is_open:
+            return await super()._call(verb, *args)
+        call = super()._call(verb, *args)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+
+
+def make(clock: Callable[[], int] | None, _folder: Path | None = None, version: int | None = None) -> PostgresStore:
+    """A fresh store, as far as a test can tell."""
+    _, connection = database(version)
+    connection.execute("select workflow.wipe()")
+    return Kept(_made(version)[0], clock)
+
+
+def maker(version: int) -> Callable[..., PostgresStore]:
+    """The same on a server of that version."""
+    return partial(make, version=version)
