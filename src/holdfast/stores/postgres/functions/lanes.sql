@@ -1,6 +1,6 @@
--- Walks over the pending runs, where limits are set. First in plain order: from priority to priority, and in each as far
--- as it is due. Then by lanes: the runs of a type apart by tenant, limit_key and priority, in that order in one index, so
--- that those of a full name are passed over as a whole. From the head of one lane to the next is a look or three,
+-- Walks over the pending runs, where limits are set. First in plain order: from priority to priority, and in each as
+-- far as it is due. Then by lanes: the runs of a type apart by tenant, limit_key and priority, in that order in one index,
+-- so that those of a full name are passed over as a whole. From the head of one lane to the next is a look or three,
 -- however many runs there are.
 -- A row is an object: priority, run_at, id, crashes, type, tenant, key; and how much room its names have: type_room,
 -- tenant_room, key_room, null without end. Tenants null: all.

@@ -97,10 +97,14 @@ begin
     end if;
     if exists (select 1 from workflow_limit where weight is not null) then
         turns := turns_of(book_of(ask), types, tenants, now);
-        served := serve(ask, types, tenants, true, turns.names, turns.places, turns.passed, now);
+        served := serve(
+            ask, types, tenants, true, turns.names[:turns.open], turns.places[:turns.open], turns.passed, now
+        );
         if cardinality(served.chosen) > 0 then
-            perform note_turns(book_of(ask), turns.book, turns.met, served.names, served.places, served.begun,
-                               served.passed, now);
+            perform note_turns(
+                book_of(ask), turns.book, turns.met, turns.names, served.places || turns.places[turns.open + 1:],
+                served.begun, served.passed, now
+            );
         end if;
     else
         served := serve(ask, types, tenants, false, array[''], array[0], 0, now);
@@ -116,7 +120,7 @@ end $$;
 -- weight, else one for all. Names and places: of the queues, the next first. Nothing is read of one whose turn does not
 -- come; `begun` are those whose turn has come.
 create or replace function serve(
-    ask json, types text[], tenants text[], weighs boolean, inout names text[], inout places bigint[],
+    ask json, types text[], tenants text[], weighs boolean, names text[], inout places bigint[],
     inout passed bigint, now timestamptz, out chosen uuid[], out begun integer
 ) language plpgsql as $$
 declare

@@ -12,10 +12,11 @@ create or replace function book_of(ask json) returns text language sql stable as
     )::text
 $$;
 
--- The book, and who has due runs with the place of each, the next first; `met`: those that it does not know yet.
+-- The book, and who has due runs with the place of each: first those that are not full as a whole, so many are `open`,
+-- and of them the next first. `met`: those that the book does not know yet.
 create or replace function turns_of(
     asks text, types text[], tenants text[], now timestamptz,
-    out book bigint, out passed bigint, out names text[], out places bigint[], out met text[]
+    out book bigint, out passed bigint, out names text[], out places bigint[], out met text[], out open integer
 ) language plpgsql stable as $$
 declare
     due text[] := array(
@@ -30,12 +31,18 @@ begin
             select 1 from workflow_limit_place as p where p.book = turns_of.book and p.tenant = d.tenant
         )
     );
-    select array_agg(t.tenant order by t.at, t.tenant), array_agg(t.at order by t.at, t.tenant) into names, places
+    select coalesce(array_agg(t.tenant order by t.is_full, t.at, t.tenant), '{}'),
+        coalesce(array_agg(t.at order by t.is_full, t.at, t.tenant), '{}'), count(*) filter (where not t.is_full)
+    into names, places, open
     from (
-        select p.tenant, p.at from workflow_limit_place as p
-        where p.book = turns_of.book and p.tenant = any(due)
-        union all
-        select s.tenant collate "C", turns_of.passed + s.stride from strides_of(met) as s
+        select w.tenant, w.at, coalesce(m.room <= 0, false) as is_full
+        from (
+            select p.tenant, p.at from workflow_limit_place as p
+            where p.book = turns_of.book and p.tenant = any(due)
+            union all
+            select s.tenant collate "C", turns_of.passed + s.stride from strides_of(met) as s
+        ) as w
+        left join rooms('tenant', due, now) as m on m.name = w.tenant
     ) as t;
 end $$;
 
