@@ -287,9 +287,9 @@ def test_one_attempt_to_connect_at_a_time_and_pauses_in_between(database, link, 
             tries = []
             connected = pools.connected
 
-            async def counted(address):
+            async def counted(address, **options):
                 tries.append(time.monotonic())
-                return await connected(address)
+                return await connected(address, **options)
 
             monkeypatch.setattr(pools, "connected", counted)
             began = time.monotonic()

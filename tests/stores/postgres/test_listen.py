@@ -137,9 +137,9 @@ def test_a_server_that_is_away_is_asked_with_pauses(link, monkeypatch):
             tries = []
             connected = listening.connected
 
-            async def counted(address):
+            async def counted(address, **options):
                 tries.append(address)
-                return await connected(address)
+                return await connected(address, **options)
 
             monkeypatch.setattr(listening, "connected", counted)
             link.refuse()
