@@ -264,15 +264,21 @@ def test_runs_that_are_held_are_passed_once_a_round(hand, sessions):
     hand.clock.turn(1)
     free = ended(hand)
     later(hand, sessions, TTL_SECONDS)
-    past, answers = None, []
-    while not answers or answers[-1]["more"]:
-        answers.append(one.call("purge", {"past": past}))
-        past = answers[-1]["past"]
-    assert [len(answers), answers[-1]["gone"]["runs"]] == [3, 1]
-    assert hand.get(free) is None
-    last = one.call("purge", {"past": past})
-    assert (last["gone"]["runs"], last["past"], last["more"]) == (0, None, False)
+    first = _slices(one)
+    assert (len(first), first[-1]["gone"]["runs"], hand.get(free)) == (3, 1, None)
+    rest = _slices(one, first[-1]["past"])
+    assert (rest[0]["more"], rest[-1]["gone"]["runs"], rest[-1]["past"]) == (True, 0, None)
+    assert len(rest) == 1 + 3, "the end of this round, and all of another"
     assert hand.purge() == Purged()
+
+
+def _slices(session, past=None):
+    """As one call of the store does it: until something has gone, or nothing is left."""
+    answers = []
+    while not answers or answers[-1]["more"]:
+        answers.append(session.call("purge", {"past": past}))
+        past = answers[-1]["past"]
+    return answers
 
 
 def _multiply_the_held(count):

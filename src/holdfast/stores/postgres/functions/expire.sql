@@ -2,7 +2,7 @@
 -- are not indexed by time, so that a renewal changes no index: all that are held are walked over. What somebody else has
 -- locked he renews, writes or expires himself.
 create or replace function expire(lim integer) returns json
-language plpgsql set search_path from current set enable_seqscan = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
     now timestamptz := clock();
     r workflow_run;
@@ -40,7 +40,7 @@ begin
         resume_to = case when w.pause_asked_by is not null then 'pending' end,
         run_at = now + span(crash_delay(r.crashes)), crashes = r.crashes, fence = w.fence + 1, leased_by = null,
         lease_until = null, pause_asked_by = null, last_error = 'lease_expired: ' || message,
-        error = json_build_object('kind', 'lease_expired', 'message', message), updated_at = now, rev = w.rev + 1
+        error = blame('lease_expired', message, null), updated_at = now, rev = w.rev + 1
     where w.id = r.id;
     if r.pause_asked_by is not null then
         perform note(r.id, 'paused', json_build_object('by', r.pause_asked_by)::text, now);

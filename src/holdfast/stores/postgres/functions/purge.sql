@@ -3,10 +3,12 @@
 -- its parent is told so when it goes, unless that is deleted too.
 --
 -- terms: ttl_seconds, deleted_seconds, limit (runs a slice), rows (that one commit removes at most), and past, up to where
--- everything is held, as the slice before has answered. Answers what has gone, the new past, and whether to call again
--- though nothing has. What one commit cannot remove it hides, from everybody and for good, and later ones remove it.
+-- everything is held or gone, as the slice before has answered. Answers what has gone, the new past, and whether to call
+-- again though nothing has. What one commit cannot remove it hides, from everybody and for good, and later ones remove it.
 create or replace function purge(terms json) returns json
-language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set jit = off as $$
 declare
     now timestamptz := clock();
     deleted timestamptz := now - span(coalesce((terms ->> 'deleted_seconds')::double precision, 7 * 86400));
@@ -34,50 +36,63 @@ begin
     ));
 end $$;
 
--- Runs that can go, locked, of the first list that has any; what is half gone comes first. Of a list a thousand are looked
--- at, for all of them may be held: none, and a past, if there are more. None and no past: all were seen.
+-- Runs that can go, locked, of the first list that has any; what is half gone comes first. None and no past: all was seen,
+-- and nothing went meanwhile, for that may set others free.
 create or replace function expired_runs(
     now timestamptz, deleted timestamptz, finished timestamptz, most integer, before json,
     out runs uuid[], out past json
 ) language plpgsql as $$
 declare
-    page integer := greatest(most, 1000);
-    looked_at integer;
-    is_whole boolean;
+    at_list integer := coalesce((before ->> 'list')::integer, 0);
+    at timestamptz := before ->> 'at';
+    id uuid := before ->> 'id';
+    went boolean := coalesce((before ->> 'went')::boolean, false);
     list record;
-    one record;
+    seen record;
 begin
     runs := '{}';
     for list in
-        select l.number, l.name, l.until, l.number = (before ->> 'list')::integer as goes_on
-        from (values
+        select l.number, l.name, l.until from (values
             (0, 'deleted', '-infinity'), (1, 'deleted', deleted), (2, 'expired', now), (3, 'finished', finished)
         ) as l (number, name, until)
-        where most > 0 and (l.number = 0 or l.number >= coalesce((before ->> 'list')::integer, 0)) order by l.number
+        where most > 0 and (l.number = 0 or l.number >= at_list) order by l.number
     loop
-        looked_at := 0;
-        for one in
-            select e.id, e.at from some_expired(
-                list.name, list.until, case when list.goes_on then (before ->> 'at')::timestamptz end,
-                case when list.goes_on then (before ->> 'id')::uuid end, page
-            ) as e
-        loop
-            looked_at := looked_at + 1;
-            if is_free(one.id) then
-                runs := runs || one.id;
-            end if;
-            exit when cardinality(runs) = most;
-        end loop;
-        is_whole := looked_at < page and cardinality(runs) < most;
-        runs := lock_expired(runs, now, deleted, finished);
-        if runs <> '{}' then
-            past := before;
+        seen := free_ones(list.name, list.until, case when list.number = at_list then at end,
+                          case when list.number = at_list then id end, most);
+        runs := lock_expired(seen.free, now, deleted, finished);
+        went := went or runs <> '{}';
+        if list.number > 0 and cardinality(runs) in (0, cardinality(seen.free)) then
+            at_list := list.number;
+            at := seen.at;
+            id := seen.id;
+        end if;
+        if runs <> '{}' or list.number > 0 and not seen.was_all then
+            past := json_build_object('list', at_list, 'at', at, 'id', id, 'went', went);
             return;
         end if;
-        if list.number > 0 and not is_whole then
-            past := json_build_object('list', list.number, 'at', one.at, 'id', one.id);
-            return;
-        end if;
+    end loop;
+    past := case when went then '{"list":0}'::json end;
+end $$;
+
+-- The next of a list that nothing holds, and how far it was looked at: not for ever, for all of them may be held.
+create or replace function free_ones(
+    list text, until timestamptz, after_at timestamptz, after_id uuid, most integer,
+    out free uuid[], out at timestamptz, out id uuid, out was_all boolean
+) language plpgsql as $$
+declare
+    page uuid[];
+    times timestamptz[];
+begin
+    at := after_at;
+    id := after_id;
+    for number in 0 .. 1000 / most loop
+        select array_agg(e.id), array_agg(e.at) into page, times from some_expired(list, until, at, id, most) as e;
+        free := free_of(page);
+        was_all := coalesce(cardinality(page), 0) < most;
+        exit when page is null;
+        at := times[cardinality(page)];
+        id := page[cardinality(page)];
+        exit when was_all or free <> '{}';
     end loop;
 end $$;
 
@@ -114,18 +129,18 @@ create or replace function has_expired(
         or r.finished_at is not null and coalesce(r.expires_at <= now, r.finished_at <= finished)
 $$;
 
--- Whether nothing holds it.
-create or replace function is_free(run uuid) returns boolean language plpgsql stable as $$
+-- Those of them that nothing holds.
+create or replace function free_of(runs uuid[]) returns uuid[] language plpgsql stable as $$
 begin
-    return exists (
-        select 1 from workflow_run as w where w.id = run and w.owes < 2
+    return array(
+        select w.id from workflow_run as w where w.id = any(runs) and w.owes < 2
             and not exists (select 1 from workflow_outbox as o where o.run_id = w.id and o.status = 'pending')
-            and not exists (
+            and (w.parent_id is null or not exists (
                 select 1 from workflow_run as parent join workflow_step as s on s.run_id = parent.id
                 where parent.id = w.parent_id and parent.finished_at is null
                     and (w.finished_at is not null or parent.deleted_at is not null)
                     and s.status = 'waiting' and s.child_id = w.id and s.finished_at is null
-            )
+            ))
     );
 end $$;
 
@@ -147,12 +162,15 @@ declare
         select w.id from workflow_run as w where w.id = any(wanted) order by w.id for no key update skip locked
     );
 begin
-    return array(
-        select w.id from workflow_run as w where w.id = any(got) and is_free(w.id) and (
-            w.parent_id is null or w.parent_id <> all(wanted) or w.parent_id = any(parents)
-            or not exists (select 1 from workflow_run as parent where parent.id = w.parent_id)
-        )
-    );
+    if wanted <> '{}' then
+        got := array(
+            select w.id from workflow_run as w where w.id = any(got) and (
+                w.finished_at is not null or w.parent_step is null or w.parent_id = any(parents)
+                or not exists (select 1 from workflow_run as parent where parent.id = w.parent_id)
+            )
+        );
+    end if;
+    return free_of(got);
 end $$;
 
 -- All that belongs to these runs, or as many rows: how many more could have been.
@@ -192,7 +210,7 @@ declare
     gone workflow_run;
 begin
     for gone in delete from workflow_run as w where w.id = any(runs) returning w.* loop
-        if tell_parent(gone, now) then
+        if gone.parent_step is not null and tell_parent(gone, now) then
             perform hint();
         end if;
     end loop;

@@ -1,7 +1,7 @@
 -- Runs whose own time is over, one slice: failed, wherever they are. What somebody else has locked he moves himself, or it
 -- is there the next time.
 create or replace function time_out(lim integer) returns json
-language plpgsql set search_path from current set enable_seqscan = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
     now timestamptz := clock();
     r workflow_run;
