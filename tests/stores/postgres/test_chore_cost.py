@@ -19,11 +19,13 @@ insert into workflow_run (
 )
 select gen_random_uuid(), %s, case when n %% 2 = 0 then 'succeeded' else 'pending' end, clock() + '1 year', 3,
     case when n %% 2 = 0 then clock() + n * interval '1 us' end,
-    case when n %% 6 = 0 then clock() + '30 days' + n * interval '1 us' end, clock() + '1 year', 1, clock(), clock()
+    case when n %% 6 = 0 then clock() + '30 days' + n * interval '1 us' end, clock() + '1 year', 1,
+    clock(), clock()
 from generate_series(1, %s) as n
 """
 EXPIRED = """
-update workflow_run set finished_at = finished_at - interval '60 days', expires_at = expires_at - interval '60 days',
+update workflow_run
+set finished_at = finished_at - interval '60 days', expires_at = expires_at - interval '60 days',
     rev = rev + 1
 where finished_at is not null
 """
