@@ -34,6 +34,18 @@ def test_an_insert_is_a_whole_start(hand, plain):
     hand.assert_replayed(run)
 
 
+@pytest.mark.spec("SQL-1", "LEASE-4")
+def test_its_fence_is_none_that_was_ever_given(hand, plain):
+    """Its id may be that of a run that was purged, whose holder must stay shut out."""
+    claim = hand.held()
+    hand.complete(claim)
+    hand.purge(ttl_seconds=0)
+    assert hand.get(claim.id) is None
+    plain(MORE.format("id, type", f"'{claim.id}', '{TYPE}'"))
+    assert hand.take(claim.id).fence > claim.fence
+    assert hand.checkpoint(claim).answer == "lost"
+
+
 @pytest.mark.spec("SQL-1")
 def test_a_key_that_is_taken_answers_no_row(hand, plain):
     run = started(plain, key="order:42")

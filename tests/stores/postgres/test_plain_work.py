@@ -106,6 +106,13 @@ def test_a_run_that_is_given_back_costs_no_attempt(hand, plain):
     assert hand.take(run).attempt == 1
 
 
+@pytest.mark.spec("SQL-4")
+def test_the_last_attempt_can_be_given_back_too(hand, plain):
+    run = take(hand, plain, max_attempts=1)
+    assert end(plain, "give_back", run) == [(run,)]
+    assert hand.status(run) is Status.PENDING
+
+
 @pytest.mark.spec("SQL-4", "LEASE-4", "LEASE-5")
 @pytest.mark.parametrize("how", ENDS)
 def test_a_lease_that_has_passed_changes_no_row(hand, plain, how):
