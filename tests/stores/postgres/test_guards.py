@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast.backoff import crash_delay
-from holdfast.lifecycle import RULES, Move, Status, StepStatus
+from holdfast.lifecycle import HOLDER_MOVES, RULES, Move, Status, StepStatus
 from holdfast.stores.postgres import migrate
 from holdfast.testing.contract.hand import Clock, Hand, ask, listen, sleep
 from tests.stores.postgres.kit import database, make
@@ -25,7 +25,7 @@ GUARDS = {
     Move.RETRY_RUN: ("retry_run.sql", "retry_run"),
     Move.DELETE: ("delete.sql", "delete"),
     Move.RESTORE: ("restore.sql", "restore"),
-}
+} | dict.fromkeys(HOLDER_MOVES, ("writing.sql", "commit_item"))
 
 
 def function(file, name):
@@ -36,15 +36,34 @@ def function(file, name):
 
 def guarded(sql):
     """The statuses that the first condition on a run's status lets through."""
-    first = re.search(r"\b[rw]\.status(?: \|\| '')? (?:(?:not )?in \(([^)]*)\)|= ('\w+'))", sql)
+    first = re.search(r"\b[rw]\.status(?: \|\| '')? (?:(?:not )?in \(([^)]*)\)|(?:=|<>) ('\w+'))", sql)
     return set(re.findall(r"'(\w+)'", first[1] or first[2]))
 
 
 @pytest.mark.spec("MOVE-1")
-@pytest.mark.parametrize("move", sorted(GUARDS))
+@pytest.mark.parametrize("move", sorted(set(Move) - {Move.START}))
 def test_the_guard_of_each_verb_is_its_row_in_the_table_of_moves(move):
     """A move is legal from exactly the statuses that the machine names."""
     assert guarded(function(*GUARDS[move])) == {status.value for status in RULES[move].sources}
+
+
+@pytest.mark.spec("LEASE-4", "LEASE-5")
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("commit.sql", "commit_checkpoints"), ("commit.sql", "commit_completes"), ("renew.sql", "renew_some")],
+)
+def test_what_is_written_many_at_once_is_guarded_item_by_item(file, name):
+    """Leased, under this item's own fence, and not past its time: in the very statement that writes."""
+    sql = function(file, name)
+    assert guarded(sql) == {"leased"}
+    assert re.search(r"r\.fence = [il]\.fence and r\.lease_until >= now\b", sql)
+
+
+@pytest.mark.spec("LEASE-4", "LEASE-5")
+def test_what_a_holder_writes_asks_for_lease_fence_and_time():
+    """Any other item: nothing is written unless all three are as they should be."""
+    refused = "r.status <> 'leased' or r.fence <> his_fence or r.lease_until < now"
+    assert refused in function("writing.sql", "commit_item")
 
 
 @pytest.mark.spec("MOVE-6")
