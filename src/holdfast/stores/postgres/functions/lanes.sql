@@ -5,8 +5,9 @@
 -- A row is an object: priority, run_at, id, crashes, type, tenant, key; and how much room its names have: type_room,
 -- tenant_room, key_room, null without end. Tenants null: all.
 
--- Each walk is bounded by a comparison of rows and ordered by whole columns of one index: no other index can serve it,
--- whatever the statistics say.
+-- Where a walk begins behind a row it compares whole rows and is ordered by all columns of one index: no other can
+-- serve it, whatever the statistics say. Where it ends single columns say: by rows it would end with the first of them.
+-- Where two indexes would do, and the table was empty when it was planned, the one that was made last is taken.
 create or replace function next_priority(types text[], tenants text[], beyond integer) returns integer
 language plpgsql stable as $$
 begin
@@ -58,10 +59,9 @@ begin
         )
         from unnest(types) as t (type) cross join unnest(tenants) as o (tenant) cross join lateral (
             select r.priority, r.run_at, r.id, r.crashes, r.type, r.tenant, r.limit_key from workflow_run as r
-            where (r.tenant, r.type, r.priority, r.run_at, r.id) > (o.tenant, t.type, rows_at.priority, since, since_id)
-                and (r.tenant, r.type, r.priority, r.run_at) <= (o.tenant, t.type, rows_at.priority, until)
-                and r.status = 'pending' and r.deleted_at is null
-            order by r.tenant, r.type, r.priority, r.run_at, r.id limit size
+            where r.tenant = o.tenant and r.type = t.type and r.priority = rows_at.priority and r.run_at <= until
+                and (r.run_at, r.id) > (since, since_id) and r.status = 'pending' and r.deleted_at is null
+            order by r.run_at, r.id limit size
         ) as w
         order by w.run_at, w.id limit size;
     end if;
@@ -198,11 +198,10 @@ begin
     else
         return query
         select r.run_at, r.id, r.crashes from workflow_run as r
-        where r.type = lane_runs.type and r.tenant = lane_runs.tenant
-            and (r.limit_key, r.priority, r.run_at, r.id) >= (lane_runs.key, lane_runs.priority, since, since_id)
-            and (r.limit_key, r.priority, r.run_at) <= (lane_runs.key, lane_runs.priority, now)
+        where r.type = lane_runs.type and r.tenant = lane_runs.tenant and r.limit_key = lane_runs.key
+            and r.priority = lane_runs.priority and (r.run_at, r.id) >= (since, since_id) and r.run_at <= now
             and r.status = 'pending' and r.deleted_at is null and r.crashes <= most and r.id <> all(seen)
-        order by r.limit_key, r.priority, r.run_at, r.id limit size;
+        order by r.run_at, r.id limit size;
     end if;
 end $$;
 

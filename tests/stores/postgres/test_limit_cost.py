@@ -1,0 +1,220 @@
+"""What limits cost on Postgres: pages looked at, before the planner knows what is there and after."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.records import SECOND, Ask
+from holdfast.testing.contract.hand import TYPE
+from holdfast.testing.contract.limiting import limit, started
+from tests.stores.postgres.kit import database
+from tests.stores.postgres.sessions import Session
+
+OTHER = "other.type.v1"
+DAY = 86_400
+EMPTY = """
+truncate workflow.workflow_run, workflow.workflow_step, workflow.workflow_event, workflow.workflow_limit_use,
+    workflow.workflow_limit_place, workflow.workflow_limit_book;
+analyze workflow.workflow_run; analyze workflow.workflow_limit_use
+"""
+FILL = """
+insert into workflow_run (id, tenant, type, limit_key, run_at, priority, max_attempts, rev)
+select ('00000000-0000-7' || lpad(to_hex(%(salt)s::int), 3, '0') || '-8000-' || lpad(to_hex(n), 12, '0'))::uuid,
+    %(tenant)s::text || case when %(tenants)s then n::text else '' end, %(type)s,
+    %(key)s::text || case when %(keys)s then n::text else '' end, clock() + %(later)s * interval '1 second',
+    %(priority)s, 3, 1
+from generate_series(1, %(count)s) as n
+"""
+KNOWN = "analyze workflow.workflow_run; analyze workflow.workflow_limit_use"
+
+
+@pytest.fixture
+def session(hand):
+    """The planner has seen that nothing is there, and any way to it costs the same."""
+    database()[1].execute(EMPTY)
+    session = Session(hand.clock.now)
+    yield session
+    session.close()
+    database()[1].execute(EMPTY)
+
+
+def fill(
+    session, count, salt, *, tenant="default", key=None, later=0, priority=50, tenants=False, keys=False
+):
+    """Pending runs, under one name or each under its own."""
+    session._connection.execute(
+        FILL,
+        {"count": count, "salt": salt, "tenant": tenant, "type": TYPE, "key": key, "later": later}
+        | {"priority": priority, "tenants": tenants, "keys": keys},
+    )
+
+
+def ask(count=10, types=(TYPE,), **fields):
+    return Ask(worker="w", types=types, limit=count, **fields)
+
+
+def idle(types=(TYPE,), **fields):
+    return {
+        "types": types,
+        "tenants": None,
+        "runtime": "python",
+        "wait_timeouts": True,
+        "besides": [],
+    } | fields
+
+
+def pages(session, verb, question):
+    """The least of some calls, each undone: the first have to learn what the schema is."""
+    found = []
+    for _ in range(4):
+        session.begin()
+        found.append(session.pages(verb, question))
+        session.roll_back()
+    return min(found)
+
+
+def found(session, question):
+    session.begin()
+    claims = session.call("claim", question)
+    session.roll_back()
+    return len(claims)
+
+
+def no_more(before, after):
+    """A tree that is higher by a level is looked at more often."""
+    return after <= 1.5 * before + 100
+
+
+@pytest.mark.slow
+@pytest.mark.spec("LIMIT-1", "LEASE-13")
+@pytest.mark.parametrize("scope", ["type", "tenant", "key"])
+@pytest.mark.parametrize("tenants", [None, ("default", "acme")], ids=["any", "bound"])
+def test_runs_of_a_full_name_are_not_walked_one_by_one(hand, session, scope, tenants):
+    """Two thousand or a hundred thousand pending ahead of others: the work of a claim is the same, or a look's."""
+    limit(hand, scope, {"type": TYPE, "tenant": "acme", "key": "full"}[scope], concurrency=0)
+    where = {"tenant": "acme" if scope == "tenant" else "default", "key": "full"}
+    started(hand, 5, type=OTHER)
+    started(hand, 5, limit_key="free")
+    questions = [
+        ("claim", ask(types=(TYPE, OTHER), tenants=tenants)),
+        ("due", idle((TYPE, OTHER), tenants=tenants)),
+    ]
+    for verb, question in questions:
+        session.call(verb, question) if verb == "due" else found(
+            session, question
+        )  # planned on an empty table
+    fill(session, 2_000, 1, **where)
+    before = [pages(session, *each) for each in questions]
+    fill(session, 98_000, 2, **where)
+    assert found(session, questions[0][1]) == (5 if scope == "type" else 10)
+    unknown = [pages(session, *each) for each in questions]
+    session.run(KNOWN)
+    after = [pages(session, *each) for each in questions]
+    assert all(map(no_more, before, unknown)), (before, unknown)
+    assert all(map(no_more, before, after)), (before, after)
+
+
+@pytest.mark.slow
+@pytest.mark.spec("LIMIT-1", "LEASE-13")
+def test_a_full_head_before_very_many_free_names_is_passed_over_in_plain_order(hand, session):
+    """Sixty runs of one customer who is full, and ten thousand others: nothing is done for each of them."""
+    limit(hand, "key", "customer.%", concurrency=1)
+    limit(hand, "key", "customer.full", concurrency=0)
+    fill(session, 60, 1, key="customer.full", priority=10)
+    fill(session, 20, 2, key="customer.", keys=True)
+    before = pages(session, "claim", ask())
+    fill(session, 10_000, 3, key="customer.", keys=True)
+    assert found(session, ask()) == 10
+    assert no_more(before, pages(session, "claim", ask()))
+
+
+@pytest.mark.slow
+@pytest.mark.spec("LIMIT-1", "LIMIT-3", "LEASE-13")
+@pytest.mark.parametrize("what", ["keys", "tenants", "weights"])
+def test_an_idle_worker_does_nothing_for_each_name_that_has_runs_for_later(hand, session, what):
+    """Ten thousand keys or tenants, all due tomorrow: a few looks tell that, and when."""
+    limits = {"keys": ("key", {"concurrency": 1}), "tenants": ("tenant", {"rate": (1, 60.0)})}
+    scope, fields = limits.get(what, ("tenant", {"weight": 1.0}))
+    limit(hand, scope, "%", **fields)
+    names = {"key": "k", "keys": True} if what == "keys" else {"tenant": "t", "tenants": True}
+    fill(session, 20, 1, later=DAY, **names)
+    before = pages(session, "due", idle())
+    fill(session, 10_000, 2, later=DAY, **names)
+    assert session.call("due", idle())["claim_at"] == hand.clock.now + DAY * SECOND
+    assert no_more(before, pages(session, "due", idle()))
+
+
+@pytest.mark.slow
+@pytest.mark.spec("LIMIT-2")
+def test_a_rate_looks_at_few_of_the_claims_it_counts(hand, session):
+    """A window with fifty thousand claims in it costs two looks."""
+    limit(hand, rate=(100_000, float(DAY)))
+    started(hand, 3)
+    hand.claim(limit=1)
+    before = pages(session, "claim", ask(1))
+    session.run(
+        "insert into workflow_limit_use (scope, name, at, number, taken, gone_at)"
+        " select scope, name, at - n * interval '1 microsecond', number - n, 1, gone_at"
+        " from workflow_limit_use, generate_series(1, 50000) as n"
+    )
+    assert found(session, ask(1)) == 1
+    assert no_more(before, pages(session, "claim", ask(1)))
+
+
+@pytest.mark.slow
+@pytest.mark.spec("LEASE-13")
+@pytest.mark.parametrize("tenants", [None, ("default", "acme")], ids=["any", "bound"])
+def test_when_something_is_due_is_known_however_much_is_for_later(hand, session, tenants):
+    """Of each priority only the first is looked at; other tenants and types not at all."""
+    question = idle((TYPE, OTHER), tenants=tenants)
+    session.call("due", question)
+    fill(session, 100, 1, later=DAY)
+    before = pages(session, "due", question)
+    fill(session, 50_000, 2, later=2 * DAY)
+    fill(session, 50_000, 3, later=3 * DAY, tenant="foreign", priority=60)
+    assert session.call("due", question)["claim_at"] == hand.clock.now + DAY * SECOND
+    unknown = pages(session, "due", question)
+    session.run(KNOWN)
+    assert no_more(before, unknown)
+    assert no_more(before, pages(session, "due", question))
+
+
+def test_where_nothing_is_set_a_claim_looks_at_no_limit(hand, session):
+    """Whether there is any is all that is asked, and nothing is counted, locked or noted."""
+    started(hand, 3)
+    looked = (
+        "select coalesce(sum(pg_stat_get_xact_function_calls(p.oid)), 0) from pg_proc as p"
+        " where p.pronamespace = 'workflow'::regnamespace and p.proname = any(%s)"
+    )
+    session.run("set track_functions = 'all'")
+    session.begin()
+    names = ["choose_limited", "rooms", "rules_of", "lane_heads", "open_types", "lock_limits", "note_uses"]
+    assert len(session.call("claim", ask())) == 3
+    assert session.run(looked, names) == [(0,)]
+    session.roll_back()
+    limit(hand, concurrency=1)
+    session.begin()
+    session.call("claim", ask())
+    assert session.run(looked, names)[0][0] > 0
+    session.roll_back()
+
+
+def test_what_a_rate_does_not_count_any_more_is_removed_with_later_claims(hand, session):
+    """The table does not grow with names that are never used again, however many a claim counts."""
+    limit(hand, "key", "%", rate=(1, 1.0))
+    for n in range(8):
+        for i in range(60):
+            started(hand, 1, limit_key=f"k{n}.{i}")
+        assert len(hand.claim(limit=60)) == 60
+        hand.clock.turn(2)
+    assert session.run("select count(*) from workflow_limit_use")[0][0] <= 120
+
+
+def test_a_place_is_kept_only_of_those_who_wait(hand, session):
+    """A tenant that came once leaves no row behind."""
+    limit(hand, "tenant", "%", weight=1.0)
+    for n in range(20):
+        started(hand, 1, tenant=f"t{n:02}")
+        started(hand, 1, tenant="flood")
+        hand.claim(limit=2)
+    assert session.run("select count(*) from workflow_limit_place") == [(2,)]
