@@ -79,7 +79,8 @@ def _trails(hand: Hand) -> dict[Any, list[TrailEntry]]:
     """What happened to each run. The numbers over all runs may differ: sweeps go in an order of their own."""
     trails: dict[Any, list[TrailEntry]] = {}
     for entry in hand.trail(limit=100_000):
-        data_json = json.dumps(entry.data, sort_keys=True)
+        data = json.loads(entry.data_json, parse_int=float)  # 5 and 5.0 say the same
+        data_json = json.dumps(data, sort_keys=True)
         plain = msgspec.structs.replace(entry, seq=0, data_json=data_json)
         trails.setdefault(entry.run, []).append(plain)
     return trails

@@ -99,12 +99,12 @@ def _as_far_as_known(verdicts, newest):
 class StoresAgree(Plans, RuleBasedStateMachine):
     """Random lives of a few runs, lived twice."""
 
+    def other(self, clock):
+        return SqliteStore(":memory:", clock=clock, inline=True)
+
     @initialize()
     def begin(self):
-        self.pair = Pair(
-            lambda clock: MemoryStore(clock=clock),
-            lambda clock: SqliteStore(":memory:", clock=clock, inline=True),
-        )
+        self.pair = Pair(lambda clock: MemoryStore(clock=clock), self.other)
         self.runs, self.purged, self.claims, self.sent, self.refused = [], [], [], [], set()
         self.numbers = Counter()
         self.event_ids = 0
@@ -380,16 +380,20 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             self.pair.clock.now = chore_at - pick(0, 0, 1)
 
 
-StoresAgree.TestCase.settings = settings(
-    max_examples=3000 if LONG else 150,
-    stateful_step_count=30,
-    derandomize=not LONG,
-    # A failing life is long; to have it shrunk takes minutes, and HOLDFAST_LAWS=long has them.
-    phases=[Phase.generate, *([Phase.shrink] if LONG else [])],
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+def often(examples):
+    return settings(
+        max_examples=20 * examples if LONG else examples,
+        stateful_step_count=30,
+        derandomize=not LONG,
+        # A failing life is long; to have it shrunk takes minutes, and HOLDFAST_LAWS=long has them.
+        phases=[Phase.generate, *([Phase.shrink] if LONG else [])],
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+StoresAgree.TestCase.settings = often(150)
 
 
 @pytest.mark.spec("MOVE-4", "MOVE-5", "MOVE-7", "STORE-4")

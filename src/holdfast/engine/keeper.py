@@ -178,7 +178,4 @@ async def seconds_until(
     """Seconds until there may be something to do; None when nothing is in sight. besides: schedules."""
     due = await store.due(types, tenants, wait_timeouts=wait_timeouts, runtime=runtime, besides=besides)
     at = due.chore_at if chores else due.claim_at
-    if at is None:
-        return None
-    now = due.now if due.now is not None else await store.now()
-    return max(0.0, (at - now) / SECOND)
+    return None if at is None else max(0.0, (at - due.now) / SECOND)

@@ -124,7 +124,7 @@ class Due(msgspec.Struct, gc=False, frozen=True):
 
     claim_at: Instant | None
     chore_at: Instant | None
-    now: Instant | None = None  # the store's clock when it was asked, where asking for it costs another trip
+    now: Instant  # the store's clock when it was asked
 
 
 class Purged(msgspec.Struct, gc=False, frozen=True, kw_only=True):

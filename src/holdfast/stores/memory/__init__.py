@@ -46,7 +46,7 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
-from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TRANSACTION_SECONDS, TTL_SECONDS
+from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TRANSACTION_SECONDS, TTL_SECONDS, OwnEngine
 
 from . import chores, claim, cleaning, commit, gates, moves, reads, start, waits
 from .children import carry_out
@@ -137,7 +137,7 @@ class MemoryStore(LimitsRoom, OutboxRoom, ScheduleRoom):
         with self._lock:
             now = self._clock()
             chores = reads.next_chore(self._state, besides, wait_timeouts=wait_timeouts)
-            return Due(reads.next_claim(self._state, types, tenants, (runtime, now)), chores)
+            return Due(reads.next_claim(self._state, types, tenants, (runtime, now)), chores, now)
 
     async def stats(self) -> Stats:
         with self._lock:
@@ -173,7 +173,11 @@ class MemoryStore(LimitsRoom, OutboxRoom, ScheduleRoom):
             return verdicts
 
     async def transact(
-        self, item: Item, work: Callable[[Any], Item], limit_seconds: float = TRANSACTION_SECONDS
+        self,
+        item: Item,
+        work: Callable[[Any], Any],
+        limit_seconds: float = TRANSACTION_SECONDS,
+        on: OwnEngine | None = None,
     ) -> Verdict:
         raise UsageError(NO_DATABASE)
 

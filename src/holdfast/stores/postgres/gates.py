@@ -20,7 +20,6 @@ class _Ruling(msgspec.Struct):
 
     decided: Decided
     conflict: str | None = None
-    owes: bool = False
 
 
 _REQUESTS = msgspec.json.Decoder(list[ApprovalRequest])
@@ -52,8 +51,7 @@ class GatesRoom(Calls):
         tenant: str | None = None,
     ) -> Decided:
         ruling = await self._ask(_RULING, "decide", run, step, approved, by, comment, digest, tenant)
-        if ruling.owes:
-            await self._carry_out()
+        await self._carry_out()
         if ruling.conflict is not None:
             raise Conflict(ruling.conflict)
         return ruling.decided

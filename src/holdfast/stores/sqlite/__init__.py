@@ -20,7 +20,7 @@ from uuid import UUID
 
 import apsw
 
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import HoldfastError, Unavailable, UsageError
 from holdfast.records import (
     RUNTIME,
     Ask,
@@ -45,7 +45,7 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
-from holdfast.store import SLICE, TRANSACTION_SECONDS
+from holdfast.store import SLICE, TRANSACTION_SECONDS, OwnEngine
 from holdfast.stores import items
 
 from . import (
@@ -266,7 +266,7 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openi
         ask = Ask(worker="", types=tuple(types), limit=0, tenants=tenants, runtime=runtime)
         look = partial(reads.due, wait_timeouts=wait_timeouts, besides=besides)
         due = self._read(look, self._clock(), ask)
-        return due if due.claim_at != UNSURE else Due(await self._opens_at(ask), due.chore_at)
+        return due if due.claim_at != UNSURE else Due(await self._opens_at(ask), due.chore_at, due.now)
 
     async def stats(self) -> Stats:
         commits = self._committer.commits if self._committer is not None else 0
@@ -306,8 +306,14 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openi
         return await self._write(lambda db, now: commit.commit(db, now, batch), news=news)
 
     async def transact(
-        self, item: Item, work: Callable[[Any], Item], limit_seconds: float = TRANSACTION_SECONDS
+        self,
+        item: Item,
+        work: Callable[[Any], Any],
+        limit_seconds: float = TRANSACTION_SECONDS,
+        on: OwnEngine | None = None,
     ) -> Verdict:
+        if on is not None:
+            raise UsageError("on= is for a store on Postgres: here only the store itself can write")
         job = transact.Transaction(item, work, limit_seconds, self._clock)
         return await self._write(job.inside(self.path, copy_context()), alone=True)
 

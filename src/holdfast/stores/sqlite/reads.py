@@ -159,7 +159,7 @@ def due(
     besides: Sequence[tuple[UUID, int]] = (),
 ) -> Due:
     chores = (next_chore(db, wait_timeouts=wait_timeouts), next_due(db, besides))
-    return Due(next_claim(db, now, ask), min((at for at in chores if at is not None), default=None))
+    return Due(next_claim(db, now, ask), min((at for at in chores if at is not None), default=None), now)
 
 
 def stats(db: Database, now: Instant, extra: dict[str, int]) -> Stats:

@@ -42,6 +42,7 @@ begin
     new.ttl_seconds := bounded(new.ttl_seconds);
     new.inbox_mark := inbox_mark();
     new.fence := first_fence();
+    new.digest := 'sql';
     new.created_at := now;
     new.updated_at := now;
     if new.parent_id is not null and not exists (

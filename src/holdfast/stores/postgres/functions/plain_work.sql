@@ -254,7 +254,7 @@ end $$;
 create or replace function plain_blame(o workflow_run, n workflow_run, kind text) returns workflow_run language plpgsql as $$
 begin
     if n.error is null or n.error::text is not distinct from o.error::text then
-        n.error := json_build_object('kind', kind, 'message', coalesce(n.last_error, 'no reason given'));
+        n.error := blame(kind, coalesce(n.last_error, 'no reason given'), null);
     elsif json_typeof(checked_value('error', n.error)) <> 'object' or json_typeof(n.error -> 'kind') is distinct from 'string'
         or json_typeof(n.error -> 'message') is distinct from 'string' then
         perform refuse('UsageError', 'error ' || left(n.error::text, 60) || ': an object, as in '

@@ -18,7 +18,8 @@ create or replace function led(r workflow_run, s workflow_step) returns text lan
 $$;
 
 create or replace function blame(kind text, message text, step text) returns json language sql immutable as $$
-    select ('{"kind":' || to_json(kind) || ',"message":' || to_json(message) || ',"step":' || to_json(step) || '}')::json
+    select ('{"kind":' || to_json(kind) || ',"message":' || to_json(message)
+            || coalesce(',"step":' || to_json(step), '') || '}')::json
 $$;
 
 -- Settle the wait if it can be: the id of its trail row, else null.

@@ -176,12 +176,16 @@ begin
     end if;
 end $$;
 
--- The same call again. One that plain SQL has started has no digest: its values are compared, however they were written.
+-- The same call again. One that plain SQL has started has no digest of its own: its values
+-- are compared, however they were written.
 create or replace function is_same(r workflow_run, type text, digest text, params text) returns boolean
 language plpgsql immutable as $$
 begin
     return r.digest = is_same.digest
-        or r.digest = '' and r.type = is_same.type and r.payload::jsonb = is_same.params::jsonb;
+        or r.digest = 'sql' and r.type = is_same.type
+        and (r.payload::text = is_same.params or r.payload::jsonb = is_same.params::jsonb);
+exception when untranslatable_character then
+    return false;  -- \u0000, which only json holds
 end $$;
 
 create or replace function same_key(run uuid, same boolean) returns json language sql immutable as $$

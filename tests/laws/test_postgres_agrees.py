@@ -1,0 +1,25 @@
+"""The same sequence of operations under the same clock ends in the same observable state on Postgres."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.laws.test_stores_agree import LONG, StoresAgree, often
+from tests.stores.postgres.kit import make
+
+
+class PostgresAgrees(StoresAgree):
+    """Random lives of a few runs, lived on memory and on Postgres."""
+
+    def other(self, clock):
+        return make(clock)
+
+
+PostgresAgrees.TestCase.settings = often(6)
+
+
+@pytest.mark.spec("MOVE-4", "MOVE-5", "MOVE-7")
+@pytest.mark.slow
+@pytest.mark.timeout(0 if LONG else 300)
+class TestPostgresAgrees(PostgresAgrees.TestCase):
+    """Any life of any runs is the same life on memory and on Postgres."""
