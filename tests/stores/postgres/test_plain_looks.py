@@ -186,3 +186,12 @@ def test_who_follows_a_run_by_number_misses_nothing_that_was_told(hand, plain):
     hand.checkpoint(claim)
     assert [one.type for one in hand.trail(claim.id, after=seen.seq)] == ["step_succeeded"]
     assert seen.type == "note"
+
+
+@pytest.mark.spec("SQL-8", "TRAIL-4")
+def test_a_log_row_that_was_told_is_not_counted_as_the_codes_own(hand, plain):
+    """Or the code's next rows would be taken for written."""
+    claim = hand.held()
+    plain("tell", id=claim.id, what="log", data='{"message": "hi", "log_no": 7}')
+    hand.release(claim)
+    assert hand.take(claim.id).logs == 0

@@ -209,5 +209,6 @@ end $$;
 
 -- How many rows of its own the code has logged.
 create or replace function logs_of(run uuid) returns bigint language sql stable as $$
-    select coalesce(max(log_no(e.data)), 0) from workflow_event as e where e.workflow_id = run and e.event_type = 'log'
+    select coalesce(max(log_no(e.data)), 0) from workflow_event as e
+    where e.workflow_id = run and e.event_type = 'log' and not e.told
 $$;
