@@ -99,6 +99,9 @@ class Kept(PostgresStore):
     async def close(self) -> None:
         if self._is_open:
             self._is_open = False
+            lenders, self._lenders = self._lenders, {}
+            for pool in lenders.values():
+                await pool.close()
             await self._ears.close()
 
     async def _call(self, verb: str, *args: Any) -> Any:

@@ -22,8 +22,8 @@ failed [kind message] · log [message level …].
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from .errors import HoldfastError
@@ -58,12 +58,22 @@ BUDGET = "budget"  # by whom a run is paused that has reached it
 GIVE_UP_SECONDS = 3 * 86400.0  # how long a message that cannot be delivered is tried, from its first try on
 TRANSACTION_SECONDS = 5.0  # how long a function may keep the store's transaction to itself
 
+Thread = Callable[[Callable[[], Any]], Awaitable[Any]]  # where plain code may block
+
+
+class OwnEngine(NamedTuple):
+    """An engine, pool or connect function of the user's, and what its plain functions are called by."""
+
+    engine: Any
+    thread: Thread
+
 
 class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
     """Writes. Batches first; each verb is one round trip and one commit unless it says otherwise.
 
     A store may have a number `writers`: so many commits of a worker can be on their way at once; without it, one.
     And `poll_seconds`: how long an idle worker sleeps at most when no hint comes; without it, one second.
+    And `awaits_work`, when functions of its transactions may be awaited, and keep nobody else from writing.
     """
 
     async def open(self) -> None:
@@ -199,7 +209,11 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         """
 
     async def transact(
-        self, item: Item, work: Callable[[Any], Item], limit_seconds: float = TRANSACTION_SECONDS
+        self,
+        item: Item,
+        work: Callable[[Any], Any],
+        limit_seconds: float = TRANSACTION_SECONDS,
+        on: OwnEngine | None = None,
     ) -> Verdict:
         """One checkpoint that `work` completes: given a connection to this database it answers the item with
         one more step, the last, and with the events and trail rows that belong to it. What it writes on the
@@ -209,9 +223,12 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         is asked again after `work`, in the same commit, so that whoever was overtaken meanwhile leaves
         nothing behind. What `work` raises rolls everything back and is raised here, as it is; so is
         whatever it leaves half done (a commit or rollback of its own: UsageError). Longer than
-        limit_seconds: rolled back, StepTimeout. `work` is plain and may be called on another thread; a
-        call of this store from inside it is refused with UsageError, it would wait for itself.
-        A store without a database of its own: UsageError.
+        limit_seconds: rolled back, StepTimeout. `work` is plain and may be called on another thread, or
+        with awaits_work what it answers is awaited; a call of this store from inside it is refused with
+        UsageError, it would wait for itself or not be a part of it. A commit whose outcome is not known:
+        Unavailable. A store without a database of its own: UsageError.
+        `on`: the connection comes from there, begun and ended here; UsageError when it is of a kind that this
+        store does not know, or leads to another database.
         """
 
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:

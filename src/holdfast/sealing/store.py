@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import isawaitable
 from typing import Any
 from uuid import UUID
 
@@ -44,6 +45,7 @@ from holdfast.store import (
     SLICE,
     TRANSACTION_SECONDS,
     TTL_SECONDS,
+    OwnEngine,
     Store,
 )
 
@@ -66,6 +68,7 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         self.inner = inner
         self.writers: int = getattr(inner, "writers", 1)
         self.poll_seconds: float = getattr(inner, "poll_seconds", 1.0)
+        self.awaits_work: bool = getattr(inner, "awaits_work", False)
         hooks = codec if isinstance(codec, Sequence) else (codec,)
         self._chain = Chain(hooks)
         self._records = Records(self._chain)
@@ -206,26 +209,38 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         return [refused.get(item.run) or self._verdict(item, next(verdicts)) for item in batch]
 
     async def transact(
-        self, item: Item, work: Callable[[Any], Item], limit_seconds: float = TRANSACTION_SECONDS
+        self,
+        item: Item,
+        work: Callable[[Any], Any],
+        limit_seconds: float = TRANSACTION_SECONDS,
+        on: OwnEngine | None = None,
     ) -> Verdict:
         made = item
         refused: CannotSeal | None = None
 
-        def sealed(connection: Any) -> Item:
+        def sealed(answer: Item) -> Item:
             nonlocal made, refused
-            made = work(connection)
+            made = answer
             try:
                 return self._records.item(made)
             except CannotSeal as why:
                 refused = why
                 raise
 
+        async def sealed_later(answer: Awaitable[Item]) -> Item:
+            return sealed(await answer)
+
+        def performed(connection: Any) -> Any:
+            answer = work(connection)
+            return sealed_later(answer) if isawaitable(answer) else sealed(answer)
+
         try:
             begun = self._records.item(item)
         except CannotSeal as why:
             return _refusal(why)
         try:
-            verdict = await self.inner.transact(begun, sealed, limit_seconds)
+            own = () if on is None else (on,)
+            verdict = await self.inner.transact(begun, performed, limit_seconds, *own)
         except CannotSeal as why:
             if why is not refused:
                 raise  # the function's own

@@ -18,6 +18,7 @@ from .address import parsed
 from .calling import CALL_SECONDS, called
 from .errors import DRIVER, translated
 from .gates import GatesRoom
+from .lent import LentLink, refuse_inside
 from .limits import LimitsRoom
 from .links import Link, connected
 from .listening import Ears, brings_news
@@ -30,13 +31,16 @@ from .queue import QueueRoom
 from .reads import ReadsRoom
 from .renewing import Renewer, RenewingRoom
 from .schedules import ScheduleRoom
+from .transact import TransactRoom
 from .waits import WaitsRoom
 
 Clock = Callable[[], Instant]
+Pools = dict[asyncio.AbstractEventLoop, Pool]
 
 
 class PostgresStore(
     QueueRoom,
+    TransactRoom,
     RenewingRoom,
     WaitsRoom,
     PeopleRoom,
@@ -66,7 +70,8 @@ class PostgresStore(
 
     def _begin(self) -> None:
         self._changing = threading.Lock()  # a store may be opened, asked and closed from several event loops
-        self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
+        self._pools: Pools = {}
+        self._lenders: Pools = {}  # apart: user code that keeps all of them must not keep verbs from theirs
         self._renewer = Renewer(self.address)
         self._ears = Ears(self.address)
 
@@ -93,9 +98,10 @@ class PostgresStore(
     async def close(self) -> None:
         self._is_open = False
         with self._changing:
-            pools, self._pools = self._pools, {}
+            pools = [*self._lenders.items(), *self._pools.items()]
+            self._lenders, self._pools = {}, {}
         here = asyncio.get_running_loop()
-        for loop, pool in pools.items():
+        for loop, pool in pools:
             if loop is here:
                 await pool.close()
             elif loop.is_closed():
@@ -106,11 +112,11 @@ class PostgresStore(
         self._renewer.close()
 
     def left_behind(self) -> object:
-        for pool in self._pools.values():
+        for pool in (*self._pools.values(), *self._lenders.values()):
             pool.disown()
         self._renewer.disown()
         self._ears.disown()
-        kept = self._pools, self._renewer, self._ears
+        kept = self._pools, self._lenders, self._renewer, self._ears
         self._begin()
         return kept
 
@@ -118,17 +124,24 @@ class PostgresStore(
 
     def _pool(self) -> Pool:
         """That of this event loop."""
+        refuse_inside(self.address)
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
-        return pool if pool is not None else self._new_pool(loop)
+        return pool if pool is not None else self._new_pool(self._pools, loop)
 
-    def _new_pool(self, loop: asyncio.AbstractEventLoop) -> Pool:
+    def _lending(self) -> Pool:
+        loop = asyncio.get_running_loop()
+        return self._lenders.get(loop) or self._new_pool(self._lenders, loop, LentLink)
+
+    def _new_pool(
+        self, pools: Pools, loop: asyncio.AbstractEventLoop, kind: type[Link] | None = None
+    ) -> Pool:
         if not self._is_open:
             raise Unavailable(f"{self.address.shown}: the store is not open")
         with self._changing:
-            for ended in [one for one in self._pools if one.is_closed()]:
-                self._pools.pop(ended).abandon()
-            pool = self._pools[loop] = Pool(self.address)
+            for ended in [one for one in pools if one.is_closed()]:
+                pools.pop(ended).abandon()
+            pool = pools[loop] = Pool(self.address, kind)
         return pool
 
     async def _call(self, verb: str, *args: Any) -> Any:

@@ -30,6 +30,9 @@ class Calls:
         async def _call(self, verb: str, *args: Any) -> Any:
             """The answer of a verb as the driver gives it: JSON as text."""
 
+        async def _within(self, connection: Any, verb: str, **fields: Any) -> str:
+            """The answer of a verb inside the caller's own transaction."""
+
         def _call_blocking(self, limit_seconds: float, verb: str, *args: Any) -> Any:
             """The same, for a thread that has no event loop and must not wait for one."""
 

@@ -15,6 +15,7 @@ from .errors import DRIVER, translated
 
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
+FRESH_PLANS = "discard plans"
 _STATEMENTS = 1024  # each verb has one or two, so that none is ever thrown out
 # Of a silent link the kernel finds out by itself, so that nobody is handed a dead one.
 _KEEPALIVE = {
@@ -36,6 +37,7 @@ class Link(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
 
     idle_since: float
     planned_at: float
+    tidy = FRESH_PLANS  # what is done from time to time before it is given to somebody else
 
     def abandon(self) -> None:
         """Let go without a word: whatever is under way, the other side may never answer."""
@@ -70,7 +72,9 @@ class ShortLink(Link):
         return known
 
 
-async def connected(address: Address, limit_seconds: float = CONNECT_SECONDS) -> Link:
+async def connected(
+    address: Address, limit_seconds: float = CONNECT_SECONDS, kind: type[Link] | None = None
+) -> Link:
     """A new session. Raises what the driver raises, but for an address that it does not understand."""
     pooled = not address.listen
     loop = asyncio.get_running_loop()
@@ -78,7 +82,7 @@ async def connected(address: Address, limit_seconds: float = CONNECT_SECONDS) ->
         async with asyncio.timeout(limit_seconds):
             link: Link = await asyncpg.connect(
                 address.dsn,
-                connection_class=ShortLink if pooled else Link,
+                connection_class=kind or (ShortLink if pooled else Link),
                 statement_cache_size=0 if pooled else _STATEMENTS,
                 # By its nature a verb's statement never grows old.
                 max_cached_statement_lifetime=0,

@@ -30,14 +30,13 @@ CANCEL_SECONDS = 1.0  # for the driver, to tell the server that nobody waits any
 # A plan that was made for an empty table stays until the next analyze, however slow it has become.
 PLANS_SECONDS, SLOW_SECONDS, PLANS_AGAIN_SECONDS = 60.0, 0.2, 1.0
 PLANNED_SECONDS = 5.0  # what that may take
-FRESH_PLANS = "discard plans"
 
 
 class Pool:
     """Used on its own event loop only, but for `abandon`."""
 
-    def __init__(self, address: Address) -> None:
-        self.loop = asyncio.get_running_loop()
+    def __init__(self, address: Address, kind: type[Link] | None = None) -> None:
+        self.loop, self._kind = asyncio.get_running_loop(), kind
         self._address, self.where = address, address.shown
         self._now = self.loop.time
         self._idle: list[Link] = []  # the last one given back is the first one taken
@@ -131,7 +130,7 @@ class Pool:
     async def _plan_anew(self, link: Link) -> None:
         link.planned_at = self._now()
         try:
-            await link.execute(FRESH_PLANS, timeout=PLANNED_SECONDS)
+            await link.execute(link.tidy, timeout=PLANNED_SECONDS)
         except BaseException as error:
             self.discard(link)
             if not isinstance(error, DRIVER):
@@ -194,7 +193,7 @@ class Pool:
         try:
             while self._waiting and self._count < MOST and not self._closed:
                 try:
-                    self.adopt(await connected(self._address))
+                    self.adopt(await connected(self._address, kind=self._kind))
                     self._trouble, pause = None, PAUSE_SECONDS
                 except (*DRIVER, StoreError) as error:
                     self._complain(translated(error, self.where))

@@ -69,6 +69,8 @@ class QueueRoom(Calls):
         self, runs: Sequence[NewRun], connection: Any = None
     ) -> builtins.list[Started | HoldfastError]:
         sent = [finite_run(run) for run in runs]
+        if connection is not None:
+            return started(runs, await self._within(connection, "start", runs=sent))
         return started(runs, await self._call("start", json_text(sent))) if runs else []
 
     async def claim(self, ask: Ask) -> builtins.list[Claim]:

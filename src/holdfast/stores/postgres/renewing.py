@@ -16,8 +16,8 @@ from holdfast.records import Lease, Renewal
 from .address import Address
 from .calls import Calls, json_text
 from .errors import DRIVER, IN_THE_WAY, lost, told, translated
-from .links import Link, connected, disown
-from .pools import FRESH_PLANS, PLANS_SECONDS, SLOW_SECONDS
+from .links import FRESH_PLANS, Link, connected, disown
+from .pools import PLANS_SECONDS, SLOW_SECONDS
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Renewer:
 
     def call(self, sql: str, args: tuple[Any, ...], column: int, limit_seconds: float) -> Any:
         """The answer to one statement. Blocks, and for no longer than this."""
-        return _off_the_loop(lambda: self._call(sql, args, column, limit_seconds))
+        return off_the_loop(lambda: self._call(sql, args, column, limit_seconds))
 
     def _call(self, sql: str, args: tuple[Any, ...], column: int, limit_seconds: float) -> Any:
         if not self._turn.acquire(timeout=limit_seconds):
@@ -93,7 +93,7 @@ class Renewer:
 
     def close(self) -> None:
         """Twice is fine; the next call opens it anew."""
-        _off_the_loop(self._close)
+        off_the_loop(self._close)
 
     def _close(self) -> None:
         if not self._turn.acquire(timeout=_SECONDS_MAX):
@@ -122,7 +122,7 @@ class RenewingRoom(Calls):
         return _RENEWAL.decode(self._call_blocking(limit, "renew", *args))
 
 
-def _off_the_loop(work: Callable[[], T]) -> T:
+def off_the_loop(work: Callable[[], T]) -> T:
     """Here, unless this thread runs an event loop: two cannot run in one, and then a thread is lent."""
     try:
         asyncio.get_running_loop()

@@ -51,6 +51,9 @@ class WaitsRoom(Calls):
     """A part of the store."""
 
     async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
+        if connection is not None:
+            answer = await self._within(connection, "emit", event=finite_event(event))
+            return Emitted(None, _RECORDED.decode(answer).duplicate)
         recorded = await self._ask(_RECORDED, "emit", json_text(finite_event(event)))
         left: Json | None = None
         while True:
