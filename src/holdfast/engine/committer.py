@@ -162,7 +162,7 @@ class Committer:
         while True:
             try:
                 verdict = await self._store.transact(
-                    item, partial(transaction.perform, item), transaction.limit_seconds
+                    item, partial(transaction.perform, item), transaction.limit_seconds, *transaction.on
                 )
                 if verdict.answer != "busy":
                     return verdict

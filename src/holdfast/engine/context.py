@@ -22,7 +22,7 @@ from .parking import Parking
 from .record import EMITTED, KEYED, SENT
 from .signals import Continued
 from .steps import SCOPE, Call, Scope, check_callable, misplaced, within
-from .transactions import TransactionCall, transaction_limit, transaction_name
+from .transactions import TransactionCall, check_transaction, transaction_limit, transaction_name
 
 if TYPE_CHECKING:
     from holdfast.world import Dice
@@ -122,6 +122,19 @@ class Context(Parking):
         answer = self._stage.promised[key] = call.answer()
         return answer
 
+    @overload
+    def transaction(
+        self,
+        fn: Callable[..., Awaitable[T]],
+        *args: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: Backoff | None = None,
+        limit: Seconds | None = None,
+        on: Any = None,
+    ) -> Awaitable[T]: ...
+
+    @overload
     def transaction(
         self,
         fn: Callable[..., T],
@@ -130,16 +143,31 @@ class Context(Parking):
         key: str | None = None,
         retry: Backoff | None = None,
         limit: Seconds | None = None,
-    ) -> Awaitable[T]:
-        """Run plain `fn(connection, *args)` inside the commit that records its result: exactly once.
+        on: Any = None,
+    ) -> Awaitable[T]: ...
 
-        The connection is to the store's own database (SQLite: apsw's). It may read and write tables of your
-        own there, for at most `limit` (5 s, and never more than a third of the worker's lease), and leaves
-        begin and commit to the engine.
+    def transaction(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: Backoff | None = None,
+        limit: Seconds | None = None,
+        on: Any = None,
+    ) -> Awaitable[Any]:
+        """Run `fn(connection, *args)` inside the commit that records its result: exactly once.
+
+        The connection is to the store's own database: asyncpg's for an async `fn` on Postgres, apsw's for a
+        plain one on SQLite. It may read and write tables of your own there, for at most `limit` (5 s; on
+        SQLite never more than a third of the worker's lease), and leaves begin and commit to the engine.
+        `on`: an engine, sessionmaker, pool or connect function of your own, on Postgres, that gives it.
         """
         name = transaction_name(fn, name)
+        check_transaction(name, fn, on, self._run.worker.store)
         key = self._key(name, key)
         call = TransactionCall(self._run, self._stage, key, fn, args)
+        call.on = on
         call.limited(retry, transaction_limit(name, limit))
         answer = self._stage.promised[key] = call.answer()
         return answer

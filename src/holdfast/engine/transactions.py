@@ -2,13 +2,14 @@
 
 What it writes to the store's database and the checkpoint are there together, or neither is. So its effect
 needs no idempotency key: whatever is lost or crashes, at any instant, it was done once or not at all.
+Where its store keeps nobody else from writing meanwhile (`awaits_work`), it is async; else it is plain.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import msgspec
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
 from holdfast.records import Item, StepWrite, TrailWrite
-from holdfast.store import TRANSACTION_SECONDS
+from holdfast.store import TRANSACTION_SECONDS, OwnEngine, Store
 from holdfast.threads import Ended
 
 from .journal import sent
@@ -49,6 +50,7 @@ class Transaction:
 
     __slots__ = (
         "_args",
+        "_awaits",
         "_codec",
         "_fn",
         "_write",
@@ -57,6 +59,7 @@ class Transaction:
         "hurried",
         "limit_seconds",
         "made",
+        "on",
         "raised",
         "raises",
         "scope",
@@ -69,9 +72,14 @@ class Transaction:
         codec: Codec,
         write: StepWrite,
         limit_seconds: float,
+        on: OwnEngine | None,
+        *,
+        awaits: bool,
     ) -> None:
         self._fn, self._args, self._codec, self._write = fn, args, codec, write
+        self._awaits = awaits
         self.limit_seconds = limit_seconds
+        self.on = () if on is None else (on,)
         self.context = copy_context()
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.scope = TransactionScope(write.key)
@@ -80,17 +88,34 @@ class Transaction:
         self.raised: BaseException | None = None
         self.raises = 0
 
-    def perform(self, item: Item, connection: Any) -> Item:
-        """On a thread of the store's, inside its transaction; again, when that could not be committed."""
+    def perform(self, item: Item, connection: Any) -> Any:
+        """Inside the store's transaction; again, when that could not be committed. It may be awaited."""
         self.scope = scope = TransactionScope(self._write.key)
         token = SCOPE.set(scope)
         try:
-            output, value = self._codec.record(self._called(connection), f"the result of step {scope.key!r}")
+            value = self._called(connection)
+            if self._awaits and inspect.isawaitable(value):
+                return self._perform_async(item, value, scope)
+            return self._completed(item, value, scope)
         except BaseException as error:
             self.raised, self.raises = error, self.raises + 1
             raise
         finally:
             SCOPE.reset(token)
+
+    async def _perform_async(self, item: Item, value: Awaitable[Any], scope: TransactionScope) -> Item:
+        token = SCOPE.set(scope)
+        try:
+            return self._completed(item, await value, scope)
+        except BaseException as error:
+            if not (isinstance(error, asyncio.CancelledError) and cancelled()):  # else it was told to stop
+                self.raised, self.raises = error, self.raises + 1
+            raise
+        finally:
+            SCOPE.reset(token)
+
+    def _completed(self, item: Item, value: Any, scope: TransactionScope) -> Item:
+        output, value = self._codec.record(value, f"the result of step {scope.key!r}")
         write = msgspec.structs.replace(self._write, output=output, cost=scope.cost)
         self.made = (write, self.future, value)
         return msgspec.structs.replace(
@@ -102,6 +127,10 @@ class Transaction:
 
     def _called(self, connection: Any) -> Any:
         value = Ended.of(partial(self._fn, connection, *self._args)).value()
+        if self._awaits:
+            if not self.on and not inspect.isawaitable(value):
+                raise UsageError(_must_be_async(self.scope.key))
+            return value
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()
@@ -109,7 +138,8 @@ class Transaction:
         return value
 
     def fail(self, error: BaseException) -> None:
-        """Nothing of it stands."""
+        """Nothing of it stands, and what a plain function still asks for is refused."""
+        self.scope.over = True
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -117,17 +147,25 @@ class Transaction:
 class TransactionCall(Call):
     """One `ctx.transaction`: as a step, but for where its function runs."""
 
-    __slots__ = ()
+    __slots__ = ("on",)
+
+    on: Any
 
     async def _tries(self, tries: int) -> Any:
         run, stage, codec = self._run, self._stage, callee(self._fn)[0]
-        limit = _under_lease(self.key, self._timeout, run.worker.lease_seconds)
+        limit, awaits = self._timeout, awaits_work(run.worker.store)
+        if not awaits:
+            limit = _under_lease(self.key, limit, run.worker.lease_seconds)
+        thread = partial(run.world.thread, stragglers=run.worker.straggling)
+        on = None if self.on is None else OwnEngine(self.on, thread)
         while True:
             tries += 1
             if stage.closed:
                 await stage.refuse()
             write = StepWrite(key=self.key, attempts=tries, started_at=run.now())
-            transaction = Transaction(self._fn, self._args, codec, write, limit)
+            transaction = Transaction(
+                self._fn, self._args, codec, write, limit or TRANSACTION_SECONDS, on, awaits=awaits
+            )
             try:
                 run.journal.transact(transaction)
                 return await transaction.future
@@ -141,6 +179,21 @@ class TransactionCall(Call):
                 await self._again_or_fail(error, tries, transaction.scope, write.started_at or 0)
 
 
+def awaits_work(store: Store) -> bool:
+    """Whether functions of its transactions may be awaited, and keep nobody else from writing."""
+    return getattr(store, "awaits_work", False)
+
+
+def check_transaction(name: str, fn: Any, on: Any, store: Store) -> None:
+    """Refuse what this store cannot do, where it is asked for."""
+    if awaits_work(store):
+        return
+    if on is not None:
+        raise UsageError(f"transaction {name!r}: on= is for a store on Postgres")
+    if callee(fn)[1]:
+        raise UsageError(_must_be_plain(name))
+
+
 def transaction_name(fn: Any, name: str | None) -> str:
     """What it is recorded under: as given, else the function's own name. Refuses what cannot be run."""
     called = name or getattr(fn, "__name__", None)
@@ -149,8 +202,6 @@ def transaction_name(fn: Any, name: str | None) -> str:
         raise UsageError(
             "a transaction needs a name to be recorded under: give name=, or a function that has one"
         )
-    if callee(fn)[1]:
-        raise UsageError(_must_be_plain(called))
     return called
 
 
@@ -173,6 +224,13 @@ def _under_lease(key: str, limit: float | None, lease_seconds: float) -> float:
             f"allows {longest:g} s: do what takes long in a step before it, or give the worker a longer lease"
         )
     return limit
+
+
+def _must_be_async(name: str) -> str:
+    return (
+        f"transaction {name!r}: its function is plain, and its connection asyncpg's: write "
+        f"`async def {name}(connection, …)`, or give on= an engine of your own"
+    )
 
 
 def _must_be_plain(name: str) -> str:
