@@ -30,7 +30,8 @@ from holdfast.lifecycle import Status
 from .calls import NO_TEXT
 
 OURS = "HF"  # the first letters of the codes that our functions raise
-IN_THE_WAY = frozenset({"40P01", "40001", "55P03"})  # of each other: sent again, it goes through
+# Of each other: sent again, it goes through. A number that two would take at once is a unique violation.
+IN_THE_WAY = frozenset({"40P01", "40001", "55P03", "23505"})
 LOCK_TIMEOUT = "55P03"
 _NO_TEXT = frozenset({"22021", "22P05"})  # of a text itself, and of one inside a record
 NO_RIGHT = "42501"

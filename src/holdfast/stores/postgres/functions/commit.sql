@@ -69,6 +69,7 @@ begin
             and r.attempt = 1 and r.crashes = 0 and r.pause_asked_by is null and r.kind = 'code'
             and r.lease_until >= now + make_interval(secs => i.lasts * 2 / 3)
             and not (r.commit_fence = r.fence and r.commit_no >= i.number)
+            and not exists (select 1 from workflow_step as s where s.run_id = i.run and s.key = i.key)
         for no key update of r skip locked
     ), begun as (
         update workflow_run as r
@@ -76,7 +77,8 @@ begin
             rev = r.rev + 1
         from held as h where h.begins and r.id = h.id
     ), recorded as (
-        -- A number that was taken since this statement began is a conflict too, and the item goes the long way.
+        -- A number or key that was taken since this statement began is a conflict: all of it is sent again. To look
+        -- first is much cheaper than `on conflict`.
         insert into workflow_step (
             run_id, seq, key, kind, status, attempts, output, fence, number, started_at, finished_at
         )
@@ -84,7 +86,6 @@ begin
             1 + greatest(h.step_mark, coalesce((select max(s.seq) from workflow_step as s where s.run_id = h.id), 0)),
             h.key, h.kind, 'succeeded', h.attempts, h.output::json, h.fence, h.number, moment(h.started_at), now
         from held as h
-        on conflict do nothing
         returning run_id, key
     ), told as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
