@@ -7,21 +7,20 @@ import asyncio
 import gc
 import json
 import resource
+import sys
 import time
 from pathlib import Path
+from typing import Literal
 
 import uvloop
 
 import holdfast as hf
+from bench.cpu import cpu_seconds
 
 TYPE = "bench.noop.v1"
-
-
-def fresh(file: str) -> hf.App:
-    """An app on a new file."""
-    for suffix in ("", "-wal", "-shm", "-turn", "-next"):
-        Path(file + suffix).unlink(missing_ok=True)
-    return hf.App(f"sqlite:///{file}")
+PART = 500
+QUIET_SECONDS = 0.5
+Mode = Literal["step", "segment"]
 
 
 async def noop(i: int) -> dict[str, int]:
@@ -29,103 +28,123 @@ async def noop(i: int) -> dict[str, int]:
     return {"i": i}
 
 
-def define(app: hf.App, args: argparse.Namespace, done: asyncio.Event, waits: list[float]) -> None:
-    """A workflow of so many steps; `done` is set when so many runs have come to their last line."""
-    ended, steps, runs = 0, args.steps, args.runs
+class Load:
+    """A workflow of so many steps, and when its runs came to their last lines."""
 
-    @app.workflow(TYPE, checkpoint=args.checkpoint)
-    async def load(ctx: hf.Context, params: dict[str, int]) -> dict[str, bool]:
-        nonlocal ended
-        for i in range(steps):
-            at = time.perf_counter()
-            await ctx.step(f"step-{i}", noop, i)
-            waits.append(time.perf_counter() - at)
-        ended += 1
-        if ended == runs:
-            done.set()
-        return {"ok": True}
+    def __init__(self, app: hf.App, steps: int, checkpoint: Mode) -> None:
+        self.ended, self.ended_at = 0, 0.0
+        self.waits: list[float] = []
+        self.last, self.done = 0, asyncio.Event()  # done: when so many have ended
+
+        @app.workflow(TYPE, checkpoint=checkpoint)
+        async def load(ctx: hf.Context, params: dict[str, int]) -> dict[str, bool]:
+            for i in range(steps):
+                at = time.perf_counter()
+                await ctx.step(f"step-{i}", noop, i)
+                self.waits.append(time.perf_counter() - at)
+            self.ended += 1
+            self.ended_at = time.monotonic()
+            if self.ended == self.last:
+                self.done.set()
+            return {"ok": True}
+
+
+async def fill(app: hf.App, runs: int) -> None:
+    """So many runs, in parts."""
+    for begun in range(0, runs, PART):
+        await app.start_many([(TYPE, {"x": 1})] * min(PART, runs - begun))
 
 
 async def throughput(args: argparse.Namespace) -> dict[str, object]:
     """Runs of so many steps, so many in flight."""
-    waits: list[float] = []
-    app, done = fresh(args.file), asyncio.Event()
-    define(app, args, done, waits)
+    app = hf.App(args.url)
+    load = Load(app, args.steps, args.checkpoint)
+    load.last = args.runs
+    await app.store.open()
     begun = time.perf_counter()
-    await app.start_many([(TYPE, {"x": 1})] * args.runs)
-    started = time.perf_counter()
-    async with app.worker(slots=args.flight) as worker, asyncio.timeout(120):
-        await done.wait()
+    await fill(app, args.runs)
+    started, cpu, served = time.perf_counter(), time.process_time(), cpu_seconds(args.server)
+    async with app.worker(slots=args.flight) as worker, asyncio.timeout(300):
+        await load.done.wait()
         while worker.busy:
             await asyncio.sleep(0.001)
-        took = time.perf_counter() - started
+        took, cpu = time.perf_counter() - started, time.process_time() - cpu
+        served = cpu_seconds(args.server) - served
     await app.close()
-    waits.sort()
+    waits, items = sorted(load.waits), args.runs * max(1, args.steps)
     return {
-        "engine": "sqlite", "runs": args.runs, "steps": args.steps, "flight": args.flight,
+        "runs": args.runs, "steps": args.steps, "flight": args.flight,
         "starts_per_s": round(args.runs / (started - begun)), "runs_per_s": round(args.runs / took),
         "steps_per_s": round(args.runs * args.steps / took),
         "step_ms_p50": round(waits[len(waits) // 2] * 1e3, 3) if waits else None,
         "step_ms_p99": round(waits[int(len(waits) * 0.99)] * 1e3, 3) if waits else None,
+        "cpu_us": round(cpu / items * 1e6, 1), "server_cpu_us": round(served / items * 1e6, 1),
     }  # fmt: skip
 
 
-async def latency(args: argparse.Namespace) -> dict[str, object]:
-    """From the call of start to the first line of user code, one at a time, in one process."""
-    begun: dict[str, float] = {}
-    seen: list[float] = []
-    app = fresh(args.file)
-    reached = asyncio.Event()
+async def start(args: argparse.Namespace) -> dict[str, object]:
+    """Only that: runs for others to take."""
+    app = hf.App(args.url)
+    Load(app, args.steps, args.checkpoint)
+    await fill(app, args.runs)
+    await app.close()
+    return {"started": args.runs}
 
-    @app.workflow(TYPE)
-    async def first(ctx: hf.Context, params: dict[str, int]) -> None:
-        seen.append(time.perf_counter() - begun["at"])
-        reached.set()
 
-    async with app.worker(slots=10):
-        for n in range(args.runs):
+async def drain(args: argparse.Namespace) -> dict[str, object]:
+    """One of several workers: begins when told, ends when nothing has come for a while."""
+    app = hf.App(args.url)
+    load = Load(app, args.steps, args.checkpoint)
+    await app.store.open()
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    load.ended_at, cpu = time.monotonic(), time.process_time()
+    async with app.worker(slots=args.flight) as worker:
+        while worker.busy or time.monotonic() - load.ended_at < QUIET_SECONDS:
             await asyncio.sleep(0.01)
-            reached.clear()
-            begun["at"] = time.perf_counter()
-            await app.start(first, {"n": n})
-            await reached.wait()
+    cpu = time.process_time() - cpu
     await app.close()
-    return _percentiles(seen)
+    return {"ended": load.ended, "ended_at": load.ended_at, "cpu_seconds": cpu}
 
 
-async def listener(args: argparse.Namespace) -> dict[str, object]:
-    """The worker's half of the latency across processes: params carry the sender's clock."""
-    seen: list[float] = []
-    app, done = hf.App(f"sqlite:///{args.file}"), asyncio.Event()
+async def steady(args: argparse.Namespace) -> dict[str, object]:
+    """Always enough to do, for so long: says every second how many steps it has done by then."""
+    app = hf.App(args.url)
+    load = Load(app, args.steps, args.checkpoint)
+    await app.store.open()
+    until, started, told = time.monotonic() + args.seconds, 0, 0.0
+    async with app.worker(slots=args.flight):
+        while (now := time.monotonic()) < until:
+            if started - load.ended < 2 * args.flight:
+                await fill(app, PART)
+                started += PART
+            if now - told >= 1:
+                told = now
+                print(json.dumps({"at": now, "steps": len(load.waits)}), flush=True)
+            await asyncio.sleep(0.005)
+    await app.close()
+    return {"steps": len(load.waits)}
 
-    @app.workflow(TYPE)
-    async def first(ctx: hf.Context, params: dict[str, int]) -> None:
-        seen.append(time.monotonic() - params["at"] / 1e9)
-        if len(seen) == args.runs:
-            done.set()
 
+async def idle(args: argparse.Namespace) -> dict[str, object]:
+    """A worker with nothing to do: its share of a core."""
+    app = hf.App(args.url)
+    Load(app, args.steps, args.checkpoint)
     async with app.worker(slots=10):
-        Path(args.file + ".ready").touch()
-        await done.wait()
+        await asyncio.sleep(2)
+        print("ready", flush=True)
+        cpu = time.process_time()
+        await asyncio.sleep(args.seconds)
+        cpu = time.process_time() - cpu
+        print("over", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
     await app.close()
-    return _percentiles(seen)
-
-
-async def sender(args: argparse.Namespace) -> dict[str, object]:
-    """The starter's half."""
-    app = hf.App(f"sqlite:///{args.file}")
-    while not Path(args.file + ".ready").exists():
-        await asyncio.sleep(0.01)
-    for _ in range(args.runs):
-        await asyncio.sleep(0.02)
-        await app.start(TYPE, {"at": time.monotonic_ns()})
-    await app.close()
-    return {"sent": args.runs}
+    return {"share": round(cpu / args.seconds, 5)}
 
 
 async def sleeping(args: argparse.Namespace) -> dict[str, object]:
     """What so many sleeping runs add to the worker's memory."""
-    app, parked = fresh(args.file), 0
+    app, parked = hf.App(args.url), 0
 
     @app.workflow(TYPE)
     async def nap(ctx: hf.Context, params: dict[str, int]) -> None:
@@ -152,22 +171,17 @@ async def sleeping(args: argparse.Namespace) -> dict[str, object]:
     return {"sleeping": args.runs, "rss_kib_before": warm, "rss_kib_added": full - warm}
 
 
-def _percentiles(seen: list[float]) -> dict[str, object]:
-    seen.sort()
-    return {
-        "n": len(seen),
-        "ms_p50": round(seen[len(seen) // 2] * 1e3, 2),
-        "ms_p99": round(seen[int(len(seen) * 0.99)] * 1e3, 2),
-    }
-
+ALL = {each.__name__: each for each in (throughput, start, drain, steady, idle, sleeping)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["throughput", "latency", "listener", "sender", "sleeping"])
-    parser.add_argument("--file", required=True)
+    parser.add_argument("what", choices=sorted(ALL))
+    parser.add_argument("--url", required=True)
     parser.add_argument("--runs", type=int, default=4000)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--flight", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--server", type=int, default=0, help="the process id of the store's server")
     parser.add_argument("--checkpoint", default="step", choices=["step", "segment"])
     arguments = parser.parse_args()
-    print(json.dumps(uvloop.run(globals()[arguments.what](arguments))))
+    print(json.dumps(uvloop.run(ALL[arguments.what](arguments))))

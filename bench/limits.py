@@ -10,7 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.records import Ask, NewRun
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.store import Store
+from holdfast.stores import make_store
 
 TYPE = "bench.noop.v1"
 RUNS, BATCH = 2000, 20
@@ -21,29 +22,29 @@ def runs(count: int, salt: int, **fields: Any) -> list[NewRun]:
     return [NewRun(id=UUID(int=salt << 64 | n), type=TYPE, **fields) for n in range(count)]
 
 
-async def none(store: SqliteStore) -> None:
+async def none(store: Store) -> None:
     """Nothing is set."""
 
 
-async def unrelated(store: SqliteStore) -> None:
+async def unrelated(store: Store) -> None:
     """Limits of names that no run here has."""
     await store.limit("type", "other.type.v1", concurrency=1)
     await store.limit("key", "other.%", concurrency=1, rate=(10, 60.0))
 
 
-async def held(store: SqliteStore) -> None:
+async def held(store: Store) -> None:
     """A full key with 100,000 pending runs ahead of all others."""
     await store.limit("key", "full", concurrency=0)
     for salt in range(200):
         await store.start(runs(500, salt + 1, limit_key="full"))
 
 
-async def roomy(store: SqliteStore) -> None:
+async def roomy(store: Store) -> None:
     """A limit and a rate that count every claim, and are not reached."""
     await store.limit("type", TYPE, concurrency=100_000, rate=(1_000_000, 3600.0))
 
 
-async def shared(store: SqliteStore) -> None:
+async def shared(store: Store) -> None:
     """Twenty tenants in turn, each with a thousand runs."""
     await store.limit("tenant", "%", weight=1.0)
     for number in range(20):
@@ -56,7 +57,7 @@ ALL = {each.__name__: each for each in (none, unrelated, held, roomy, shared)}
 
 async def main(args: argparse.Namespace) -> None:
     """So many runs, claimed a batch at a time."""
-    store = SqliteStore(args.file)
+    store = make_store(args.url)
     await store.open()
     await ALL[args.what](store)
     for part in range(RUNS // 500):
@@ -74,5 +75,5 @@ async def main(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=sorted(ALL))
-    parser.add_argument("--file", required=True)
+    parser.add_argument("--url", required=True)
     asyncio.run(main(parser.parse_args()))

@@ -1,0 +1,168 @@
+"""What `./hf bench` measures, each by its name."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from statistics import median as middle
+
+import psycopg
+
+from bench.cpu import cpu_seconds
+from bench.places import Place, Server
+from bench.rounds import Row, begun, beside, ended, heard, load, median, run, say, told
+
+IDLE_SECONDS = 40
+SETTLE_SECONDS = 12  # a session that is idle tells what it has done after ten
+
+
+def steps(place: Place, rounds: int) -> None:
+    """5-step runs, 300 in flight."""
+    beside(place, rounds, "steps_per_s", ">= 0.50", "--runs", 4000, "--steps", 5, "--flight", 300)
+
+
+def oneshot(place: Place, rounds: int) -> None:
+    """Runs without steps, 300 in flight."""
+    beside(place, rounds, "runs_per_s", ">= 0.40", "--runs", 8000, "--steps", 0, "--flight", 300)
+
+
+def lone(place: Place, rounds: int) -> None:
+    """One run, one step at a time; on a server also beside one bare insert and commit."""
+    bare = {"bare insert": lambda: run(*place.insert())} if isinstance(place, Server) else {}
+    args = ("--runs", 1, "--steps", 1000, "--flight", 1)
+    beside(place, rounds, "step_ms_p50", "<= 2.0", *args, limit=bare)
+
+
+def latency(place: Place, rounds: int) -> None:
+    """From start to the first line of user code."""
+    _reach(place, rounds, "start")
+
+
+def emit(place: Place, rounds: int) -> None:
+    """From emit to the next line of user code that has waited for it."""
+    _reach(place, rounds, "emit")
+
+
+def _reach(place: Place, rounds: int, by: str) -> None:
+    found = [run("reach", "both", "--url", place.fresh(), "--by", by) for _ in range(rounds)]
+    _say_reach("in one process", found, 5)
+    found = []
+    for _ in range(rounds):
+        args = ("--url", place.fresh(), "--by", by, "--runs", 100)
+        with begun("reach", "listener", *args) as worker:
+            heard(worker, "ready")
+            run("reach", "sender", *args)
+            found.append(ended(worker))
+    _say_reach("across two", found, 25)
+
+
+def _say_reach(what: str, found: list[Row], goal: int) -> None:
+    p50, p99 = median(found, "ms_p50"), median(found, "ms_p99")
+    say(f"{what}: p50 {p50:g} ms, p99 {p99:g} ms  (goal p50 <= {goal} ms)")
+
+
+def idle(place: Place, _rounds: int) -> None:
+    """What a worker costs that has nothing to do."""
+    with begun("engine", "idle", "--url", place.fresh(), "--seconds", IDLE_SECONDS) as worker:
+        heard(worker, "ready")
+        time.sleep(SETTLE_SECONDS)
+        asked = -_transactions(place)
+        at = time.monotonic()
+        heard(worker, "over")
+        time.sleep(SETTLE_SECONDS)
+        asked += _transactions(place)
+        seconds = time.monotonic() - at
+        told(worker)
+        row = ended(worker)
+    say(f"{row['share']:.2%} of a core  (goal < 1 %)")
+    if isinstance(place, Server):
+        say(f"{asked / seconds:.2f} queries a second  (goal <= 1)")
+
+
+def _transactions(place: Place) -> int:
+    """Those of the store's own database: we ask from another one."""
+    if not isinstance(place, Server):
+        return 0
+    sql = "select sum(xact_commit + xact_rollback)::bigint from pg_stat_database where datname like 'bench%'"
+    with psycopg.connect(place.server.dsn("postgres")) as connection:
+        row = connection.execute(sql).fetchone()
+    return int(row[0]) if row else 0
+
+
+def workers(place: Place, rounds: int) -> None:
+    """Two worker processes against one."""
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    for n in range(rounds):
+        for count, found in rates.items():
+            found.append(_drained(place, count, 6000, 5))
+        say(f"round {n + 1}: one {rates[1][-1]:.0f}, two {rates[2][-1]:.0f} steps/s")
+    one, two = middle(rates[1]), middle(rates[2])
+    say(f"steps_per_s: one {one:.0f}, two {two:.0f}, ratio {two / one:.2f}")
+
+
+def _drained(place: Place, count: int, runs: int, steps: int) -> float:
+    args = ("--url", place.fresh(), "--runs", runs, "--steps", steps)
+    run("engine", "start", *args)
+    processes = [begun("engine", "drain", *args) for _ in range(count)]
+    for process in processes:
+        heard(process, "ready")
+    at, served = time.monotonic(), cpu_seconds(place.server_pid)
+    for process in processes:
+        told(process)
+    rows = [ended(process) for process in processes]
+    served = cpu_seconds(place.server_pid) - served
+    assert sum(row["ended"] for row in rows) == runs
+    took: float = max(row["ended_at"] for row in rows) - at
+    busy = sum(row["cpu_seconds"] for row in rows) / took
+    shares = f"the workers used {busy:.2f}, the server {served / took:.2f}"
+    say(f"{count}: of {os.cpu_count()} cores {shares}; runs of each: {[row['ended'] for row in rows]}")
+    return runs * steps / took
+
+
+def sleeping(place: Place, _rounds: int) -> None:
+    """Memory that sleeping runs cost the worker."""
+    row = run("engine", "sleeping", "--url", place.fresh(), "--runs", 10_000)
+    say(f"10,000 sleeping runs add {row['rss_kib_added']} KiB to {row['rss_kib_before']} KiB")
+
+
+def long(place: Place, rounds: int) -> None:
+    """What a step costs in a run of 5,000 against one of 50."""
+    short, tall = [], []
+    for _ in range(rounds):
+        short.append(1e6 / load(place, "--runs", 100, "--steps", 50, "--flight", 1)["steps_per_s"])
+        tall.append(1e6 / load(place, "--runs", 1, "--steps", 5000, "--flight", 1)["steps_per_s"])
+    a, b = middle(short), middle(tall)
+    say(f"a step costs {a:.0f} µs in a run of 50, {b:.0f} µs in one of 5,000")
+    say(f"ratio {b / a:.2f}  (goal <= 1.5)")
+
+
+def segment(place: Place, rounds: int) -> None:
+    """5-step runs in segments against one commit a step, one run in flight."""
+    found: dict[str, list[float]] = {"step": [], "segment": []}
+    for n in range(rounds):
+        for mode, rates in found.items():
+            row = load(place, "--runs", 400, "--steps", 5, "--flight", 1, "--checkpoint", mode)
+            rates.append(row["steps_per_s"])
+        say(f"round {n + 1}: segment {found['segment'][-1]}, step {found['step'][-1]}")
+    ours, plain = middle(found["segment"]), middle(found["step"])
+    say(f"steps_per_s: segment {ours:g}, step {plain:g}, ratio {ours / plain:.2f}  (goal >= 3)")
+
+
+def limits(place: Place, rounds: int) -> None:
+    """Claims of twenty under limits, against those where nothing is set."""
+    names = ("none", "unrelated", "held", "roomy", "shared")
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name, rates in found.items():
+            rates.append(run("limits", name, "--url", place.fresh())["claims_per_s"])
+    plain = middle(found["none"])
+    for name, rates in found.items():
+        ours = middle(rates)
+        say(f"{name}: {ours:.0f} claims/s, ratio {ours / plain:.2f}")
+
+
+ALL: dict[str, Callable[[Place, int], None]] = {
+    each.__name__: each
+    for each in (steps, oneshot, lone, latency, emit, idle, workers, sleeping, long, segment, limits)
+}
