@@ -5,9 +5,9 @@
 -- A row is an object: priority, run_at, id, crashes, type, tenant, key; and how much room its names have: type_room,
 -- tenant_room, key_room, null without end. Tenants null: all.
 
--- Where a walk begins behind a row it compares whole rows and is ordered by all columns of one index: no other can
--- serve it, whatever the statistics say. Where it ends single columns say: by rows it would end with the first of them.
--- Where two indexes would do, and the table was empty when it was planned, the one that was made last is taken.
+-- A walk begins behind a row, compares whole rows and is ordered by all columns of one index: no other can serve it,
+-- whatever the statistics say; told by single columns the planner takes the index of a type for a tenant that has none.
+-- It has no end, for a comparison of rows would end with its first column alone: what is read too much is left out.
 create or replace function next_priority(types text[], tenants text[], beyond integer) returns integer
 language plpgsql stable as $$
 begin
@@ -59,10 +59,11 @@ begin
         )
         from unnest(types) as t (type) cross join unnest(tenants) as o (tenant) cross join lateral (
             select r.priority, r.run_at, r.id, r.crashes, r.type, r.tenant, r.limit_key from workflow_run as r
-            where r.tenant = o.tenant and r.type = t.type and r.priority = rows_at.priority and r.run_at <= until
-                and (r.run_at, r.id) > (since, since_id) and r.status = 'pending' and r.deleted_at is null
-            order by r.run_at, r.id limit size
+            where (r.tenant, r.type, r.priority, r.run_at, r.id) > (o.tenant, t.type, rows_at.priority, since, since_id)
+                and r.status = 'pending' and r.deleted_at is null
+            order by r.tenant, r.type, r.priority, r.run_at, r.id limit size
         ) as w
+        where w.tenant = o.tenant and w.type = t.type and w.priority = rows_at.priority and w.run_at <= until
         order by w.run_at, w.id limit size;
     end if;
 end $$;
@@ -187,6 +188,10 @@ create or replace function lane_runs(
     size bigint, now timestamptz
 ) returns table (run_at timestamptz, id uuid, crashes integer) language plpgsql stable as $$
 #variable_conflict use_column
+declare
+    chunk constant integer := 20;
+    r record;
+    read integer;
 begin
     if lane_runs.key is null then
         return query
@@ -195,14 +200,33 @@ begin
             and r.priority = lane_runs.priority and (r.run_at, r.id) >= (since, since_id) and r.run_at <= now
             and r.status = 'pending' and r.deleted_at is null and r.crashes <= most and r.id <> all(seen)
         order by r.limit_key, r.priority, r.run_at, r.id limit size;
-    else
-        return query
-        select r.run_at, r.id, r.crashes from workflow_run as r
-        where r.type = lane_runs.type and r.tenant = lane_runs.tenant and r.limit_key = lane_runs.key
-            and r.priority = lane_runs.priority and (r.run_at, r.id) >= (since, since_id) and r.run_at <= now
-            and r.status = 'pending' and r.deleted_at is null and r.crashes <= most and r.id <> all(seen)
-        order by r.run_at, r.id limit size;
+        return;
     end if;
+    loop
+        read := 0;
+        for r in
+            select k.limit_key, k.priority, k.run_at, k.id, k.crashes from workflow_run as k
+            where k.type = lane_runs.type and k.tenant = lane_runs.tenant
+                and (k.limit_key, k.priority, k.run_at, k.id) >= (lane_runs.key, lane_runs.priority, since, since_id)
+                and k.status = 'pending' and k.deleted_at is null
+            order by k.limit_key, k.priority, k.run_at, k.id limit chunk
+        loop
+            if r.limit_key <> lane_runs.key or r.priority <> lane_runs.priority or r.run_at > now or size = 0 then
+                return;
+            end if;
+            read := read + 1;
+            since := r.run_at;
+            since_id := r.id;
+            if r.crashes <= most and r.id <> all(seen) and r.id is distinct from id then
+                run_at := r.run_at;
+                id := r.id;
+                crashes := r.crashes;
+                return next;
+                size := size - 1;
+            end if;
+        end loop;
+        exit when read < chunk;
+    end loop;
 end $$;
 
 -- The next due runs by lanes: none that was seen, none of a lane that is full with what was taken so far. Empty: there
