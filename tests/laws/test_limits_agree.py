@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -12,8 +11,8 @@ from holdfast.records import SECOND, NewRun, RunFilter
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore, lanes, openings, rooms
 from holdfast.stores.sqlite import limited as limiting
+from tests.laws.often import LONG, often
 from tests.laws.pair import Pair
-from tests.laws.test_stores_agree import LONG
 
 TYPES = ("shop.order.v1", "shop.order.v2", "web.page.v1")
 TENANTS = ("default", "acme", "umbra")
@@ -188,20 +187,8 @@ class OnPostgres(LimitsAgree):
         self.temper(1000, 63)
 
 
-def often(examples):
-    return settings(
-        max_examples=20 * examples if LONG else examples,
-        stateful_step_count=20,
-        derandomize=not LONG,
-        phases=[Phase.generate, *([Phase.shrink] if LONG else [])],
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-
-
-OnSqlite.TestCase.settings = often(100)
-OnPostgres.TestCase.settings = often(25)
+OnSqlite.TestCase.settings = often(100, 20)
+OnPostgres.TestCase.settings = often(25, 20)
 
 
 @pytest.mark.spec("MOVE-4", "LIMIT-1", "LIMIT-2", "LIMIT-3", "REG-2")

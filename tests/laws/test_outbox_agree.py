@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -16,9 +13,9 @@ from holdfast.store import GIVE_UP_SECONDS
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.contract.hand import done
+from tests.laws.often import LONG, often
 from tests.laws.pair import Pair
 
-LONG = os.environ.get("HOLDFAST_LAWS") == "long"
 SINKS = ("mail", "shop")
 ANSWERS = ("sent", "sent", "failed", "dead", "released")
 TURNS = (0.000001, 1.0, 5.0, 30.0, 30.000001, GIVE_UP_SECONDS, -5.0)
@@ -156,21 +153,11 @@ class OnPostgres(OutboxesAgree):
         return make(clock, None)
 
 
-def often(examples):
-    return settings(
-        max_examples=100 * examples if LONG else examples,
-        stateful_step_count=60 if LONG else 15,
-        deadline=None,
-        phases=(Phase.explicit, Phase.reuse, Phase.generate) if LONG else tuple(Phase),
-        suppress_health_check=list(HealthCheck),
-    )
-
-
 TestOutboxesAgree = OnSqlite.TestCase
-TestOutboxesAgree.settings = often(30)
+TestOutboxesAgree.settings = often(30, 15)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0 if LONG else 300)
 class TestOutboxesAgreeOnPostgres(OnPostgres.TestCase):
-    settings = often(8)
+    settings = often(8, 15)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.laws.test_stores_agree import LONG, StoresAgree, often
+from tests.laws.often import LONG, often
+from tests.laws.test_stores_agree import StoresAgree
 from tests.stores.postgres.kit import make
 
 
@@ -15,7 +16,7 @@ class PostgresAgrees(StoresAgree):
         return make(clock)
 
 
-PostgresAgrees.TestCase.settings = often(6)
+PostgresAgrees.TestCase.settings = often(6, 30)
 
 
 @pytest.mark.spec("MOVE-4", "MOVE-5", "MOVE-7")

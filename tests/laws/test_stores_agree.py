@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -28,10 +26,10 @@ from holdfast.store import EVENT_KEEP_SECONDS
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.contract.hand import backing_off, broken, done, error, listen, sleep
+from tests.laws.often import LONG, often
 from tests.laws.pair import Pair
 from tests.laws.plans import DEFINITIONS, GATED, LATER, PLAN, Plans, child, starts_runs
 
-LONG = os.environ.get("HOLDFAST_LAWS") == "long"
 CODE = ("shop.order.v1", "shop.order.v2")
 TYPES = (*CODE, PLAN, GATED)
 TENANTS = ("default", "default", "default", "acme")
@@ -380,20 +378,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             self.pair.clock.now = chore_at - pick(0, 0, 1)
 
 
-def often(examples):
-    return settings(
-        max_examples=20 * examples if LONG else examples,
-        stateful_step_count=30,
-        derandomize=not LONG,
-        # A failing life is long; to have it shrunk takes minutes, and HOLDFAST_LAWS=long has them.
-        phases=[Phase.generate, *([Phase.shrink] if LONG else [])],
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-
-
-StoresAgree.TestCase.settings = often(150)
+StoresAgree.TestCase.settings = often(150, 30)
 
 
 @pytest.mark.spec("MOVE-4", "MOVE-5", "MOVE-7", "STORE-4")

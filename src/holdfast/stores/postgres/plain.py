@@ -100,7 +100,10 @@ def sort(batch: Sequence[Item]) -> Sorted:
 
 def _is_plain(write: StepWrite) -> bool:
     return (
-        write.status is StepStatus.SUCCEEDED and not write.cost and write.error is None and write.child is None
+        write.status is StepStatus.SUCCEEDED
+        and not write.cost
+        and write.error is None
+        and write.child is None
     )
 
 

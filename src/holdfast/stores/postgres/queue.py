@@ -83,7 +83,12 @@ class QueueRoom(Calls):
     async def _commit(self, batch: Sequence[Item], *, news: bool) -> builtins.list[Verdict]:
         found = plain.sort(batch)
         answer = await self._call(
-            "commit", _rows(found.long), _rows(found.checkpoints), _rows(found.completes), _rows(found.parts), news
+            "commit",
+            _rows(found.long),
+            _rows(found.checkpoints),
+            _rows(found.completes),
+            _rows(found.parts),
+            news,
         )
         checkpoints, completes, rest = found.places
         verdicts: dict[int, Verdict] = dict.fromkeys(checkpoints, _LEASED)
@@ -94,7 +99,9 @@ class QueueRoom(Calls):
             late = [*(checkpoints[at] for at in said.checkpoints), *(completes[at] for at in said.completes)]
             late += [place for place in rest if verdicts[place].answer == "busy"]
             if late:
-                again = await self._ask(_VERDICTS, "commit_again", json_text([batch[at] for at in late]), news)
+                again = await self._ask(
+                    _VERDICTS, "commit_again", json_text([batch[at] for at in late]), news
+                )
                 verdicts.update(zip(late, again, strict=True))
         return [verdicts[place] for place in range(len(batch))]
 
