@@ -188,7 +188,7 @@ class OnPostgres(LimitsAgree):
 
 
 OnSqlite.TestCase.settings = often(100, 20)
-OnPostgres.TestCase.settings = often(25, 20)
+OnPostgres.TestCase.settings = often(8, 20)
 
 
 @pytest.mark.spec("MOVE-4", "LIMIT-1", "LIMIT-2", "LIMIT-3", "REG-2")
