@@ -10,10 +10,15 @@ import click
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
 STORE = "holdfast.store"
+STORES = "holdfast.stores"  # all that were given, where several may be
 STORE_TYPED = "holdfast.store.typed"  # given on the command line, not by the environment
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_WHERE = (
+    "Where the runs are, sqlite:///FILE or postgresql://USER@HOST/DATABASE: "
+    f"{DEFAULT_STORE} unless this or HOLDFAST_STORE says otherwise"
+)
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _NEGATIVE = re.compile(r"-[0-9]")
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d|w)?")
@@ -29,13 +34,27 @@ def store_option(envvar: str | None = None) -> Callable[[F], F]:
             ctx.meta[STORE_TYPED] = source is click.core.ParameterSource.COMMANDLINE
 
     return click.option(
+        "--store", metavar="URL", envvar=envvar, expose_value=False, callback=keep, help=f"{_WHERE}."
+    )
+
+
+def stores_option(command: F) -> F:
+    """`--store`, which may be given again."""
+
+    def keep(ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> None:
+        if len(set(value)) < len(value):
+            raise click.BadParameter("the same store is named twice")
+        if value:
+            ctx.meta[STORE], ctx.meta[STORES], ctx.meta[STORE_TYPED] = value[0], value, True
+
+    return click.option(
         "--store",
         metavar="URL",
-        envvar=envvar,
+        multiple=True,
         expose_value=False,
         callback=keep,
-        help=f"Where the runs are: {DEFAULT_STORE} unless this or HOLDFAST_STORE says otherwise.",
-    )
+        help=f"{_WHERE}; may be given again, for a worker at each.",
+    )(command)
 
 
 def json_option(command: F) -> F:

@@ -15,8 +15,9 @@ import click
 from holdfast.engine.app import App, loop_factory
 from holdfast.engine.definitions import check_patterns, matches
 from holdfast.engine.stopping import SIGNALS, run
+from holdfast.engine.worker import SLOTS
 from holdfast.errors import StoreError, UsageError
-from holdfast.stores import make_store
+from holdfast.stores import make_store, shown
 
 from .flags import spoken_of
 from .follow import UNTOLD, follow
@@ -26,9 +27,11 @@ from .options import (
     DEFAULT_STORE,
     STORE,
     STORE_TYPED,
+    STORES,
     duration_option,
     no_wait_timeouts_option,
     store_option,
+    stores_option,
 )
 from .program import spoken
 from .words import line
@@ -53,14 +56,14 @@ DEV_LEASE_SECONDS = 3.0
 @duration_option("--grace", "What running steps get when told to stop; 10 s by default.")
 @click.option("--name", metavar="NAME", help="The readable part of the worker's id.")
 @no_wait_timeouts_option
-@store_option()
+@stores_option
 def worker(
     app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], *, no_wait_timeouts: bool, **options: Any
 ) -> None:
     """Execute runs until told to stop.
 
     MODULE:APP is where your App is, as in orders:app. SIGTERM or Ctrl-C stops gracefully, a second
-    one at once.
+    one at once. With several stores it is a worker at each, with slots of its own.
     """
     with _ended_by_signals():
         _work(app, patterns, tenants, {**options, "wait_timeouts": not no_wait_timeouts})
@@ -74,8 +77,18 @@ def _work(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], options
     if patterns:
         given["patterns"] = _checked(patterns, loaded)
     show_logs()
+    stores = click.get_current_context().meta.get(STORES, ())
+    if len(stores) > 1:
+        given["stores"] = stores
+        _greet_all(stores, given.get("slots", SLOTS))
     with spoken_of():
         loaded.run(**given)
+
+
+def _greet_all(stores: tuple[str, ...], slots: int) -> None:
+    click.echo(f"a worker at each of {len(stores)} stores, {slots} slots each:", err=True)
+    for url in stores:
+        click.echo(f"  {shown(url)}", err=True)
 
 
 @contextlib.contextmanager

@@ -65,7 +65,15 @@ class App(Client):
         self.name, self.ttl_seconds = name, check_kept("ttl", ttl)
         self.hooks: Hooks = {}
         self.sinks: Sinks = {}
+        self.origin: App | None = None  # whose workflows these are, if not its own
         APPS.add(self)
+
+    def at(self, store: str | Store) -> App:
+        """The same app on another store: workflows, hooks, sinks, threads and codec are shared, runs not."""
+        other = App(store, name=self.name, world=self.world, codec=self._codec, ttl=self.ttl_seconds)
+        other.workflows, other.hooks, other.sinks = self.workflows, self.hooks, self.sinks
+        other.origin = self.origin or self
+        return other
 
     @property
     def store(self) -> Store:
@@ -187,13 +195,24 @@ class App(Client):
         mine = {"name": self.name, "ttl": self.ttl_seconds, "sinks": self.sinks}
         return Worker(self.store, self.world, self.workflows, self.hooks, **{**mine, **options})
 
-    async def work(self, **options: Any) -> None:
-        """Be a worker until SIGTERM or SIGINT; a second signal stops at once."""
-        await work_until_told(self.worker(**options))
+    async def work(self, *, stores: Sequence[str | Store] | None = None, **options: Any) -> None:
+        """Be a worker until SIGTERM or SIGINT; a second signal stops at once.
 
-    def run(self, **options: Any) -> None:
-        """Be a worker, blocking. Takes the options of `worker`."""
-        run(work_until_told(self.worker(**options), last=True), loop_factory())
+        stores: others than the app's own, a worker for each, with slots of its own. One that cannot be
+        reached is tried again while the others are worked at.
+        """
+        await work_until_told(self._workers(stores, options))
+
+    def run(self, *, stores: Sequence[str | Store] | None = None, **options: Any) -> None:
+        """Be a worker, blocking. Takes the options of `worker`, and `stores` as `work` does."""
+        run(work_until_told(self._workers(stores, options), last=True), loop_factory())
+
+    def _workers(self, stores: Sequence[str | Store] | None, options: dict[str, Any]) -> list[Worker]:
+        if stores is None:
+            return [self.worker(**options)]
+        if not stores or isinstance(stores, str):
+            raise UsageError(f"stores is {stores!r}: give a list with at least one store")
+        return [self.at(one).worker(**options) for one in stores]
 
     @cached_property
     def sync(self) -> Door:

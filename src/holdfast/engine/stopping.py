@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.threads import Unjoined, hear, hear_no_more
+
+from .crew import Crew
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -29,18 +31,20 @@ SWEEP_SECONDS = 0.5  # what is only left over may take to end
 class _Told:
     """What signals have asked for so far."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
         self.first, self.second = asyncio.Event(), asyncio.Event()
 
     def hear(self) -> None:
         if not self.first.is_set():
             log.info("stopping: no new claims; running steps get their grace period (again: at once)")
-            self._worker.drain()
+            for worker in self._workers:
+                worker.drain()
             self.first.set()
         elif not self.second.is_set():
             log.warning("stopping at once")
-            self._worker.hurry()
+            for worker in self._workers:
+                worker.hurry()
             self.second.set()
 
     @contextmanager
@@ -65,25 +69,32 @@ class _Told:
                 hear_no_more()
 
 
-async def work_until_told(worker: Worker, *, last: bool = False) -> None:
-    """Be this worker until SIGTERM or SIGINT, and let go of its store; `last`: then the loop is closed."""
-    told = _Told(worker)
+async def work_until_told(workers: Sequence[Worker], *, last: bool = False) -> None:
+    """Be these until SIGTERM or SIGINT, and let go of their stores; `last`: then the loop is closed."""
+    told = _Told(workers)
     with told.hearing(last=last):
-        beginning = asyncio.ensure_future(worker.__aenter__())
-        try:
-            await _either(beginning, told.first)
-            if beginning.done():
-                beginning.result()
-                await told.first.wait()
-        finally:
-            if not beginning.done():
-                answers = await _given_up(worker, beginning)
-            elif beginning.cancelled() or beginning.exception() is not None:
-                answers = True
-            else:
-                answers = await _stopped(worker, told)
-            if answers:  # or closing it would wait for what does not come
-                await worker.store.close()
+        if len(workers) == 1:
+            await _lived(workers[0], told)
+        else:
+            await Crew(workers, lambda worker: _lived(worker, told), told.first, told.hear).work()
+
+
+async def _lived(worker: Worker, told: _Told) -> None:
+    beginning = asyncio.ensure_future(worker.__aenter__())
+    try:
+        await _either(beginning, told.first)
+        if beginning.done():
+            beginning.result()
+            await told.first.wait()
+    finally:
+        if not beginning.done():
+            answers = await _given_up(worker, beginning)
+        elif beginning.cancelled() or beginning.exception() is not None:
+            answers = True
+        else:
+            answers = await _stopped(worker, told)
+        if answers:  # or closing it would wait for what does not come
+            await worker.store.close()
 
 
 async def _given_up(worker: Worker, beginning: asyncio.Future[Any]) -> bool:

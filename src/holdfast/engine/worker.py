@@ -37,6 +37,7 @@ log = logging.getLogger("holdfast.worker")
 
 _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()  # how many work on each
 
+SLOTS = 100
 GATHER_SECONDS = 0.003  # how long a nearly full worker lets slots gather before it claims again
 HURRIED_SECONDS = 0.5  # what code may take to clean up after a second signal
 CLAIM_SECONDS = 5.0  # how long a worker that stops waits for the answer to its last claim
@@ -56,7 +57,7 @@ class Worker:
         patterns: Sequence[str] = ("%",),
         tenants: Sequence[str] | None = None,
         runtime: str = RUNTIME,
-        slots: int = 100,
+        slots: int = SLOTS,
         batch: int | None = None,
         lease: Seconds = 30.0,
         poll: Seconds | None = None,

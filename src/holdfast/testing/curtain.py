@@ -28,7 +28,7 @@ class Curtain:
 
     def __init__(self, what: Iterable[App | Defined]) -> None:
         given = list(what)
-        known = {id(one): app for app in APPS for one in app.workflows.values()}
+        known = {id(one): app for app in APPS if app.origin is None for one in app.workflows.values()}
         found = [one if isinstance(one, App) else known.get(id(one)) for one in given]
         self.apps: list[App] = list(dict.fromkeys(app for app in found if app is not None))
         self._kept: list[tuple[App, dict[str, Any]]] = []
