@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 import psycopg
 import pytest
@@ -12,6 +13,16 @@ from tests.stores.postgres import kit
 from tests.stores.postgres.opened import VERBS, opened
 from tests.stores.postgres.proxy import Proxy
 from tests.stores.postgres.stranger import Stranger
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """An async test has an event loop of its own, on the wall clock: the server has no other."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(pyfuncitem.obj(**given))
+    return True
 
 
 @pytest.fixture

@@ -125,7 +125,10 @@ class PostgresStore(
     def _pool(self) -> Pool:
         """That of this event loop."""
         refuse_inside(self.address)
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # beside a caller's connection, in plain code
+            raise Unavailable(f"{self.address.shown}: there is no event loop to ask it on") from None
         pool = self._pools.get(loop)
         return pool if pool is not None else self._new_pool(self._pools, loop)
 
