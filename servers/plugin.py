@@ -29,6 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--postgres-version", type=int, help="the major version that tests get by default")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Stores that are kept for a whole process heed it too, and so do workers of xdist."""
+    if version := config.getoption("--postgres-version"):
+        os.environ["HOLDFAST_TEST_PG_VERSION"] = str(version)
+
+
 @pytest.fixture(scope="session")
 def postgres_server(request: pytest.FixtureRequest) -> Iterator[Postgres | NamedPostgres]:
     """The server of HOLDFAST_TEST_PG_DSN, or one of our own; not to be killed or stopped."""
@@ -37,7 +43,7 @@ def postgres_server(request: pytest.FixtureRequest) -> Iterator[Postgres | Named
     _skip_if_unwanted(request.config)
     with ExitStack() as stack:
         try:
-            server = stack.enter_context(postgres_for_tests(request.config.getoption("--postgres-version")))
+            server = stack.enter_context(postgres_for_tests())
         except ServerError as error:
             pytest.fail(str(error), pytrace=False)
         yield server

@@ -17,6 +17,7 @@ from servers.named import NamedPostgres
 from servers.private import Private, ServerError, free_port
 
 NAMED_BY = "HOLDFAST_TEST_PG_DSN"
+VERSION_BY = "HOLDFAST_TEST_PG_VERSION"
 USER = "postgres"
 SOCKET_PORT = 5432
 PORTS_TRIED = 5
@@ -160,8 +161,12 @@ def running_postgres(
 
 @contextmanager
 def postgres_for_tests(version: int | None = None) -> Iterator[Postgres | NamedPostgres]:
-    """The server that HOLDFAST_TEST_PG_DSN names, if it does and no version is asked for; else our own."""
-    named = os.environ.get(NAMED_BY)
+    """The server that HOLDFAST_TEST_PG_DSN names, if it does and no version is asked for; else our own.
+
+    Asked for here, or for all tests by HOLDFAST_TEST_PG_VERSION.
+    """
+    named, wanted = os.environ.get(NAMED_BY), os.environ.get(VERSION_BY)
+    version = version if version is not None or not wanted else int(wanted)
     if named and version is None:
         with NamedPostgres(named) as server:
             yield server
