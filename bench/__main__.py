@@ -4,30 +4,51 @@ from __future__ import annotations
 
 import argparse
 
-from bench import loads, places
+from bench import held, loads, places, scale
 
 STORES = ("sqlite", "postgres")
+APART = ("scale", "held")  # minutes each, on Postgres: only when they are named
 
 
 def main() -> None:
-    """Run the named measurements, or all."""
-    names = ", ".join(loads.ALL)
+    """Run the named measurements, or all but those that stand apart."""
     parser = argparse.ArgumentParser(prog="./hf bench", description=__doc__)
-    parser.add_argument("what", nargs="*", metavar="NAME", help=f"any of: {names} (default: all)")
+    names = ", ".join(loads.ALL)
+    parser.add_argument(
+        "what", nargs="*", metavar="NAME", help=f"any of: {names} (default: all these); {', '.join(APART)}"
+    )
     parser.add_argument("--store", choices=[*STORES, "all"], default="sqlite", help="(default: sqlite)")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (default: 5)")
     parser.add_argument("--folder", help="where files go; a local disk, not a tmpfs (default: here)")
     parser.add_argument("--pg", type=int, metavar="VERSION", help="of Postgres (default: the first there is)")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="scale: runs of each kind")
+    parser.add_argument("--seconds", type=float, default=180, help="held: how long")
     args = parser.parse_args()
-    unknown = set(args.what) - set(loads.ALL)
+    unknown = set(args.what) - {*loads.ALL, *APART}
     if unknown:
-        parser.error(f"no measurement {', '.join(sorted(unknown))}; there are {names}")
+        parser.error(f"no measurement {', '.join(sorted(unknown))}; there are {names}, {', '.join(APART)}")
+    for name in args.what:
+        if name in APART:
+            _apart(name, args)
+    wanted = [name for name in args.what or loads.ALL if name in loads.ALL]
     for store in STORES if args.store == "all" else (args.store,):
+        if not wanted:
+            break
         where = places.sqlite(args.folder) if store == "sqlite" else places.postgres(args.pg)
         with where as place:
-            for name in args.what or loads.ALL:
+            for name in wanted:
                 print(f"-- {name} ({place.name})", flush=True)
                 loads.ALL[name](place, args.rounds)
+
+
+def _apart(name: str, args: argparse.Namespace) -> None:
+    print(f"-- {name} (postgres)", flush=True)
+    settings = scale.SETTINGS if name == "scale" else {}
+    with places.postgres(args.pg, settings) as place:
+        if name == "scale":
+            scale.scale(place, args.rows, 10 * args.rounds)
+        else:
+            held.held(place, args.seconds)
 
 
 if __name__ == "__main__":

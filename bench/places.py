@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -89,7 +89,7 @@ def sqlite(folder: str | None) -> Iterator[Sqlite]:
 
 
 @contextmanager
-def postgres(version: int | None) -> Iterator[Server]:
+def postgres(version: int | None, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
     """Of this major version, or the first that there is."""
-    with running_postgres(version, fsync=True) as server:
+    with running_postgres(version, fsync=True, settings=settings) as server:
         yield Server(server)

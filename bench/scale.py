@@ -1,0 +1,167 @@
+"""What a call costs in a store with millions of runs, beside one with none, on one server, in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import time
+from collections import defaultdict
+from typing import Any
+
+import psycopg
+
+from bench import crowd
+from bench.places import Server
+from bench.rounds import say
+from holdfast.lifecycle import Move, StepKind, StepStatus
+from holdfast.records import Ask, Claim, Item, Lease, NewEvent, NewRun, StepWrite
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.calls import json_text
+from holdfast.world import RealWorld, World
+
+WORKER, TYPE = "bench", crowd.TYPES[0]
+MANY = 100
+GOAL = 1.5
+LOOKS = 5
+# Vacuum and analyze come when we say so. What is loaded must not be written out again and again.
+SETTINGS = {"autovacuum": "off", "shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "1h"}
+
+
+class Measured(PostgresStore):
+    """A store that notes what its calls cost, under the label they are made under."""
+
+    def __init__(self, url: str, dsn: str) -> None:
+        super().__init__(url)
+        self.label = ""
+        self.seconds: dict[str, list[float]] = defaultdict(list)
+        self.pages: dict[str, list[int]] = defaultdict(list)
+        self.looks = False  # at the pages, before each call
+        self._session = psycopg.connect(dsn)
+        self._numbers = itertools.count(1)
+
+    async def _call(self, verb: str, *args: Any) -> Any:
+        if self.looks:
+            self.pages[self.label].append(self._pages(verb, args))
+        at = time.perf_counter()
+        answer = await super()._call(verb, *args)
+        self.seconds[self.label].append(time.perf_counter() - at)
+        return answer
+
+    def _pages(self, verb: str, args: tuple[Any, ...]) -> int:
+        """Of the call, undone; the second time, for the first has to learn what the schema is."""
+        sql = (
+            f"explain (analyze, buffers, format json) select workflow.{verb}({', '.join(['%s'] * len(args))})"
+        )
+        self._session.execute(sql, args)
+        self._session.rollback()
+        row = self._session.execute(sql, args).fetchone()
+        self._session.rollback()
+        assert row
+        plan = row[0][0]["Plan"]
+        return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+    async def close(self) -> None:
+        self._session.close()
+        await super().close()
+
+    async def live(self, world: World) -> None:
+        """What a worker asks for, each with its own label: many at once, and one."""
+        for size in (MANY, 1):
+            runs = [NewRun(id=world.uuid7(), type=TYPE, params='{"x":1}', digest="d") for _ in range(size)]
+            self.label = f"start {size}"
+            await self.start(runs)
+            self.label = f"claim {size}"
+            claims = await self.claim(Ask(worker=WORKER, types=crowd.ASKED, limit=size))
+            assert {one.id for one in claims} == {one.id for one in runs}
+            await self.work(claims, size)
+        await self.wait(world)
+        for label, ask in (("due", self.due(crowd.ASKED)), ("tick", self.tick())):
+            self.label = label
+            await ask
+
+    async def work(self, claims: list[Claim], size: int) -> None:
+        self.label = f"checkpoint {size}"
+        for number in (1, 2):
+            write = StepWrite(key=f"step-{number}", output='{"i":1}')
+            await self.commit([_item(one, number, Move.CHECKPOINT, write) for one in claims])
+        self.label = f"renew {size}"
+        leases = [Lease(run=one.id, fence=one.fence) for one in claims]
+        await self._call("renew", WORKER, json_text(leases), 30.0)
+        self.label = f"complete {size}"
+        await self.commit([_item(one, 3, Move.COMPLETE) for one in claims])
+
+    async def wait(self, world: World) -> None:
+        """A run of a tenant that waits for an event, and gets it."""
+        run, topic = world.uuid7(), f"bench.{next(self._numbers)}"
+        self.label = "start of a tenant"
+        await self.start([NewRun(id=run, type=TYPE, params='{"x":1}', digest="d", tenant="tenant-1")])
+        ask = Ask(worker=WORKER, types=crowd.ASKED, limit=10, tenants=("tenant-1", "tenant-2"))
+        self.label = "claim of tenants"
+        (claim,) = await self.claim(ask)
+        self.label = "park"
+        write = StepWrite(key="wait", kind=StepKind.EVENT, status=StepStatus.WAITING, topic=topic)
+        await self.commit([_item(claim, 1, Move.PARK, write)])
+        self.label = "emit"
+        await self.emit(NewEvent(topic=topic, id=topic, tenant="tenant-1"))
+        self.label = "claim of the woken"
+        (claim,) = await self.claim(ask)
+        self.label = "complete of the woken"
+        await self.commit([_item(claim, 1, Move.COMPLETE)])
+
+
+def _item(claim: Claim, number: int, move: Move, *steps: StepWrite) -> Item:
+    begun = claim.created_at if number == 1 else None
+    return Item(run=claim.id, fence=claim.fence, number=number, move=move, steps=steps, started_at=begun)
+
+
+def scale(place: Server, rows: int, rounds: int) -> None:
+    """So many runs of each kind, beside none."""
+    server = place.server
+    names = [server.create_database(name) for name in ("empty", "full")]
+    asyncio.run(
+        _scale([server.url(name) for name in names], [server.dsn(name) for name in names], rows, rounds)
+    )
+
+
+async def _scale(urls: list[str], dsns: list[str], rows: int, rounds: int) -> None:
+    world = RealWorld()
+    stores = [Measured(url, dsn) for url, dsn in zip(urls, dsns, strict=True)]
+    for store in stores:
+        await store.open()
+        await store.live(world)
+    begun = time.perf_counter()
+    crowd.fill(dsns[1], rows)
+    say(f"4 times {rows:,} runs put in, in {time.perf_counter() - begun:.0f} s")
+    await _compare("before the planner has heard of them", stores, world, rounds)
+    for dsn in dsns:
+        crowd.tidy(dsn)
+    await _compare("vacuumed and analyzed", stores, world, rounds)
+    for store in stores:
+        await store.limit("type", "other.type.v1", concurrency=1)
+    await _compare("with a limit, of another type", stores, world, max(5, rounds // 4))
+    for store in stores:
+        await store.close()
+
+
+async def _compare(when: str, stores: list[Measured], world: World, rounds: int) -> None:
+    """In turns. First the times, but for a round in which plans are made; then the pages."""
+    for n in range(1 + rounds):
+        for store in stores:
+            await store.live(world)
+            if n == 0:
+                store.seconds.clear()
+    times = [dict(store.seconds) for store in stores]
+    for store in stores:
+        store.pages.clear()
+        store.looks = True
+        for _ in range(LOOKS):
+            await store.live(world)
+        store.looks = False
+        store.seconds.clear()
+    say(f"{when}: milliseconds, and pages looked at, in the empty store and in the full one")
+    for label in times[0]:
+        a, b = (statistics.median(one[label]) * 1e3 for one in times)
+        before, after = (statistics.median(store.pages[label]) for store in stores)
+        mark = "" if b / a <= GOAL else f"  more than {GOAL} times"
+        say(f"  {label:22} {a:7.2f} {b:7.2f} ratio {b / a:4.2f}   {before:6.0f} {after:6.0f}{mark}")
