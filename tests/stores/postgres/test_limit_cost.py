@@ -19,7 +19,7 @@ analyze workflow.workflow_run; analyze workflow.workflow_limit_use
 """
 FILL = """
 insert into workflow_run (id, tenant, type, limit_key, run_at, priority, max_attempts, rev)
-select ('00000000-0000-7' || lpad(to_hex(%(salt)s::int), 3, '0') || '-8000-' || lpad(to_hex(n), 12, '0'))::uuid,
+select format('00000000-0000-7%%s-8000-%%s', 100 + %(salt)s::int, lpad(to_hex(n), 12, '0'))::uuid,
     %(tenant)s::text || case when %(tenants)s then n::text else '' end, %(type)s,
     %(key)s::text || case when %(keys)s then n::text else '' end, clock() + %(later)s * interval '1 second',
     %(priority)s, 3, 1
@@ -90,7 +90,7 @@ def no_more(before, after):
 @pytest.mark.parametrize("scope", ["type", "tenant", "key"])
 @pytest.mark.parametrize("tenants", [None, ("default", "acme")], ids=["any", "bound"])
 def test_runs_of_a_full_name_are_not_walked_one_by_one(hand, session, scope, tenants):
-    """Two thousand or a hundred thousand pending ahead of others: the work of a claim is the same, or a look's."""
+    """Two thousand or a hundred thousand pending ahead of others: a claim and a look do the same work."""
     limit(hand, scope, {"type": TYPE, "tenant": "acme", "key": "full"}[scope], concurrency=0)
     where = {"tenant": "acme" if scope == "tenant" else "default", "key": "full"}
     started(hand, 5, type=OTHER)

@@ -1,4 +1,4 @@
-"""Limits under many hands at once: claims under limits are made one after the other, and none is counted twice or not."""
+"""Limits under many hands at once: claims under limits are made one after the other, and each is counted."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_what_somebody_else_is_at_is_passed_over_and_not_counted(hand, sessions)
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_set_is_never_changed_beside_a_claim(hand, sessions, verb, args):
-    """Each waits for a claim that is under way, and a claim for it: it counts what was there before or after."""
+    """Each waits for a claim that is under way, and a claim waits for it: what is set holds for all of it."""
     one, two = sessions
     limit(hand, "key", "k", concurrency=2)
     limit(hand, "tenant", "other", concurrency=2)  # one is always set

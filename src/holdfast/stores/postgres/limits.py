@@ -85,6 +85,6 @@ class LimitsRoom(Calls):
         runtime: str = RUNTIME,
         besides: Sequence[tuple[UUID, int]] = (),
     ) -> Due:
-        ask = {"types": types, "tenants": tenants, "runtime": runtime}
+        ask: dict[str, object] = {"types": types, "tenants": tenants, "runtime": runtime}
         ask |= {"wait_timeouts": wait_timeouts, "besides": besides}
         return await self._ask(_DUE, "due", json_text(ask))

@@ -85,7 +85,7 @@ begin
 end $$;
 
 -- When something may next be claimed where limits are set: by the first few runs of each priority if they tell, else by
--- the heads of all lanes.
+-- the heads of lanes, as many as it takes, those that are due first.
 create or replace function opens_at(types text[], tenants text[], now timestamptz) returns timestamptz
 language plpgsql stable as $$
 declare
@@ -93,6 +93,9 @@ declare
     open_tenants text[] := names_to_open('tenant', tenants, now);
     size integer;
     answer record;
+    looked integer := 200;
+    heads record;
+    at timestamptz;
 begin
     foreach size in array glances() loop
         answer := glance(open_types, open_tenants, size, now);
@@ -100,12 +103,19 @@ begin
             return answer.at;
         end if;
     end loop;
-    return (
-        select first_opening(
-            array_agg(h.type), array_agg(h.tenant), array_agg(h.limit_key), array_agg(h.run_at), now
-        )
-        from lane_heads(open_types, open_tenants, null) as h
-    );
+    loop
+        select array_agg(h.type) as types, array_agg(h.tenant) as tenants, array_agg(h.limit_key) as keys,
+            array_agg(h.run_at) as times
+        into heads
+        from (
+            select * from lane_heads(open_types, open_tenants, null) as l order by l.run_at limit looked + 1
+        ) as h;
+        at := first_opening(heads.types, heads.tenants, heads.keys, heads.times, now);
+        if coalesce(cardinality(heads.times), 0) <= looked or at <= heads.times[looked + 1] then
+            return at;
+        end if;
+        looked := 8 * looked;
+    end loop;
 end $$;
 
 -- How many runs of each priority are looked at.
