@@ -28,7 +28,8 @@ Failed = Callable[[Item, "Transaction", BaseException], None]
 
 BATCH_MAX = 1000
 SHARE_MIN = 16  # items that are not worth another commit
-BUSY_SECONDS = 0.02  # before a row that someone else holds is tried again, when nothing else is to be sent
+BUSY_SECONDS = 0.02  # before a row that someone else holds is tried again; then twice as long,
+BUSY_MAX_SECONDS = 1.0  # and so on
 FULL_BYTES = 64 * 1024 * 1024
 PATIENCE_SECONDS = 10.0  # one line in the log per so many seconds of a store that does not answer
 DISK_TRIES = 10  # of a function that the disk refused, so it seems: it may have been another disk than ours
@@ -105,21 +106,13 @@ class Committer:
     async def _send(self, batch: list[tuple[Item, Answered, int]]) -> None:
         items = [item for item, _, _ in batch]
         verdicts = await self._commit(items)
-        busy = []
         for (item, answered, size), verdict in zip(batch, verdicts, strict=True):
             if verdict.answer == "busy":
-                busy.append((item, answered, size))
-                continue
-            self._bytes -= size
-            self.lost += verdict.answer == "lost"
-            try:
-                answered(verdict)
-            except Exception:
-                # One run that cannot take its answer must not stop the commits of all others.
-                log.exception("run %s cannot take the answer to its commit", item.run)
-        if busy and not self._queue:
-            await asyncio.sleep(BUSY_SECONDS)
-        self._queue[:0] = busy
+                # By itself: a row that somebody holds for long must not hold up all others again and again.
+                self._alone += 1
+                self._spawn(self._send_alone(item, answered, size), "holdfast-commit-again")
+            else:
+                self._answer(item, answered, size, verdict)
         if any(item.events for item in items):
             self.deliver()
         if self._queue and not self._flushing:
@@ -127,6 +120,30 @@ class Committer:
         else:
             self._writing -= 1
             self._rest()
+
+    async def _send_alone(self, item: Item, answered: Answered, size: int) -> None:
+        delay = BUSY_SECONDS
+        verdict = Verdict(answer="busy", status=Status.LEASED)
+        try:
+            while verdict.answer == "busy":
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, BUSY_MAX_SECONDS)
+                (verdict,) = await self._commit([item])
+            self._answer(item, answered, size, verdict)
+            if item.events:
+                self.deliver()
+        finally:
+            self._alone -= 1
+            self._rest()
+
+    def _answer(self, item: Item, answered: Answered, size: int, verdict: Verdict) -> None:
+        self._bytes -= size
+        self.lost += verdict.answer == "lost"
+        try:
+            answered(verdict)
+        except Exception:
+            # One run that cannot take its answer must not stop the commits of all others.
+            log.exception("run %s cannot take the answer to its commit", item.run)
 
     def _rest(self) -> None:
         if not self._writing and not self._alone:

@@ -11,7 +11,9 @@ declare
 begin
     if exists (select 1 from workflow_limit) or exists (select 1 from workflow_registry) then
         chosen := choose_limited(ask, now);
-        now := greatest(now, clock());
+        -- What limits hold back takes time to pass over, and so does waiting for another claim: a lease is as long as was
+        -- asked for.
+        now := now + (clock_timestamp() - statement_timestamp());
     else
         chosen := choose(ask, now);
     end if;

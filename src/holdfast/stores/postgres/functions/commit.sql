@@ -4,16 +4,15 @@
 create or replace function commit(batch json, checkpoints json, completes json, steps json, news boolean) returns json
 language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
-set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set lock_timeout = '100ms' as $$
 declare
     now timestamptz := clock();
     late_checkpoints integer[];
     late_completes integer[];
+    locked boolean := batch is null or lock_for_commit(batch);
     verdicts json := '[]';
 begin
-    if batch is not null then
-        perform lock_for_commit(batch);
-    end if;
     if checkpoints is not null then
         late_checkpoints := commit_checkpoints(checkpoints, now);
     end if;
@@ -21,7 +20,7 @@ begin
         late_completes := commit_completes(completes, steps, now);
     end if;
     if batch is not null then
-        verdicts := commit_items(batch, now);
+        verdicts := case when locked then commit_items(batch, now) else all_busy(batch) end;
     end if;
     if news then
         perform hint();
@@ -182,9 +181,9 @@ begin
     );
 end $$;
 
--- Everything that the items may look at, in the one order: buckets first. Nobody but the holder opens waits of a run, so
--- what is read here without a lock is what there is.
-create or replace function lock_for_commit(batch json) returns void language plpgsql as $$
+-- Everything that the items may look at, in the one order: buckets first; whether they could be had in time. Nobody but the
+-- holder opens waits of a run, so what is read here without a lock is what there is.
+create or replace function lock_for_commit(batch json) returns boolean language plpgsql as $$
 begin
     perform lock_topics(array(
         select unnest(open_topics(array(
@@ -214,9 +213,17 @@ begin
         cross join json_array_elements(i.item -> 'outbox') as o (message)
         where o.message ->> 'key' is not null
     ));
+    return true;
+exception when lock_not_available then
+    return false;
 end $$;
 
--- Any item, one after the other. A row that someone else holds is busy, and stops no other.
+create or replace function all_busy(batch json) returns json language sql stable as $$
+    select json_agg(json_build_object('answer', 'busy', 'status', 'leased')) from json_array_elements(batch)
+$$;
+
+-- Any item, one after the other. A row that someone else holds is busy, and stops no other; so is one that would have to
+-- wait for a key or an event id in somebody's open transaction.
 create or replace function commit_items(batch json, now timestamptz) returns json language plpgsql as $$
 declare
     item json;
@@ -232,12 +239,19 @@ begin
         if not found then
             answers := answers || json_build_object('answer', 'lost', 'status', 'cancelled');
         elsif r.id = any(mine) then
-            answers := answers || commit_item(r, item, now);
+            answers := answers || commit_in_time(r, item, now);
         else
             answers := answers || json_build_object('answer', 'busy', 'status', r.status);
         end if;
     end loop;
     return array_to_json(answers);
+end $$;
+
+create or replace function commit_in_time(r workflow_run, item json, now timestamptz) returns json language plpgsql as $$
+begin
+    return commit_item(r, item, now);
+exception when lock_not_available then
+    return json_build_object('answer', 'busy', 'status', r.status);
 end $$;
 
 create or replace function runs_of(batch json) returns uuid[] language sql immutable as
@@ -256,8 +270,7 @@ begin
     exception when lock_not_available then
         null;
     end;
-    perform lock_for_commit(batch);
-    verdicts := commit_items(batch, clock());
+    verdicts := case when lock_for_commit(batch) then commit_items(batch, clock()) else all_busy(batch) end;
     if news then
         perform hint();
     end if;

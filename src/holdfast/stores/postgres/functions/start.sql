@@ -12,13 +12,17 @@ begin
     return answers;
 end $$;
 
--- The topics that a plan may look at as soon as it is started: they are locked before anything is written.
+-- The topics that a plan looks at as soon as it is started, before its first task: they are locked before anything is
+-- written.
 create or replace function plan_topics(runs json) returns text[] language sql stable as $$
     select array_agg(n.tenant || U&'\001F' || (s.step ->> 'topic'))
     from json_to_recordset(runs) as n (type text, tenant text)
     join workflow_definition as d on d.type = n.type and d.kind = 'plan'
-    cross join json_array_elements(d.steps) as s (step)
-    where s.step ->> 'topic' is not null
+    cross join json_array_elements(d.steps) with ordinality as s (step, place)
+    where s.step ->> 'topic' is not null and s.place < all(
+        select t.place from json_array_elements(d.steps) with ordinality as t (step, place)
+        where coalesce(t.step ->> 'kind', 'task') = 'task'
+    )
 $$;
 
 -- A duration as it is kept: in whole microseconds, and not longer than any calendar is.
