@@ -1,0 +1,80 @@
+"""Holders beside sessions that keep something for long: who has nothing to do with it goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.lifecycle import Move
+from holdfast.records import Lease, NewEvent, NewRun
+from holdfast.testing.contract.hand import TYPE, done, listen, sleep
+from tests.stores.postgres.sessions import Session
+
+
+@pytest.fixture
+def other(hand):
+    session = Session(hand.clock.now)
+    yield session
+    session.close()
+
+
+def answers(verdicts):
+    return [verdict.answer for verdict in verdicts]
+
+
+@pytest.mark.parametrize("how", ["checkpoint", "complete", "park"])
+def test_a_row_that_somebody_keeps_is_busy_and_stops_no_other_item(hand, other, how):
+    """Also on the plain way, where many go at once."""
+    held, free = hand.held(), hand.held()
+    other.begin()
+    other.run("select 1 from workflow_run where id = %s for update", held.id)
+    steps = {"checkpoint": [done("a")], "complete": [], "park": [sleep()]}[how]
+    items = [hand.item(claim, Move(how), *steps) for claim in (held, free)]
+    assert answers(hand.send(*items)) == ["busy", "applied"]
+    other.roll_back()
+    assert answers(hand.send(*items)) == ["applied", "applied"]
+    assert hand.told(held.id) == hand.told(free.id)
+
+
+@pytest.mark.parametrize("what", ["key", "event"])
+def test_a_name_in_somebodys_open_transaction_holds_up_its_item_alone(hand, other, what):
+    """A key, or the id of an event, that may or may not come to stand: only time tells."""
+    asked, free = hand.held(), hand.held()
+    other.begin()
+    if what == "key":
+        other.call("start", [NewRun(id=hand.id(), type=TYPE, key="k")])
+        fields = {"starts": (NewRun(id=hand.id(), type=TYPE, key="k"),)}
+    else:
+        other.call("emit", NewEvent(topic="t", id="e"))
+        fields = {"events": (NewEvent(topic="t", id="e"),)}
+    items = [
+        hand.item(asked, Move.CHECKPOINT, done("a"), **fields),
+        hand.item(free, Move.CHECKPOINT, done("a")),
+    ]
+    assert answers(hand.send(*items)) == ["busy", "applied"]
+    assert hand.steps(asked.id) == []
+    other.roll_back()
+    assert answers(hand.send(*items)) == ["applied", "applied"]
+
+
+def test_a_topic_that_somebody_keeps_holds_up_only_those_who_look_at_it(hand, other):
+    """The plain way needs no topic."""
+    waiting, free = hand.held(), hand.held()
+    other.begin()
+    other.run("select lock_topics(array['default' || U&'\\001F' || 'parcel'])")
+    items = [hand.item(waiting, Move.PARK, listen()), hand.item(free, Move.CHECKPOINT, done("a"))]
+    assert answers(hand.send(*items)) == ["busy", "applied"]
+    other.roll_back()
+    assert answers(hand.send(*items)) == ["applied", "applied"]
+
+
+def test_rows_that_somebody_keeps_do_not_end_the_leases_of_others(hand, other):
+    """However many they are: a renewal waits for all of them together, and not long."""
+    claims = [hand.held() for _ in range(30)]
+    other.begin()
+    other.run("select 1 from workflow_run where id = any(%s) for update", [claim.id for claim in claims[:20]])
+    hand.clock.turn(20.0)
+    renewal = hand.renew(*(Lease(run=claim.id, fence=claim.fence) for claim in claims))
+    assert {one.answer for one in renewal.held} == {"applied"}
+    other.roll_back()
+    hand.clock.turn(20.0)
+    assert hand.tick().expired == 20
