@@ -216,10 +216,13 @@ def _refusal(there: Stamp | None, address: Address) -> HoldfastError:
             f"{address.shown}: there is no store in schema {address.schema}; name another one by --store "
             "(or HOLDFAST_STORE), or make one in it: `holdfast migrate`"
         )
-    return SchemaMismatch(
-        f"{address.shown}: its schema is of version {there.version}, this library's is {ours().version}; "
-        "run `holdfast migrate`, or start a worker"
-    )
+    return SchemaMismatch(f"{address.shown}: {_apart(there)}; run `holdfast migrate`, or start a worker")
+
+
+def _apart(there: Stamp) -> str:
+    if there.version == ours().version:  # development
+        return f"its functions are not this library's, though both are of version {there.version}"
+    return f"its schema is of version {there.version}, this library's is {ours().version}"
 
 
 def _no_right(there: Stamp | None, address: Address, message: str) -> StoreError:
@@ -229,6 +232,6 @@ def _no_right(there: Stamp | None, address: Address, message: str) -> StoreError
             f"make one ({message}): run `holdfast migrate` as its owner"
         )
     return SchemaMismatch(
-        f"{address.shown}: its schema is of version {there.version}, this library's is {ours().version}, "
-        f"and this user may not change it ({message}): run `holdfast migrate` as its owner"
+        f"{address.shown}: {_apart(there)}, and this user may not change it ({message}): "
+        "run `holdfast migrate` as its owner"
     )
