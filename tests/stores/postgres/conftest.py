@@ -10,6 +10,8 @@ import pytest
 
 from holdfast.testing.contract.hand import Clock, Hand
 from tests.stores.postgres import kit
+from tests.stores.postgres.deeds import Holder
+from tests.stores.postgres.engines import KINDS
 from tests.stores.postgres.opened import VERBS, opened
 from tests.stores.postgres.proxy import Proxy
 from tests.stores.postgres.stranger import Stranger
@@ -68,3 +70,17 @@ def plain(hand):
     stranger = Stranger(kit.database()[0], hand.clock)
     yield stranger
     stranger.close()
+
+
+@pytest.fixture(params=sorted(KINDS))
+def holder(request, hand):
+    """One who holds a run, with a connection of each kind."""
+    holder = Holder(hand, request.param)
+    yield holder
+    holder.close()
+
+
+@pytest.fixture
+def mine(hand):
+    """On sessions of the store's own."""
+    return Holder(hand)

@@ -19,7 +19,7 @@ from holdfast.stores.items import brings_news, refuse_bad
 from .address import Address
 from .calls import json_text
 from .errors import OURS, refusal, told
-from .guests import Guest, coded, elsewhere, told_guest
+from .guests import NOT_BEGUN, Guest, coded, elsewhere, told_guest
 from .lent import INSIDE, inside, wrong
 from .numbers import finite_item
 
@@ -76,6 +76,7 @@ class Deed:
         self._phase = "begin"
         self._given_up = self._over = False  # of a function on a thread
         self._raised: BaseException | None = None
+        self._lost = False  # the server, when that was raised
         self._undone: Undone | Elsewhere | None = None
         self._turn = threading.Lock()
 
@@ -113,7 +114,7 @@ class Deed:
 
     # -- the function --------------------------------------------------------------------------
 
-    async def perform(self, given: Any) -> None:
+    async def perform(self, given: Any, who: Guest) -> None:
         """On the event loop."""
         limit, token = asyncio.timeout(self._limit), INSIDE.set(inside(self._address))
         until = time.monotonic() + self._limit
@@ -126,13 +127,13 @@ class Deed:
             if isinstance(error, TimeoutError) and limit.expired():
                 self._raised = self._too_long()
                 raise self._raised from None
-            self._raised = error
+            self._raised, self._lost = error, who.is_lost()
             raise
         finally:
             INSIDE.reset(token)
-        self._phase = "end"
+        self._end(who)
 
-    def perform_plain(self, given: Any) -> None:
+    def perform_plain(self, given: Any, who: Guest) -> None:
         """On a thread. It cannot be stopped there: see `give_up`."""
         token = INSIDE.set(inside(self._address))
         until = time.monotonic() + self._limit
@@ -143,11 +144,16 @@ class Deed:
             self._refuse_late(over=True)
             self._made(made, until)
         except BaseException as error:
-            self._raised = error
+            self._raised, self._lost = error, who.is_lost()
             raise
         finally:
             INSIDE.reset(token)
+        self._end(who)
+
+    def _end(self, who: Guest) -> None:
         self._phase = "end"
+        if who.is_lost():
+            raise Unavailable(f"{self._address.shown}: the connection of a transaction was lost")
 
     def _accept_plain(self, made: Item) -> Item:
         if self._own:
@@ -184,29 +190,25 @@ class Deed:
 
     # -- what came of it -----------------------------------------------------------------------
 
-    def check(self, who: Guest) -> None:
-        if who.is_lost():
-            raise Unavailable(f"{self._address.shown}: the connection of a transaction was lost")
-
-    def refuse(self, error: BaseException, who: Guest | None) -> NoReturn:
+    def refuse(self, error: BaseException) -> NoReturn:
         """What came of a block that anything has left. Rolling back may have raised anew: not that counts."""
         outcome: BaseException = error
         if self._undone is not None:
             outcome = self._undone
         elif self._raised is not None:
-            outcome = self._told_raised(self._raised, who)
+            outcome = self._told_raised(self._raised)
         elif isinstance(error, Exception):
             outcome = self._told(error)
         if outcome is error or outcome is self._undone or outcome is self._raised:
             raise outcome
         raise outcome from error
 
-    def _told_raised(self, raised: BaseException, who: Guest | None) -> BaseException:
+    def _told_raised(self, raised: BaseException) -> BaseException:
         cause = coded(raised)
         code, message, detail = told(cause) if cause is not None else ("", "", "")
         if code.startswith(OURS) and detail and not isinstance(raised, HoldfastError):
             return refusal(message, detail)
-        gone = code.startswith(("08", "57P")) or (who is not None and who.is_lost())
+        gone = self._lost or code.startswith(("08", "57P"))
         if gone and isinstance(raised, Exception) and not isinstance(raised, HoldfastError):
             return Unavailable(f"{self._address.shown}: the connection of a transaction was lost ({raised})")
         return raised
@@ -216,6 +218,8 @@ class Deed:
         code, message, _ = told(cause) if cause is not None else ("", "", "")
         if self._phase == "end" and code == _FAILED:
             return wrong("goes on after a statement of its own has failed: put that in a savepoint")
+        if self._phase == "end" and str(error).startswith(NOT_BEGUN):
+            return wrong("ends its transaction")
         if self._phase == "commit" and code and not code.startswith((OURS, "08", "40", "53", "57", "58")):
             return StoreError(
                 f"{self._address.shown}: the commit of a transaction was refused, and nothing of it stays: "

@@ -53,7 +53,7 @@ _WORDS = {
     "28000": "the server does not let this user in ({said}): check user and password, and pg_hba.conf",
     "28P01": "the server refuses the password of this user: check the URL",
     "3D000": "there is no such database: create it, or check the URL",
-    NO_RIGHT: "this user lacks a right ({said}): grant it, see the chapter on roles",
+    NO_RIGHT: "this user lacks a right ({said}): grant it, as grants.sql of this package does",
     "40001": "the call was overtaken again and again by others",
     "40P01": "the call stood in the way of others again and again",
     "53100": "the server's disk is full; nothing recorded is lost, and work goes on by itself with space",
@@ -102,7 +102,8 @@ def told(error: BaseException) -> tuple[str, str, str]:
     """Code, message and detail of whatever driver raised it."""
     message = str(error.args[0]).splitlines()[0] if error.args and str(error.args[0]) else ""
     code = getattr(error, "sqlstate", None) or ""
-    return code, message, getattr(error, "detail", None) or ""
+    detail = getattr(error, "detail", None) or getattr(getattr(error, "diag", None), "message_detail", None)
+    return code, message, detail or ""
 
 
 def _is_mistake(error: BaseException) -> bool:

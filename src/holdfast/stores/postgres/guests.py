@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import asyncpg
 import msgspec
 
 from holdfast.errors import HoldfastError, SchemaMismatch, StoreError, Unavailable, UsageError
@@ -28,7 +29,7 @@ _NO_STORE = frozenset({"3F000", "42883", "42P01"})
 _KNOWN = (
     "give one of asyncpg or psycopg, or a Connection or Session of SQLAlchemy (sync or async) on Postgres"
 )
-_BEGIN_FIRST = "the connection has no transaction open: "
+NOT_BEGUN = "the connection has no transaction open: "
 
 
 class Said(Exception):
@@ -90,7 +91,7 @@ def _check_psycopg(connection: Any) -> None:
     if status == "INERROR":
         raise Said(_FAILED, "current transaction is aborted")
     if status == "IDLE" and connection.autocommit:
-        raise UsageError(f"{_BEGIN_FIRST}it is in autocommit, use `with connection.transaction():`")
+        raise UsageError(f"{NOT_BEGUN}it is in autocommit, use `with connection.transaction():`")
 
 
 class _Asyncpg(Guest):
@@ -98,13 +99,16 @@ class _Asyncpg(Guest):
     place = "$1"
 
     def is_lost(self) -> bool:
-        return bool(self.connection.is_closed())
+        try:
+            return bool(self.connection.is_closed())
+        except asyncpg.InterfaceError:  # a pool has taken it back
+            return True
 
     async def ask(self, sql: str, call: str) -> Any:
         if self.connection.is_closed():
             raise UsageError("the connection is closed: give an open one")
         if not self.connection.is_in_transaction():
-            raise UsageError(f"{_BEGIN_FIRST}use `async with connection.transaction():`")
+            raise UsageError(f"{NOT_BEGUN}use `async with connection.transaction():`")
         return (await self.connection.fetchrow(sql, call))[-1]
 
 
@@ -130,7 +134,7 @@ def _through_sqlalchemy(target: Any, sql: str, call: str) -> Any:
     if connection.dialect.name != "postgresql":
         raise UsageError(f"the connection is on {connection.dialect.name}, and the store on Postgres")
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
-        raise UsageError(f"{_BEGIN_FIRST}it is in AUTOCOMMIT, give one of another isolation level")
+        raise UsageError(f"{NOT_BEGUN}it is in AUTOCOMMIT, give one of another isolation level")
     return connection.execute(sys.modules["sqlalchemy"].text(sql), {"call": call}).fetchone()[-1]
 
 
@@ -192,11 +196,10 @@ def coded(error: BaseException | None) -> BaseException | None:
     """That of the errors behind it which says what the server has said."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
-        if getattr(error, "sqlstate", None):
-            return error
         seen.append(error)
         error = getattr(error, "orig", None) or error.__cause__
-    return None
+    # The driver's own knows most: what stands around it has its code at best.
+    return next((one for one in reversed(seen) if getattr(one, "sqlstate", None)), None)
 
 
 def _unclear(error: Exception, address: Address) -> HoldfastError:

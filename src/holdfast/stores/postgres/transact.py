@@ -20,9 +20,9 @@ from holdfast.store import TRANSACTION_SECONDS, OwnEngine, Thread
 
 from .deeds import Deed, Elsewhere, Undone
 from .errors import DRIVER
-from .guests import Guest, Guests, guest, place_of, text
+from .guests import Guests, guest, place_of, text
 from .lending import Awaited, Plain, lender
-from .lent import LentLink, in_hands, refuse_inside
+from .lent import in_hands, refuse_inside
 
 if TYPE_CHECKING:
     from .pools import Pool
@@ -78,19 +78,17 @@ class TransactRoom(Guests):
             return undone.verdict or (await self.commit((deed.item,)))[0]
 
     async def _performed(self, deed: Deed, block: Awaited) -> Verdict:
-        who: Guest | None = None
         try:
             async with block as given:
                 who = guest(given)
                 deed.begun(text(await who.ask(self._guests_sql(who, "begin_work"), deed.beginning())))
                 with in_hands(given):
-                    await deed.perform(given)
-                deed.check(who)
+                    await deed.perform(given, who)
                 if hasattr(given, "flush"):  # of a session: what it has not written yet
                     await given.flush()
                 return deed.ended(text(await who.ask(self._guests_sql(who, "end_work"), deed.ending())))
         except BaseException as error:  # noqa: BLE001 - told in our own words
-            deed.refuse(error, who)
+            deed.refuse(error)
 
     async def _beside(self, deed: Deed, block: Plain, thread: Thread, limit_seconds: float) -> Verdict:
         """On a thread. Its time counts from when the function is called: for a thread it may wait long."""
@@ -113,25 +111,22 @@ class TransactRoom(Guests):
                 errand.cancel()
 
     def _performed_plain(self, deed: Deed, block: Plain, begun: Callable[[], object]) -> Verdict:
-        who: Guest | None = None
         try:
             with block as given:
                 who = guest(given)
                 deed.begun(text(who.ask(self._guests_sql(who, "begin_work"), deed.beginning())))
                 begun()
-                deed.perform_plain(given)
-                deed.check(who)
+                deed.perform_plain(given, who)
                 if hasattr(given, "flush"):
                     given.flush()
                 return deed.ended(text(who.ask(self._guests_sql(who, "end_work"), deed.ending())))
         except BaseException as error:  # noqa: BLE001 - told in our own words
-            deed.refuse(error, who)
+            deed.refuse(error)
 
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[Any]:
         """A session of the store's own. Nothing that it cannot do in time is waited for."""
         async with self._lending().lent(self.call_seconds) as link:
-            assert isinstance(link, LentLink)
             transaction = link.transaction()
             async with asyncio.timeout(self.call_seconds):
                 await transaction.start()
