@@ -88,3 +88,16 @@ def test_a_store_that_is_named_twice_is_refused(files, cli_):
     assert "the same store is named twice" in cli_.refused(
         "worker", "orders:app", *stores(files[0], files[0]), code=2
     )
+
+
+@pytest.mark.slow
+def test_dev_on_a_server_tells_how_to_name_it_without_the_password(files, postgres_database, process):
+    url = postgres_database.url.replace("postgres@", "postgres:open-sesame@") + "&schema=mine"
+    one = process("dev", "orders:app", "--store", url)
+    greeting = [line for line in (one.stderr.readline() for _ in range(5)) if "is of version" not in line]
+    one.send_signal(signal.SIGINT)
+    _, rest = one.communicate(timeout=30)
+    assert "Traceback" not in rest
+    assert "schema=mine&allow_fsync_off=on' start shop.order.v1 JSON --wait" in greeting[1]
+    assert greeting[-1].strip() == "(the password is not shown: put it into the URL, or set PGPASSWORD)"
+    assert "open-sesame" not in "".join(greeting) + rest

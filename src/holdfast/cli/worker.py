@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -159,7 +160,7 @@ async def _last_seq(app: App) -> int:
 
 def _greet(app: App) -> None:
     url, count = _url(app), len(app.workflows)
-    elsewhere = "" if url == DEFAULT_STORE else f"--store {url} "
+    elsewhere = "" if url == DEFAULT_STORE else f"--store {shlex.quote(url)} "
     click.echo(
         f"{count} workflow{'s' * (count != 1)} in {url}; Ctrl-C stops. In another terminal, in this folder:",
         err=True,
@@ -168,13 +169,23 @@ def _greet(app: App) -> None:
         params = " JSON" if workflow.takes_params else ""
         click.echo(f"  {spoken()} {elsewhere}start {type_}{params} --wait", err=True)
     click.echo(f"  {spoken()} {elsewhere}ls", err=True)
+    if (address := _address(app)) is not None and address.has_password:
+        click.echo("  (the password is not shown: put it into the URL, or set PGPASSWORD)", err=True)
+
+
+def _address(app: App) -> Any:
+    """Of a server."""
+    return getattr(_innermost(app), "address", None)
+
+
+def _innermost(app: App) -> Any:
+    return getattr(app.store, "inner", app.store)  # behind a codec
 
 
 def _url(app: App) -> str:
-    store = getattr(app.store, "inner", app.store)  # behind a codec
-    address = getattr(store, "address", None)
+    store, address = _innermost(app), _address(app)
     if address is not None:
-        return str(address.shown)
+        return str(address.typed)
     path = getattr(store, "path", None)
     return "memory:// (this process only)" if path is None else f"sqlite:///{path}"
 

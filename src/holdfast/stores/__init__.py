@@ -60,6 +60,8 @@ def shown(url: str) -> str:
     place, mark, query = url.partition("?")
     scheme, slashes, rest = place.partition("://")
     credentials, at, where = rest.rpartition("@")
+    if not slashes and "@" in url:  # no URL, but a password may be in it
+        return f"{url.partition(':')[0]}:…@{url.rpartition('@')[2]}"
     if scheme == "sqlite" or (scheme not in POSTGRES and not at):
         return url
     options = [one for one in query.split("&") if "password" not in one.partition("=")[0].lower()]

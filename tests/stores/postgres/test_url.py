@@ -39,6 +39,15 @@ def test_without_the_driver_it_is_said_how_to_get_it(monkeypatch):
         ("postgresql://db/orders?schema=a;drop", "schema 'a;drop'"),
         ("postgresql://db/orders?listen=maybe", "write listen=on or listen=off"),
         ("postgresql://[db/orders", "the store URL cannot be read"),
+        ("postgresql://me:hunter2@db:hunter2/orders", "the port as a number"),
+        ("postgresql://db:70000/orders", "the port as a number"),
+        ("postgresql://a:1,b:x/orders", "the port as a number"),
+        ("postgresql://me:hun/hunter2@db/orders", "%2F for /"),
+        ("postgresql://me:1/hunter2@db/orders", "%2F for /"),
+        ("postgresql://me:1#hunter2@db/orders", "%23 for #"),
+        ("postgresql://me:1?hunter2@db/orders", "%3F for ?"),
+        ("postgresql:/me:hunter2@db/orders", "'postgresql:…@db/orders' is not known"),
+        ("postgres:me:hunter2@db/orders", "is not known"),
         ("mysql://me:hunter2@db/orders", "postgresql://user:password@host/database or memory://"),
     ],
 )
@@ -57,11 +66,25 @@ def test_a_url_that_is_wrong_is_refused_without_its_password(url, said):
         ("postgresql://me@/orders?host=/run/pg", "postgresql://me@/orders?host=/run/pg"),
         ("postgresql:///?host=/run/pg&dbname=orders&user=me", "postgresql://me@/orders?host=/run/pg"),
         ("postgresql://a:1,b:2/orders?user=me", "postgresql://me@a:1,b:2/orders"),
+        ("postgresql://me:hunter%402@[::1]:5433/orders", "postgresql://me@[::1]:5433/orders"),
     ],
 )
 def test_what_is_shown_of_an_address_holds_no_password(url, expected):
     assert parsed(url).shown == expected
     assert "hunter2" not in shown(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me@db/orders",
+        "postgresql://me@db/orders?schema=flow",
+        "postgresql://me@/orders?host=/run/pg&schema=flow&listen=off&allow_fsync_off=on",
+    ],
+)
+def test_what_a_person_is_told_to_type_names_the_same_store(url):
+    assert parsed(url).typed == url
+    assert parsed(url.replace("me@", "me:hunter2@")).typed == url
 
 
 def test_what_is_ours_in_the_url_does_not_reach_the_driver():

@@ -28,6 +28,20 @@ class Address(NamedTuple):
         """Where hints are given."""
         return f"holdfast_{self.schema}"
 
+    @property
+    def has_password(self) -> bool:
+        parts = urlsplit(self.dsn)
+        return parts.password is not None or "password" in dict(parse_qsl(parts.query))
+
+    @property
+    def typed(self) -> str:
+        """As a person would type it, but for a password."""
+        ours = {"schema": self.schema} if self.schema != SCHEMA else {}
+        ours |= {} if self.listen else {"listen": "off"}
+        ours |= {"allow_fsync_off": "on"} if self.allow_fsync_off else {}
+        mark = "&" if "?" in self.shown else "?"
+        return self.shown + (mark + urlencode(ours) if ours else "")
+
 
 def parsed(url: str) -> Address:
     """The address that a URL names."""
@@ -36,6 +50,7 @@ def parsed(url: str) -> Address:
     except ValueError as error:
         raise UsageError(f"the store URL cannot be read ({error}): write {_EXAMPLE}") from None
     options = parse_qsl(parts.query, keep_blank_values=True)
+    _check(parts.netloc, "".join([parts.path, parts.fragment, *(name for name, _ in options)]))
     ours = {name: value for name, value in options if name in _OURS}
     theirs = [(name, value) for name, value in options if name not in _OURS]
     schema = ours.get("schema", SCHEMA)
@@ -56,6 +71,17 @@ def parsed(url: str) -> Address:
 
 
 _EXAMPLE = "postgresql://user:password@host:5432/database"
+
+
+def _check(netloc: str, after: str) -> None:
+    """A password with a sign of URLs in it ends too early: nothing of it may be told."""
+    ports = (host.rpartition("]")[2].partition(":")[2] for host in netloc.rpartition("@")[2].split(","))
+    wrong = [port for port in ports if port and not (port.isdecimal() and 0 < int(port) < 65536)]
+    if wrong or "@" in after:
+        raise UsageError(
+            f"the store URL cannot be read: write {_EXAMPLE}, the port as a number, and in user and password "
+            "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #"
+        )
 
 
 def _shown(netloc: str, path: str, options: dict[str, str]) -> str:
