@@ -11,7 +11,7 @@ import dis
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, partial, wraps
 from types import CodeType, FunctionType
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from holdfast.engine.definitions import Defined, Workflow
 from holdfast.engine.plans.plan import Handler, Plan
 from holdfast.engine.plans.task import PlanTask
 from holdfast.engine.steps import SCOPE, Scope
-from holdfast.engine.transactions import transaction_name
+from holdfast.engine.transactions import awaits_work, transaction_name
 from holdfast.errors import UsageError
 from holdfast.records import Claim
 
@@ -126,6 +126,16 @@ class Part:
         # Named as in a partial: the engine looks there for annotations, and whether to await.
         self.func = function if plain else getattr(function, "func", None) or type(function).__call__
         self._other, self._begun, self._claim = other, begun, claim
+        self.replaces = other is not function
+
+    def play_plainly(self) -> None:
+        """Annotated as before, and not async."""
+
+        @wraps(self.func)
+        def played(*args: Any) -> Any:
+            return self._other(*args)
+
+        self.func = played
 
     def __call__(self, *args: Any) -> Any:
         """Play it."""
@@ -208,7 +218,13 @@ def _class(kind: Any) -> Any:
         def transaction(self, fn: Any, *args: Any, **options: Any) -> Any:
             if options.get("name") is None:
                 options["name"] = transaction_name(fn, None)
-            return super().transaction(self._parts.of(fn, _execution(self)), *args, **options)
+            execution = _execution(self)
+            part = self._parts.of(fn, execution)
+            if isinstance(part, Part) and part.replaces and not awaits_work(execution.worker.store):
+                # Of an engine that is not here; and what is awaited there is plain on this store.
+                options.pop("on", None)
+                part.play_plainly()
+            return super().transaction(part, *args, **options)
 
     return Understudy
 

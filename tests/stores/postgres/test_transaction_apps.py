@@ -285,7 +285,7 @@ async def test_a_worker_that_is_killed_in_the_middle_of_it_leaves_nothing(app, a
         return await ctx.transaction(put, "ada", name="deposit")
 
     run = await app.start(banking)
-    with subprocess.Popen([sys.executable, "-c", WORKER, database.url], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", WORKER, database.url], stdout=subprocess.PIPE) as process:  # noqa: ASYNC220 - to be killed
         assert await asyncio.to_thread(process.stdout.readline) == b"written\n"
         os.kill(process.pid, signal.SIGKILL)
     async with app.worker():
