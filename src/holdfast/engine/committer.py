@@ -27,6 +27,7 @@ Answered = Callable[[Verdict], None]
 Failed = Callable[[Item, "Transaction", BaseException], None]
 
 BATCH_MAX = 1000
+ROWS_MAX = 2 * BATCH_MAX  # steps and starts of a batch: those of a family, or of a segment, are many
 SHARE_MIN = 16  # items that are not worth another commit
 BUSY_SECONDS = 0.02  # before a row that someone else holds is tried again; then twice as long,
 BUSY_MAX_SECONDS = 1.0  # and so on
@@ -83,7 +84,7 @@ class Committer:
 
     def _flush(self) -> None:
         self._flushing = False
-        size = self._share()
+        size = self._light(self._share())
         batch, self._queue = self._queue[:size], self._queue[size:]
         if self._sending is not None:
             self._sending()
@@ -96,6 +97,15 @@ class Committer:
         """Shared out among the writers that are free, or all runs would go in step and one would do it all."""
         free = self._writers - self._writing + 1
         return min(BATCH_MAX, max(SHARE_MIN, -(-len(self._queue) // free)))
+
+    def _light(self, size: int) -> int:
+        """As many of the first `size` as bring no more rows than a store writes in good time; at least one."""
+        rows = 0
+        for place, (item, _, _) in enumerate(self._queue[:size]):
+            rows += len(item.steps) + len(item.starts) + 1
+            if rows > ROWS_MAX and place:
+                return place
+        return size
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         # The loop itself holds its tasks only weakly: one that nobody holds may vanish in the middle.

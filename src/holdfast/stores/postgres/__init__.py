@@ -35,6 +35,7 @@ from .transact import TransactRoom
 from .waits import WaitsRoom
 
 Clock = Callable[[], Instant]
+BYTES_A_SECOND = 50_000  # of records, that a slow server takes in
 Pools = dict[asyncio.AbstractEventLoop, Pool]
 
 
@@ -149,10 +150,12 @@ class PostgresStore(
 
     async def _call(self, verb: str, *args: Any) -> Any:
         sql = self._statement(verb, len(args))
+        # What is large takes longer: given up and sent again, it would never come through.
+        limit = self.call_seconds + sum(len(arg) for arg in args if type(arg) is str) / BYTES_A_SECOND
         if self._clock is not None:
-            answer = await called(self._pool(), sql, (*args, str(self._clock())), 1, self.call_seconds)
+            answer = await called(self._pool(), sql, (*args, str(self._clock())), 1, limit)
         else:
-            answer = await called(self._pool(), sql, args, 0, self.call_seconds)
+            answer = await called(self._pool(), sql, args, 0, limit)
         if not self.address.listen and brings_news(verb, args):
             self._ears.ring()
         return answer

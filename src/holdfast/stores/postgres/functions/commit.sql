@@ -226,7 +226,7 @@ $$;
 -- wait for a key or an event id in somebody's open transaction.
 create or replace function commit_items(batch json, now timestamptz) returns json language plpgsql as $$
 declare
-    item json;
+    item jsonb;
     mine uuid[];
     r workflow_run;
     answers json[] := '{}';
@@ -234,7 +234,7 @@ begin
     select array_agg(l.id) into mine from (
         select w.id from workflow_run as w where w.id = any(runs_of(batch)) for no key update skip locked
     ) as l;
-    for item in select value from json_array_elements(batch) loop
+    for item in select value from jsonb_array_elements(batch::jsonb) loop
         select * into r from workflow_run as w where w.id = (item ->> 'run')::uuid;
         if not found then
             answers := answers || json_build_object('answer', 'lost', 'status', 'cancelled');
@@ -247,7 +247,7 @@ begin
     return array_to_json(answers);
 end $$;
 
-create or replace function commit_in_time(r workflow_run, item json, now timestamptz) returns json language plpgsql as $$
+create or replace function commit_in_time(r workflow_run, item jsonb, now timestamptz) returns json language plpgsql as $$
 begin
     return commit_item(r, item, now);
 exception when lock_not_available then

@@ -10,7 +10,7 @@ begin
     return w;
 end $$;
 
-create or replace function verdict(r workflow_run, w writing, item json, status text) returns json
+create or replace function verdict(r workflow_run, w writing, item jsonb, status text) returns json
 language plpgsql stable as $$
 declare
     asked boolean := item ->> 'known' is not null;
@@ -25,7 +25,7 @@ begin
 end $$;
 
 -- Held still, the lease renewed when less than two thirds of it are left.
-create or replace function stay(r workflow_run, w writing, item json, more integer, now timestamptz) returns json
+create or replace function stay(r workflow_run, w writing, item jsonb, more integer, now timestamptz) returns json
 language plpgsql as $$
 declare
     lasts interval := span((item ->> 'lease_seconds')::double precision);
@@ -39,7 +39,7 @@ end $$;
 
 -- The row is left alone where nothing differs. An item of which no step and no trail row stands must be known by the run
 -- row, or it could not be told when it is sent again.
-create or replace function held(r workflow_run, w writing, item json, now timestamptz) returns json
+create or replace function held(r workflow_run, w writing, item jsonb, now timestamptz) returns json
 language plpgsql as $$
 declare
     answer json := verdict(r, w, item, 'leased');
@@ -62,7 +62,7 @@ end $$;
 
 -- Let go: to where the move leads, or into the pause that was asked for.
 create or replace function leave(
-    r workflow_run, w writing, item json, status text, refund integer, run_at timestamptz, wait workflow_step,
+    r workflow_run, w writing, item jsonb, status text, refund integer, run_at timestamptz, wait workflow_step,
     now timestamptz
 ) returns json language plpgsql as $$
 declare
@@ -91,7 +91,7 @@ end $$;
 
 -- The end, with a result, or with an error, the error in one line, and its kind.
 create or replace function finish(
-    r workflow_run, w writing, item json, status text, result json, error json, line text, kind text,
+    r workflow_run, w writing, item jsonb, status text, result json, error json, line text, kind text,
     run_at timestamptz, now timestamptz
 ) returns json language plpgsql as $$
 declare
@@ -113,7 +113,7 @@ begin
     return answer;
 end $$;
 
-create or replace function park(r workflow_run, w writing, item json, current workflow_step, now timestamptz)
+create or replace function park(r workflow_run, w writing, item jsonb, current workflow_step, now timestamptz)
 returns json language plpgsql as $$
 declare
     first workflow_step;
@@ -145,7 +145,7 @@ begin
     return leave(r, w, item, 'waiting', 1, null, first, now);
 end $$;
 
-create or replace function retry(r workflow_run, w writing, item json, now timestamptz) returns json
+create or replace function retry(r workflow_run, w writing, item jsonb, now timestamptz) returns json
 language plpgsql as $$
 declare
     stays boolean := (item ->> 'in_place')::boolean and w.pause_by is null;
@@ -168,7 +168,7 @@ begin
 end $$;
 
 -- A plan's step is done. What comes next decides: it is called here, it is opened, or the run is at its end.
-create or replace function advance(r workflow_run, w writing, item json, current workflow_step, now timestamptz)
+create or replace function advance(r workflow_run, w writing, item jsonb, current workflow_step, now timestamptz)
 returns json language plpgsql as $$
 declare
     next workflow_step;
@@ -199,12 +199,12 @@ begin
 end $$;
 
 -- A run that was started before its plan was published: its rows now, and back with it.
-create or replace function begin_plan(r workflow_run, w writing, item json, now timestamptz) returns json
+create or replace function begin_plan(r workflow_run, w writing, item jsonb, now timestamptz) returns json
 language plpgsql as $$
 declare
     next workflow_step;
 begin
-    if become_plan(r, item -> 'plan', now) then
+    if become_plan(r, (item -> 'plan')::json, now) then
         r.kind := 'plan';
     end if;
     perform note(r.id, 'released', '{}', now);
@@ -225,7 +225,7 @@ end $$;
 
 -- All rows are done, or one is not as it should be. Only a task that is the last one has a result.
 create or replace function end_plan(
-    r workflow_run, w writing, item json, next workflow_step, result json, run_at timestamptz, now timestamptz
+    r workflow_run, w writing, item jsonb, next workflow_step, result json, run_at timestamptz, now timestamptz
 ) returns json language plpgsql as $$
 declare
     why json;

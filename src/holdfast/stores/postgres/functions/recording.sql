@@ -1,19 +1,20 @@
 -- The step rows of a commit: what was recorded stands, what is open may take its outcome.
 
-create or replace function record_steps(r workflow_run, w writing, item json, now timestamptz) returns writing
+create or replace function record_steps(r workflow_run, w writing, item jsonb, now timestamptz) returns writing
 language plpgsql as $$
 declare
-    step json;
+    step jsonb;
     there workflow_step;
     kept json[] := '{}';
     wanted text;
-    child json;
+    child jsonb;
+    children jsonb := '[]';
 begin
     w.cost := 0;
     w.progress := false;
     w.silent := true;
     w.ready := '{}';
-    for step in select value from json_array_elements(item -> 'steps') loop
+    for step in select value from jsonb_array_elements(item -> 'steps') loop
         wanted := step ->> 'status';
         there := step_named(r.id, step ->> 'key');
         if wanted = 'cancelled' then
@@ -26,11 +27,11 @@ begin
         elsif there.status = 'waiting' and wanted not in ('succeeded', 'failed') then
             continue;
         end if;
-        if json_typeof(step -> 'child') = 'object' then
-            child := (step -> 'child')::jsonb || jsonb_build_object('parent', r.id, 'parent_step', step ->> 'key');
+        if jsonb_typeof(step -> 'child') = 'object' then
+            child := (step -> 'child') || jsonb_build_object('parent', r.id, 'parent_step', step ->> 'key');
+            children := children || child;
             perform note(r.id, 'child_started', '{"step":' || to_json(step ->> 'key')::text || ',"child":"'
                          || (child ->> 'id') || '"}', now);
-            perform start_runs(json_build_array(child), null, now);
         end if;
         w.cost := w.cost + coalesce((step ->> 'cost')::bigint, 0);
         if r.kind <> 'plan' then
@@ -45,16 +46,19 @@ begin
         end if;
         w := tell(r, w, step, now);
     end loop;
+    if children <> '[]' then
+        perform start_runs(children::json, null, now);
+    end if;
     w.kept := array_to_json(kept);
     return w;
 end $$;
 
-create or replace function due_of(step json, now timestamptz) returns timestamptz language sql stable as $$
+create or replace function due_of(step jsonb, now timestamptz) returns timestamptz language sql stable as $$
     select coalesce(moment((step ->> 'due_at')::bigint), now + span((step ->> 'delay_seconds')::double precision))
 $$;
 
 -- A new row, or a new outcome for one that is open: it takes the next number, and its cost adds up.
-create or replace function put_step(r workflow_run, w writing, step json, now timestamptz) returns void
+create or replace function put_step(r workflow_run, w writing, step jsonb, now timestamptz) returns void
 language plpgsql as $$
 declare
     ends boolean := step ->> 'status' in ('succeeded', 'failed', 'cancelled');
@@ -72,7 +76,7 @@ begin
         case when step ->> 'kind' = 'approval' then now else moment((step ->> 'started_at')::bigint) end,
         case when ends then now end, (step ->> 'ask')::json, step ->> 'digest',
         coalesce(step ->> 'on_timeout', 'reject'),
-        (case when json_typeof(step -> 'child') = 'object' then step -> 'child' ->> 'id' end)::uuid, is_child::integer
+        (case when jsonb_typeof(step -> 'child') = 'object' then step -> 'child' ->> 'id' end)::uuid, is_child::integer
     )
     on conflict (run_id, key) do update
     set seq = excluded.seq, kind = excluded.kind, status = excluded.status, attempts = excluded.attempts,
@@ -84,7 +88,7 @@ begin
 end $$;
 
 -- A plan's row is there since the start, and keeps its number.
-create or replace function update_step(r workflow_run, w writing, step json, now timestamptz) returns void
+create or replace function update_step(r workflow_run, w writing, step jsonb, now timestamptz) returns void
 language plpgsql as $$
 declare
     is_wait boolean := step ->> 'status' = 'waiting';
@@ -100,7 +104,7 @@ begin
     where s.run_id = r.id and s.key = step ->> 'key';
 end $$;
 
-create or replace function tell(r workflow_run, w writing, step json, now timestamptz) returns writing
+create or replace function tell(r workflow_run, w writing, step jsonb, now timestamptz) returns writing
 language plpgsql as $$
 declare
     named text := '{"step":' || to_json(step ->> 'key')::text;

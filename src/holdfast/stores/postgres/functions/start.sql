@@ -40,9 +40,11 @@ declare
     plain boolean;
     item json;
 begin
-    select bool_and(n.parent is null and coalesce(d.kind, 'code') <> 'plan') and count(distinct n.id) = count(*)
+    select bool_and(coalesce(d.kind, 'code') <> 'plan' and (n.parent is null or exists (
+        select 1 from workflow_run as p where p.id = n.parent and p.tenant = n.tenant and p.deleted_at is null
+    ))) and count(distinct n.id) = count(*)
     into plain
-    from json_to_recordset(runs) as n (id uuid, type text, parent uuid)
+    from json_to_recordset(runs) as n (id uuid, type text, tenant text, parent uuid)
     left join workflow_definition as d on d.type = n.type;
     if plain then
         made := start_plain(runs, mark, first, now);
@@ -60,7 +62,7 @@ begin
     return coalesce(array_to_json(answers), '[]');
 end $$;
 
--- Those that stand alone, many at once. Keys in one order, or two calls that share some would wait for each other.
+-- Those that are no plans and whose parents are there, many at once. Keys in one order, or two calls that share some would wait for each other.
 create or replace function start_plain(runs json, mark bigint, first bigint, now timestamptz) returns uuid[]
 language plpgsql as $$
 declare
@@ -72,21 +74,21 @@ begin
         from rows from (json_to_recordset(runs) as (
             id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
             delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
-            ttl_seconds double precision, budget bigint, limit_key text, labels text, parent_step text
+            ttl_seconds double precision, budget bigint, limit_key text, labels text, parent uuid, parent_step text
         )) with ordinality as n (
             id, type, params, digest, tenant, key, priority, run_at, delay_seconds, max_attempts, timeout_seconds,
-            ttl_seconds, budget, limit_key, labels, parent_step, place
+            ttl_seconds, budget, limit_key, labels, parent, parent_step, place
         )
         left join workflow_definition as d on d.type = n.type
     ), inserted as (
         insert into workflow_run (
-            id, tenant, type, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_step,
+            id, tenant, type, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id, parent_step,
             limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, rev, created_at,
             updated_at
         )
         select n.id, n.tenant, n.type, n.params::json, n.priority,
             coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), stored_key(n.tenant, n.key), n.digest,
-            coalesce(n.max_attempts, nullif(n.known_attempts, 0), 3), n.parent_step, n.limit_key, n.labels::json,
+            coalesce(n.max_attempts, nullif(n.known_attempts, 0), 3), n.parent, n.parent_step, n.limit_key, n.labels::json,
             coalesce(n.budget, n.known_budget), bounded(n.lasts), now + span(n.lasts), bounded(n.ttl_seconds), mark,
             first, 1, now, now
         from n order by stored_key(n.tenant, n.key), n.place

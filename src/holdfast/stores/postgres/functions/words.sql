@@ -68,12 +68,22 @@ language sql as $$
                   json_build_object('run', run, 'move', move, 'status', status, 'hint', hint))
 $$;
 
+-- What a lock waits for is seen only by a statement that begins after it: no other isolation shows it.
+create or replace function refuse_old_snapshot() returns void language plpgsql as $$
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse('UsageError', 'this cannot be done in a transaction that is '
+                       || current_setting('transaction_isolation') || ': make it read committed');
+    end if;
+end $$;
+
 -- Whoever looks for events, or hands them over, has the topic for himself. A statement of its own, before any look:
 -- what a lock waits for is seen only by the next statement. Few buckets, for each lock takes shared memory.
 create or replace function lock_buckets(class integer, names text[]) returns void language plpgsql as $$
 declare
     bucket integer;
 begin
+    perform refuse_old_snapshot() where array_length(names, 1) > 0;
     for bucket in
         select distinct (hashtextextended(name, 0) & 1023)::integer as b from unnest(names) as name
         where name is not null order by b
@@ -93,6 +103,7 @@ create or replace function lock_lines(lines text[]) returns void language sql as
 -- Rows in one order, whoever asks.
 create or replace function lock_runs(ids uuid[]) returns void language plpgsql as $$
 begin
+    perform refuse_old_snapshot();
     perform 1 from workflow_run where id = any(ids) order by id for no key update;
 end $$;
 

@@ -1,6 +1,6 @@
 -- One item of a holder on its way into the rows, in the order that the contract gives.
 
-create or replace function commit_item(r workflow_run, item json, now timestamptz) returns json language plpgsql as $$
+create or replace function commit_item(r workflow_run, item jsonb, now timestamptz) returns json language plpgsql as $$
 declare
     his_fence bigint := (item ->> 'fence')::bigint;
     his_number integer := (item ->> 'number')::integer;
@@ -13,13 +13,13 @@ begin
         return repeated(r, item, case when his_number = r.commit_no then r.commit_answer end);
     end if;
     if exists (
-        select 1 from json_array_elements(item -> 'steps') as w (step)
+        select 1 from jsonb_array_elements(item -> 'steps') as w (step)
         join workflow_step as s on s.run_id = r.id and s.key = w.step ->> 'key'
         where s.fence = his_fence and s.number >= his_number
     ) then
         return repeated(r, item, null);
     end if;
-    if r.kind = 'plan' and json_array_length(item -> 'steps') > 0 then
+    if r.kind = 'plan' and jsonb_array_length(item -> 'steps') > 0 then
         current := open_step(r.id);
     end if;
     if strays(item, current.key, r.kind = 'plan') then
@@ -29,7 +29,7 @@ begin
 end $$;
 
 -- Was it applied before, or what is the run now? Not when another holder has written since.
-create or replace function not_held(r workflow_run, item json) returns json language plpgsql stable as $$
+create or replace function not_held(r workflow_run, item jsonb) returns json language plpgsql stable as $$
 declare
     his_fence bigint := (item ->> 'fence')::bigint;
     his_number integer := (item ->> 'number')::integer;
@@ -53,7 +53,7 @@ begin
 end $$;
 
 -- The first answer once more. Of older numbers only this much is sure: the holder went on after them.
-create or replace function repeated(r workflow_run, item json, answer text) returns json language plpgsql stable as $$
+create or replace function repeated(r workflow_run, item jsonb, answer text) returns json language plpgsql stable as $$
 declare
     first json := coalesce(answer, '{"answer":"applied","status":"leased"}')::json;
 begin
@@ -67,14 +67,14 @@ begin
 end $$;
 
 -- Whether an item is for no plan, or brings anything but the current step as its move brings it.
-create or replace function strays(item json, current text, is_plan boolean) returns boolean language plpgsql immutable
+create or replace function strays(item jsonb, current text, is_plan boolean) returns boolean language plpgsql immutable
 as $$
 declare
     move text := item ->> 'move';
-    step json := item -> 'steps' -> 0;
-    count integer := json_array_length(item -> 'steps');
+    step jsonb := item -> 'steps' -> 0;
+    count integer := jsonb_array_length(item -> 'steps');
 begin
-    if move = 'advance' and json_array_length(item -> 'plan') > 0 then
+    if move = 'advance' and jsonb_array_length(item -> 'plan') > 0 then
         return count > 0;
     end if;
     if not is_plan then
@@ -91,11 +91,11 @@ begin
             and step ->> 'delay_seconds' is null);
 end $$;
 
-create or replace function write_item(r workflow_run, item json, current workflow_step, now timestamptz) returns json
+create or replace function write_item(r workflow_run, item jsonb, current workflow_step, now timestamptz) returns json
 language plpgsql as $$
 declare
     w writing;
-    entry json;
+    entry jsonb;
 begin
     w.number := (item ->> 'number')::integer;
     w.move := item ->> 'move';
@@ -111,7 +111,7 @@ begin
         w.started_at := moment((item ->> 'started_at')::bigint);
         perform note(r.id, 'started', '{"at":' || (item ->> 'started_at') || '}', now);
     end if;
-    for entry in select value from json_array_elements(item -> 'trail') loop
+    for entry in select value from jsonb_array_elements(item -> 'trail') loop
         perform note(r.id, entry ->> 'type', entry ->> 'data', now);
     end loop;
     w := record_steps(r, w, item, now);
@@ -121,22 +121,22 @@ begin
     if w.opened is not null and w.move <> 'park' then
         perform look_at_all(r, now);
     end if;
-    for entry in select value from json_array_elements(item -> 'events') loop
-        perform record_event(entry, now, false);
+    for entry in select value from jsonb_array_elements(item -> 'events') loop
+        perform record_event(entry::json, now, false);
     end loop;
-    if json_array_length(item -> 'starts') > 0 then
-        perform start_runs(item -> 'starts', r.id, now);
-        perform follow(r.id, item -> 'starts');
+    if jsonb_array_length(item -> 'starts') > 0 then
+        perform start_runs((item -> 'starts')::json, r.id, now);
+        perform follow(r.id, (item -> 'starts')::json);
     end if;
-    if json_array_length(item -> 'outbox') > 0 then
-        perform put_messages(r.id, r.tenant, item -> 'outbox', now);
+    if jsonb_array_length(item -> 'outbox') > 0 then
+        perform put_messages(r.id, r.tenant, (item -> 'outbox')::json, now);
     end if;
     case w.move
         when 'checkpoint' then
             return case when w.pause_by is null then stay(r, w, item, 0, now)
                 else leave(r, w, item, 'pending', 1, null, null, now) end;
         when 'advance' then
-            return case when json_array_length(item -> 'plan') > 0 then begin_plan(r, w, item, now)
+            return case when jsonb_array_length(item -> 'plan') > 0 then begin_plan(r, w, item, now)
                 else advance(r, w, item, current, now) end;
         when 'park' then
             return park(r, w, item, current, now);
