@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from . import suite
+from . import places, suite
 from .crashpoints import ACTS, REVEALED, crashpoints
 from .exactly import exactly
 from .kill9 import kill9, poison
+from .places import POSTGRES, SQLITE
 from .purging import purging
 from .report import Report, conclude
-from .sabotage import NO_FENCE, RENEW_ON_LOOP, TORN
+from .sabotage import BLIND_RESEND, DEAF, HASTY, LATE_SYNC, NO_FENCE, RENEW_ON_LOOP, TORN
 from .zombie import starve, zombie
 
 Command = Callable[[argparse.Namespace], list[Report]]
@@ -25,23 +26,24 @@ HELP = "Commands (each takes --seed N and --json FILE; -h lists its options):"
 
 def _kill9(args: argparse.Namespace) -> list[Report]:
     kills = args.kills or max(10, args.runs // 4)
-    return [asyncio.run(kill9(args.runs, args.steps, args.workers, args.every, kills, args.seed))]
+    sizes = (args.runs, args.steps, args.workers, args.every, kills)
+    return [asyncio.run(kill9(*sizes, args.seed, store=args.store, sabotage=args.sabotage))]
 
 
 def _poison(args: argparse.Namespace) -> list[Report]:
-    return [asyncio.run(poison(args.good, args.workers, args.seed))]
+    return [asyncio.run(poison(args.good, args.workers, args.seed, store=args.store))]
 
 
 def _zombie(args: argparse.Namespace) -> list[Report]:
-    return [asyncio.run(zombie(args.rounds, args.runs, args.sabotage, args.seed))]
+    return [asyncio.run(zombie(args.rounds, args.runs, args.sabotage, args.seed, store=args.store))]
 
 
 def _starve(args: argparse.Namespace) -> list[Report]:
-    return [asyncio.run(starve(args.runs, args.sabotage))]
+    return [asyncio.run(starve(args.runs, args.sabotage, store=args.store))]
 
 
 def _crashpoints(args: argparse.Namespace) -> list[Report]:
-    names = ("memory", "sqlite") if args.store is None else (args.store,)
+    names = ("memory", SQLITE, POSTGRES) if args.store is None else (args.store,)
     acts = [*ACTS] if args.act is None else [args.act]
     return crashpoints(names, args.sabotage, args.seed, short=args.brief, acts=acts)
 
@@ -53,6 +55,27 @@ def _purging(args: argparse.Namespace) -> list[Report]:
 def _exactly(args: argparse.Namespace) -> list[Report]:
     torn = args.sabotage == TORN
     return [asyncio.run(exactly(args.runs, args.steps, args.every, args.kills, args.seed, torn=torn))]
+
+
+# Drivers are imported by those who need them.
+
+
+def _pg_backend_kill(args: argparse.Namespace) -> list[Report]:
+    from .pg_backend_kill import pg_backend_kill
+
+    return [asyncio.run(pg_backend_kill(args.seconds, args.every, args.sabotage, args.seed))]
+
+
+def _pg_kill(args: argparse.Namespace) -> list[Report]:
+    from .pg_kill import pg_kill
+
+    return [asyncio.run(pg_kill(args.kills, args.sabotage, args.seed))]
+
+
+def _commit_cut(args: argparse.Namespace) -> list[Report]:
+    from .commit_cut import commit_cut
+
+    return [asyncio.run(commit_cut(args.cuts, args.sabotage, args.seed))]
 
 
 def _sabotages(args: argparse.Namespace) -> list[Report]:
@@ -79,6 +102,15 @@ COMMANDS: dict[str, tuple[str, Command]] = {
         "SIGKILL and SIGSTOP while transactions write beside the engine: a write a step, at every look",
         _exactly,
     ),
+    "pg-backend-kill": (
+        "the server ends a session of ours every 300 ms, also those that LISTEN: no lease, no hint is lost",
+        _pg_backend_kill,
+    ),
+    "pg-kill": ("SIGKILL to the whole server under load: what it had answered is there afterwards", _pg_kill),
+    "commit-cut": (
+        "a proxy lets commits through and keeps the answers: nothing is lost, nothing is done again",
+        _commit_cut,
+    ),
     "sabotages": ("the same experiments with a bug switched in: each must be caught", _sabotages),
 }
 
@@ -93,15 +125,20 @@ def parser() -> argparse.ArgumentParser:
     form = top.add_mutually_exclusive_group()
     form.add_argument("--short", action="store_true", help="all of it, small: what CI runs")
     form.add_argument("--full", action="store_true", help="all of it, at full size")
+    top.add_argument("--no-postgres", action="store_true", help="of all of it, only what needs no server")
     _common(top)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS)
     made = {name: commands.add_parser(name, description=words) for name, (words, _) in COMMANDS.items()}
     for command in made.values():
         _common(command)
-    for name in ("kill9", "poison", "zombie", "starve", "purging", "exactly"):
-        # Memory is gone with its process: there is nothing that another one could take over.
-        made[name].add_argument("--store", choices=["sqlite"], default="sqlite")
-    made["crashpoints"].add_argument("--store", choices=["memory", "sqlite"], help="default: both")
+    # Memory is gone with its process: there is nothing that another one could take over.
+    for name in ("kill9", "poison", "zombie", "starve"):
+        made[name].add_argument("--store", choices=[SQLITE, POSTGRES], default=SQLITE)
+    for name in ("purging", "exactly"):
+        made[name].add_argument("--store", choices=[SQLITE], default=SQLITE)
+    for name in ("pg-backend-kill", "pg-kill", "commit-cut"):
+        made[name].add_argument("--store", choices=[POSTGRES], default=POSTGRES)
+    made["crashpoints"].add_argument("--store", choices=["memory", SQLITE, POSTGRES], help="default: all")
     made["crashpoints"].add_argument("--act", choices=[*ACTS], help="default: all")
     made["crashpoints"].add_argument(
         "--brief", action="store_true", help="spare calls that find nothing to do"
@@ -114,6 +151,9 @@ def _common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, default=argparse.SUPPRESS, help="repeat the same choices")
     command.add_argument(
         "--json", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="the result, for machines"
+    )
+    command.add_argument(
+        "--postgres-version", type=int, default=argparse.SUPPRESS, metavar="N", help="of a server of ours"
     )
 
 
@@ -135,7 +175,15 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["exactly"].add_argument("--steps", type=int, default=10)
     made["exactly"].add_argument("--every", type=float, default=0.25, help="seconds between kills")
     made["exactly"].add_argument("--kills", type=int, default=60, help="so many at least")
+    made["pg-backend-kill"].add_argument("--seconds", type=float, default=60.0)
+    made["pg-backend-kill"].add_argument("--every", type=float, default=0.3, help="seconds between kills")
+    made["pg-kill"].add_argument("--kills", type=int, default=3)
+    made["commit-cut"].add_argument("--cuts", type=int, default=100)
     bugs = {
+        "kill9": [HASTY],
+        "pg-backend-kill": [DEAF],
+        "pg-kill": [LATE_SYNC],
+        "commit-cut": [BLIND_RESEND],
         "zombie": [NO_FENCE],
         "starve": [RENEW_ON_LOOP],
         "crashpoints": [*REVEALED],
@@ -153,8 +201,9 @@ def main(argv: list[str]) -> int:
         top.print_help()
         return 0
     print(f"seed {args.seed}", flush=True)
+    places.choose_version(getattr(args, "postgres_version", None))
     if args.command is None:
-        reports = suite.everything(args.seed, short=args.short)
+        reports = suite.everything(args.seed, short=args.short, postgres=not args.no_postgres)
     else:
         reports = COMMANDS[args.command][1](args)
         for report in reports:

@@ -44,4 +44,4 @@ class Act:
     # Knows no more than a caller does: what got no answer is asked again, also by whoever takes its place.
     client: Client
     amounts: dict[str, Callable[[Any], dict[str, int]]]
-    logs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    logs: Mapping[str, Callable[[Any], tuple[str, ...]]] = field(default_factory=dict)

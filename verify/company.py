@@ -46,7 +46,11 @@ AMOUNTS: dict[str, Callable[[Any], dict[str, int]]] = {
     CHAIN: lambda _: {"link": 8},
     DOOMED: lambda _: {"fall": 9},
 }
-LOGS = {ORDER: ("packed", "closed"), PARENT: ("briefed", "the boss has said yes"), CHAIN: ("linked",)}
+LOGS: dict[str, Callable[[Any], tuple[str, ...]]] = {
+    ORDER: lambda _: ("packed", "closed"),
+    PARENT: lambda _: ("briefed", "the boss has said yes"),
+    CHAIN: lambda _: ("linked",),
+}
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True):

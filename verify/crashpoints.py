@@ -6,12 +6,13 @@ another goes on, or the same one. What comes out must be what comes out undistur
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from holdfast.testing.complaints import complaints
 from holdfast.testing.crashes import Crash, Made, Mode, modes_of
@@ -21,15 +22,19 @@ from . import company, journey
 from .acts import Act
 from .invariants import INVARIANTS, OVERTAKEN, Invariant
 from .outcome import differing
+from .places import POSTGRES
 from .report import SHOWN, Check, Report, progress
-from .sabotage import BLIND_RESEND, FORGETFUL, NO_FENCE, OPTIMIST, SPLIT_START, broken
-from .stage import Played, Stage
+from .sabotage import BLIND_RESEND, FORGETFUL, NO_FENCE, OPTIMIST, SPLIT_START, broken, unfence
+from .stage import Halfway, MakeStore, Played, Stage
 
 ENOUGH = 10
 
 ACTS = {act.name: act for act in (journey.ACT, company.ACT)}
 UNHURT = {Mode.REPLY_LOST, Mode.NEVER_SENT, Mode.SENT_TWICE}
 CHANGES = frozenset({"start", "commit", "emit", "deliver", "decide"})  # of runs
+# After these a verb of Postgres has more to ask.
+PARTS = frozenset({"emit", "decide", "expire", "time_out", "lapse", "deliver"})
+SAMPLE = {"journey": 24, "company": 14}  # plays on Postgres that CI can afford, of each kind of act
 SAME = "outcome other than that of the calm play"
 ONCE = "twice, though nobody died"
 
@@ -55,7 +60,8 @@ REVEALED = {
 }
 
 
-def stores() -> dict[str, Callable[[Callable[[], int]], Any]]:
+def stores() -> dict[str, MakeStore]:
+    """Those that need no server."""
     from holdfast.stores.memory import MemoryStore
     from holdfast.stores.sqlite import SqliteStore
 
@@ -63,6 +69,18 @@ def stores() -> dict[str, Callable[[Callable[[], int]], Any]]:
         "memory": lambda clock: MemoryStore(clock=clock),
         "sqlite": lambda clock: SqliteStore(":memory:", clock=clock),
     }
+
+
+@contextmanager
+def playing(name: str, sabotage: str | None = None) -> Iterator[MakeStore]:
+    """What makes a fresh store for each play."""
+    if name != POSTGRES:
+        yield stores()[name]
+        return
+    from .rehearsed import Rehearsals
+
+    with closing(Rehearsals(unfence if sabotage == NO_FENCE else None)) as rehearsals:
+        yield rehearsals
 
 
 def crashpoints(
@@ -73,14 +91,18 @@ def crashpoints(
     short: bool = False,
     acts: Sequence[str] = tuple(ACTS),
 ) -> list[Report]:
-    """Every call, every mode, on every store, in every act. Short: see `_briefly`."""
+    """Every call, every mode, on every store, in every act. Short: see `_briefly`; a sample on Postgres."""
     reports: list[Report] = []
+    brief = short and sabotage is None
+    quick = [name for name in names if name != POSTGRES]
     for act in acts if sabotage is None else [REVEALED[sabotage].act]:
-        for share, name in enumerate(names):
+        for name in names:
             choose = _revealing(REVEALED[sabotage]) if sabotage is not None else _every
-            if short and sabotage is None:
-                choose = _briefly(ACTS[act], share, len(names))
-            reports.append(_on(name, ACTS[act], sabotage, seed, choose))
+            if brief and name != POSTGRES:
+                choose = _briefly(ACTS[act], quick.index(name), len(quick))
+            sample = SAMPLE[act] if brief and name == POSTGRES else None
+            with playing(name, sabotage) as make:
+                reports.append(Season(name, ACTS[act], make, sabotage, seed).report(choose, sample))
     return reports
 
 
@@ -118,28 +140,52 @@ def _briefly(act: Act, share: int, of: int) -> Choose:
     return choose
 
 
-def _on(name: str, act: Act, sabotage: str | None, seed: int, choose: Choose) -> Report:
-    report, began, make = Report(f"crashpoints {act.name} {name}"), time.monotonic(), stores()[name]
+class Season:
+    """All plays of one act on one store."""
 
-    def once(crash: Crash) -> Played:
-        return play(lambda: Stage(act, make, crash, sabotage, seed).play())
+    def __init__(self, name: str, act: Act, make: MakeStore, sabotage: str | None, seed: int) -> None:
+        self._name, self._act, self._make, self._sabotage, self._seed = name, act, make, sabotage, seed
 
-    with progress() as tell, complaints() as heard, broken(sabotage):
-        calm = once(Crash())
-        jury = _Jury(calm)
-        for made in calm.crash.made if calm.arrived else ():
-            if jury.stuck >= ENOUGH:
-                break  # red as it is, and every play that does not end takes its time
-            tell(f"{name}: call {made.number} of {len(calm.crash.made)} ({made})")
-            for mode in choose(made):
-                jury.hear(once(Crash(made.number, mode)))
-    jury.report(report)
-    report.expect("the engine itself never failed", not heard, "; ".join(heard[:SHOWN]))
-    report.figures |= {
-        "calls": len(calm.crash.made), "plays": jury.plays,
-        "verbs": len({made.verb for made in calm.crash.made}), "seconds": round(time.monotonic() - began, 1),
-    }  # fmt: skip
-    return report
+    def report(self, choose: Choose, sample: int | None) -> Report:
+        """Sample: so many of the plays that were chosen, and a fifth of that of those that end halfway."""
+        report, began = Report(f"crashpoints {self._act.name} {self._name}"), time.monotonic()
+        with progress() as tell, complaints() as heard, broken(self._sabotage):
+            calm = self._once(Crash())
+            jury = _Jury(calm)
+            crashes = self._crashes(calm, choose, sample) if calm.arrived else []
+            for number, crash in enumerate(crashes, 1):
+                if jury.stuck >= ENOUGH:
+                    break  # red as it is, and every play that does not end takes its time
+                jury.hear(one := self._once(crash))
+                tell(f"{self._name}: play {number} of {len(crashes)} ({_where(one)})")
+        jury.report(report)
+        report.expect("the engine itself never failed", not heard, "; ".join(heard[:SHOWN]))
+        report.figures |= {
+            "calls": len(calm.crash.made), "plays": jury.plays,
+            "verbs": len({made.verb for made in calm.crash.made}),
+            "seconds": round(time.monotonic() - began, 1),
+        }  # fmt: skip
+        return report
+
+    def _once(self, crash: Crash) -> Played:
+        return play(lambda: Stage(self._act, self._make, crash, self._sabotage, self._seed).play())
+
+    def _crashes(self, calm: Played, choose: Choose, sample: int | None) -> list[Crash]:
+        crashes = [Crash(made.number, mode) for made in calm.crash.made for mode in choose(made)]
+        halfway = self._halfway() if self._name == POSTGRES and self._sabotage is None else []
+        if sample is None:
+            return [*crashes, *halfway]
+        # Each seed another sample. Looks that find nothing are many, and there is little to them.
+        idle = {made.number for made in calm.crash.made if made.idle}
+        crashes, dice = [one for one in crashes if one.at not in idle], random.Random(self._seed)
+        dice.shuffle(crashes)
+        dice.shuffle(halfway)
+        return [*crashes[:sample], *halfway[: sample // 5]]
+
+    def _halfway(self) -> list[Crash]:
+        calm = Halfway()
+        self._once(calm)
+        return [Halfway(number) for number, verb in enumerate(calm.trips, 1) if verb in PARTS]
 
 
 class _Jury:
@@ -182,4 +228,6 @@ def _done(one: Played) -> dict[str, int]:
 
 
 def _where(one: Played) -> str:
+    if isinstance(one.crash, Halfway):
+        return f"{one.crash.mode} {one.crash.fired}"
     return f"{one.crash.mode} call {one.crash.at} ({one.crash.fired})" if one.crash.at else "calm"

@@ -13,7 +13,7 @@ from holdfast.records import OutboxFilter, OutboxMessage, Run, RunFilter, Step, 
 from holdfast.store import Store
 
 from .ledger import Entry
-from .work import AMOUNTS
+from .work import AMOUNTS, LOGS
 
 PAGE = 1000
 
@@ -29,8 +29,8 @@ class Evidence:
     entries: list[Entry] = field(default_factory=list)
     acked: list[UUID] = field(default_factory=list)
     amounts: dict[str, Callable[[dict[str, Any]], dict[str, int]]] = field(default_factory=lambda: AMOUNTS)
-
-    logs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what a run of a type logs, in order
+    # What a run of a type logs, in order.
+    logs: Mapping[str, Callable[[Any], tuple[str, ...]]] = field(default_factory=lambda: LOGS)
 
     def of(self, kind: str) -> dict[tuple[str, str], list[Entry]]:
         """Entries of a kind by run and step."""
@@ -43,6 +43,11 @@ class Evidence:
     def wanted(self, run: Run) -> dict[str, int]:
         """The steps that a run of this kind takes, and what each of them moves."""
         return self.amounts[run.type](run.params)
+
+    def logged(self, run: Run) -> tuple[str, ...]:
+        """What a run of this kind logs."""
+        logs = self.logs.get(run.type)
+        return () if logs is None else logs(run.params)
 
     def succeeded(self) -> Iterable[Run]:
         return (run for run in self.runs.values() if run.status is Status.SUCCEEDED)

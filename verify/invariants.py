@@ -18,6 +18,7 @@ from holdfast.records import COST_UNIT, Run, Step, TrailEntry
 from . import relations
 from .evidence import Evidence
 from .ledger import Entry
+from .work import costs
 
 Invariant = Callable[[Evidence], Iterator[str]]
 
@@ -152,7 +153,7 @@ def sums_differ(ev: Evidence) -> Iterator[str]:
     effects = ev.of("effect")
     for run in ev.succeeded():
         wanted = ev.wanted(run)
-        cost = sum(wanted.get(key, 0) * tries for key, tries in _tries(ev, run).items()) * COST_UNIT
+        cost = sum(costs(wanted.get(key, 0)) * tries for key, tries in _tries(ev, run).items()) * COST_UNIT
         ledger = {key: {entry.amount for entry in effects[str(run.id), key]} for key in wanted}
         if run.cost_units != cost:
             yield f"run {run.id}: cost {run.cost_units / COST_UNIT:g}, its tries come to {cost / COST_UNIT:g}"
@@ -195,7 +196,7 @@ def told_twice(ev: Evidence) -> Iterator[str]:
     """TRAIL-1: what a finished run logs is there twice, or not at all."""
     for run in ev.succeeded():
         logged = [row.data["message"] for row in ev.trail[run.id] if row.type == "log"]
-        if logged != list(ev.logs.get(run.type, ())):
+        if logged != list(ev.logged(run)):
             yield f"run {run.id}: log rows {logged}"
 
 

@@ -5,41 +5,45 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from contextlib import suppress
 from uuid import UUID
 
 from holdfast.lifecycle import Status
 from holdfast.records import MAX_CRASHES
 
 from .evidence import Evidence
-from .ledger import Entry
+from .load import STEP_SECONDS, Load, spread
+from .places import SQLITE
 from .report import Report, progress
-from .scene import LOOK_SECONDS, Scene, scene
-from .work import CHILDREN, ORDER, PARENT, POISON, TRANSFER
+from .scene import BROKEN_SECONDS, STALL_SECONDS, Scene, scene
+from .work import POISON, TRANSFER
 
 LEASE_SECONDS = 1.5
 SLOTS = 4
-STEP_SECONDS = 0.04
 SHARE_FINISHED = 0.95
 ENOUGH = 1.5  # times the planned kills: the last runs may end in peace
-CREW_SHARE = 10  # one plan and one parent for so many plain runs
 
 
 async def kill9(
-    runs: int = 200, steps: int = 5, workers: int = 3, every: float = 0.3, kills: int = 50, seed: int = 0
+    runs: int = 200,
+    steps: int = 5,
+    workers: int = 3,
+    every: float = 0.3,
+    kills: int = 50,
+    seed: int = 0,
+    *,
+    store: str = SQLITE,
+    sabotage: str | None = None,
 ) -> Report:
     """SIGKILL to a random worker again and again, while runs are open and until enough have fired.
 
     Beside the runs there are plans, whose gates are decided meanwhile, and parents with children.
     """
-    report, dice, killed = Report("kill9"), random.Random(seed), 0
-    crew = max(1, runs // CREW_SHARE)
-    total = runs + crew * (2 + CHILDREN)
+    report, dice, killed = Report(f"kill9 {store}"), random.Random(seed), 0
     began = time.monotonic()
-    async with scene(workers, lease=LEASE_SECONDS, slots=SLOTS) as at:
+    async with scene(workers, sabotage, store, lease=LEASE_SECONDS, slots=SLOTS) as at:
         # Spread over the time of the planned kills, or most of the work would be done before they fire.
-        starts = asyncio.create_task(_spread(at, runs, steps, every * kills))
-        others = asyncio.create_task(_need_others(at, crew, every * kills / 2))
+        load = Load(at, runs, steps, every * kills)
+        total = load.total
         next_at = time.monotonic() + every
         with progress() as tell:
 
@@ -51,11 +55,9 @@ async def kill9(
                     killed += 1
                 tell(f"{finished} of {total} runs finished, {killed} kills")
 
-            await at.until(lambda: killed >= kills, total, each)
-        await starts
-        others.cancel()
-        with suppress(asyncio.CancelledError):
-            await others  # what it has raised, if it has
+            patience = STALL_SECONDS if sabotage is None else BROKEN_SECONDS
+            await at.until(lambda: killed >= kills, total, each, patience)
+        await load.end()
         evidence = await at.evidence()
     report.judge(evidence)
     _progress(report, evidence, at, total)
@@ -65,31 +67,8 @@ async def kill9(
     report.expect(
         f"duplicate effects at most {bound}", evidence.duplicates <= bound, str(evidence.duplicates)
     )
-    beside = {"plans": crew, "parents": crew, "children": crew * CHILDREN}
-    report.figures |= {"runs": runs, **beside, "kills": killed, **_figures(evidence, began)}
+    report.figures |= {**load.figures, "kills": killed, **_figures(evidence, began)}
     return report
-
-
-async def _need_others(at: Scene, crew: int, seconds: float) -> None:
-    """Start a plan and a parent now and then, and decide at every gate that is open."""
-    began, started = time.monotonic(), 0
-    while True:
-        while started < crew and time.monotonic() - began >= started * seconds / crew:
-            started += 1
-            await at.start(ORDER, {})
-            await at.start(PARENT, {})
-        for gate in await at.app.approvals():
-            await at.book.tell(Entry(kind="decided", run=str(gate.run), step=gate.step, nonce="ada"))
-            await at.app.approve(gate.run, gate.step, by="ada")
-        await asyncio.sleep(LOOK_SECONDS)
-
-
-async def _spread(at: Scene, runs: int, steps: int, seconds: float) -> None:
-    batch = max(1, runs // 50)
-    for started in range(0, runs, batch):
-        params = {"steps": steps, "seconds": STEP_SECONDS}
-        await at.start(TRANSFER, params, min(batch, runs - started))
-        await asyncio.sleep(seconds * batch / runs)
 
 
 def _succeeded(evidence: Evidence) -> int:
@@ -113,16 +92,16 @@ def _figures(evidence: Evidence, began: float) -> dict[str, object]:
     }
 
 
-async def poison(good: int = 100, workers: int = 3, seed: int = 0) -> Report:
+async def poison(good: int = 100, workers: int = 3, seed: int = 0, *, store: str = SQLITE) -> Report:
     """A run whose step ends the process, among good ones: it alone fails, at the cap."""
-    report, began = Report("poison"), time.monotonic()
-    async with scene(workers, lease=1.0, slots=8) as at:
+    report, began = Report(f"poison {store}"), time.monotonic()
+    async with scene(workers, None, store, lease=1.0, slots=8) as at:
         # Some neighbours are there before it, some come later.
         before = random.Random(seed).randrange(8)
         await at.start(TRANSFER, {"steps": 5, "seconds": STEP_SECONDS}, before)
         (bad,) = await at.start(POISON, {})
         # As long as the poison lives there must be someone beside it whom it could harm.
-        starts = asyncio.create_task(_spread(at, good - before, 5, 10.0))
+        starts = asyncio.create_task(spread(at, good - before, 5, 10.0))
         with progress() as tell:
             await at.until(
                 starts.done, good + 1,

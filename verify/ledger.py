@@ -27,11 +27,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     effect    a step's function did its work, before it returned
     seen      the workflow's body was given a step's value
-    refused   a worker was told that a write of its own changed nothing
+    refused   a worker was told that a write of its own changed nothing; `nonce` is the steps in it
     recorded  a commit that holds this step was applied (only where the store can be watched)
     decided   somebody is about to decide a gate; `nonce` is who
     called    a plan's task was called, and told of `amount` waits that are over
     delivered a sink has a message; `nonce` is its id, `step` its key
+    rung      an event for this run was acknowledged
     """
 
     kind: str
@@ -56,10 +57,10 @@ class Ledger:
     """A client of the ledger's process: a connection an entry, so that nothing is shared over forks."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self.path = path
 
     async def tell(self, entry: Entry) -> None:
-        reader, writer = await asyncio.open_unix_connection(self._path)
+        reader, writer = await asyncio.open_unix_connection(self.path)
         try:
             writer.write(msgspec.json.encode(entry) + b"\n")
             if await reader.readline() != b"ok\n":
@@ -70,7 +71,7 @@ class Ledger:
     def tell_now(self, entry: Entry) -> None:
         """Blocking: for a process that is about to die, and for threads."""
         with socket.socket(socket.AF_UNIX) as link:
-            link.connect(self._path)
+            link.connect(self.path)
             link.sendall(msgspec.json.encode(entry) + b"\n")
             if link.recv(8) != b"ok\n":
                 raise ConnectionError("the ledger did not answer")

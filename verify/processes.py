@@ -18,7 +18,7 @@ from typing import Any, Self
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # A worker that is replaced every 300 ms must not spend that time on imports.
-CONTEXT.set_forkserver_preload(["verify.work", "verify.ledger"])
+CONTEXT.set_forkserver_preload(["verify.work", "verify.ledger", "holdfast.stores.postgres"])
 
 Process = Any  # multiprocessing's own classes differ by context
 

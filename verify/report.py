@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -96,11 +97,18 @@ class Progress:
             print("\r" + " " * self._width + "\r", end="", flush=True)
 
 
+_shown = threading.Lock()
+
+
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """A line for whoever waits."""
+    """A line for whoever waits; of experiments that go on at the same time the first one's."""
+    if not _shown.acquire(blocking=False):
+        yield lambda _: None
+        return
     line = Progress(time.monotonic())
     try:
         yield line
     finally:
         line.end()
+        _shown.release()

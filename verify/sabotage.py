@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any
 from unittest.mock import patch
@@ -15,11 +15,13 @@ from unittest.mock import patch
 import msgspec
 
 from holdfast.errors import Unavailable
+from holdfast.lifecycle import Move, Status
 from holdfast.records import Item, Parcel, RelayAsk, Relayed, Verdict
 from holdfast.world import Pulse, RealWorld
 
 NO_FENCE, RENEW_ON_LOOP, BLIND_RESEND, TORN = "no-fence", "renew-on-loop", "blind-resend", "torn"
 SPLIT_START, FORGETFUL, OPTIMIST = "split-start", "forgetful", "optimist"
+HASTY, DEAF, LATE_SYNC = "hasty", "deaf", "late-sync"
 
 SABOTAGES = {
     NO_FENCE: "the guard of every commit ignores the fence: any worker may write what another holds",
@@ -29,13 +31,27 @@ SABOTAGES = {
     SPLIT_START: "a child is started in a commit of its own, before the row that names it",
     FORGETFUL: "only who ends a child tells its parent: a keeper's round does not",
     OPTIMIST: "a message counts as sent when it is taken, until its sink says no",
+    HASTY: "a step counts as recorded before the store has it",
+    DEAF: "a session that listens for hints is not made again when it was lost",
+    LATE_SYNC: "the server answers a commit before it has written it down",
 }
+
+
+LATE_SECONDS = 0.2  # of what is only kept after it was answered
+# Functions of Postgres, the guard of each, and what stands there instead.
+UNFENCED = (
+    ("commit_checkpoints", "r.fence = i.fence", "true"),
+    ("commit_completes", "r.fence = i.fence", "true"),
+    ("commit_item", "r.fence <> his_fence", "false"),
+)
 
 
 def apply(name: str, world: RealWorld) -> RealWorld:
     """Break this process; the world it is to use."""
     if name == NO_FENCE:
         drop_fence()
+    if name == DEAF:
+        go_deaf()
     return LoopWorld() if name == RENEW_ON_LOOP else world
 
 
@@ -49,9 +65,43 @@ def drop_fence() -> None:
     commit.HOLD = broken
 
 
+def unfence(connection: Any) -> None:
+    """The same in a database, through a driver's connection to it."""
+    connection.execute("set search_path = workflow")
+    for function, guard, otherwise in UNFENCED:
+        asked = f"select pg_get_functiondef('{function}'::regproc)"
+        ((text,),) = connection.execute(asked).fetchall()
+        if guard not in text:
+            raise RuntimeError(f"{function} has no `{guard}` to take away: mend this sabotage")
+        connection.execute(text.replace(guard, otherwise))
+
+
+def unfence_at(url: str) -> None:
+    """The same, in the database of a store."""
+    import psycopg
+
+    from holdfast.stores.postgres.address import parsed
+
+    with psycopg.connect(parsed(url).dsn, autocommit=True) as connection:
+        unfence(connection)
+
+
+def go_deaf() -> None:
+    """Who listened and was cut off does not listen again: what is left to him are his polls."""
+    from holdfast.stores.postgres.errors import DRIVER
+    from holdfast.stores.postgres.listening import Ear
+
+    async def hear(ear: Any) -> None:
+        with suppress(*DRIVER):
+            await ear._hear_once()  # noqa: SLF001
+        await asyncio.Event().wait()
+
+    setattr(Ear, "_hear", hear)  # noqa: B010 - for the life of this process
+
+
 @contextmanager
 def unfenced() -> Iterator[None]:
-    """Both stores without their fence, within this process, for a while."""
+    """Both stores of one process without their fence, for a while."""
     from holdfast.stores.memory import claim
     from holdfast.stores.memory import commit as memory
     from holdfast.stores.sqlite import commit as sqlite
@@ -67,15 +117,27 @@ def unfenced() -> Iterator[None]:
 
 @contextmanager
 def forgetful() -> Iterator[None]:
-    """Both stores: what runs owe is carried out after a commit, and not by a keeper's round."""
+    """All stores: what runs owe is carried out after a commit, and not by a keeper's round."""
     from holdfast.stores.memory import chores, waits
+    from holdfast.stores.postgres import PostgresStore
     from holdfast.stores.sqlite import SqliteStore
-
-    round_ = ContextVar("round", default=False)
-    tick, carry_out = SqliteStore.tick, SqliteStore._carry_out  # noqa: SLF001
 
     def deliver(state: Any, now: int) -> int:
         return sum(waits.hand_over(state, event, now) for event in state.events if not event.delivered)
+
+    with (
+        patch.object(chores, "deliver", deliver),
+        _not_in_a_round(SqliteStore, "_carry_out"),
+        _not_in_a_round(PostgresStore, "_deliver"),
+    ):
+        yield
+
+
+@contextmanager
+def _not_in_a_round(store: Any, part: str) -> Iterator[None]:
+    """The part does nothing when `tick` calls it."""
+    round_ = ContextVar("round", default=False)
+    tick, real = store.tick, getattr(store, part)
 
     async def ticked(store: Any, *args: Any, **options: Any) -> Any:
         mark = round_.set(True)
@@ -84,14 +146,10 @@ def forgetful() -> Iterator[None]:
         finally:
             round_.reset(mark)
 
-    async def carried_out(store: Any, *args: Any) -> int:
-        return 0 if round_.get() else await carry_out(store, *args)
+    async def spared(store: Any, *args: Any) -> int:
+        return 0 if round_.get() else await real(store, *args)
 
-    with (
-        patch.object(chores, "deliver", deliver),
-        patch.object(SqliteStore, "tick", ticked),
-        patch.object(SqliteStore, "_carry_out", carried_out),
-    ):
+    with patch.object(store, "tick", ticked), patch.object(store, part, spared):
         yield
 
 
@@ -146,6 +204,26 @@ class Early(_Before):
         return await self._store.commit(batch)  # type: ignore[no-any-return]
 
 
+class Hasty(_Before):
+    """A store that answers first, and keeps plain steps later."""
+
+    def __init__(self, store: Any) -> None:
+        super().__init__(store)
+        self._owed: set[asyncio.Task[None]] = set()
+
+    async def commit(self, batch: Sequence[Item]) -> list[Verdict]:
+        if any(item.move is not Move.CHECKPOINT for item in batch):
+            await asyncio.gather(*self._owed)
+            return await self._store.commit(batch)  # type: ignore[no-any-return]
+        self._owed.add(task := asyncio.create_task(self._keep(batch)))
+        task.add_done_callback(self._owed.discard)
+        return [Verdict(answer="applied", status=Status.LEASED)] * len(batch)
+
+    async def _keep(self, batch: Sequence[Item]) -> None:
+        await asyncio.sleep(LATE_SECONDS)
+        await self._store.commit(batch)
+
+
 class Optimist(_Before):
     """A store whose messages count as sent when they are taken."""
 
@@ -182,4 +260,9 @@ class Blind(_Before):
         return msgspec.structs.replace(item, number=number)
 
 
-WRAPPERS: dict[str, Callable[[Any], Any]] = {BLIND_RESEND: Blind, SPLIT_START: Early, OPTIMIST: Optimist}
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    BLIND_RESEND: Blind,
+    SPLIT_START: Early,
+    OPTIMIST: Optimist,
+    HASTY: Hasty,
+}

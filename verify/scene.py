@@ -1,48 +1,78 @@
-"""An experiment with real processes: a folder, a ledger, a store on disk, workers, and a watcher."""
+"""An experiment with real processes: a folder, a ledger, a store, workers, and a client who watches."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from holdfast.engine.app import App
 from holdfast.engine.handle import Handle
+from holdfast.errors import HoldfastError, Unavailable
 from holdfast.lifecycle import FINAL, OPEN, Status
 from holdfast.records import RunFilter
 
+from . import sabotage as sabotages
 from .evidence import Evidence, gathered
 from .ledger import Ledger, ledger, read
+from .places import SQLITE, is_postgres, place
 from .processes import Fleet
 from .work import work
 
 STALL_SECONDS = 60.0
+BROKEN_SECONDS = 3.0  # the same where a bug is switched in: what has gone wrong by then is enough
 LOOK_SECONDS = 0.05
+AGAIN_SECONDS = 0.1
+
+T = TypeVar("T")
+
+
+_numbers = itertools.count(1)
 
 
 class Scene:
     """What an experiment has in hand."""
 
-    def __init__(self, folder: Path, app: App, fleet: Fleet, book: Ledger, file: Path, log: Path) -> None:
-        self.folder, self.app, self.fleet, self.book = folder, app, fleet, book
-        self._file, self._log = file, log
+    def __init__(self, url: str, app: App, fleet: Fleet, book: Ledger, file: Path, log: Path) -> None:
+        self.url, self.app, self.fleet, self.book = url, app, fleet, book
+        self._file, self.log = file, log
         self.acked: list[UUID] = []
         self.stalled: list[str] = []
+        self.unanswered = 0  # what this client had to ask again
+        self.refused: list[str] = []  # what it was told to have failed
 
-    async def start(self, type_: str, params: dict[str, Any], count: int = 1, **options: Any) -> list[UUID]:
-        """Start runs; those that are acknowledged count from now on."""
-        handles = await self.app.start_many([(type_, params, options)] * count)
-        ids = [handle.id for handle in handles if isinstance(handle, Handle)]
+    async def ask(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Ask again and again while the store does not answer, as any client may."""
+        deadline = time.monotonic() + STALL_SECONDS
+        while True:
+            try:
+                return await call()
+            except Unavailable:
+                if time.monotonic() > deadline:
+                    raise
+                self.unanswered += 1
+            except HoldfastError as error:
+                self.refused.append(str(error))
+                raise
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def start(self, type_: str, params: Any, count: int = 1) -> list[UUID]:
+        """Start runs; those that are acknowledged count. Each has a key, so that asking again is safe."""
+        starts = [(type_, params, {"key": f"{type_} {next(_numbers)}"}) for _ in range(count)]
+        answers = await self.ask(lambda: self.app.start_many(starts))
+        self.refused += [str(answer) for answer in answers if not isinstance(answer, Handle)]
+        ids = [answer.id for answer in answers if isinstance(answer, Handle)]
         self.acked += ids
         return ids
 
     async def counts(self) -> dict[str, int]:
-        return (await self.app.store.stats()).by_status
+        return (await self.ask(self.app.store.stats)).by_status
 
     async def finished(self) -> int:
         counts = await self.counts()
@@ -67,23 +97,23 @@ class Scene:
             if now != mark:
                 mark, marked_at = now, time.monotonic()
             elif time.monotonic() - marked_at > patience:
-                await self._dump()
+                self.stalled += await self.ask(self._standing_still)
                 return False
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _dump(self) -> None:
-        """Everything about the runs that stand still: without it a stall cannot be understood."""
+    async def _standing_still(self) -> list[str]:
+        """Everything about the runs that do: without it a stall cannot be understood."""
+        told: list[str] = []
         for run in await self.app.store.list(RunFilter(statuses=tuple(OPEN), tenant=None), 10):
-            self.stalled.append(str(run))
-            self.stalled += [f"  {step}" for step in await self.app.store.steps(run.id)]
-            self.stalled += [
-                f"  {row.type} {row.at} {row.data_json}" for row in await self.app.store.trail(run.id)
-            ]
-        if self._log.exists():
-            self.stalled += self._log.read_text("utf-8", "replace").splitlines()[-20:]
+            told.append(str(run))
+            told += [f"  {step}" for step in await self.app.store.steps(run.id)]
+            told += [f"  {row.type} {row.at} {row.data_json}" for row in await self.app.store.trail(run.id)]
+        if self.log.exists():
+            told += self.log.read_text("utf-8", "replace").splitlines()[-20:]
+        return told
 
     async def evidence(self) -> Evidence:
-        return await gathered(self.app.store, read(self._file), self.acked)
+        return await self.ask(lambda: gathered(self.app.store, read(self._file), self.acked))
 
     async def holders(self) -> dict[UUID, tuple[int, int]]:
         """Which process holds which run, and under which fence."""
@@ -98,16 +128,19 @@ def pid_of(worker: str) -> int:
 
 
 @asynccontextmanager
-async def scene(workers: int, sabotage: str | None = None, **options: Any) -> AsyncIterator[Scene]:
-    """Everything up; and everything gone at the end, however it comes."""
-    with tempfile.TemporaryDirectory(prefix="hf-") as name:
+async def scene(
+    workers: int, sabotage: str | None = None, store: str = SQLITE, **options: Any
+) -> AsyncIterator[Scene]:
+    """Everything up; and everything gone at the end, however it comes. `store`: of which kind, or a URL."""
+    with tempfile.TemporaryDirectory(prefix="hf-") as name, ledger(Path(name)) as (socket, file):
         folder = Path(name)
-        with ledger(folder) as (socket, file):
-            url, log = f"sqlite:///{folder / 'holdfast.db'}", folder / "workers.log"
-            app = App(url)
+        with place(store, folder) as url:
+            log, app = folder / "workers.log", App(url)
             await app.store.open()
+            if sabotage == sabotages.NO_FENCE and is_postgres(url):
+                sabotages.unfence_at(url)
             try:
                 with Fleet(work, (url, socket, str(log), sabotage, options), workers) as fleet:
-                    yield Scene(folder, app, fleet, Ledger(socket), file, log)
+                    yield Scene(url, app, fleet, Ledger(socket), file, log)
             finally:
                 await app.close()

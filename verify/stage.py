@@ -16,8 +16,8 @@ from holdfast.engine.app import App
 from holdfast.lifecycle import OPEN
 from holdfast.records import Item, MessageStatus, OutboxFilter, RunFilter, StepWrite
 from holdfast.testing.cast import Cast, patient
-from holdfast.testing.crashes import Crash
-from holdfast.testing.virtual import VirtualWorld
+from holdfast.testing.crashes import Crash, Made, Mode
+from holdfast.testing.virtual import VirtualWorld, process
 
 from .acts import Act, Pages
 from .evidence import Evidence, gathered
@@ -46,6 +46,25 @@ class Played:
     arrived: bool  # all that there was to do was done in time
 
 
+class Halfway(Crash):
+    """Whoever makes the n-th trip to the server dies when it is answered, though his verb may need more."""
+
+    def __init__(self, trip: int = 0) -> None:
+        super().__init__(mode=Mode.DIE_AFTER)
+        self.trips: list[str] = []
+        self._trip = trip
+
+    def trip(self, verb: str) -> None:
+        """One was made; those of the stage itself do not count."""
+        caller = process()
+        if caller is None:
+            return
+        self.trips.append(verb)
+        if len(self.trips) == self._trip:
+            self.fired = Made(self._trip, verb, self.trips.count(verb), "a part of a verb")
+            caller.freeze()
+
+
 class Troupe(Cast):
     """A relay that stands still does so until others have sent what it held: its leases are longer."""
 
@@ -64,6 +83,8 @@ class Stage:
         self._act, self._crash, self._sabotage = act, crash, sabotage
         clock = VirtualWorld().now
         self._store, self._pages = make_store(clock), Pages(clock)
+        if isinstance(crash, Halfway):
+            self._store.on_trip = crash.trip
         self._cast = Troupe(self._store, crash, LEASE_SECONDS, seed=seed, recorded=self._note)
         self._acked: set[UUID] = set()
         self._content = False  # the client has all that it wanted

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
+from typing import Any
 
 from .crashpoints import crashpoints
 from .exactly import exactly
 from .kill9 import kill9, poison
+from .places import POSTGRES, SQLITE
 from .purging import purging
 from .report import Report
 from .sabotage import (
     BLIND_RESEND,
+    DEAF,
     FORGETFUL,
+    HASTY,
+    LATE_SYNC,
     NO_FENCE,
     OPTIMIST,
     RENEW_ON_LOOP,
@@ -24,48 +29,102 @@ from .sabotage import (
 )
 from .zombie import starve, zombie
 
+Experiment = Coroutine[Any, Any, Report]
+IN_MEMORY = ("memory", SQLITE)
 
-def everything(seed: int, *, short: bool) -> list[Report]:
+
+def everything(seed: int, *, short: bool, postgres: bool = True) -> list[Report]:
     """Short: what CI can afford. Otherwise the figures that the project promises."""
     began = time.monotonic()
+    stores = (*IN_MEMORY, POSTGRES) if postgres else IN_MEMORY
     reports = [
         _shown(asyncio.run(kill9(runs=60, kills=20, seed=seed) if short else kill9(seed=seed))),
         _shown(asyncio.run(poison(good=40 if short else 100, seed=seed))),
-        _shown(asyncio.run(zombie(rounds=1 if short else 8, seed=seed))),
         _shown(asyncio.run(starve(runs=2 if short else 6))),
         _shown(asyncio.run(purging(runs=5000, calm=3.0) if short else purging())),
         _shown(asyncio.run(exactly(runs=20, kills=15, seed=seed) if short else exactly(seed=seed))),
-        *(_shown(report) for report in crashpoints(seed=seed, short=short)),
-        *twins(seed),
+        # They mostly stand still, and may do so at the same time.
+        *_together(*(zombie(rounds=1 if short else 8, seed=seed, store=name) for name in stores[1:])),
+        *(on_postgres(seed, short=short) if postgres else ()),
+        *(_shown(report) for report in crashpoints(stores, seed=seed, short=short)),
+        *twins(seed, short=short, postgres=postgres),
     ]
     print(f"all of it took {time.monotonic() - began:.0f} s")
     return reports
 
 
-def twins(seed: int) -> list[Report]:
+def on_postgres(seed: int, *, short: bool) -> list[Report]:
+    """What there is only with a server, or once more with one."""
+    from .commit_cut import commit_cut
+    from .pg_backend_kill import pg_backend_kill
+    from .pg_kill import pg_kill
+
+    runs, kills = (100, 15) if short else (1000, 250)
+    return [
+        _shown(asyncio.run(kill9(runs=runs, kills=kills, seed=seed, store=POSTGRES))),
+        _shown(asyncio.run(pg_backend_kill(8.0 if short else 60.0, seed=seed))),
+        _shown(asyncio.run(pg_kill(1 if short else 3, seed=seed))),
+        _shown(asyncio.run(commit_cut(15 if short else 100, seed=seed))),
+    ]
+
+
+def twins(seed: int, *, short: bool = False, postgres: bool = True) -> list[Report]:
     """Each experiment once more, with a bug that it is there to find. Green is when all go red."""
     report = Report("sabotages")
+    # Of a bug in a store itself the real processes tell on Postgres; plays of it take long there.
+    names = IN_MEMORY if short or not postgres else (*IN_MEMORY, POSTGRES)
     played: dict[str, Callable[[], list[Report]]] = {
-        NO_FENCE: lambda: [
-            asyncio.run(zombie(rounds=1, sabotage=NO_FENCE, seed=seed)),
-            *crashpoints(sabotage=NO_FENCE, seed=seed),
-        ],
+        NO_FENCE: lambda: crashpoints(names, NO_FENCE, seed),
         RENEW_ON_LOOP: lambda: [asyncio.run(starve(runs=2, sabotage=RENEW_ON_LOOP))],
         TORN: lambda: [asyncio.run(exactly(runs=10, kills=5, seed=seed, torn=True))],
         **{
-            name: partial(crashpoints, sabotage=name, seed=seed)
+            name: partial(crashpoints, names, name, seed)
             for name in (BLIND_RESEND, SPLIT_START, FORGETFUL, OPTIMIST)
         },
     }
+    caught = [(name, twin) for name, play in played.items() for twin in play()]
+    caught += _live_twins(seed, postgres=postgres)
     for name, words in SABOTAGES.items():
         print(f"  sabotage {name}: {words}", flush=True)
-        for twin in played[name]():
+        for twin in (twin for of, twin in caught if of == name):
             red = [check.name for check in twin.red]
             report.expect(
                 f"{name} is caught by {twin.command}", bool(red), "every invariant held: nothing is checked"
             )
             report.figures[f"{name} in {twin.command}"] = " and ".join(name.partition(" ")[0] for name in red)
     return [_shown(report)]
+
+
+def _live_twins(seed: int, *, postgres: bool) -> list[tuple[str, Report]]:
+    """Those with real processes, three at a time: a breach is one on a busy machine, too."""
+    live = [(NO_FENCE, zombie(rounds=1, sabotage=NO_FENCE, seed=seed))]
+    if postgres:
+        from .commit_cut import commit_cut
+        from .pg_backend_kill import pg_backend_kill
+        from .pg_kill import pg_kill
+
+        live += [
+            (NO_FENCE, zombie(rounds=1, sabotage=NO_FENCE, seed=seed, store=POSTGRES)),
+            (HASTY, kill9(runs=20, kills=12, seed=seed, store=POSTGRES, sabotage=HASTY)),
+            (DEAF, pg_backend_kill(4.0, sabotage=DEAF, seed=seed)),
+            (LATE_SYNC, pg_kill(1, LATE_SYNC, seed)),
+            (BLIND_RESEND, commit_cut(15, BLIND_RESEND, seed)),
+        ]
+    else:
+        live.append((HASTY, kill9(runs=20, kills=12, seed=seed, sabotage=HASTY)))
+    told: list[tuple[str, Report]] = []
+    for at in range(0, len(live), 3):
+        names, experiments = zip(*live[at : at + 3], strict=True)
+        told += zip(names, asyncio.run(_gathered(experiments)), strict=True)
+    return told
+
+
+async def _gathered(experiments: Iterable[Experiment]) -> list[Report]:
+    return await asyncio.gather(*experiments)
+
+
+def _together(*experiments: Experiment) -> list[Report]:
+    return [_shown(report) for report in asyncio.run(_gathered(experiments))]
 
 
 def _shown(report: Report) -> Report:

@@ -25,7 +25,8 @@ class Watched:
         verdicts: list[Verdict] = await self._store.commit(batch)
         for item, verdict in zip(batch, verdicts, strict=True):
             if verdict.answer == "lost":
-                await self._ledger.tell(_refused(item.run, item.fence, item.move))
+                keys = " ".join(step.key for step in item.steps)
+                await self._ledger.tell(_refused(item.run, item.fence, item.move, keys))
         return verdicts
 
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
@@ -36,5 +37,5 @@ class Watched:
         return renewal
 
 
-def _refused(run: Any, fence: int, what: str) -> Entry:
-    return Entry(kind="refused", run=str(run), step=str(what), fence=fence, pid=os.getpid())
+def _refused(run: Any, fence: int, what: str, keys: str = "") -> Entry:
+    return Entry(kind="refused", run=str(run), step=str(what), fence=fence, pid=os.getpid(), nonce=keys)

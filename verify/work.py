@@ -23,11 +23,16 @@ from .processes import die_with_parent, quiet
 from .watched import Watched
 
 TRANSFER, POISON, STUBBORN = "verify.transfer.v1", "verify.poison.v1", "verify.stubborn.v1"
-ORDER, PARENT = "verify.order.v1", "verify.parent.v1"
+ORDER, PARENT, BELL = "verify.order.v1", "verify.parent.v1", "verify.bell.v1"
 CHILDREN = 2  # that a parent calls
 CREW_SECONDS = 0.04  # what a step of theirs takes
 
 _count = itertools.count(1)
+
+
+def costs(amount: int) -> int:
+    """What a step costs: some nothing, for what costs nothing is written on a shorter way."""
+    return amount if amount % 2 == 0 else 0
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +76,8 @@ class Hand(Generic[C]):
             await asyncio.sleep(seconds * lead)
         done = Done(amount=amount, fence=self.fence, nonce=f"{os.getpid()}.{self.fence}.{next(_count)}")
         await self.book.tell(self.entry("effect", step, done))
-        self.ctx.cost(amount)
+        if costs(amount):
+            self.ctx.cost(amount)
         if seconds:
             await asyncio.sleep(seconds * (1 - lead))
         return done
@@ -99,6 +105,17 @@ AMOUNTS: dict[str, Callable[[dict[str, Any]], dict[str, int]]] = {
     POISON: lambda _: {"die": 1},
     ORDER: lambda _: {"PACK": 1, "SHIP": 2},
     PARENT: lambda _: {"before": 1, "after": 2},
+    BELL: lambda _: {"heard": 1},
+}
+
+
+def _told(steps: int) -> range:
+    """After which steps there is a log: each rides along with one that has a cost."""
+    return range(1, steps, 2)
+
+
+LOGS: dict[str, Callable[[Any], tuple[str, ...]]] = {
+    TRANSFER: lambda params: tuple(f"{n} done" for n in _told(params["steps"])),
 }
 
 
@@ -111,6 +128,8 @@ def make_app(app: App, book: Book) -> App:
         for n in range(1, order.steps + 1):
             done = await ctx.step(f"step{n}", hand.effect, f"step{n}", n, order.seconds, order.lead)
             total += (await hand.seen(f"step{n}", done)).amount
+            if n in _told(order.steps):
+                ctx.log(f"{n} done")  # rides along with the next step
         return Total(total=total, fence=hand.fence)
 
     @app.workflow(POISON)
@@ -166,15 +185,30 @@ def name_crew(app: App, book: Book) -> None:
         return Total(total=total, fence=hand.fence)
 
 
+def name_bells(app: App, book: Book) -> None:
+    """For a worker that has nothing to do but to wait for what others send."""
+
+    @app.workflow(BELL)
+    async def bell(ctx: Context, topic: str) -> Total:
+        hand = Hand(book, ctx)
+        await ctx.await_event(topic)
+        done = await hand.seen("heard", await ctx.step("heard", hand.effect, "heard", 1))
+        return Total(total=done.amount, fence=hand.fence)
+
+
 def work(url: str, socket: str, log: str, sabotage: str | None, options: dict[str, Any]) -> None:
     """Be a worker process, until killed."""
     from holdfast.stores import make_store
 
     die_with_parent()
     quiet(log)
-    book = Ledger(socket)
-    world = RealWorld()
+    book, world, store = Ledger(socket), RealWorld(), make_store(url)
+    if "call_seconds" in options:
+        store.call_seconds = options.pop("call_seconds")  # type: ignore[attr-defined] # of Postgres
     if sabotage is not None:
         world = sabotages.apply(sabotage, world)
-    app = App(Watched(make_store(url), book), name="verify", world=world)
-    make_app(app, book).run(**options)
+        store = sabotages.WRAPPERS.get(sabotage, lambda same: same)(store)
+    app = App(Watched(store, book), name="verify", world=world)
+    name = {"transfers": make_app, "bells": name_bells}[options.pop("knows", "transfers")]
+    name(app, book)
+    app.run(**options)

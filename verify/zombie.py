@@ -9,6 +9,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from .invariants import OVERTAKEN
+from .places import SQLITE
 from .report import Report, progress
 from .scene import LOOK_SECONDS, Scene, scene
 from .work import STUBBORN, TRANSFER
@@ -23,11 +24,13 @@ OVERTAKEN_SECONDS = 6 * LEASE_SECONDS
 SLOTS = 64  # so many that a worker takes all runs that crashed once
 
 
-async def zombie(rounds: int = 8, runs: int = 8, sabotage: str | None = None, seed: int = 0) -> Report:
+async def zombie(
+    rounds: int = 8, runs: int = 8, sabotage: str | None = None, seed: int = 0, *, store: str = SQLITE
+) -> Report:
     """Stop an owner for three leases, let another take over, let the first go on: its writes are refused."""
-    report, dice, began = Report("zombie"), random.Random(seed), time.monotonic()
+    report, dice, began = Report(f"zombie {store}"), random.Random(seed), time.monotonic()
     overtaken = 0
-    async with scene(2, sabotage, lease=LEASE_SECONDS, slots=SLOTS) as at:
+    async with scene(2, sabotage, store, lease=LEASE_SECONDS, slots=SLOTS) as at:
         with progress() as tell:
             # A worker that is stopped in the middle of a commit holds the file itself: nobody can take
             # over before it goes on. Such a round shows nothing and is played again.
@@ -91,11 +94,11 @@ async def _owner(at: Scene, dice: random.Random) -> tuple[object, dict[UUID, int
     return None
 
 
-async def starve(runs: int = 4, sabotage: str | None = None) -> Report:
+async def starve(runs: int = 4, sabotage: str | None = None, *, store: str = SQLITE) -> Report:
     """A step blocks the event loop for three leases: nobody may take the run over."""
-    report, began = Report("starve"), time.monotonic()
+    report, began = Report(f"starve {store}"), time.monotonic()
     # One worker more than there are runs at a time: it has nothing to do but to take over.
-    async with scene(3, sabotage, lease=LEASE_SECONDS, slots=1) as at:
+    async with scene(3, sabotage, store, lease=LEASE_SECONDS, slots=1) as at:
         with progress() as tell:
             for _ in range(0, runs, 2):
                 await at.start(STUBBORN, {"steps": 1, "seconds": STILL_LEASES * LEASE_SECONDS}, 2)

@@ -1,0 +1,172 @@
+"""A proxy before a Postgres server that lets a write through and keeps its answer.
+
+It reads along: what a session has prepared under which name, what of it is being executed, and when the
+server says that it is ready again, which is when all is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from psycopg.conninfo import conninfo_to_dict
+
+WRITES = frozenset({"start", "commit", "commit_again", "emit", "deliver_event", "decide"})
+PORT = 5432
+PARSE, BIND, READY = b"P", b"B", b"Z"
+_VERB = re.compile(rb'"\.(\w+)\(')
+
+
+class Messages:
+    """Cuts a stream of the protocol into its messages: a letter, a length that counts itself, a body."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+        data = self._rest + data
+        at = 0
+        while len(data) >= at + 5:
+            end = at + 1 + int.from_bytes(data[at + 1 : at + 5], "big")
+            if len(data) < end:
+                break
+            yield data[at : at + 1], data[at + 5 : end]
+            at = end
+        self._rest = data[at:]
+
+
+class Watch:
+    """What one session is about."""
+
+    def __init__(self) -> None:
+        self._from_client, self._from_server = Messages(), Messages()
+        self._greeted = False
+        self._verbs: dict[bytes, str] = {}
+
+    def client_says(self, data: bytes) -> str:
+        """The verb that it calls now, if it does."""
+        verb = ""
+        if not self._greeted:
+            self._greeted = True  # the first message has no letter, and comes alone
+            return verb
+        for letter, body in self._from_client.feed(data):
+            if letter == PARSE:
+                name, text, *_ = body.split(b"\0", 2)
+                found = _VERB.search(text)
+                self._verbs[name] = found[1].decode() if found else ""
+            elif letter == BIND:
+                verb = self._verbs.get(body.split(b"\0", 2)[1], "")
+        return verb
+
+    def server_says(self, data: bytes) -> bool:
+        """Whether it is ready for the next."""
+        return any(letter == READY for letter, _ in self._from_server.feed(data))
+
+
+class Cutter:
+    """Decides which answers are kept, until there were enough."""
+
+    def __init__(self, cuts: int, share: float, dice: random.Random, *, never_closes: bool = False) -> None:
+        self._cuts, self._share, self._dice, self._never_closes = cuts, share, dice, never_closes
+        self.cut: Counter[str] = Counter()
+        self.closed = self.silent = 0
+
+    @property
+    def count(self) -> int:
+        return self.cut.total()
+
+    @property
+    def done(self) -> bool:
+        return self.count >= self._cuts
+
+    def wants(self, verb: str) -> bool:
+        return verb in WRITES and not self.done and self._dice.random() < self._share
+
+    def closes(self, verb: str) -> bool:
+        """An answer is kept. True: the link is closed; else it stays open, and nothing comes any more."""
+        self.cut[verb] += 1
+        closes = self.count % 2 == 0 and not self._never_closes
+        self.closed += closes
+        self.silent += not closes
+        return closes
+
+
+@asynccontextmanager
+async def proxy(dsn: str, folder: Path, cutter: Cutter) -> AsyncIterator[str]:
+    """The DSN of the same database, by way of this folder."""
+    to, links = conninfo_to_dict(dsn), set[asyncio.Task[None]]()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        links.add(task)
+        try:
+            with suppress(OSError, asyncio.CancelledError):
+                there = await _connected(str(to.get("host") or "127.0.0.1"), int(to.get("port") or PORT))
+                await Passage((reader, writer), there, cutter).carry()
+        finally:
+            writer.transport.abort()
+            links.discard(task)
+
+    server = await asyncio.start_unix_server(accept, folder / f".s.PGSQL.{PORT}")
+    try:
+        yield f"postgresql://{to.get('user') or 'postgres'}@/{to['dbname']}?host={folder}&port={PORT}"
+    finally:
+        server.close()
+        for task in links:
+            task.cancel()
+        await asyncio.gather(*links, return_exceptions=True)
+
+
+Link = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _connected(host: str, port: int) -> Link:
+    if host.startswith("/"):
+        return await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
+    return await asyncio.open_connection(host, port)
+
+
+class Passage:
+    """One link, both ways."""
+
+    def __init__(self, here: Link, there: Link, cutter: Cutter) -> None:
+        self._here, self._there, self._cutter = here, there, cutter
+        self._watch = Watch()
+        self._kept = ""  # the verb whose answer does not get through
+        self._silent = False
+
+    async def carry(self) -> None:
+        ways = [asyncio.create_task(self._to_server()), asyncio.create_task(self._to_client())]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            self._there[1].transport.abort()
+
+    async def _to_server(self) -> None:
+        with suppress(OSError):
+            while data := await self._here[0].read(65536):
+                if self._silent:
+                    continue
+                verb = self._watch.client_says(data)
+                if self._cutter.wants(verb):
+                    self._kept = verb
+                self._there[1].write(data)
+
+    async def _to_client(self) -> None:
+        with suppress(OSError):
+            while data := await self._there[0].read(65536):
+                ready = self._watch.server_says(data)
+                if not self._kept:
+                    self._here[1].write(data)
+                elif ready and not self._silent:
+                    if self._cutter.closes(self._kept):
+                        return
+                    self._silent = True
