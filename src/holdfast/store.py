@@ -71,7 +71,8 @@ class OwnEngine(NamedTuple):
 class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
     """Writes. Batches first; each verb is one round trip and one commit unless it says otherwise.
 
-    A store may have a number `writers`: so many commits of a worker can be on their way at once; without it, one.
+    A store may have a number `writers`: so many commits of a worker can be on their way at once; without
+    it, one.
     And `poll_seconds`: how long an idle worker sleeps at most when no hint comes; without it, one second.
     And `awaits_work`, when functions of its transactions may be awaited, and keep nobody else from writing.
     """

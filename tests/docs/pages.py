@@ -1,8 +1,9 @@
 """The pages that people read, and what can be run of them.
 
-Every ```python block runs. One that follows a line "`name.py`:" is a file of that name; the others of
-a page are one session in which `await` may stand alone, as in `python -m asyncio`. What a session
-prints is compared with its comments that begin with an arrow.
+Every ```python block runs, those that name the database `shop` on one of the test's own. One that
+follows a line "`name.py`:" is a file of that name; the others of a page are one session in which `await`
+may stand alone, as in `python -m asyncio`. What a session prints is compared with its comments that begin
+with an arrow.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from servers.databases import Database
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SESSION = Path(__file__).with_name("session.py")
@@ -20,6 +25,8 @@ PAGES = sorted(
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
     if ROOT / "docs" / "reference" not in page.parents
 )
+
+SHOP = "://localhost/shop"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"^`([\w/]+\.py)`:$")
@@ -70,7 +77,11 @@ def links(page: Path) -> list[str]:
     return [link for link in _LINK.findall(page.read_text("utf-8")) if "://" not in link]
 
 
-def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def wants_postgres(page: Path) -> bool:
+    return any(SHOP in block.text for block in python(page))
+
+
+def run(page: Path, folder: Path, shop: Database | None = None) -> subprocess.CompletedProcess[str]:
     """The whole page, in one process, in `folder`."""
     for block in python(page):
         if block.file:
@@ -79,6 +90,11 @@ def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         folder / f"{name(page).replace('/', '.')}:{block.line}" for block in python(page) if not block.file
     ]
     for path, block in zip(sessions, (b for b in python(page) if not b.file), strict=True):
-        path.write_text(block.text, "utf-8")
+        path.write_text(block.text if shop is None else _at(shop, block.text), "utf-8")
     argv = [sys.executable, "-W", "error", str(SESSION), *map(str, sessions)]
     return subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=50, check=False)
+
+
+def _at(shop: Database, text: str) -> str:
+    text = text.replace(f'hf.App("postgresql{SHOP}"', f'hf.App("{shop.url}"')
+    return text.replace(SHOP, "://" + shop.dsn.partition("://")[2])

@@ -28,9 +28,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in pages.PAGES if pages.python(page)], ids=pages.name)
-def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page, folder):
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page, folder, request):
     """Every Python block can be typed as it stands."""
-    done = pages.run(page, folder)
+    shop = request.getfixturevalue("postgres_database") if pages.wants_postgres(page) else None
+    done = pages.run(page, folder, shop)
 
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -238,23 +238,6 @@ def test_a_transaction_has_a_connection_of_its_own_as_in_production(rehearsal):
     assert rehearsal(app, store="sqlite").start(notes).result() == [1, 1]
 
 
-def test_a_transaction_of_another_database_is_played_by_a_plain_stand_in(rehearsal):
-    """Its engine is not there, and the store of a stage awaits nothing."""
-    app, engine = hf.App("memory://"), object()
-
-    async def book(connection, item: str) -> int:
-        return await connection.fetchval("insert into booked values ($1) returning id", item)
-
-    def stand_in(connection, item: str) -> int:
-        return connection.execute("select length(?)", (item,)).get
-
-    @app.workflow("shop.book.v1")
-    async def booking(ctx: hf.Context) -> list[int]:
-        return [await ctx.transaction(book, "book"), await ctx.transaction(book, "pen", on=engine)]
-
-    assert rehearsal(app, store="sqlite", replace={book: stand_in}).start(booking).result() == [4, 3]
-
-
 def test_a_crash_between_steps_loses_nothing(rehearsal, shop):
     stage = rehearsal(shop.app)
     run = stage.start(shop.order, 5)

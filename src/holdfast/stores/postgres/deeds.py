@@ -18,7 +18,7 @@ from holdfast.stores.items import brings_news, refuse_bad
 
 from .address import Address
 from .calls import json_text
-from .errors import OURS, refusal, told
+from .errors import IN_THE_WAY, OURS, refusal, told, translated
 from .guests import NOT_BEGUN, Guest, coded, elsewhere, told_guest
 from .lent import INSIDE, inside, wrong
 from .numbers import finite_item
@@ -220,6 +220,8 @@ class Deed:
             return wrong("goes on after a statement of its own has failed: put that in a savepoint")
         if self._phase == "end" and str(error).startswith(NOT_BEGUN):
             return wrong("ends its transaction")
+        if self._phase == "end" and code and code not in IN_THE_WAY:
+            return translated(cause or error, self._address.shown)
         if self._phase == "commit" and code and not code.startswith((OURS, "08", "40", "53", "57", "58")):
             return StoreError(
                 f"{self._address.shown}: the commit of a transaction was refused, and nothing of it stays: "

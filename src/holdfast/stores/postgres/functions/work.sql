@@ -7,7 +7,7 @@
 create or replace function begin_work(call json) returns json language plpgsql
 set search_path from current set enable_seqscan = off set jit = off as $$
 declare
-    item json := call -> 'item';
+    item jsonb := call -> 'item';
     pledge text := gen_random_uuid();
     verdict json;
     at tid;
@@ -33,7 +33,7 @@ create or replace function end_work(call json) returns json language plpgsql
 set search_path from current set enable_seqscan = off set jit = off set lock_timeout = '5s' as $$
 declare
     now timestamptz := clock();
-    item json := call -> 'item';
+    item jsonb := call -> 'item';
     r workflow_run;
     there workflow_step;
     verdict json;
@@ -41,7 +41,10 @@ begin
     if current_setting('holdfast.pledge', true) is distinct from call ->> 'pledge' then
         perform refuse('UsageError', 'the function of a transaction ' || ends_it());
     end if;
-    perform lock_for_commit(json_build_array(item));
+    perform wait_for_runs(array[(item ->> 'run')::uuid]);
+    if not lock_for_commit(json_build_array(call -> 'item')) then
+        return json_build_object('verdict', json_build_object('answer', 'busy', 'status', 'leased'), 'stays', false);
+    end if;
     verdict := refused_work(item, now, true);
     if verdict is not null then
         return json_build_object('verdict', verdict, 'stays', false);
@@ -63,7 +66,7 @@ begin
 end $$;
 
 -- The answer to one who does not hold the run, or has been here before; else null. `locking`: and nobody changes it then.
-create or replace function refused_work(item json, now timestamptz, locking boolean) returns json language plpgsql as $$
+create or replace function refused_work(item jsonb, now timestamptz, locking boolean) returns json language plpgsql as $$
 declare
     his_fence bigint := (item ->> 'fence')::bigint;
     his_number integer := (item ->> 'number')::integer;
