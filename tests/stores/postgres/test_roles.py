@@ -33,7 +33,7 @@ class Roles:
         text = {"admin": by_admin, "owner": by_owner}[part]
         text = text.replace("holdfast_owner", self.owner).replace("holdfast_app", self.app)
         with self.connect(role) as connection:
-            connection.execute(text.replace("database orders", f'database "{self._database.name}"'))
+            connection.execute(text.replace("database shop", f'database "{self._database.name}"'))
 
     def connect(self, role):
         return psycopg.connect(self._database.dsn.replace("postgres@", f"{role}@"), autocommit=True)

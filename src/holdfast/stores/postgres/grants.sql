@@ -4,8 +4,8 @@
 -- Once, by an administrator:
 create role holdfast_owner login;
 create role holdfast_app login;
-grant connect, create on database orders to holdfast_owner;
-grant connect on database orders to holdfast_app;
+grant connect, create on database shop to holdfast_owner;
+grant connect on database shop to holdfast_app;
 
 -- Once, by holdfast_owner, after its first `holdfast migrate`. Later migrations need nothing more: what they add is
 -- granted by the defaults.
