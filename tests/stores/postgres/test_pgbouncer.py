@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
+import psycopg
 import pytest
 
 import holdfast as hf
@@ -127,3 +128,28 @@ def test_a_pooler_that_swallows_our_settings_is_found_out_by_its_sessions(server
         pytest.raises(StoreError, match="a pooler that shares sessions stands in between: add listen=off"),
     ):
         asyncio.run(main(database.url))
+
+
+@pytest.mark.slow
+@pytest.mark.spec("START-7", "FLOW-16")
+def test_transactions_of_the_users_own_go_through_it_too(pooled):
+    """A transaction has one session from its begin to its end, and nothing else is asked for."""
+    app = hf.App(pooled.url + "&listen=off")
+
+    async def add(connection, n: int) -> int:
+        await connection.execute("create table if not exists tally (n integer)")
+        return await connection.fetchval("insert into tally values ($1) returning n", n)
+
+    @app.workflow("shop.tally.v1")
+    async def tally(ctx, n: int) -> int:
+        return await ctx.transaction(add, n) + await ctx.transaction(add, n)
+
+    async def main():
+        async with asyncio.timeout(50), app.worker():
+            await app.publish()
+            async with await psycopg.AsyncConnection.connect(pooled.dsn) as connection:
+                run = await app.start(tally, 7, connection=connection)
+            assert await run.result(30) == 14
+        await app.close()
+
+    asyncio.run(main())

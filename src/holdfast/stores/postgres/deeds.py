@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError, StepTimeout, StoreError, Unavailable,
 from holdfast.records import Item, Verdict
 from holdfast.stores.items import brings_news, refuse_bad
 
+from . import plain
 from .address import Address
 from .calls import json_text
 from .errors import IN_THE_WAY, OURS, refusal, told, translated
@@ -98,7 +99,8 @@ class Deed:
 
     def ending(self) -> str:
         item, news = finite_item(self.item), brings_news((self.item,))
-        return json_text({"pledge": self._pledge, "item": item, "news": news})
+        rows = plain.sort((item,)).checkpoints or None
+        return json_text({"pledge": self._pledge, "item": item, "plain": rows, "news": news})
 
     def ended(self, answer: str) -> Verdict:
         """What will have been answered when it is committed."""

@@ -24,8 +24,9 @@ _ENDING = re.compile(
 # What a function has left on the session would meet the next one. Roles are not among `all`.
 _AS_NEW = (
     "select pg_advisory_unlock_all(); close all; unlisten *; reset session authorization; reset role; "
-    f"reset all; discard temp; {FRESH_PLANS}"
+    "reset all; discard temp"
 )
+_PLANS_SECONDS = 60.0  # planning all functions anew takes longer than a transaction
 _LASTING = (
     "set_type_codec", "set_builtin_type_codec", "reset_type_codec", "add_listener", "add_log_listener",
     "add_query_logger", "add_termination_listener", "reload_schema_state",
@@ -55,14 +56,20 @@ def wrong(what: str) -> UsageError:
 class LentLink(Link):
     """While it is `lent`, what would end its transaction is refused; so is going on without one."""
 
-    __slots__ = ("changed", "lent")
-
-    tidy = _AS_NEW
+    __slots__ = ("changed", "lent", "planned_anew_at")
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.lent = False
         self.changed = False  # for good: it is of no use to anybody else
+        self.planned_anew_at = self._loop.time()
+
+    def tidy(self) -> str:
+        now = self._loop.time()
+        if now - self.planned_anew_at < _PLANS_SECONDS:
+            return _AS_NEW
+        self.planned_anew_at = now
+        return f"{_AS_NEW}; {FRESH_PLANS}"
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> Any:
         self._refuse_ending(query)

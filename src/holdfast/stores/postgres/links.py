@@ -37,7 +37,10 @@ class Link(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
 
     idle_since: float
     planned_at: float
-    tidy = FRESH_PLANS  # what is done from time to time before it is given to somebody else
+
+    def tidy(self) -> str:
+        """What is done from time to time before it is given to somebody else."""
+        return FRESH_PLANS
 
     def abandon(self) -> None:
         """Let go without a word: whatever is under way, the other side may never answer."""

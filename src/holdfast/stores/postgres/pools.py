@@ -130,7 +130,7 @@ class Pool:
     async def _plan_anew(self, link: Link) -> None:
         link.planned_at = self._now()
         try:
-            await link.execute(link.tidy, timeout=PLANNED_SECONDS)
+            await link.execute(link.tidy(), timeout=PLANNED_SECONDS)
         except BaseException as error:
             self.discard(link)
             if not isinstance(error, DRIVER):

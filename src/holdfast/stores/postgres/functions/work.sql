@@ -5,14 +5,15 @@
 -- anybody else's fails with it, and a transaction that was begun anew does not have it.
 
 create or replace function begin_work(call json) returns json language plpgsql
-set search_path from current set enable_seqscan = off set jit = off as $$
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     item jsonb := call -> 'item';
     pledge text := gen_random_uuid();
     verdict json;
     at tid;
 begin
-    if call ->> 'place' <> whereabouts() then
+    if call ->> 'place' is not null and call ->> 'place' <> whereabouts() then
         return json_build_object('elsewhere', current_database());
     end if;
     verdict := refused_work(item, clock(), false);
@@ -30,7 +31,9 @@ end $$;
 -- `stays`: whether what the function has written is to be committed. `settled`: its step was done before, and it must not
 -- have been done again; what else the item brings is to be sent once more, without it.
 create or replace function end_work(call json) returns json language plpgsql
-set search_path from current set enable_seqscan = off set jit = off set lock_timeout = '5s' as $$
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set lock_timeout = '5s' as $$
 declare
     now timestamptz := clock();
     item jsonb := call -> 'item';
@@ -41,8 +44,11 @@ begin
     if current_setting('holdfast.pledge', true) is distinct from call ->> 'pledge' then
         perform refuse('UsageError', 'the function of a transaction ' || ends_it());
     end if;
-    perform wait_for_runs(array[(item ->> 'run')::uuid]);
-    if not lock_for_commit(json_build_array(call -> 'item')) then
+    -- What is plain looks at no topics, and has no lines.
+    if call ->> 'plain' is null then
+        perform wait_for_runs(array[(item ->> 'run')::uuid]);
+    end if;
+    if call ->> 'plain' is null and not lock_for_commit(json_build_array(call -> 'item')) then
         return json_build_object('verdict', json_build_object('answer', 'busy', 'status', 'leased'), 'stays', false);
     end if;
     verdict := refused_work(item, now, true);
@@ -53,8 +59,12 @@ begin
     if there.status in ('succeeded', 'failed', 'cancelled') then
         return json_build_object('settled', true, 'stays', false);
     end if;
-    select * into r from workflow_run as w where w.id = (item ->> 'run')::uuid;
-    verdict := commit_item(r, item, now);
+    if call ->> 'plain' is not null and commit_checkpoints(call -> 'plain', now) is null then
+        verdict := '{"answer":"applied","status":"leased"}';
+    else
+        select * into r from workflow_run as w where w.id = (item ->> 'run')::uuid;
+        verdict := commit_item(r, item, now);
+    end if;
     if verdict ->> 'answer' not in ('applied', 'paused') then
         return json_build_object('verdict', verdict, 'stays', false);
     end if;
