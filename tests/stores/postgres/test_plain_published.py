@@ -42,6 +42,7 @@ def test_a_role_needs_no_more_than_the_page_grants(hand, plain, how):
             plain("runs")
         elif how == "plan":
             plain("emit", topic="parcel", event="e", payload="1")
+            hand.deliver()
             assert hand.status(run) is Status.PENDING
         elif how == "keep":
             plain("keep")

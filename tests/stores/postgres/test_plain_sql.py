@@ -97,6 +97,7 @@ def test_an_event_from_before_the_insert_is_not_for_the_run(hand, plain):
     run = started(plain)
     assert hand.status(run) is Status.WAITING
     plain("emit", topic="parcel", event="after", payload='{"kg": 3}')
+    hand.deliver()
     assert hand.status(run) is Status.PENDING
     assert json.loads(hand.step(run, "A").output)["payload"] == {"kg": 3}
 

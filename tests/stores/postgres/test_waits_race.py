@@ -100,7 +100,7 @@ def test_an_event_that_comes_while_a_run_parks_reaches_it(hand, sessions):
     claim = hand.held()
     one.begin()
     one.call("commit", *item(hand, claim, Move.PARK, listen()))
-    two.call("emit", event())
+    two.call("emit_at_once", event())
     delivery = two.waits("deliver_event", "default", "e", None, 500)
     one.commit()
     assert delivers(two, slice_=delivery.result()) == 1
@@ -123,7 +123,7 @@ def test_a_run_that_parks_while_an_event_is_delivered_sees_it(hand, sessions):
     """It comes too late to be met, and finds the event itself."""
     one, two = sessions
     claim = hand.held()
-    one.call("emit", event())
+    one.call("emit_at_once", event())
     one.begin()
     assert one.call("deliver", None, 500)["woken"] == 0
     parks = two.waits("commit", *item(hand, claim, Move.PARK, listen(), known=0))
@@ -155,7 +155,7 @@ def test_one_that_began_to_wait_a_moment_ago_is_met_by_the_next_slice(hand, sess
     claim = hand.begun("A", hear("B"), hear("C", "other"))
     one.begin()
     one.call("commit", *item(hand, claim, Move.ADVANCE, done("A")))
-    two.call("emit", event())
+    two.call("emit_at_once", event())
     delivery = two.waits("deliver_event", "default", "e", None, 500)
     one.commit()
     first = delivery.result()
@@ -316,7 +316,7 @@ def test_of_an_event_and_a_deadline_at_once_one_wins(hand, sessions):
     later(hand, sessions, 60)
     one.begin()
     assert one.call("lapse", None, True, 500)["done"] == 1
-    two.call("emit", event())
+    two.call("emit_at_once", event())
     delivery = two.waits("deliver_event", "default", "e", None, 500)
     one.commit()
     assert delivers(two, slice_=delivery.result()) == 0

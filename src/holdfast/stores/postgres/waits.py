@@ -54,7 +54,7 @@ class WaitsRoom(Calls):
         if connection is not None:
             answer = await self._within(connection, "emit", event=finite_event(event))
             return Emitted(None, _RECORDED.decode(answer).duplicate)
-        recorded = await self._ask(_RECORDED, "emit", json_text(finite_event(event)))
+        recorded = await self._ask(_RECORDED, "emit_at_once", json_text(finite_event(event)))
         left: Json | None = None
         while True:
             slice_ = await self._ask(_DELIVERED, "deliver_event", event.tenant, event.id, left, SLICE)

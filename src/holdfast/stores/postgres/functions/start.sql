@@ -48,6 +48,7 @@ begin
     left join workflow_definition as d on d.type = n.type;
     if plain then
         made := start_plain(runs, mark, first, now);
+        perform raise_fences(made);
         if coalesce(array_length(made, 1), 0) = json_array_length(runs) then
             return (select json_agg(json_build_object('id', id, 'created', true)) from unnest(made) as id);
         end if;
@@ -57,9 +58,22 @@ begin
             answers := answers || json_build_object('id', item ->> 'id', 'created', true);
         else
             answers := answers || start_run(item, mark, first, starter, now);
+            if (answers[cardinality(answers)] ->> 'created')::boolean then
+                perform raise_fences(array[(item ->> 'id')::uuid]);
+            end if;
         end if;
     end loop;
     return coalesce(array_to_json(answers), '[]');
+end $$;
+
+-- An insert may have waited for somebody's open transaction, and runs been claimed and purged meanwhile, under the same
+-- ids even: fences begin anew.
+create or replace function raise_fences(runs uuid[]) returns void language plpgsql as $$
+begin
+    if clock_timestamp() > statement_timestamp() + interval '100 milliseconds' then
+        update workflow_run as r set fence = first_fence(), rev = r.rev + 1
+        where r.id = any(runs) and r.fence < first_fence();
+    end if;
 end $$;
 
 -- Those that are no plans and whose parents are there, many at once. Keys in one order, or two calls that share some would wait for each other.

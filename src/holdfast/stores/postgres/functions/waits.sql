@@ -63,7 +63,15 @@ begin
     end if;
 end $$;
 
+-- In whatever transaction, which may commit long after it: it is late.
 create or replace function emit(event json) returns json language plpgsql set search_path from current as $$
+begin
+    perform hint();
+    return take_in(event, clock(), true);
+end $$;
+
+-- For one who sends nothing else in this transaction, and delivers it next.
+create or replace function emit_at_once(event json) returns json language plpgsql set search_path from current as $$
 begin
     return take_in(event, clock(), false);
 end $$;
@@ -148,12 +156,13 @@ language sql immutable as $$
 $$;
 
 -- One that was recorded in somebody else's transaction counts from now on. In a commit of its own: from the next look on
--- it can be met as any other.
-create or replace function number_anew(e workflow_inbox, now timestamptz) returns void language plpgsql as $$
+-- it can be met as any other. Not by the one who has recorded it, in the same transaction.
+create or replace function number_anew(e workflow_inbox, now timestamptz) returns boolean language plpgsql as $$
 begin
     update workflow_inbox as i
     set seq = nextval(pg_get_serial_sequence('workflow_inbox', 'seq')), at = now, late = false
-    where i.seq = e.seq and i.late;
+    where i.seq = e.seq and i.late and i.xmin <> pg_current_xact_id()::xid;
+    return found;
 end $$;
 
 -- One slice of one event: how many runs it has reached so far, and what is left.
@@ -167,13 +176,14 @@ begin
     select i.* into e from workflow_inbox as i where i.tenant = deliver_event.tenant and i.event_id = deliver_event.id;
     if e.seq is null or e.delivered then
         return json_build_object('woken', coalesce(e.woken, 0), 'left', null);
-    elsif e.late then
-        perform number_anew(e, now);
-        return json_build_object('woken', 0, 'left', '{}');
+    elsif e.late and not number_anew(e, now) then
+        return json_build_object('woken', 0, 'left', null);
     end if;
+    select i.* into e from workflow_inbox as i where i.tenant = deliver_event.tenant and i.event_id = deliver_event.id;
     slice := hand_over(e, case when (since ->> 'seq')::bigint = e.seq then since end, greatest(lim, 1), now);
     return json_build_object(
-        'woken', (select i.woken from workflow_inbox as i where i.seq = e.seq), 'left', slice."left"::text
+        'woken', coalesce((select i.woken from workflow_inbox as i where i.seq = e.seq), e.woken),
+        'left', slice."left"::text
     );
 end $$;
 
