@@ -27,12 +27,18 @@ PURGE_FIRST_SECONDS = 60.0  # a worker that has just begun has better things to 
 PURGE_SECONDS = 600.0
 PURGE_PAUSE_SECONDS = 0.02
 TICK_ROUNDS = 10  # of schedules, where one call is to do what is due
-LOOK_SECONDS = 0.01  # between two looks of a keeper, however many hints come
+LOOK_SECONDS = 0.01  # between two looks of a keeper, however many hints come;
+LOOK_SHARE = 0.1  # and no more of its time than this goes into looks
 
 
 def unforeseen(error: Exception) -> bool:
     """Whether the log should show where it came from: a store that is away is no mystery."""
     return not isinstance(error, StoreError)
+
+
+def between_looks(cost_seconds: float) -> float:
+    """How far apart looks are that hints lead to, by what one costs: on a store that is slow, fewer."""
+    return min(max(LOOK_SECONDS, cost_seconds / LOOK_SHARE), POLL_MAX_SECONDS)
 
 
 def poll_of(store: Store) -> float:
@@ -114,10 +120,12 @@ class Keeper:
         """Round after round, until cancelled."""
         clock = asyncio.get_running_loop().time
         while True:
-            looked_at = clock()
+            looked_at, apart = clock(), LOOK_SECONDS
             try:
                 done = (await self._chores()).total
                 due = await self._due()
+                if not done:
+                    apart = between_looks(clock() - looked_at)
                 if due == 0:  # and a tick has just left nothing undone: it is a schedule
                     done += await self._timetable.round()
                     if self._timetable.aside():
@@ -131,7 +139,7 @@ class Keeper:
                 due = TROUBLE_SECONDS
             await self.bell.wait(due)
             # A hint comes with every commit: to look at each would cost as much as the commits do.
-            early = looked_at + min(LOOK_SECONDS, due or LOOK_SECONDS) - clock()
+            early = looked_at + min(apart, due or apart) - clock()
             if early > 0:
                 await asyncio.sleep(early)
 

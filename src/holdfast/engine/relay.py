@@ -20,7 +20,7 @@ from holdfast.store import Store
 from holdfast.world import World
 
 from . import sinks
-from .keeper import LOOK_SECONDS, TROUBLE_SECONDS, Bell, poll_of, unforeseen
+from .keeper import LOOK_SECONDS, TROUBLE_SECONDS, Bell, between_looks, poll_of, unforeseen
 from .places import Places
 from .posting import POST_SECONDS, Poster
 from .sinks import DELAY_MAX_SECONDS, Refused, Shut, Sinks
@@ -78,9 +78,10 @@ class Relay:
         """Round after round, until it is ended."""
         clock = asyncio.get_running_loop().time
         while not self._over:
-            looked_at, self._hurried = clock(), False
+            looked_at, apart, self._hurried = clock(), LOOK_SECONDS, False
             try:
                 due = await self._due_seconds()
+                apart = between_looks(clock() - looked_at)
                 if due == 0.0:
                     await self.take()
             except Exception as error:
@@ -88,7 +89,7 @@ class Relay:
                 due = TROUBLE_SECONDS
             await self.bell.wait(due)
             # A hint comes with every commit; only what has happened here is looked at without delay.
-            early = looked_at + min(LOOK_SECONDS, due or LOOK_SECONDS) - clock()
+            early = looked_at + min(apart, due or apart) - clock()
             if early > 0 and not self._hurried and not self._over:
                 await asyncio.sleep(early)
 

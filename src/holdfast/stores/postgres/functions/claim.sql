@@ -24,64 +24,65 @@ begin
 end $$;
 
 -- The next that are due, unlocked: all distinct priorities of a type are visited by the index, and of each only what is
--- due. However many wait for later at a better priority, none of them is read.
+-- due, from its first run on: what was taken and cannot be cleaned up yet is walked over once. However many wait for later
+-- at a better priority, none of them is read.
 create or replace function candidates(types text[], tenants text[], now timestamptz, size integer)
 returns table (id uuid, priority integer, run_at timestamptz, crashes integer) language plpgsql stable as $$
 #variable_conflict use_column
 begin
     if tenants is null then
         return query
-        with recursive lane (type, priority) as (
-            select t.type, (
-                select r.priority from workflow_run as r
+        with recursive lane (type, priority, run_at) as (
+            select t.type, head.priority, head.run_at
+            from (select distinct unnest(types) as type) as t cross join lateral (
+                select r.priority, r.run_at from workflow_run as r
                 where r.type = t.type and r.status = 'pending' and r.deleted_at is null
-                order by r.priority limit 1
-            )
-            from (select distinct unnest(types) as type) as t
+                order by r.priority, r.run_at, r.id limit 1
+            ) as head
             union all
-            select lane.type, (
-                select r.priority from workflow_run as r
+            select lane.type, head.priority, head.run_at
+            from lane cross join lateral (
+                select r.priority, r.run_at from workflow_run as r
                 where r.type = lane.type and r.status = 'pending' and r.deleted_at is null
                     and r.priority > lane.priority
-                order by r.priority limit 1
-            )
-            from lane where lane.priority is not null
+                order by r.priority, r.run_at, r.id limit 1
+            ) as head
         )
         select due.id, lane.priority, due.run_at, due.crashes
         from lane cross join lateral (
             select r.id, r.run_at, r.crashes from workflow_run as r
-            where r.type = lane.type and r.priority = lane.priority and r.run_at <= now
+            where r.type = lane.type and r.priority = lane.priority and r.run_at >= lane.run_at and r.run_at <= now
                 and r.status = 'pending' and r.deleted_at is null
             order by r.run_at, r.id limit size
         ) as due
-        where lane.priority is not null
         order by lane.priority, due.run_at, due.id limit size;
     else
         return query
-        with recursive lane (tenant, type, priority) as (
-            select o.tenant, t.type, (
-                select r.priority from workflow_run as r
+        with recursive lane (tenant, type, priority, run_at) as (
+            select o.tenant, t.type, head.priority, head.run_at
+            from (select distinct unnest(types) as type) as t
+            cross join (select distinct unnest(tenants) as tenant) as o cross join lateral (
+                select r.priority, r.run_at from workflow_run as r
                 where r.tenant = o.tenant and r.type = t.type and r.status = 'pending' and r.deleted_at is null
-                order by r.priority limit 1
-            )
-            from (select distinct unnest(types) as type) as t cross join (select distinct unnest(tenants) as tenant) as o
+                order by r.priority, r.run_at, r.id limit 1
+            ) as head
             union all
-            select lane.tenant, lane.type, (
-                select r.priority from workflow_run as r
+            select lane.tenant, lane.type, head.priority, head.run_at
+            from lane cross join lateral (
+                select r.priority, r.run_at from workflow_run as r
                 where r.tenant = lane.tenant and r.type = lane.type and r.status = 'pending' and r.deleted_at is null
                     and r.priority > lane.priority
-                order by r.priority limit 1
-            )
-            from lane where lane.priority is not null
+                order by r.priority, r.run_at, r.id limit 1
+            ) as head
         )
         select due.id, lane.priority, due.run_at, due.crashes
         from lane cross join lateral (
             select r.id, r.run_at, r.crashes from workflow_run as r
-            where r.tenant = lane.tenant and r.type = lane.type and r.priority = lane.priority and r.run_at <= now
+            where r.tenant = lane.tenant and r.type = lane.type and r.priority = lane.priority
+                and r.run_at >= lane.run_at and r.run_at <= now
                 and r.status = 'pending' and r.deleted_at is null
             order by r.run_at, r.id limit size
         ) as due
-        where lane.priority is not null
         order by lane.priority, due.run_at, due.id limit size;
     end if;
 end $$;

@@ -6,6 +6,7 @@ set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set lock_timeout = '100ms' as $$
 declare
     now timestamptz := clock();
+    strays json := strays_of(worker, leases);  -- while nothing is locked yet: what is left of old leases is walked over
     begun timestamptz := clock_timestamp();
     missed uuid[];
     run uuid;
@@ -35,12 +36,17 @@ begin
                 end order by l.place), '[]')
             from lease_rows(leases) as l left join workflow_run as r on r.id = l.run
         ),
-        -- What is leased to this worker and was not named: the reply to its claim was lost.
-        'strays', (
-            select coalesce(json_agg(json_build_array(r.id, r.fence) order by r.id), '[]') from workflow_run as r
-            where r.status = 'leased' and r.leased_by = worker and (r.id, r.fence) not in (
-                select l.run, l.fence from json_to_recordset(leases) as l (run uuid, fence bigint)
-            )
+        'strays', strays
+    );
+end $$;
+
+-- What is leased to this worker and was not named: the reply to its claim was lost.
+create or replace function strays_of(worker text, leases json) returns json language plpgsql stable as $$
+begin
+    return (
+        select coalesce(json_agg(json_build_array(r.id, r.fence) order by r.id), '[]') from workflow_run as r
+        where r.status = 'leased' and r.leased_by = worker and (r.id, r.fence) not in (
+            select l.run, l.fence from json_to_recordset(leases) as l (run uuid, fence bigint)
         )
     );
 end $$;
