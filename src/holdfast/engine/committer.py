@@ -29,6 +29,7 @@ Failed = Callable[[Item, "Transaction", BaseException], None]
 BATCH_MAX = 1000
 ROWS_MAX = 2 * BATCH_MAX  # steps and starts of a batch: those of a family, or of a segment, are many
 SHARE_MIN = 16  # items that are not worth another commit
+ALONE_MAX = 3  # busy items that are sent at the same time
 BUSY_SECONDS = 0.02  # before a row that someone else holds is tried again; then twice as long,
 BUSY_MAX_SECONDS = 1.0  # and so on
 FULL_BYTES = 64 * 1024 * 1024
@@ -45,7 +46,8 @@ class Committer:
         self._writers: int = getattr(store, "writers", 1)
         self._writing = 0  # commits on their way: a run has at most one item here, so that any may take it
         self._flushing = False
-        self._alone = 0  # transactions on their way, each by itself
+        self._few = asyncio.Semaphore(ALONE_MAX)
+        self._alone = 0  # transactions and busy items on their way, each by itself
         self._bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
@@ -138,7 +140,8 @@ class Committer:
             while verdict.answer == "busy":
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, BUSY_MAX_SECONDS)
-                (verdict,) = await self._commit([item])
+                async with self._few:
+                    (verdict,) = await self._commit([item])
             self._answer(item, answered, size, verdict)
             if item.events:
                 self.deliver()

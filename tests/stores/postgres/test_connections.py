@@ -121,7 +121,6 @@ def test_what_the_machine_does_is_unavailable(database, code):
 @pytest.mark.parametrize(
     ("verb", "args", "said"),
     [
-        ("nonsense", (), r"function workflow\.nonsense\(\) does not exist \(42883\)"),
         ("stumbles", (1000, "22012"), r"stumbled \(22012\)"),
         ("nap", ("soon",), "invalid input"),
         ("who", (), None),

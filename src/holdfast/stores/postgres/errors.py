@@ -33,6 +33,7 @@ OURS = "HF"  # the first letters of the codes that our functions raise
 # Of each other: sent again, it goes through. A number that two would take at once is a unique violation.
 IN_THE_WAY = frozenset({"40P01", "40001", "55P03", "23505"})
 LOCK_TIMEOUT = "55P03"
+NOTIFY_FULL = "too many notifications in the NOTIFY queue"
 _NO_TEXT = frozenset({"22021", "22P05"})  # of a text itself, and of one inside a record
 NO_RIGHT = "42501"
 
@@ -54,6 +55,8 @@ _WORDS = {
     "28P01": "the server refuses the password of this user: check the URL",
     "3D000": "there is no such database: create it, or check the URL",
     NO_RIGHT: "this user lacks a right ({said}): grant it, as grants.sql of this package does",
+    "42P01": "the store is not there, or not all of it ({said}): `holdfast migrate` makes it",
+    "42883": "the store is not there, or not all of it ({said}): `holdfast migrate` makes it",
     "40001": "the call was overtaken again and again by others",
     "40P01": "the call stood in the way of others again and again",
     "53100": "the server's disk is full; nothing recorded is lost, and work goes on by itself with space",
@@ -66,9 +69,11 @@ _WORDS = {
     "57P03": "the server is starting up, or shutting down",
     "58P01": "the server misses one of its own files ({said})",
 }
-# Classes: connection, operator, resources, limits of the system, the system itself; and who may come in.
-_WEATHER = ("08", "57", "53", "58", "28")
-_WEATHER_TOO = frozenset({"25006", "3D000", NO_RIGHT, *IN_THE_WAY})
+# Only what is about values, or about our own statements, is somebody's mistake: a call that is sent again with it fails
+# again. Everything else passes, and a run must not be lost for it. Schema and functions may be away for a moment.
+_MISTAKES = ("0A", "21", "22", "23", "2F", "39", "42", "54", "P0")
+_WEATHER_TOO = frozenset({NO_RIGHT, "42P01", "42883", *IN_THE_WAY})
+_PASSING = ("cached plan must not change result type", NOTIFY_FULL)
 
 
 def translated(error: BaseException, where: str) -> HoldfastError:
@@ -83,19 +88,23 @@ def translated(error: BaseException, where: str) -> HoldfastError:
     if code == "08P01" and "startup parameter" in message:
         return StoreError(f"{where}: {_POOLER}")
     said = _WORDS.get(code, "{said}").format(said=message)
-    if code.startswith(_WEATHER) or code in _WEATHER_TOO:
-        return Unavailable(f"{where}: {said}")
+    if code and _passes(code, message):
+        return Unavailable(f"{where}: {said}" + ("" if code in _WORDS else f" ({code})"))
     if code or _is_mistake(error):
         notes = [*getattr(error, "__notes__", ()), *([code] if code and code not in _WORDS else [])]
         return StoreError(f"{where}: {said}" + (f" ({', '.join(notes)})" if notes else ""))
     return Unavailable(f"{where}: {_of_the_way(error, message)}")
 
 
+def _passes(code: str, message: str) -> bool:
+    return not code.startswith(_MISTAKES) or code in _WEATHER_TOO or message.startswith(_PASSING)
+
+
 def lost(error: BaseException) -> bool:
     """The session is gone, or cannot be trusted any more."""
     code = told(error)[0]
     # A cancel (57014) and a full disk leave the session as it was.
-    return code.startswith(("08", "57P")) if code else not _is_mistake(error)
+    return code.startswith(("08", "57P", "25P03", "25P04")) if code else not _is_mistake(error)
 
 
 def told(error: BaseException) -> tuple[str, str, str]:

@@ -207,6 +207,15 @@ begin
         from json_array_elements(batch) as i (item) cross join json_array_elements(i.item -> 'steps') as w (step)
         where json_typeof(w.step -> 'child') = 'object'
     ));
+    perform lock_keys(array(
+        select stored_key(n.tenant, n.key)
+        from json_array_elements(batch) as i (item)
+        cross join json_to_recordset(i.item -> 'starts') as n (tenant text, key text)
+        union
+        select stored_key(w.step -> 'child' ->> 'tenant', w.step -> 'child' ->> 'key')
+        from json_array_elements(batch) as i (item) cross join json_array_elements(i.item -> 'steps') as w (step)
+        where json_typeof(w.step -> 'child') = 'object'
+    ));
     perform lock_lines(array(
         select r.tenant || U&'\001F' || (o.message ->> 'sink') || U&'\001F' || (o.message ->> 'key')
         from json_array_elements(batch) as i (item) join workflow_run as r on r.id = (i.item ->> 'run')::uuid
@@ -239,13 +248,20 @@ begin
         if not found then
             answers := answers || json_build_object('answer', 'lost', 'status', 'cancelled');
         elsif r.id = any(mine) then
-            answers := answers || commit_in_time(r, item, now);
+            answers := answers || case when may_wait(item) then commit_in_time(r, item, now)
+                else commit_item(r, item, now) end;
         else
             answers := answers || json_build_object('answer', 'busy', 'status', r.status);
         end if;
     end loop;
     return array_to_json(answers);
 end $$;
+
+-- A subtransaction each: only where one may be needed.
+create or replace function may_wait(item jsonb) returns boolean language sql immutable as $$
+    select jsonb_array_length(item -> 'starts') + jsonb_array_length(item -> 'events')
+        + jsonb_array_length(item -> 'outbox') > 0 or item @? '$.steps[*].child ? (@.type() == "object")'
+$$;
 
 create or replace function commit_in_time(r workflow_run, item jsonb, now timestamptz) returns json language plpgsql as $$
 begin

@@ -8,7 +8,7 @@ declare
     kept json[] := '{}';
     wanted text;
     child jsonb;
-    children jsonb := '[]';
+    children jsonb[] := '{}';
 begin
     w.cost := 0;
     w.progress := false;
@@ -29,7 +29,7 @@ begin
         end if;
         if jsonb_typeof(step -> 'child') = 'object' then
             child := (step -> 'child') || jsonb_build_object('parent', r.id, 'parent_step', step ->> 'key');
-            children := children || child;
+            children := array_append(children, child);
             perform note(r.id, 'child_started', '{"step":' || to_json(step ->> 'key')::text || ',"child":"'
                          || (child ->> 'id') || '"}', now);
         end if;
@@ -46,8 +46,8 @@ begin
         end if;
         w := tell(r, w, step, now);
     end loop;
-    if children <> '[]' then
-        perform start_runs(children::json, null, now);
+    if children <> '{}' then
+        perform start_runs(array_to_json(children), null, now);
     end if;
     w.kept := array_to_json(kept);
     return w;

@@ -38,48 +38,49 @@ declare
     answers json[];
     made uuid[];
     plain boolean;
-    item json;
+    in_any_order boolean;
+    one record;
 begin
     select bool_and(coalesce(d.kind, 'code') <> 'plan' and (n.parent is null or exists (
         select 1 from workflow_run as p where p.id = n.parent and p.tenant = n.tenant and p.deleted_at is null
-    ))) and count(distinct n.id) = count(*)
-    into plain
+    ))) and count(distinct n.id) = count(*), count(distinct n.id) = count(*) and bool_and(n.parent is null)
+    into plain, in_any_order
     from json_to_recordset(runs) as n (id uuid, type text, tenant text, parent uuid)
     left join workflow_definition as d on d.type = n.type;
     if plain then
         made := start_plain(runs, mark, first, now);
-        perform raise_fences(made);
         if coalesce(array_length(made, 1), 0) = json_array_length(runs) then
             return (select json_agg(json_build_object('id', id, 'created', true)) from unnest(made) as id);
         end if;
     end if;
-    for item in select value from json_array_elements(runs) loop
-        if (item ->> 'id')::uuid = any(made) then
-            answers := answers || json_build_object('id', item ->> 'id', 'created', true);
-        else
-            answers := answers || start_run(item, mark, first, starter, now);
-            if (answers[cardinality(answers)] ->> 'created')::boolean then
-                perform raise_fences(array[(item ->> 'id')::uuid]);
-            end if;
-        end if;
+    for one in
+        select i.item, i.place::integer from json_array_elements(runs) with ordinality as i (item, place)
+        order by case when in_any_order then i.item ->> 'key' end, i.place
+    loop
+        answers[one.place] := case when (one.item ->> 'id')::uuid = any(made)
+            then json_build_object('id', one.item ->> 'id', 'created', true)
+            else start_run(one.item, mark, first, starter, now) end;
     end loop;
     return coalesce(array_to_json(answers), '[]');
 end $$;
 
--- An insert may have waited for somebody's open transaction, and runs been claimed and purged meanwhile, under the same
--- ids even: fences begin anew.
-create or replace function raise_fences(runs uuid[]) returns void language plpgsql as $$
+-- An insert that has waited for somebody's open transaction: runs may have been claimed and purged meanwhile, under the
+-- same ids even. Their fences begin anew.
+create or replace function raise_fences(runs uuid[], asked_at timestamptz, now timestamptz) returns void
+language plpgsql as $$
 begin
-    if clock_timestamp() > statement_timestamp() + interval '100 milliseconds' then
-        update workflow_run as r set fence = first_fence(), rev = r.rev + 1
+    if clock_timestamp() > asked_at + interval '50 milliseconds' + cardinality(runs) * interval '1 millisecond' then
+        update workflow_run as r set fence = first_fence(), updated_at = now, rev = r.rev + 1
         where r.id = any(runs) and r.fence < first_fence();
     end if;
 end $$;
 
--- Those that are no plans and whose parents are there, many at once. Keys in one order, or two calls that share some would wait for each other.
+-- Those that are no plans and whose parents are there, many at once. Keys in one order, or two calls that share some
+-- would wait for each other.
 create or replace function start_plain(runs json, mark bigint, first bigint, now timestamptz) returns uuid[]
 language plpgsql as $$
 declare
+    asked_at timestamptz := clock_timestamp();
     made uuid[];
 begin
     with n as materialized (
@@ -114,6 +115,7 @@ begin
         from n join inserted on inserted.id = n.id order by n.place
     )
     select array_agg(n.id order by n.place) into made from n join inserted on inserted.id = n.id;
+    perform raise_fences(made, asked_at, now);
     return made;
 end $$;
 
@@ -126,6 +128,7 @@ declare
     r workflow_run;
     there record;
     full_key text;
+    asked_at timestamptz;
 begin
     select * into n from json_to_record(item) as n (
         id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
@@ -152,6 +155,7 @@ begin
         return json_build_object('error', 'unknown_run', 'id', n.parent);
     end if;
     select * into d from workflow_definition as w where w.type = n.type;
+    asked_at := clock_timestamp();
     insert into workflow_run as w (
         id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id,
         parent_step, limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, rev,
@@ -175,6 +179,7 @@ begin
         end if;
         return json_build_object('error', 'duplicate_run', 'id', n.id);
     end if;
+    perform raise_fences(array[r.id], asked_at, now);
     perform begin_run(r, d, now);
     return json_build_object('id', r.id, 'created', true);
 end $$;

@@ -17,13 +17,13 @@ begin
         perform 1 from workflow_run as r where r.id = run for key share skip locked;
         stays := found;
     end if;
-    insert into workflow_inbox (tenant, topic, event_id, run_id, payload, at, keep_until, late)
+    insert into workflow_inbox (tenant, topic, event_id, run_id, payload, at, keep_until, late, late_by)
     values (
         coalesce(event ->> 'tenant', 'default'), event ->> 'topic', event ->> 'id', run,
         coalesce(event ->> 'payload', 'null')::json, now,
         case when not stays then
             now + span(greatest(7 * 86400, (event ->> 'keep_seconds')::double precision)) end,
-        record_event.late
+        record_event.late, case when record_event.late then pg_current_xact_id() end
     )
     on conflict (tenant, event_id) do nothing;
     return found;
@@ -161,7 +161,7 @@ create or replace function number_anew(e workflow_inbox, now timestamptz) return
 begin
     update workflow_inbox as i
     set seq = nextval(pg_get_serial_sequence('workflow_inbox', 'seq')), at = now, late = false
-    where i.seq = e.seq and i.late and i.xmin <> pg_current_xact_id()::xid;
+    where i.seq = e.seq and i.late and i.late_by is distinct from pg_current_xact_id();
     return found;
 end $$;
 

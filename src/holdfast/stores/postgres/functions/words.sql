@@ -100,6 +100,14 @@ create or replace function lock_topics(topics text[]) returns void language sql 
 create or replace function lock_lines(lines text[]) returns void language sql as
     'select lock_buckets(1752132453, lines)';
 
+-- Keys of runs that several items of one commit start: two commits would wait for each other's.
+create or replace function lock_keys(keys text[]) returns void language plpgsql as $$
+begin
+    if cardinality(array_remove(keys, null)) > 1 then
+        perform lock_buckets(1752132456, keys);
+    end if;
+end $$;
+
 -- Rows in one order, whoever asks.
 create or replace function lock_runs(ids uuid[]) returns void language plpgsql as $$
 begin
@@ -108,9 +116,12 @@ begin
 end $$;
 
 -- There may be news: a hint for whoever listens, at most once a commit.
-create or replace function hint() returns void language sql as $$
-    select pg_notify('holdfast_' || current_schema(), '')
-$$;
+create or replace function hint() returns void language plpgsql as $$
+begin
+    if coalesce(current_setting('holdfast.quiet', true), '') <> '1' then
+        perform pg_notify('holdfast_' || current_schema(), '');
+    end if;
+end $$;
 
 -- Where the fence of a run begins that is started now: each growth of a fence is a row of the trail, so that none has
 -- passed the highest number the trail ever gave, to rows that are purged by now too.

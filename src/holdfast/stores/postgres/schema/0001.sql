@@ -179,6 +179,7 @@ create table workflow_inbox (
     -- Recorded in a transaction of somebody else's, which may commit long after: it is numbered anew when it is
     -- delivered, and nobody takes it before.
     late       boolean not null default false,
+    late_by    xid8,                                   -- that transaction
     woken      integer not null default 0,
     keep_until timestamptz,                            -- null: as long as its run
     unique (tenant, event_id)
