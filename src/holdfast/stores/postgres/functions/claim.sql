@@ -98,20 +98,30 @@ declare
     ids uuid[];
     falls integer[];
     count integer;
+    begun timestamptz := clock_timestamp();
+    walked bigint := walked_over();
+    marks jsonb := marks(tenants);
 begin
     loop
-        select array_agg(c.id), array_agg(c.crashes) into ids, falls from candidates(types, tenants, now, size) as c;
-        count := coalesce(array_length(ids, 1), 0);
-        if count = 0 then
-            return null;
+        if marks is null then
+            select array_agg(c.id), array_agg(c.crashes) into ids, falls from candidates(types, tenants, now, size) as c;
+        else
+            select array_agg(c.id), array_agg(c.crashes) into ids, falls
+            from candidates_past(types, marks, now, size) as c;
         end if;
+        count := coalesce(array_length(ids, 1), 0);
+        exit when count = 0;
         if cardinality(crashed) > 0 and 0 < any(falls) then
             ids := spared(ids, falls, crashed, wanted);
         end if;
         exit when count < size or cardinality(ids) >= wanted;
         size := size * 4;
     end loop;
-    return taken(ids, wanted, now);
+    walked := walked_over() - walked;
+    if walked > 5000 or (marks is null and tenants is null and current_setting('holdfast.marks', true) <> '') then
+        perform keep_marks(types, marks, walked > 5000, begun, now);
+    end if;
+    return case when count > 0 then taken(ids, wanted, now) end;
 end $$;
 
 -- Those of the candidates that nobody else has, still as they were found; locked, in order. The status is asked for in

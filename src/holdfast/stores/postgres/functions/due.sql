@@ -22,8 +22,12 @@ end $$;
 
 -- When the first pending run of these types is due.
 create or replace function next_run_at(types text[], tenants text[]) returns timestamptz language plpgsql stable as $$
+declare
+    marks jsonb := marks(tenants);
 begin
-    if tenants is null then
+    if marks is not null then
+        return (select min(l.run_at) from lanes_past(types, marks) as l);
+    elsif tenants is null then
         return (
             with recursive head (type, priority, run_at) as (
                 select t.type, -2147483648, null::timestamptz from unnest(types) as t (type)
