@@ -1,11 +1,10 @@
-"""What a claim costs while somebody holds a transaction open, and what was claimed since cannot be cleaned up."""
+"""What a claim costs while a transaction is held open, and what was claimed since cannot be cleaned up."""
 
 from __future__ import annotations
 
 import psycopg
 import pytest
 
-from holdfast.testing.contract.hand import TYPE
 from holdfast.testing.contract.limiting import started
 from tests.stores.postgres.kit import database
 from tests.stores.postgres.sessions import Session

@@ -35,7 +35,7 @@ begin
                 select h.type, n.priority, n.run_at
                 from head as h cross join lateral (
                     select r.type, r.priority, r.run_at from workflow_run as r
-                    where (r.type, r.priority) > (h.type, h.priority)
+                    where (r.type, r.priority) > (h.type, h.priority) and r.type <= h.type
                         and r.status = 'pending' and r.deleted_at is null
                     order by r.type, r.priority, r.run_at, r.id limit 1
                 ) as n
@@ -53,6 +53,7 @@ begin
             from head as h cross join lateral (
                 select r.tenant, r.type, r.priority, r.run_at from workflow_run as r
                 where (r.tenant, r.type, r.priority) > (h.tenant, h.type, h.priority)
+                    and r.tenant <= h.tenant
                     and r.status = 'pending' and r.deleted_at is null
                 order by r.tenant, r.type, r.priority, r.run_at, r.id limit 1
             ) as n
