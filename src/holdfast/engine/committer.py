@@ -29,6 +29,7 @@ Failed = Callable[[Item, "Transaction", BaseException], None]
 BATCH_MAX = 1000
 ROWS_MAX = 2 * BATCH_MAX  # steps and starts of a batch: those of a family, or of a segment, are many
 SHARE_MIN = 16  # items that are not worth another commit
+SPLIT_TRIES = 8  # of a batch, before its items go one by one
 ALONE_MAX = 3  # busy items that are sent at the same time
 BUSY_SECONDS = 0.02  # before a row that someone else holds is tried again; then twice as long,
 BUSY_MAX_SECONDS = 1.0  # and so on
@@ -207,12 +208,16 @@ class Committer:
 
     async def _commit(self, items: list[Item]) -> list[Verdict]:
         """Send until there is an answer. Items already applied are answered as the first time."""
-        delay = 0.05
+        delay, tries = 0.05, 0
         while True:
             try:
                 return await self._store.commit(items)
             except Unavailable as error:
                 self._complain(error)
+                tries += 1
+                if tries >= SPLIT_TRIES and len(items) > 1:
+                    # It may be one of them that the store cannot take, and that is no reason for the others to wait.
+                    return [(await self._commit([item]))[0] for item in items]
             except Exception:
                 if len(items) == 1:
                     # Nothing can be said of this one: its lease runs out and the run is taken up again.

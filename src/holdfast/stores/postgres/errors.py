@@ -33,7 +33,6 @@ OURS = "HF"  # the first letters of the codes that our functions raise
 # Of each other: sent again, it goes through. A number that two would take at once is a unique violation.
 IN_THE_WAY = frozenset({"40P01", "40001", "55P03", "23505"})
 LOCK_TIMEOUT = "55P03"
-NOTIFY_FULL = "too many notifications in the NOTIFY queue"
 _NO_TEXT = frozenset({"22021", "22P05"})  # of a text itself, and of one inside a record
 NO_RIGHT = "42501"
 
@@ -73,7 +72,7 @@ _WORDS = {
 # again. Everything else passes, and a run must not be lost for it. Schema and functions may be away for a moment.
 _MISTAKES = ("0A", "21", "22", "23", "2F", "39", "42", "54", "P0")
 _WEATHER_TOO = frozenset({NO_RIGHT, "42P01", "42883", *IN_THE_WAY})
-_PASSING = ("cached plan must not change result type", NOTIFY_FULL)
+_PASSING = ("cached plan must not change result type", "too many notifications in the NOTIFY queue")
 
 
 def translated(error: BaseException, where: str) -> HoldfastError:

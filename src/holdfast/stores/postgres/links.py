@@ -14,6 +14,7 @@ from .address import Address
 from .errors import DRIVER, translated
 
 CONNECT_SECONDS = 5.0
+COMMAND_SECONDS = 10.0
 CLOSE_SECONDS = 1.0
 FRESH_PLANS = "discard plans"
 _STATEMENTS = 1024  # each verb has one or two, so that none is ever thrown out
@@ -27,7 +28,12 @@ _KEEPALIVE = {
 }
 # What a role or database may have been set to, and verbs cannot do with: each statement sees what is
 # committed before it. Compiling the small queries of a verb takes longer than running them.
-_SETTINGS = {"application_name": "holdfast", "default_transaction_isolation": "read committed", "jit": "off"}
+_SETTINGS = {
+    "application_name": "holdfast",
+    "default_transaction_isolation": "read committed",
+    "jit": "off",
+    "standard_conforming_strings": "on",
+}
 
 
 class Link(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
@@ -89,6 +95,8 @@ async def connected(
                 statement_cache_size=0 if pooled else _STATEMENTS,
                 # By its nature a verb's statement never grows old.
                 max_cached_statement_lifetime=0,
+                # Of whatever is asked without a limit of its own: a server that stands still must not hold anybody.
+                command_timeout=COMMAND_SECONDS,
                 server_settings={"application_name": "holdfast"} if pooled else _SETTINGS,
             )
     except (ValueError, OverflowError) as error:

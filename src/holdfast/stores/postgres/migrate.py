@@ -8,7 +8,9 @@ is queued for stops a running fleet.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import random
 import time
 from functools import cache
 from hashlib import sha256
@@ -28,8 +30,10 @@ MAJOR = 1
 # To be raised by each release whose functions differ. With the same number and other functions the last one
 # to open wins: that is development.
 FUNCTIONS = 1
-LOCK_SECONDS = 2.0
-PATIENCE_SECONDS = 60.0
+# Who asks for a table that somebody has makes all others queue behind him: not long, and then they have their turn.
+LOCK_SECONDS, PAUSE_SECONDS = 0.3, 1.0
+PATIENCE_SECONDS = 120.0
+CHANGE_SECONDS = 3600.0  # an index over many millions of rows takes its time
 _LOCK = 1752132454  # beside those of topics and lines
 _UNKNOWN_COLUMN = "42703"
 
@@ -123,6 +127,7 @@ async def up_to_date(link: asyncpg.Connection, address: Address, *, create: bool
         if not said:
             said = True
             log.warning("%s: waiting for %s", address.shown, attempt.waits_for)
+        await asyncio.sleep(PAUSE_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
 
 
 class _Attempt:
@@ -164,7 +169,7 @@ class _Attempt:
 
     async def _run(self, file: str, text: str) -> None:
         try:
-            await self._link.execute(text)
+            await self._link.execute(text, timeout=CHANGE_SECONDS)
         except asyncpg.PostgresError as error:
             error.add_note(f"in {file}")
             raise

@@ -81,12 +81,14 @@ class TransactRoom(Guests):
         try:
             async with block as given:
                 who = guest(given)
-                deed.begun(text(await who.ask(self._guests_sql(who, "begin_work"), deed.beginning())))
+                async with asyncio.timeout(self.call_seconds):
+                    deed.begun(text(await who.ask(self._guests_sql(who, "begin_work"), deed.beginning())))
                 with in_hands(given):
                     await deed.perform(given, who)
-                if hasattr(given, "flush"):  # of a session: what it has not written yet
-                    await given.flush()
-                return deed.ended(text(await who.ask(self._guests_sql(who, "end_work"), deed.ending())))
+                async with asyncio.timeout(self.call_seconds):
+                    if hasattr(given, "flush"):  # of a session: what it has not written yet
+                        await given.flush()
+                    return deed.ended(text(await who.ask(self._guests_sql(who, "end_work"), deed.ending())))
         except BaseException as error:  # noqa: BLE001 - told in our own words
             deed.refuse(error)
 

@@ -39,14 +39,19 @@ declare
     made uuid[];
     plain boolean;
     in_any_order boolean;
+    ambiguous boolean;
     one record;
 begin
     select bool_and(coalesce(d.kind, 'code') <> 'plan' and (n.parent is null or exists (
         select 1 from workflow_run as p where p.id = n.parent and p.tenant = n.tenant and p.deleted_at is null
-    ))) and count(distinct n.id) = count(*), count(distinct n.id) = count(*) and bool_and(n.parent is null)
-    into plain, in_any_order
-    from json_to_recordset(runs) as n (id uuid, type text, tenant text, parent uuid)
+    ))) and count(distinct n.id) = count(*), count(distinct n.id) = count(*) and bool_and(n.parent is null),
+        bool_or(strpos(n.tenant || coalesce(n.key, ''), U&'\001F') > 0)
+    into plain, in_any_order, ambiguous
+    from json_to_recordset(runs) as n (id uuid, type text, tenant text, key text, parent uuid)
     left join workflow_definition as d on d.type = n.type;
+    if ambiguous then
+        perform refuse('UsageError', 'no tenant and no key may hold U+001F, which stands between them');
+    end if;
     if plain then
         made := start_plain(runs, mark, first, now);
         if coalesce(array_length(made, 1), 0) = json_array_length(runs) then

@@ -118,7 +118,8 @@ end $$;
 -- There may be news: a hint for whoever listens, at most once a commit.
 create or replace function hint() returns void language plpgsql as $$
 begin
-    if coalesce(current_setting('holdfast.quiet', true), '') <> '1' then
+    -- Somebody listens and does not read: a full queue would fail the commit, and hints are never needed.
+    if pg_notification_queue_usage() < 0.9 then
         perform pg_notify('holdfast_' || current_schema(), '');
     end if;
 end $$;

@@ -16,6 +16,7 @@ begin
     if call ->> 'place' is not null and call ->> 'place' <> whereabouts() then
         return json_build_object('elsewhere', current_database());
     end if;
+    perform refuse_old_snapshot();
     verdict := refused_work(item, clock(), false);
     if verdict is not null then
         return json_build_object('verdict', verdict);
