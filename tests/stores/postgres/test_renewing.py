@@ -114,7 +114,7 @@ def test_what_stands_in_the_way_is_sent_again_and_a_mistake_is_not(database):
     async def main():
         async with opened(database.url) as store:
             assert in_thread(lambda: store._call_blocking(2, "stumbles", 1, "40P01")) == 2
-            told = in_thread(lambda: store._call_blocking(2, "nonsense"))
+            told = in_thread(lambda: store._call_blocking(2, "stumbles", 1000, "22012"))
             assert isinstance(told, StoreError)
             assert not isinstance(told, Unavailable)
 
