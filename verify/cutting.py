@@ -7,16 +7,17 @@ server says that it is ready again, which is when all is committed.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
 
-WRITES = frozenset({"start", "commit", "commit_again", "emit", "deliver_event", "decide"})
+WRITES = frozenset({"start", "commit", "commit_again", "emit_at_once", "deliver_event", "decide"})
 PORT = 5432
 PARSE, BIND, READY = b"P", b"B", b"Z"
 _VERB = re.compile(rb'"\.(\w+)\(')
@@ -69,10 +70,18 @@ class Watch:
 
 
 class Cutter:
-    """Decides which answers are kept, until there were enough."""
+    """Decides which answers are kept, until there were enough, and in turn which of the links are closed."""
 
-    def __init__(self, cuts: int, share: float, dice: random.Random, *, never_closes: bool = False) -> None:
-        self._cuts, self._share, self._dice, self._never_closes = cuts, share, dice, never_closes
+    def __init__(
+        self,
+        cuts: int,
+        share: float,
+        dice: random.Random,
+        closes: Sequence[bool] = (False, True),
+        verbs: frozenset[str] = WRITES,
+    ) -> None:
+        self._cuts, self._share, self._dice, self._verbs = cuts, share, dice, verbs
+        self._closes = itertools.cycle(closes)
         self.cut: Counter[str] = Counter()
         self.closed = self.silent = 0
 
@@ -85,12 +94,12 @@ class Cutter:
         return self.count >= self._cuts
 
     def wants(self, verb: str) -> bool:
-        return verb in WRITES and not self.done and self._dice.random() < self._share
+        return verb in self._verbs and not self.done and self._dice.random() < self._share
 
     def closes(self, verb: str) -> bool:
         """An answer is kept. True: the link is closed; else it stays open, and nothing comes any more."""
         self.cut[verb] += 1
-        closes = self.count % 2 == 0 and not self._never_closes
+        closes = next(self._closes)
         self.closed += closes
         self.silent += not closes
         return closes

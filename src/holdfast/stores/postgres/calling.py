@@ -2,25 +2,34 @@
 
 It has a deadline of its own. When that has passed, the session is left to itself and never waited for: a
 link whose other side is gone may take minutes to say so. A session that turns out to be lost is replaced
-once, for it may have been lost for long; sending a call again is safe. What stands in the way of others
-is sent again, a few times.
+once, for it may have been lost for long, and the call is sent again. The first time may have been carried
+out all the same: that nothing is done twice is up to the verb, and that nobody is told of a refusal which he
+has brought about himself is seen to here. What stands in the way of others is sent again, a few times.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from contextvars import ContextVar
 from typing import Any
 
-from holdfast.errors import Unavailable
+from holdfast.errors import HoldfastError, Unavailable
 
-from .errors import DRIVER, IN_THE_WAY, NOTIFY_FULL, lost, told, translated
+from .errors import DRIVER, IN_THE_WAY, OURS, lost, told, translated
 from .pools import Pool
 
 CALL_SECONDS = 10.0
+IN_DOUBT = (
+    "the connection was lost during a call, which was refused when it was sent again: it may have been "
+    "carried out the first time, so look how things stand before you repeat it"
+)
 TRIES = 6
 JITTER_SECONDS = 0.01
-QUIET = "set_config('holdfast.quiet', '1', true)"  # no hint, this time
+
+
+# Whether a call was sent twice, for who has set it to False before.
+SENT_AGAIN = ContextVar("holdfast_sent_again", default=False)
 
 
 async def called(pool: Pool, sql: str, args: tuple[Any, ...], column: int, limit_seconds: float) -> Any:
@@ -44,16 +53,12 @@ async def called(pool: Pool, sql: str, args: tuple[Any, ...], column: int, limit
                 if replaced:
                     raise translated(error, pool.where) from error
                 replaced = True
+                SENT_AGAIN.set(True)
                 continue
             pool.give(link)
             tries += 1
-            code, message, _ = told(error)
-            if message.startswith(NOTIFY_FULL) and QUIET not in sql:
-                # Somebody listens and does not read. Hints are never needed, and must not stop anything.
-                sql, column = sql.replace("select ", f"select {QUIET}, ", 1), column + 1
-                continue
-            if tries == TRIES or code not in IN_THE_WAY:
-                raise translated(error, pool.where) from error
+            if tries == TRIES or told(error)[0] not in IN_THE_WAY:
+                raise _refusal(error, pool.where, again=replaced) from error
             await asyncio.sleep(random.uniform(0, JITTER_SECONDS * 2**tries))  # noqa: S311 - no secret
         except BaseException:
             pool.discard(link)
@@ -61,3 +66,9 @@ async def called(pool: Pool, sql: str, args: tuple[Any, ...], column: int, limit
         else:
             pool.give(link, now() - sent_at)
             return answer
+
+
+def _refusal(error: BaseException, where: str, *, again: bool) -> HoldfastError:
+    if again and told(error)[0].startswith(OURS):
+        return Unavailable(f"{where}: {IN_DOUBT}")
+    return translated(error, where)

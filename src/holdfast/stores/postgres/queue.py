@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
 
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
 from holdfast.lifecycle import Status
-from holdfast.records import Ask, Claim, Item, NewRun, Started, Verdict
+from holdfast.records import Ask, Claim, Item, NewRun, Run, Started, Verdict
 from holdfast.stores.items import brings_news, refuse_bad
 
 from . import plain
+from .calling import SENT_AGAIN
 from .calls import Calls, json_text
 from .numbers import finite_item, finite_run
 
@@ -65,13 +66,32 @@ def _started(run: NewRun, answer: _Answer) -> Started | HoldfastError:
 class QueueRoom(Calls):
     """A part of the store."""
 
+    if TYPE_CHECKING:
+
+        async def get(self, run: UUID, tenant: str | None = None) -> Run | None: ...
+
     async def start(
         self, runs: Sequence[NewRun], connection: Any = None
     ) -> builtins.list[Started | HoldfastError]:
         sent = [finite_run(run) for run in runs]
         if connection is not None:
             return started(runs, await self._within(connection, "start", runs=sent))
-        return started(runs, await self._call("start", json_text(sent))) if runs else []
+        if not runs:
+            return []
+        SENT_AGAIN.set(False)
+        answers = started(runs, await self._call("start", json_text(sent)))
+        if SENT_AGAIN.get():
+            return [await self._own(run, answer) for run, answer in zip(sent, answers, strict=True)]
+        return answers
+
+    async def _own(self, run: NewRun, answer: Started | HoldfastError) -> Started | HoldfastError:
+        """Of a start that was sent twice: what stands in its way may be what it has started itself."""
+        if isinstance(answer, DuplicateRun):
+            there = await self.get(run.id, run.tenant)
+            asked = (run.type, run.params, run.key)
+            if there is not None and (there.type, there.params_json, there.key) == asked:
+                return Started(run.id, created=True)
+        return answer
 
     async def claim(self, ask: Ask) -> builtins.list[Claim]:
         return await self._ask(_CLAIMS, "claim", json_text(ask)) if ask.limit > 0 else []

@@ -1,0 +1,108 @@
+"""A write is committed and its answer lost with the link: whoever made it learns the truth, or that nothing
+is known, but never that it has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast.errors import DuplicateRun, Unavailable
+from holdfast.lifecycle import Status
+from holdfast.records import NewEvent, NewRun, Started
+from holdfast.world import RealWorld
+from tests.stores.postgres.opened import opened
+from verify.cutting import Cutter, proxy
+
+IDS = RealWorld().uuid7
+
+
+@pytest.fixture
+def losing(postgres_database, tmp_path):
+    """A store that loses its link with the answer to the first call of a verb, and how often that was."""
+
+    @asynccontextmanager
+    async def losing(*verbs):
+        cutter = Cutter(1, 1.0, random.Random(1), (True,), frozenset(verbs))
+        async with opened(postgres_database.url):
+            pass
+        async with (
+            proxy(postgres_database.dsn, tmp_path, cutter) as dsn,
+            opened(f"{dsn}&allow_fsync_off=1") as store,
+        ):
+            yield store
+        assert cutter.count == 1
+
+    return losing
+
+
+def new(**fields):
+    return NewRun(id=IDS(), type="t.v1", **fields)
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_start_is_told_of_its_own_run(losing, key):
+    """The id is the caller's own: a run that has it, and all that was asked for, is the one he started."""
+
+    async def scene():
+        async with losing("start") as store:
+            run = new(key=key, params='{"a": [1, 2]}')
+            (answer,) = await store.start([run])
+            assert isinstance(answer, Started)
+            assert answer.id == run.id
+            assert (await store.stats()).by_status[Status.PENDING] == 1
+
+    asyncio.run(scene())
+
+
+def test_an_id_that_another_has_is_a_duplicate_all_the_same(losing):
+    async def scene():
+        async with losing("start") as store:
+            run = new(params="1")
+            await store.start([run])
+        async with losing("start") as store:
+            other = NewRun(id=run.id, type="t.v1", params="2")
+            (answer, started) = await store.start([other, new()])
+            assert isinstance(answer, DuplicateRun)
+            assert started.created
+
+    asyncio.run(scene())
+
+
+def test_what_is_refused_the_second_time_is_not_known(losing):
+    """A run that was resumed cannot be resumed again: whether it was is for the caller to look."""
+
+    async def scene():
+        async with losing("resume") as store:
+            run = new()
+            await store.start([run])
+            await store.pause(run.id)
+            with pytest.raises(Unavailable, match="may have been carried out"):
+                await store.resume(run.id)
+            assert (await store.get(run.id)).status is Status.PENDING
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("verb", ["cancel", "pause"])
+def test_what_may_be_done_twice_is_answered(losing, verb):
+    async def scene():
+        async with losing(verb) as store:
+            run = new()
+            await store.start([run])
+            answer = await getattr(store, verb)(run.id)
+            assert answer.status in {Status.CANCELLED, Status.PAUSED}
+
+    asyncio.run(scene())
+
+
+def test_an_event_is_there_once(losing):
+    async def scene():
+        async with losing("emit_at_once") as store:
+            await store.emit(NewEvent(id="e", topic="t"))
+            assert (await store.emit(NewEvent(id="e", topic="t"))).duplicate
+
+    asyncio.run(scene())
