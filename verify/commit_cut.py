@@ -32,7 +32,8 @@ async def commit_cut(cuts: int = 100, sabotage: str | None = None, seed: int = 0
     """Answers to writes of client and workers are lost after the fact: who asks again learns the truth."""
     report, began = Report("commit-cut"), time.monotonic()
     # The store itself asks again where a link was closed; who stands before it hears only of the silent ones.
-    cutter = Cutter(cuts, SHARE, random.Random(seed), never_closes=sabotage is not None)
+    closes = (False, True) if sabotage is None else (False,)
+    cutter = Cutter(cuts, SHARE, random.Random(seed), closes)
     async with _behind(cutter) as url:
         options = {"lease": LEASE_SECONDS, "slots": 4, "call_seconds": CALL_SECONDS}
         async with scene(WORKERS, sabotage, url, **options) as at:

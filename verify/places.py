@@ -57,6 +57,16 @@ def server() -> Postgres | NamedPostgres:
 
 
 @contextmanager
+def lent(running: Postgres | NamedPostgres) -> Iterator[None]:
+    """For a while that server, which somebody else has started."""
+    before, _lasting.server = _lasting.server, running
+    try:
+        yield
+    finally:
+        _lasting.server = before
+
+
+@contextmanager
 def database(of: Postgres | NamedPostgres | None = None) -> Iterator[str]:
     """The name of a new one; gone at the end, whoever is connected."""
     running, name = of or server(), f"verify{next(_numbers)}"

@@ -27,6 +27,7 @@ from .sabotage import WRAPPERS
 
 LEASE_SECONDS = 3.0
 LIMIT_SECONDS = 600.0  # virtual ones
+BROKEN_SECONDS = 120.0  # the same where a bug is switched in
 QUIET_SECONDS = 2 * LEASE_SECONDS
 LOOK_SECONDS = 0.1
 RELAYS = frozenset({"relay", "relayed"})
@@ -95,7 +96,7 @@ class Stage:
         self._cast.enter(self._be_worker)
         arrived = False
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LIMIT_SECONDS):
+            async with asyncio.timeout(LIMIT_SECONDS if self._sabotage is None else BROKEN_SECONDS):
                 while not await self._is_over():
                     await self._cast.go_on()
                     await asyncio.sleep(LOOK_SECONDS)
