@@ -1,4 +1,4 @@
-"""What a call costs in a store with millions of runs, beside one with none, on one server, in turns."""
+"""What a call costs in a store with millions of runs, beside ones with few and with none, in turns."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ WORKER, TYPE = "bench", crowd.TYPES[0]
 MANY = 100
 GOAL = 1.5
 LOOKS = 5
+FEW = 200  # so that each type, tenant and priority is there
 # Vacuum and analyze come when we say so. What is loaded must not be written out again and again.
 SETTINGS = {"autovacuum": "off", "shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "1h"}
 
@@ -116,25 +117,24 @@ def _item(claim: Claim, number: int, move: Move, *steps: StepWrite) -> Item:
 
 
 def scale(place: Server, rows: int, rounds: int) -> None:
-    """So many runs of each kind, beside none."""
-    server = place.server
-    names = [server.create_database(name) for name in ("empty", "full")]
-    asyncio.run(
-        _scale([server.url(name) for name in names], [server.dsn(name) for name in names], rows, rounds)
-    )
+    """So many runs of each kind, beside few and none."""
+    crowds = {"empty": 0, "few": FEW, "full": rows}
+    for name in crowds:
+        place.server.create_database(name)
+    asyncio.run(_scale(place, crowds, rounds))
 
 
-async def _scale(urls: list[str], dsns: list[str], rows: int, rounds: int) -> None:
-    world = RealWorld()
-    stores = [Measured(url, dsn) for url, dsn in zip(urls, dsns, strict=True)]
-    for store in stores:
+async def _scale(place: Server, crowds: dict[str, int], rounds: int) -> None:
+    dsns = {name: place.server.dsn(name) for name in crowds}
+    stores = [Measured(place.server.url(name), dsn) for name, dsn in dsns.items()]
+    world, begun = RealWorld(), time.perf_counter()
+    for store, (name, rows) in zip(stores, crowds.items(), strict=True):
         await store.open()
         await store.live(world)
-    begun = time.perf_counter()
-    crowd.fill(dsns[1], rows)
-    say(f"4 times {rows:,} runs put in, in {time.perf_counter() - begun:.0f} s")
+        crowd.fill(dsns[name], rows)
+    say(f"4 times {crowds['full']:,} runs put in, in {time.perf_counter() - begun:.0f} s")
     await _compare("before the planner has heard of them", stores, world, rounds)
-    for dsn in dsns:
+    for dsn in dsns.values():
         crowd.tidy(dsn)
     await _compare("vacuumed and analyzed", stores, world, rounds)
     for store in stores:
@@ -159,9 +159,10 @@ async def _compare(when: str, stores: list[Measured], world: World, rounds: int)
             await store.live(world)
         store.looks = False
         store.seconds.clear()
-    say(f"{when}: milliseconds, and pages looked at, in the empty store and in the full one")
+    say(f"{when}: milliseconds and pages of a call, where there is none, {FEW} and many of each kind")
     for label in times[0]:
-        a, b = (statistics.median(one[label]) * 1e3 for one in times)
-        before, after = (statistics.median(store.pages[label]) for store in stores)
-        mark = "" if b / a <= GOAL else f"  more than {GOAL} times"
-        say(f"  {label:22} {a:7.2f} {b:7.2f} ratio {b / a:4.2f}   {before:6.0f} {after:6.0f}{mark}")
+        none, few, many = (statistics.median(one[label]) * 1e3 for one in times)
+        pages = [f"{statistics.median(store.pages[label]):6.0f}" for store in stores]
+        ratios = f"{many / none:5.2f} {many / few:5.2f}"
+        mark = "" if many / few <= GOAL else f"  more than {GOAL} times"
+        say(f"  {label:22} {none:7.2f} {few:7.2f} {many:7.2f}  ratios {ratios}  {' '.join(pages)}{mark}")
