@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 
-from holdfast.stores.postgres import PostgresStore, migrate
+from holdfast.stores.postgres import PostgresStore
 from servers.postgres import postgres_for_tests
 
-# The store's clock is the server's; here it is whatever the test says, for each session. Numbers begin anew with each
-# test, as in a fresh store.
+# The store's clock is the server's; here it is whatever the test says, for each session. Numbers begin anew
+# with each test, as in a fresh store.
 _TURNED = """
 set search_path = workflow;
 create or replace function clock() returns timestamptz language sql stable as $$
-    select coalesce(workflow.moment(nullif(current_setting('holdfast.now', true), '')::bigint), statement_timestamp())
+    select coalesce(
+        workflow.moment(nullif(current_setting('holdfast.now', true), '')::bigint), statement_timestamp()
+    )
 $$;
 create function wipe() returns void language plpgsql as $$
 declare
     name text;
 begin
-    for name in select tablename from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema' loop
+    for name in
+        select tablename from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema'
+    loop
         execute format('delete from workflow.%I', name);
     end loop;
-    perform setval(format('workflow.%I', sequencename), 1, false) from pg_sequences where schemaname = 'workflow';
+    perform setval(format('workflow.%I', sequencename), 1, false)
+    from pg_sequences where schemaname = 'workflow';
 end $$;
 """
 _servers = ExitStack()
@@ -40,7 +44,7 @@ atexit.register(_servers.close)
 
 @cache
 def database(version: int | None = None) -> tuple[str, psycopg.Connection[Any]]:
-    """A database of this process's own: its DSN, and a connection for whoever looks behind the store's back."""
+    """A database of this process's own: its DSN, and a connection to look behind the store's back."""
     dsn = _made(version)[1]
     connection = psycopg.connect(dsn, autocommit=True)
     _servers.callback(connection.close)
@@ -52,28 +56,10 @@ def _made(version: int | None) -> tuple[str, str]:
     server = _servers.enter_context(postgres_for_tests(version))
     server.create_database("kept")
     url, dsn = server.url("kept"), server.dsn("kept")
-    if os.environ.get("HF_TOLERANT"):
-        _leave_out_broken(dsn)
     asyncio.run(_migrate(url))
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(_TURNED)
     return url, dsn
-
-
-def _leave_out_broken(url: str) -> None:
-    with psycopg.connect(url) as connection:
-        connection.execute("create schema workflow")
-        connection.execute("set search_path = workflow, pg_temp")
-        for text in migrate.schemas():
-            connection.execute(text)
-        for name, text in list(migrate.functions().items()):
-            try:
-                with connection.transaction():
-                    connection.execute(text)
-            except psycopg.Error as error:
-                print(f"LEFT OUT {name}: {error}")
-                del migrate.functions()[name]
-        connection.rollback()
 
 
 async def _migrate(url: str) -> None:
@@ -83,9 +69,9 @@ async def _migrate(url: str) -> None:
 
 
 class Kept(PostgresStore):
-    """A store whose sessions outlive it: each would plan all functions anew, which takes longer than a test."""
+    """A store whose sessions outlive it: each plans all functions anew, which takes longer than a test."""
 
-    _kept: dict[str, tuple[asyncio.AbstractEventLoop, Any, Any]] = {}
+    _kept: ClassVar[dict[str, tuple[asyncio.AbstractEventLoop, Any, Any]]] = {}
 
     async def open(self) -> None:
         where = self.address.dsn
@@ -111,7 +97,9 @@ class Kept(PostgresStore):
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 
 
-def make(clock: Callable[[], int] | None, _folder: Path | None = None, version: int | None = None) -> PostgresStore:
+def make(
+    clock: Callable[[], int] | None, _folder: Path | None = None, version: int | None = None
+) -> PostgresStore:
     """A fresh store, as far as a test can tell."""
     _, connection = database(version)
     connection.execute("select workflow.wipe()")

@@ -97,12 +97,12 @@ class Committer:
             self._flush()
 
     def _share(self) -> int:
-        """Shared out among the writers that are free, or all runs would go in step and one would do it all."""
+        """Shared out among the writers that are free, or all runs would go in step and one do it all."""
         free = self._writers - self._writing + 1
         return min(BATCH_MAX, max(SHARE_MIN, -(-len(self._queue) // free)))
 
     def _light(self, size: int) -> int:
-        """As many of the first `size` as bring no more rows than a store writes in good time; at least one."""
+        """As many of the first `size` as bring no more rows than a store writes in time; at least one."""
         rows = 0
         for place, (item, _, _) in enumerate(self._queue[:size]):
             rows += len(item.steps) + len(item.starts) + 1
@@ -216,7 +216,7 @@ class Committer:
                 self._complain(error)
                 tries += 1
                 if tries >= SPLIT_TRIES and len(items) > 1:
-                    # It may be one of them that the store cannot take, and that is no reason for the others to wait.
+                    # It may be one of them that the store cannot take: no reason for the others to wait.
                     return [(await self._commit([item]))[0] for item in items]
             except Exception:
                 if len(items) == 1:

@@ -95,7 +95,7 @@ async def connected(
                 statement_cache_size=0 if pooled else _STATEMENTS,
                 # By its nature a verb's statement never grows old.
                 max_cached_statement_lifetime=0,
-                # Of whatever is asked without a limit of its own: a server that stands still must not hold anybody.
+                # Of what is asked without a limit of its own: a server that stands still holds nobody.
                 command_timeout=COMMAND_SECONDS,
                 server_settings={"application_name": "holdfast"} if pooled else _SETTINGS,
             )

@@ -31,7 +31,17 @@ Hint = Callable[[], None]
 
 # Where no session can listen, whoever listens in this process is told at least of what it does itself.
 _NEWS = frozenset(
-    {"start", "emit_at_once", "deliver_event", "deliver", "decide", "resume", "rewind", "retry_run", "restore"}
+    {
+        "start",
+        "emit_at_once",
+        "deliver_event",
+        "deliver",
+        "decide",
+        "resume",
+        "rewind",
+        "retry_run",
+        "restore",
+    }
     | {"append_step", "resume_key", "unlimit", "fire_schedule", "expire"}
 )
 

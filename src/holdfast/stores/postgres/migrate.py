@@ -30,7 +30,7 @@ MAJOR = 1
 # To be raised by each release whose functions differ. With the same number and other functions the last one
 # to open wins: that is development.
 FUNCTIONS = 1
-# Who asks for a table that somebody has makes all others queue behind him: not long, and then they have their turn.
+# Who asks for a table that somebody has makes all others queue behind him: not long, then they have a turn.
 LOCK_SECONDS, PAUSE_SECONDS = 0.3, 1.0
 PATIENCE_SECONDS = 120.0
 CHANGE_SECONDS = 3600.0  # an index over many millions of rows takes its time

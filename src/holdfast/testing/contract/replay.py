@@ -1,8 +1,8 @@
 """The trail, replayed: what a run and its steps must be, told by nothing but what happened.
 
 A plan's run is known by the names that `created` carries, or by the steps that were added later. The live
-status of its current task is the run's own, and nowhere in the trail. Rows that a worker has told in plain SQL
-are its own affair, whatever they are called.
+status of its current task is the run's own, and nowhere in the trail. Rows that a worker has told in plain
+SQL are its own affair, whatever they are called.
 """
 
 from __future__ import annotations
