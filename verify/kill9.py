@@ -8,7 +8,7 @@ import time
 from uuid import UUID
 
 from holdfast.lifecycle import Status
-from holdfast.records import MAX_CRASHES
+from holdfast.records import MAX_CRASHES, Run
 
 from .evidence import Evidence
 from .load import STEP_SECONDS, Load, spread
@@ -20,6 +20,7 @@ from .work import POISON, TRANSFER
 LEASE_SECONDS = 1.5
 SLOTS = 4
 SHARE_FINISHED = 0.95
+SHARE_UNLUCKY = 0.01  # runs whose workers are killed each time, and who called them
 ENOUGH = 1.5  # times the planned kills: the last runs may end in peace
 
 
@@ -62,13 +63,25 @@ async def kill9(
     report.judge(evidence)
     _progress(report, evidence, at, total)
     report.expect(f"planned kills fired: {kills}", killed >= kills, f"{killed} fired")
-    report.expect("all succeeded", _succeeded(evidence) == total, f"{_succeeded(evidence)} of {total}")
+    wrong = [f"{run.id}: {run.status}, {run.error}" for run in evidence.runs.values() if _went_wrong(run)]
+    few = evidence.finished - _succeeded(evidence) <= SHARE_UNLUCKY * total
+    report.expect("all succeeded that were not killed at each try", few and not wrong, "; ".join(wrong[:3]))
     bound = killed * SLOTS
     report.expect(
         f"duplicate effects at most {bound}", evidence.duplicates <= bound, str(evidence.duplicates)
     )
-    report.figures |= {**load.figures, "kills": killed, **_figures(evidence, began)}
+    unlucky = evidence.finished - _succeeded(evidence)
+    report.figures |= {**load.figures, "kills": killed, "unlucky": unlucky, **_figures(evidence, began)}
     return report
+
+
+def _went_wrong(run: Run) -> bool:
+    """Whoever is killed with its run so often that this must be its fault has failed, as it should."""
+    if run.status is Status.SUCCEEDED:
+        return False
+    kind = run.error.kind if run.error is not None else ""
+    unlucky = kind == "lease_expired" and run.crashes == MAX_CRASHES
+    return not (unlucky or kind == "child_failed")
 
 
 def _succeeded(evidence: Evidence) -> int:
