@@ -278,7 +278,8 @@ async def test_plain_values_come_back_exactly_from_every_place(app, value):
     ("value", "said"),
     [
         ({"a": {"b": float("nan")}}, ".a.b"), ({"x": ["ok", "nul\0"]}, ".x[1]"), ("half \ud800", "surrogate"),
-        pytest.param({"k": object()}, ".k", id="object"), ({1: 2}, "keys are strings"), ({"n": float("inf")}, ".n"),
+        pytest.param({"k": object()}, ".k", id="object"),
+        ({1: 2}, "keys are strings"), ({"n": float("inf")}, ".n"),
     ],
     ids=str,
 )  # fmt: skip
