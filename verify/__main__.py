@@ -54,7 +54,8 @@ def _purging(args: argparse.Namespace) -> list[Report]:
 
 def _exactly(args: argparse.Namespace) -> list[Report]:
     torn = args.sabotage == TORN
-    return [asyncio.run(exactly(args.runs, args.steps, args.every, args.kills, args.seed, torn=torn))]
+    sizes = (args.runs, args.steps, args.every, args.kills)
+    return [asyncio.run(exactly(*sizes, args.seed, torn=torn, store=args.store))]
 
 
 # Drivers are imported by those who need them.
@@ -132,10 +133,9 @@ def parser() -> argparse.ArgumentParser:
     for command in made.values():
         _common(command)
     # Memory is gone with its process: there is nothing that another one could take over.
-    for name in ("kill9", "poison", "zombie", "starve"):
+    for name in ("kill9", "poison", "zombie", "starve", "exactly"):
         made[name].add_argument("--store", choices=[SQLITE, POSTGRES], default=SQLITE)
-    for name in ("purging", "exactly"):
-        made[name].add_argument("--store", choices=[SQLITE], default=SQLITE)
+    made["purging"].add_argument("--store", choices=[SQLITE], default=SQLITE)
     for name in ("pg-backend-kill", "pg-kill", "commit-cut"):
         made[name].add_argument("--store", choices=[POSTGRES], default=POSTGRES)
     made["crashpoints"].add_argument("--store", choices=["memory", SQLITE, POSTGRES], help="default: all")

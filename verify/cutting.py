@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 WRITES = frozenset({"start", "commit", "commit_again", "emit_at_once", "deliver_event", "decide"})
 PORT = 5432
-PARSE, BIND, READY = b"P", b"B", b"Z"
+PARSE, BIND, QUERY, READY = b"P", b"B", b"Q", b"Z"
 _VERB = re.compile(rb'"\.(\w+)\(')
 
 
@@ -62,6 +62,8 @@ class Watch:
                 self._verbs[name] = found[1].decode() if found else ""
             elif letter == BIND:
                 verb = self._verbs.get(body.split(b"\0", 2)[1], "")
+            elif letter == QUERY:
+                verb = body.rstrip(b";\0").decode()  # COMMIT, of who has begun by himself
         return verb
 
     def server_says(self, data: bytes) -> bool:

@@ -1,6 +1,7 @@
 """exactly: workers are killed and stopped while their transactions write to tables beside the engine's.
 
-At every look, in one snapshot of the file, there is one deposit for each recorded step, and none besides.
+At every look, in one snapshot of all tables, there is one deposit for each recorded step, and none besides.
+On Postgres some of their commits are never answered as well.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import random
 import signal
 import tempfile
 import time
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,9 @@ import apsw
 from holdfast.engine.app import App
 from holdfast.engine.context import Context
 from holdfast.engine.handle import Handle
+from holdfast.stores import make_store
 
+from .places import POSTGRES, SQLITE, database, is_postgres, server
 from .processes import Fleet, die_with_parent, quiet
 from .report import Check, Report, progress
 
@@ -29,6 +34,7 @@ LEASE_SECONDS = 1.0
 STOP_SECONDS = 1.5  # longer than a lease: whoever is stopped inside its function comes back too late
 LONGEST_SECONDS = 0.02  # that a function takes
 PATIENCE_SECONDS = 120.0
+CALL_SECONDS = 1.0  # instead of ten: how long a silent link to Postgres is waited for
 
 TABLES = """
 create table deposit (run text, step integer);
@@ -44,10 +50,41 @@ select run || ' ' || step || ': ' || count(*) || ' times' from deposit group by 
 """
 ENDED = "select count(*) from workflow_run where status in ('succeeded', 'failed')"
 SHARE_DONE = 0.95  # a run whose worker is killed four times before it gets anywhere has failed, as it should
+SHARE_CUT = 0.05  # of the commits of transactions, whose answers are lost
+MOST_CUTS = 1000
+COMMIT = "COMMIT"
 
 
-def _rows(connection: apsw.Connection, sql: str) -> list[Any]:
-    return connection.execute(sql).fetchall()
+def _rows(connection: Any, sql: str) -> list[Any]:
+    return connection.execute(sql).fetchall()  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Where deposits are made: the way of the workers to it, and a look of our own."""
+
+    url: str
+    connection: Any
+    lost: Callable[[], int] = lambda: 0  # how many answers
+
+
+@asynccontextmanager
+async def bank(store: str, folder: Path, dice: random.Random) -> AsyncIterator[Bank]:
+    if store == SQLITE:
+        path = str(folder / "holdfast.db")
+        with closing(apsw.Connection(path)) as connection:
+            connection.set_busy_timeout(5000)
+            yield Bank(f"sqlite:///{path}", connection)
+        return
+    import psycopg
+
+    from .cutting import Cutter, proxy
+
+    cutter = Cutter(MOST_CUTS, SHARE_CUT, dice, verbs=frozenset({COMMIT}))
+    with database() as name, psycopg.connect(server().dsn(name), autocommit=True) as there:
+        there.execute("set search_path = public, workflow")
+        async with proxy(server().dsn(name), folder, cutter) as dsn:
+            yield Bank(f"{dsn}&allow_fsync_off=1", there, lambda: cutter.count)
 
 
 def deposit(connection: apsw.Connection, run: str, step: int) -> int:
@@ -57,36 +94,62 @@ def deposit(connection: apsw.Connection, run: str, step: int) -> int:
     return _rows(connection, "update counter set n = n + 1 returning n")[0][0]  # type: ignore[no-any-return]
 
 
-def work(path: str, log: str, torn: bool) -> None:  # noqa: FBT001 - a process takes no names
+async def deposit_there(connection: Any, run: str, step: int) -> int:
+    """The same on Postgres."""
+    await connection.execute("insert into deposit values ($1, $2)", run, step)
+    await asyncio.sleep(random.random() * LONGEST_SECONDS)
+    return await connection.fetchval("update counter set n = n + 1 returning n")  # type: ignore[no-any-return]
+
+
+def by_itself(url: str, run: str, step: int) -> int:
+    """A deposit on a connection of its own, in a commit of its own."""
+    with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as connection:
+        connection.set_busy_timeout(5000)
+        connection.execute("begin immediate")
+        n = deposit(connection, run, step)
+        connection.execute("commit")
+    return n
+
+
+async def by_itself_there(url: str, run: str, step: int) -> int:
+    import asyncpg
+
+    from holdfast.stores.postgres.address import parsed
+
+    connection = await asyncpg.connect(parsed(url).dsn)
+    try:
+        async with connection.transaction():
+            return await deposit_there(connection, run, step)
+    finally:
+        connection.terminate()
+
+
+def work(url: str, log: str, torn: bool) -> None:  # noqa: FBT001 - a process takes no names
     """Be a worker process, until killed. Torn: the same in a plain step, on a connection of its own."""
     die_with_parent()
     quiet(log)
-    app = App(f"sqlite:///{path}", name="verify")
-
-    def by_itself(run: str, step: int) -> int:
-        with closing(apsw.Connection(path)) as connection:
-            connection.set_busy_timeout(5000)
-            connection.execute("begin immediate")
-            n = deposit(connection, run, step)
-            connection.execute("commit")
-        return n
+    store = make_store(url)
+    alone, within = (by_itself_there, deposit_there) if is_postgres(url) else (by_itself, deposit)
+    if is_postgres(url):
+        store.call_seconds = CALL_SECONDS  # type: ignore[attr-defined]
+    app = App(store, name="verify")
 
     @app.workflow(DEPOSIT)
     async def depositing(ctx: Context, steps: int) -> int:
         for n in range(steps):
             if torn:
-                await ctx.step("deposit", by_itself, str(ctx.run_id), n, key=f"deposit:{n}")
+                await ctx.step("deposit", alone, url, str(ctx.run_id), n, key=f"deposit:{n}")
             else:
-                await ctx.transaction(deposit, str(ctx.run_id), n, key=f"deposit:{n}")
+                await ctx.transaction(within, str(ctx.run_id), n, key=f"deposit:{n}")
         return steps
 
     app.run(lease=LEASE_SECONDS, slots=4, grace=0)
 
 
 class Looks:
-    """What was seen of the file, and what of it must not be."""
+    """What was seen of the tables, and what of it must not be."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: Any) -> None:
         self._connection = connection
         self.count, self.breaches = 0, list[str]()
 
@@ -107,20 +170,21 @@ async def exactly(
     seed: int = 0,
     *,
     torn: bool = False,
+    store: str = SQLITE,
 ) -> Report:
     """SIGKILL or SIGSTOP to a random worker again and again, until all runs have ended."""
-    report, dice, began = Report("exactly"), random.Random(seed), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="hf-") as folder:
-        path = str(Path(folder) / "holdfast.db")
-        await _prepare(path, runs, steps)
-        with closing(apsw.Connection(path)) as connection:
-            connection.set_busy_timeout(5000)
-            looks = Looks(connection)
-            with Fleet(work, (path, str(Path(folder) / "log"), torn), 3) as fleet:
+    report, dice, began = Report(f"exactly {store}"), random.Random(seed), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="hf-") as name:
+        folder = Path(name)
+        async with bank(store, folder, dice) as at:
+            await _prepare(at, runs, steps)
+            looks = Looks(at.connection)
+            with Fleet(work, (at.url, str(folder / "log"), torn), 3) as fleet:
                 hurt = await _hurt(fleet, looks, dice, (runs, kills, every))
             ended = looks.look()
-            doubled = [row[0] for row in _rows(connection, TORN)]
-            left = _rows(connection, LOOK)[0]
+            doubled = [row[0] for row in _rows(at.connection, TORN)]
+            left = _rows(at.connection, LOOK)[0]
+            lost = at.lost()
     report.checks.append(
         Check(
             "FLOW-16 a deposit a step, at every look",
@@ -136,6 +200,9 @@ async def exactly(
     done = left[2] >= SHARE_DONE * runs * steps
     report.expect("at least 95 % of the steps are there", done, f"{left[2]} of {runs * steps}")
     report.expect(f"planned kills fired: {kills}", hurt["kills"] >= kills, str(hurt))
+    if store == POSTGRES:
+        report.expect("answers to commits were lost", lost > 0)
+        report.figures["answers_lost"] = lost
     report.figures |= {
         **hurt,
         "looks": looks.count,
@@ -145,13 +212,12 @@ async def exactly(
     return report
 
 
-async def _prepare(path: str, runs: int, steps: int) -> None:
-    app = App(f"sqlite:///{path}")
+async def _prepare(at: Bank, runs: int, steps: int) -> None:
+    app = App(at.url)
     started = await app.start_many([(DEPOSIT, steps)] * runs)
     assert all(isinstance(one, Handle) for one in started)
     await app.close()
-    with closing(apsw.Connection(path)) as connection:
-        connection.execute(TABLES)
+    at.connection.execute(TABLES)
 
 
 async def _hurt(

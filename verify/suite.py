@@ -42,8 +42,8 @@ def everything(seed: int, *, short: bool, postgres: bool = True) -> list[Report]
         _shown(asyncio.run(poison(good=40 if short else 100, seed=seed))),
         _shown(asyncio.run(starve(runs=2 if short else 6))),
         _shown(asyncio.run(purging(runs=5000, calm=3.0) if short else purging())),
-        _shown(asyncio.run(exactly(runs=20, kills=15, seed=seed) if short else exactly(seed=seed))),
-        # They mostly stand still, and may do so at the same time.
+        # These mostly wait, and may do so at the same time.
+        *_together(*(_exactly(seed, name, short=short) for name in stores[1:])),
         *_together(*(zombie(rounds=1 if short else 8, seed=seed, store=name) for name in stores[1:])),
         *(on_postgres(seed, short=short) if postgres else ()),
         *(_shown(report) for report in crashpoints(stores, seed=seed, short=short)),
@@ -51,6 +51,10 @@ def everything(seed: int, *, short: bool, postgres: bool = True) -> list[Report]
     ]
     print(f"all of it took {time.monotonic() - began:.0f} s")
     return reports
+
+
+def _exactly(seed: int, store: str, *, short: bool) -> Experiment:
+    return exactly(runs=20, kills=15, seed=seed, store=store) if short else exactly(seed=seed, store=store)
 
 
 def on_postgres(seed: int, *, short: bool) -> list[Report]:
@@ -76,7 +80,6 @@ def twins(seed: int, *, short: bool = False, postgres: bool = True) -> list[Repo
     played: dict[str, Callable[[], list[Report]]] = {
         NO_FENCE: lambda: crashpoints(names, NO_FENCE, seed),
         RENEW_ON_LOOP: lambda: [asyncio.run(starve(runs=2, sabotage=RENEW_ON_LOOP))],
-        TORN: lambda: [asyncio.run(exactly(runs=10, kills=5, seed=seed, torn=True))],
         **{
             name: partial(crashpoints, names, name, seed)
             for name in (BLIND_RESEND, SPLIT_START, FORGETFUL, OPTIMIST)
@@ -97,7 +100,10 @@ def twins(seed: int, *, short: bool = False, postgres: bool = True) -> list[Repo
 
 def _live_twins(seed: int, *, postgres: bool) -> list[tuple[str, Report]]:
     """Those with real processes, three at a time: a breach is one on a busy machine, too."""
-    live = [(NO_FENCE, zombie(rounds=1, sabotage=NO_FENCE, seed=seed))]
+    live = [
+        (NO_FENCE, zombie(rounds=1, sabotage=NO_FENCE, seed=seed)),
+        (TORN, exactly(runs=10, kills=5, seed=seed, torn=True)),
+    ]
     if postgres:
         from .commit_cut import commit_cut
         from .pg_backend_kill import pg_backend_kill
@@ -105,6 +111,7 @@ def _live_twins(seed: int, *, postgres: bool) -> list[tuple[str, Report]]:
 
         live += [
             (NO_FENCE, zombie(rounds=1, sabotage=NO_FENCE, seed=seed, store=POSTGRES)),
+            (TORN, exactly(runs=10, kills=5, seed=seed, torn=True, store=POSTGRES)),
             (HASTY, kill9(runs=20, kills=12, seed=seed, store=POSTGRES, sabotage=HASTY)),
             (DEAF, pg_backend_kill(4.0, sabotage=DEAF, seed=seed)),
             (LATE_SYNC, pg_kill(1, LATE_SYNC, seed)),

@@ -114,3 +114,10 @@ def test_a_write_that_stands_and_was_refused_is_found(evidence):
     assert len(list(refused_though_committed(forged))) == 1
     later = changed(forged, runs={**forged.runs, run.id: replace(run, fence=run.fence + 1)})
     assert list(refused_though_committed(later)) == []
+
+
+def test_a_commit_of_a_transaction_is_told_too():
+    watch = Watch()
+    watch.client_says(b"any greeting")
+    assert watch.client_says(message(b"Q", b"BEGIN;\0")) == "BEGIN"
+    assert watch.client_says(message(b"Q", b"COMMIT;\0")) == "COMMIT"

@@ -12,6 +12,7 @@ from holdfast.testing.crashes import Crash, Made, modes_of
 from holdfast.testing.virtual import play
 from verify import places, sabotage
 from verify.crashpoints import ACTS, PARTS, crashpoints, playing, stores
+from verify.exactly import exactly
 from verify.invariants import INVARIANTS
 from verify.kill9 import kill9
 from verify.stage import Halfway, Stage
@@ -121,3 +122,11 @@ def test_workers_on_postgres_are_killed_and_every_run_ends_well(server):
     report = asyncio.run(kill9(runs=12, kills=4, seed=1, store="postgres"))
     # Whether a takeover fell into so short a time is chance.
     assert [check for check in report.checks if not check.ok and check.name != "takeovers were seen"] == []
+
+
+@pytest.mark.spec("FLOW-16", "MOVE-2")
+def test_what_a_transaction_wrote_to_postgres_is_there_with_its_step(server):
+    """SIGKILL, SIGSTOP and commits without an answer: in every snapshot there is one write for each step."""
+    report = asyncio.run(exactly(runs=6, steps=6, every=0.3, kills=6, store="postgres"))
+    # Whether an answer was lost in so short a time is chance.
+    assert [check for check in report.checks if not check.ok and "lost" not in check.name] == []
