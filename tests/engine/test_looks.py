@@ -1,4 +1,4 @@
-"""How often a keeper looks while hints come with every commit."""
+"""How often a loop looks: hints come with every commit, or nobody gives one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.engine.keeper import Keeper
+from holdfast.engine.keeper import Bell, Keeper
 from tests.engine.faulty import Faulty, delay
 
 
@@ -23,3 +23,20 @@ async def test_looks_take_a_tenth_of_the_time_however_many_hints_come(app, cost,
         keeper.bell.ring()
     task.cancel()
     assert looks_max / 2 <= store.calls["tick"] <= looks_max + 1
+
+
+@pytest.mark.parametrize("poll", [10.0, 0.1])
+async def test_what_was_due_and_not_found_is_looked_for_again_soon_and_then_seldom(poll):
+    """Somebody has it for a moment, and does not ring when he lets go; or nobody gets it for hours."""
+    clock, bell = asyncio.get_running_loop().time, Bell(poll)
+
+    async def waited(due):
+        at = clock()
+        await bell.wait(due)
+        return round(clock() - at, 3)
+
+    assert [await waited(None) for _ in range(20)][-1] == poll
+    assert await waited(0) == 0.02
+    assert [await waited(0) for _ in range(20)][-1] == min(1.0, poll)
+    assert await waited(5.0) == min(5.0, poll)
+    assert await waited(0) == 0.02

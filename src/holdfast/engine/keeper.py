@@ -51,7 +51,8 @@ class Bell:
 
     def __init__(self, poll_seconds: float = POLL_MAX_SECONDS) -> None:
         self._event = asyncio.Event()
-        self._poll, self._poll_max = POLL_MIN_SECONDS, poll_seconds
+        self._poll = self._overdue = POLL_MIN_SECONDS
+        self._poll_max = poll_seconds
 
     def ring(self) -> None:
         """There may be news."""
@@ -64,10 +65,15 @@ class Bell:
     async def wait(self, due_seconds: float | None) -> None:
         """Sleep until rung, until `due_seconds` have passed, or for the present poll.
 
-        What was due already and yet not found is no reason to hurry: it is someone else's, or held back.
+        What was due already and yet not found is no reason to hurry for long: it is someone else's, or held
+        back. But nobody rings when he lets go of it, so the longest poll is not waited for.
         """
-        delay = min(self._poll, due_seconds) if due_seconds else self._poll
-        self._poll = min(self._poll * 2, self._poll_max)
+        if due_seconds == 0:
+            delay = self._overdue
+            self._overdue = min(self._overdue * 2, self._poll_max, POLL_MAX_SECONDS)
+        else:
+            delay = min(self._poll, due_seconds) if due_seconds else self._poll
+            self._poll, self._overdue = min(self._poll * 2, self._poll_max), POLL_MIN_SECONDS
         try:
             async with asyncio.timeout(delay):
                 await self._event.wait()
