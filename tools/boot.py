@@ -28,13 +28,19 @@ class Command:
     profile: str | None  # which pins it needs; None: no environment at all
     argv: tuple[str, ...] = ()  # the first is a program of the environment
     at_root: bool = True  # False: relative paths in its arguments are the caller's
+    alone: tuple[str, ...] = ()  # the arguments where none are given
 
 
 COMMANDS = {
     "demo": Command(
         "see a workflow survive a killed process", stamp.RUNTIME, ("holdfast", "demo"), at_root=False
     ),
-    "test": Command("run the tests (arguments go to pytest)", stamp.DEV, ("python", "-m", "pytest")),
+    "test": Command(
+        "run the tests, on two cores (arguments go to pytest)",
+        stamp.DEV,
+        ("python", "-m", "pytest"),
+        alone=("-n", "2"),
+    ),
     "check": Command(
         "lint, types, layers, generated docs, spec coverage", stamp.DEV, ("python", "-m", "tools.check")
     ),
@@ -78,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
         from tools import install
 
         install.environment(ROOT, command.profile)
-    return become(command, arguments)
+    return become(command, arguments or command.alone)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ begin
         chosen := choose_limited(ask, now);
         -- What limits hold back takes time to pass over, and so does waiting for another claim: a lease is as long as was
         -- asked for.
-        now := now + (clock_timestamp() - statement_timestamp());
+        if clock_timestamp() > statement_timestamp() + interval '1 second' then
+            now := now + (clock_timestamp() - statement_timestamp());
+        end if;
     else
         chosen := choose(ask, now);
     end if;

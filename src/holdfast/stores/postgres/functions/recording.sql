@@ -9,6 +9,9 @@ declare
     wanted text;
     child jsonb;
     children jsonb[] := '{}';
+    is_family boolean := 16 < (
+        select count(*) from jsonb_array_elements(item -> 'steps') as x where jsonb_typeof(x.value -> 'child') = 'object'
+    );
 begin
     w.cost := 0;
     w.progress := false;
@@ -29,9 +32,13 @@ begin
         end if;
         if jsonb_typeof(step -> 'child') = 'object' then
             child := (step -> 'child') || jsonb_build_object('parent', r.id, 'parent_step', step ->> 'key');
-            children := array_append(children, child);
             perform note(r.id, 'child_started', '{"step":' || to_json(step ->> 'key')::text || ',"child":"'
                          || (child ->> 'id') || '"}', now);
+            if is_family then  -- many are started at once, behind the last
+                children := array_append(children, child);
+            else
+                perform start_runs(jsonb_build_array(child)::json, null, now);
+            end if;
         end if;
         w.cost := w.cost + coalesce((step ->> 'cost')::bigint, 0);
         if r.kind <> 'plan' then
