@@ -299,7 +299,7 @@ def test_one_attempt_to_connect_at_a_time_and_pauses_in_between(database, link, 
             assert len(tries) < 10
             link.accept()
             async with asyncio.timeout(10):
-                while not await _answers(store):
+                while not await _answers(store):  # noqa: ASYNC110 - it is asked, nobody tells
                     await asyncio.sleep(0.05)
 
     asyncio.run(main())

@@ -74,7 +74,7 @@ begin
         from lease_rows(leases) as l
         join workflow_run as r on r.id = l.run
         where (only_run is null or l.run = only_run)
-            and r.status || '' = 'leased' and r.fence = l.fence and r.lease_until >= now and r.leased_by = worker
+            and r.status || '' = 'leased' and r.fence = l.fence and r.lease_until >= now
         for no key update of r skip locked
     ), renewed as (
         update workflow_run as r
