@@ -91,7 +91,7 @@ def test_a_call_that_is_lost_twice_is_unavailable(database, admin):
             for _ in range(2):
                 # Another one than the one before: the call may be sent again before anybody sees it gone.
                 await until(lambda: naps(admin) - cut)
-                cut |= naps(admin)
+                cut.update(naps(admin))
                 cut_all(admin)
             with pytest.raises(Unavailable):
                 await call
