@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ VERSION_BY = "HOLDFAST_TEST_PG_VERSION"
 USER = "postgres"
 SOCKET_PORT = 5432
 PORTS_TRIED = 5
+SHARED_LINE = 6  # of postmaster.pid: key and id of its shared memory
 
 SETTINGS = {
     "max_connections": "200",
@@ -28,6 +31,8 @@ SETTINGS = {
     "timezone": "UTC",
     "log_checkpoints": "off",
     "log_min_messages": "warning",
+    # In its folder, and gone with it: elsewhere it would outlive a server that was killed.
+    "dynamic_shared_memory_type": "mmap",
 }
 # Survives the death of every process, not the loss of power. synchronous_commit stays on: without
 # the disk it costs nothing, and a killed server would forget what it had answered.
@@ -132,7 +137,12 @@ class Postgres:
 
     def kill(self) -> None:
         """As a crash of the machine does it: no process of the server gets to do anything more."""
+        lock = self.data / "postmaster.pid"
+        shared = lock.read_text("utf-8").splitlines()[SHARED_LINE:][:1] if lock.exists() else []
         self._private.end(signal.SIGKILL)
+        if shared and (ipcrm := shutil.which("ipcrm")):
+            # The memory of a machine goes, too. It would stay for ever when nobody starts this server again.
+            subprocess.run([ipcrm, "-m", shared[0].split()[1]], check=False, capture_output=True)
 
     def stop(self) -> None:
         """As an administrator does it: connections are cut, nothing is left to recover."""
@@ -152,7 +162,7 @@ def running_postgres(
 ) -> Iterator[Postgres]:
     """A server of our own, of this major version. With fsync it is on a disk and keeps its word."""
     install = installs.find(version)
-    with Private("pg", durable=fsync) as private:
+    with Private("pg", durable=fsync, farewell=signal.SIGQUIT) as private:
         server = Postgres(private, install, fsync=fsync, settings=settings or {}, tcp=tcp)
         server.init()
         server.start()

@@ -78,8 +78,11 @@ def free_port() -> int:
 class Private:
     """A folder that is deleted, and a process in it that is ended, when this process ends: by any death."""
 
-    def __init__(self, name: str, *, durable: bool = False) -> None:
+    def __init__(
+        self, name: str, *, durable: bool = False, farewell: signal.Signals = signal.SIGKILL
+    ) -> None:
         self.account = account()
+        self._farewell = farewell  # the quickest one after which the system holds nothing of it
         self.folder = Path(tempfile.mkdtemp(prefix=f"hf-{name}-", dir=_place(durable=durable)))
         self._log = self.folder / "server.log"
         self._program = ""
@@ -112,6 +115,7 @@ class Private:
             uid=who and who.uid,
             gid=who and who.gid,
             log=str(self._log),
+            farewell=int(self._farewell),
         )
         pid: int = answer["pid"]
         return pid

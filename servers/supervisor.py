@@ -24,6 +24,7 @@ PR_SET_CHILD_SUBREAPER = 36
 # A fork of the owner may hold the other end of the pipe open; then only our parent's id tells.
 OWNER_CHECK_SECONDS = 0.5
 GONE_SECONDS = 10.0
+FAREWELL_SECONDS = 3.0
 
 
 class Supervisor:
@@ -31,10 +32,12 @@ class Supervisor:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._farewell = int(signal.SIGKILL)
 
     def start(self, order: dict[str, Any]) -> dict[str, Any]:
         if self._process and self._process.poll() is None:
             return {"error": f"process {self._process.pid} is still running"}
+        self._farewell = order["farewell"]
         dropped = {} if order["uid"] is None else {"user": order["uid"], "group": order["gid"]}
         with Path(order["log"]).open("ab") as log:
             self._process = subprocess.Popen(
@@ -64,6 +67,10 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 self._kill(self._process)
         return self.poll(order)
+
+    def close(self) -> None:
+        """The last end: nobody needs the data any more, but what the system keeps of it has to go."""
+        self.end({"signal": self._farewell, "seconds": FAREWELL_SECONDS})
 
     @staticmethod
     def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -158,7 +165,7 @@ def main(folder: str) -> None:
     except BrokenPipeError:
         pass
     finally:
-        supervisor.end({"signal": signal.SIGKILL})
+        supervisor.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

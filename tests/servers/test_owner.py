@@ -10,9 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from servers import installs
+from servers.postgres import running_postgres
 from servers.private import Account, Private, account, as_account
 
 pytestmark = pytest.mark.slow
@@ -73,8 +75,35 @@ def test_the_server_and_its_folder_go_with_a_killed_owner(holder, death):
     process, pid, folder = holder()
     assert alive(pid)
     assert folder.exists()
+    shared = shared_memory(folder)
+    assert shared in segments()
     process.send_signal(death)
     assert wait_until_gone(pid, folder)
+    assert shared not in segments()
+
+
+def shared_memory(folder):
+    """The id of what the system keeps for a server until it is told to let go."""
+    return (folder / "data" / "postmaster.pid").read_text("utf-8").splitlines()[6].split()[1]
+
+
+def segments():
+    told = subprocess.run(["ipcs", "-m"], capture_output=True, text=True, check=True)
+    return {line.split()[1] for line in told.stdout.splitlines() if len(line.split()) > 5}
+
+
+def test_a_server_that_was_killed_leaves_nothing_in_memory():
+    """Neither segments of System V, of which a system has few, nor files outside of its folder."""
+    with running_postgres() as server:
+        shared = shared_memory(server.folder)
+        server.kill()
+        assert shared not in segments()
+        server.start()
+        shared = shared_memory(server.folder)
+        assert shared in segments()
+        with psycopg.connect(server.dsn("postgres")) as connection:
+            assert connection.execute("show dynamic_shared_memory_type").fetchone() == ("mmap",)
+    assert shared not in segments()
 
 
 def test_a_fork_that_holds_the_pipe_open_does_not_keep_the_server(holder):
