@@ -1,5 +1,6 @@
--- When a claim, and when a chore, may next find something. Idle workers ask once a second: it walks from priority to
--- priority by the index and takes the first of each, however much sleeps, waits for later or is held back.
+-- When a claim, and when a chore, may next find something. Every idle worker asks this again and again, with each hint, and
+-- every second where none come: it walks from priority to priority by the index and takes the first of each, however much
+-- sleeps, waits for later or is held back.
 
 create or replace function due(ask json) returns json language plpgsql stable
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
