@@ -8,7 +8,11 @@ set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 declare
     now timestamptz := clock();
     chosen uuid[];
+    asked record;
 begin
+    select * into asked from json_to_record(ask) as a (
+        worker text, types text[], tenants text[], "limit" integer, lease_seconds double precision, crashed integer[]
+    );
     if exists (select 1 from workflow_limit) or exists (select 1 from workflow_registry) then
         chosen := choose_limited(ask, now);
         -- What limits hold back takes time to pass over, and so does waiting for another claim: a lease is as long as was
@@ -17,12 +21,12 @@ begin
             now := now + (clock_timestamp() - statement_timestamp());
         end if;
     else
-        chosen := choose(ask, now);
+        chosen := choose(asked.types, asked.tenants, asked.crashed, asked."limit", now);
     end if;
     if chosen is null then
         return '[]';
     end if;
-    return lease(chosen, ask ->> 'worker', span((ask ->> 'lease_seconds')::double precision), now);
+    return lease(chosen, asked.worker, span(asked.lease_seconds), now);
 end $$;
 
 -- The next that are due, unlocked: all distinct priorities of a type are visited by the index, and of each only what is
@@ -90,13 +94,11 @@ begin
 end $$;
 
 -- Where nothing but their order decides. More are looked at than are asked for, since others take some meanwhile.
-create or replace function choose(ask json, now timestamptz) returns uuid[] language plpgsql as $$
+create or replace function choose(
+    types text[], tenants text[], crashed integer[], wanted integer, now timestamptz
+) returns uuid[] language plpgsql as $$
 declare
-    types text[] := texts(ask -> 'types');
-    tenants text[] := texts(ask -> 'tenants');
-    crashed integer[] := array(select value::integer from json_array_elements_text(nullif(ask ->> 'crashed', '')::json) as value);
-    wanted integer := (ask ->> 'limit')::integer;
-    size integer := (ask ->> 'limit')::integer * 5 / 4 + 20;
+    size integer := wanted * 5 / 4 + 20;
     ids uuid[];
     falls integer[];
     count integer;
@@ -129,15 +131,18 @@ end $$;
 -- Those of the candidates that nobody else has, still as they were found; locked, in order. The status is asked for in
 -- such a way that only the primary key can serve, not an index of all that is pending; by a list of ids, not by a join,
 -- which over a table that was small when it was planned would read all of it.
-create or replace function taken(ids uuid[], wanted integer, now timestamptz) returns uuid[] language sql volatile as $$
-    select array_agg(mine.id order by mine.place) from (
-        select r.id, array_position(ids, r.id) as place
-        from workflow_run as r
-        where r.id = any(ids) and r.status || '' = 'pending' and r.deleted_at is null and r.run_at <= now
-        order by place limit wanted
-        for no key update of r skip locked
-    ) as mine
-$$;
+create or replace function taken(ids uuid[], wanted integer, now timestamptz) returns uuid[] language plpgsql as $$
+begin
+    return (
+        select array_agg(mine.id order by mine.place) from (
+            select r.id, array_position(ids, r.id) as place
+            from workflow_run as r
+            where r.id = any(ids) and r.status || '' = 'pending' and r.deleted_at is null and r.run_at <= now
+            order by place limit wanted
+            for no key update of r skip locked
+        ) as mine
+    );
+end $$;
 
 -- Without those that would make it too many of a kind: crashed[k] is how many that crashed k times or more it takes.
 create or replace function spared(ids uuid[], falls integer[], crashed integer[], wanted integer) returns uuid[]
@@ -164,10 +169,11 @@ begin
     return left_ids;
 end $$;
 
-create or replace function texts(list json) returns text[] language sql immutable as $$
-    select case when list is null or json_typeof(list) = 'null' then null
-        else array(select json_array_elements_text(list)) end
-$$;
+create or replace function texts(list json) returns text[] language plpgsql immutable as $$
+begin
+    return case when list is null or json_typeof(list) = 'null' then null
+        else array(select json_array_elements_text(list)) end;
+end $$;
 
 -- Lease rows that are locked, and answer all that is needed to execute them.
 create or replace function lease(chosen uuid[], worker text, lasts interval, now timestamptz) returns json
@@ -233,7 +239,10 @@ begin
 end $$;
 
 -- How many rows of its own the code has logged.
-create or replace function logs_of(run uuid) returns bigint language sql stable as $$
-    select coalesce(max(log_no(e.data)), 0) from workflow_event as e
-    where e.workflow_id = run and e.event_type = 'log' and not e.told
-$$;
+create or replace function logs_of(run uuid) returns bigint language plpgsql stable as $$
+begin
+    return (
+        select coalesce(max(log_no(e.data)), 0) from workflow_event as e
+        where e.workflow_id = run and e.event_type = 'log' and not e.told
+    );
+end $$;

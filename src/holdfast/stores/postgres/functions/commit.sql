@@ -145,7 +145,8 @@ begin
 end $$;
 
 -- The steps of runs that came as a whole, and then their ends. What is late goes the long way with all it has.
-create or replace function record_whole(steps json, done uuid[], now timestamptz) returns void language sql volatile as $$
+create or replace function record_whole(steps json, done uuid[], now timestamptz) returns void language plpgsql as $$
+begin
     with recorded as (
         insert into workflow_step (
             run_id, seq, key, kind, status, attempts, output, fence, number, started_at, finished_at
@@ -166,8 +167,8 @@ create or replace function record_whole(steps json, done uuid[], now timestamptz
         from recorded as d
         union all
         select d.run_id, 'succeeded', '{}', 1 + max(d.seq) from recorded as d group by d.run_id
-    ) as t order by t.id, t.seq
-$$;
+    ) as t order by t.id, t.seq;
+end $$;
 
 -- The places, from 0, of those that are not among the done; null when all are.
 create or replace function places_but(items json, done uuid[]) returns integer[] language plpgsql immutable as $$
@@ -184,44 +185,68 @@ end $$;
 -- Everything that the items may look at, in the one order: buckets first; whether they could be had in time. Nobody but the
 -- holder opens waits of a run, so what is read here without a lock is what there is.
 create or replace function lock_for_commit(batch json) returns boolean language plpgsql as $$
+declare
+    brings record;
+    topics text[] := '{}';
 begin
-    perform lock_topics(array(
-        select unnest(open_topics(array(
-            select (i.item ->> 'run')::uuid from json_array_elements(batch) as i (item)
-            where i.item ->> 'move' in ('park', 'advance') or i.item ->> 'steps' like '%"waiting"%'
-        )))
-        union
-        select r.tenant || U&'\001F' || (w.step ->> 'topic')
-        from json_array_elements(batch) as i (item) join workflow_run as r on r.id = (i.item ->> 'run')::uuid
-        cross join json_array_elements(i.item -> 'steps') as w (step)
-        where w.step ->> 'topic' is not null
-        union
-        select r.tenant || U&'\001F' || (p.step ->> 'topic')
-        from json_array_elements(batch) as i (item) join workflow_run as r on r.id = (i.item ->> 'run')::uuid
-        cross join json_array_elements(i.item -> 'plan') as p (step)
-        where p.step ->> 'topic' is not null
-        union
-        select unnest(plan_topics(i.item -> 'starts')) from json_array_elements(batch) as i (item)
-        union
-        select unnest(plan_topics(json_build_array(w.step -> 'child')))
-        from json_array_elements(batch) as i (item) cross join json_array_elements(i.item -> 'steps') as w (step)
-        where json_typeof(w.step -> 'child') = 'object'
-    ));
-    perform lock_keys(array(
-        select stored_key(n.tenant, n.key)
-        from json_array_elements(batch) as i (item)
-        cross join json_to_recordset(i.item -> 'starts') as n (tenant text, key text)
-        union
-        select stored_key(w.step -> 'child' ->> 'tenant', w.step -> 'child' ->> 'key')
-        from json_array_elements(batch) as i (item) cross join json_array_elements(i.item -> 'steps') as w (step)
-        where json_typeof(w.step -> 'child') = 'object'
-    ));
-    perform lock_lines(array(
-        select r.tenant || U&'\001F' || (o.message ->> 'sink') || U&'\001F' || (o.message ->> 'key')
-        from json_array_elements(batch) as i (item) join workflow_run as r on r.id = (i.item ->> 'run')::uuid
-        cross join json_array_elements(i.item -> 'outbox') as o (message)
-        where o.message ->> 'key' is not null
-    ));
+    -- Most bring none of it: the words are looked for first, which costs much less than to look into each record.
+    select array_agg(i.run) filter (where i.move in ('park', 'advance') or i.steps::text like '%"waiting"%') as watchers,
+        bool_or(i.steps::text ~ '"topic"\s*:\s*"') as topics, bool_or(i.plan::text ~ '"topic"\s*:\s*"') as plans,
+        bool_or(i.steps::text ~ '"child"\s*:\s*{') as children, bool_or(json_array_length(i.starts) > 0) as starts,
+        bool_or(i.outbox::text ~ '"key"\s*:\s*"') as lines
+    into brings
+    from json_to_recordset(batch) as i (run uuid, move text, steps json, plan json, starts json, outbox json);
+    if brings.watchers is not null then
+        topics := open_topics(brings.watchers);
+    end if;
+    if brings.topics then
+        topics := topics || array(
+            select r.tenant || U&'\001F' || (w.step ->> 'topic')
+            from json_to_recordset(batch) as i (run uuid, steps json) join workflow_run as r on r.id = i.run
+            cross join json_array_elements(i.steps) as w (step)
+            where w.step ->> 'topic' is not null
+        );
+    end if;
+    if brings.plans then
+        topics := topics || array(
+            select r.tenant || U&'\001F' || (p.step ->> 'topic')
+            from json_to_recordset(batch) as i (run uuid, plan json) join workflow_run as r on r.id = i.run
+            cross join json_array_elements(i.plan) as p (step)
+            where p.step ->> 'topic' is not null
+        );
+    end if;
+    if brings.starts then
+        topics := topics || array(
+            select unnest(plan_topics(i.starts)) from json_to_recordset(batch) as i (starts json)
+        );
+    end if;
+    if brings.children then
+        topics := topics || array(
+            select unnest(plan_topics(json_build_array(w.step -> 'child')))
+            from json_to_recordset(batch) as i (steps json) cross join json_array_elements(i.steps) as w (step)
+            where json_typeof(w.step -> 'child') = 'object'
+        );
+    end if;
+    perform lock_topics(topics);
+    if brings.starts or brings.children then
+        perform lock_keys(array(
+            select stored_key(n.tenant, n.key)
+            from json_to_recordset(batch) as i (starts json)
+            cross join json_to_recordset(i.starts) as n (tenant text, key text)
+            union
+            select stored_key(w.step -> 'child' ->> 'tenant', w.step -> 'child' ->> 'key')
+            from json_to_recordset(batch) as i (steps json) cross join json_array_elements(i.steps) as w (step)
+            where json_typeof(w.step -> 'child') = 'object'
+        ));
+    end if;
+    if brings.lines then
+        perform lock_lines(array(
+            select r.tenant || U&'\001F' || (o.message ->> 'sink') || U&'\001F' || (o.message ->> 'key')
+            from json_to_recordset(batch) as i (run uuid, outbox json) join workflow_run as r on r.id = i.run
+            cross join json_array_elements(i.outbox) as o (message)
+            where o.message ->> 'key' is not null
+        ));
+    end if;
     return true;
 exception when lock_not_available then
     return false;
@@ -270,8 +295,10 @@ exception when lock_not_available then
     return json_build_object('answer', 'busy', 'status', r.status);
 end $$;
 
-create or replace function runs_of(batch json) returns uuid[] language sql immutable as
-    $$select array(select (i.value ->> 'run')::uuid from json_array_elements(batch) as i)$$;
+create or replace function runs_of(batch json) returns uuid[] language plpgsql immutable as $$
+begin
+    return array(select i.run from json_to_recordset(batch) as i (run uuid));
+end $$;
 
 -- What was busy, or turned out not to be plain, once more. Who holds a row is mostly done with it at once.
 create or replace function commit_again(batch json, news boolean) returns json language plpgsql

@@ -200,11 +200,12 @@ language sql immutable as $$
     order by places[q], names[q] collate "C" limit 1
 $$;
 
-create or replace function distinct_texts(list json) returns text[] language sql immutable as $$
-    select case when json_typeof(list) = 'array' then array(
+create or replace function distinct_texts(list json) returns text[] language plpgsql immutable as $$
+begin
+    return case when json_typeof(list) = 'array' then array(
         select distinct value from json_array_elements_text(list) as value
-    ) end
-$$;
+    ) end;
+end $$;
 
 create or replace function numbers(list json) returns integer[] language sql immutable as $$
     select array(select value::integer from json_array_elements_text(

@@ -1,6 +1,7 @@
 -- start: record intents. The key is looked at before the id; an error is the answer of its item alone.
 
-create or replace function start(runs json) returns json language plpgsql set search_path from current as $$
+create or replace function start(runs json) returns json language plpgsql
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
     answers json;
 begin
@@ -14,16 +15,19 @@ end $$;
 
 -- The topics that a plan looks at as soon as it is started, before its first task: they are locked before anything is
 -- written.
-create or replace function plan_topics(runs json) returns text[] language sql stable as $$
-    select array_agg(n.tenant || U&'\001F' || (s.step ->> 'topic'))
-    from json_to_recordset(runs) as n (type text, tenant text)
-    join workflow_definition as d on d.type = n.type and d.kind = 'plan'
-    cross join json_array_elements(d.steps) with ordinality as s (step, place)
-    where s.step ->> 'topic' is not null and s.place < all(
-        select t.place from json_array_elements(d.steps) with ordinality as t (step, place)
-        where coalesce(t.step ->> 'kind', 'task') = 'task'
-    )
-$$;
+create or replace function plan_topics(runs json) returns text[] language plpgsql stable as $$
+begin
+    return (
+        select array_agg(n.tenant || U&'\001F' || (s.step ->> 'topic'))
+        from json_to_recordset(runs) as n (type text, tenant text)
+        join workflow_definition as d on d.type = n.type and d.kind = 'plan'
+        cross join json_array_elements(d.steps) with ordinality as s (step, place)
+        where s.step ->> 'topic' is not null and s.place < all(
+            select t.place from json_array_elements(d.steps) with ordinality as t (step, place)
+            where coalesce(t.step ->> 'kind', 'task') = 'task'
+        )
+    );
+end $$;
 
 -- A duration as it is kept: in whole microseconds, and not longer than any calendar is.
 create or replace function bounded(seconds double precision) returns double precision language sql immutable as

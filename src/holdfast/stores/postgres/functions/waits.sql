@@ -71,7 +71,8 @@ begin
 end $$;
 
 -- For one who sends nothing else in this transaction, and delivers it next.
-create or replace function emit_at_once(event json) returns json language plpgsql set search_path from current as $$
+create or replace function emit_at_once(event json) returns json language plpgsql
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 begin
     return take_in(event, clock(), false);
 end $$;
@@ -166,8 +167,9 @@ begin
 end $$;
 
 -- One slice of one event: how many runs it has reached so far, and what is left.
-create or replace function deliver_event(tenant text, id text, since json, lim integer) returns json
-language plpgsql set search_path from current set enable_seqscan = off as $$
+create or replace function deliver_event(tenant text, id text, since json, lim integer) returns json language plpgsql
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
     e workflow_inbox;
@@ -189,8 +191,9 @@ end $$;
 
 -- One slice of all that is not delivered, oldest event first, and then of what runs owe each other: how many runs were
 -- woken, and what is left.
-create or replace function deliver(since json, lim integer) returns json
-language plpgsql set search_path from current set enable_seqscan = off as $$
+create or replace function deliver(since json, lim integer) returns json language plpgsql
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
     e workflow_inbox;
@@ -214,8 +217,9 @@ end $$;
 
 -- One slice of the waits whose time has come, first due first: how many were settled, and what is left. Few runs at a
 -- time, for each may take a bucket. wait_timeouts: or the deadlines of plans' tasks and awaited events are left alone.
-create or replace function lapse(since json, wait_timeouts boolean, lim integer) returns json
-language plpgsql set search_path from current set enable_seqscan = off as $$
+create or replace function lapse(since json, wait_timeouts boolean, lim integer) returns json language plpgsql
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
     page workflow_step[] := due_waits(since, lapse.wait_timeouts, least(greatest(lim, 1), 100), now);

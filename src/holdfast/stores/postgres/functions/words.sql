@@ -7,6 +7,9 @@
 -- write. Whoever writes a run, its steps or its receipts holds the lock of its row; each of its statements then sees
 -- what is there. Parts of verbs are named the same in every store.
 -- Every update of workflow_run says `rev = rev + 1`.
+--
+-- What has a subquery in it is written in PL/pgSQL, however short: SQL that cannot be taken into its caller is planned anew
+-- at each call, which costs more than most of what is done here. One expression is better as SQL.
 
 -- Microseconds since 1970, and back.
 create or replace function us(at timestamptz) returns bigint language sql stable parallel safe as
@@ -83,7 +86,9 @@ create or replace function lock_buckets(class integer, names text[]) returns voi
 declare
     bucket integer;
 begin
-    perform refuse_old_snapshot() where array_length(names, 1) > 0;
+    if cardinality(names) > 0 then
+        perform refuse_old_snapshot();
+    end if;
     for bucket in
         select distinct (hashtextextended(name, 0) & 1023)::integer as b from unnest(names) as name
         where name is not null order by b
@@ -126,12 +131,16 @@ end $$;
 
 -- Where the fence of a run begins that is started now: each growth of a fence is a row of the trail, so that none has
 -- passed the highest number the trail ever gave, to rows that are purged by now too.
-create or replace function first_fence() returns bigint language sql volatile as
-    'select case when is_called then last_value else 0 end from workflow_event_id_seq';
+create or replace function first_fence() returns bigint language plpgsql volatile as $$
+begin
+    return (select case when is_called then last_value else 0 end from workflow_event_id_seq);
+end $$;
 
 -- Events up to here came before.
-create or replace function inbox_mark() returns bigint language sql volatile as
-    'select case when is_called then last_value else 0 end from workflow_inbox_seq_seq';
+create or replace function inbox_mark() returns bigint language plpgsql volatile as $$
+begin
+    return (select case when is_called then last_value else 0 end from workflow_inbox_seq_seq);
+end $$;
 
 create or replace function stored_key(tenant text, key text) returns text language sql immutable as
     $$select case when tenant = 'default' then key else tenant || U&'\001F' || key end$$;
@@ -151,9 +160,10 @@ create or replace function step_record(s workflow_step) returns json language sq
     )
 $$;
 
-create or replace function step_records(run uuid) returns json language sql stable as $$
-    select coalesce(json_agg(step_record(s) order by s.seq), '[]') from workflow_step as s where s.run_id = run
-$$;
+create or replace function step_records(run uuid) returns json language plpgsql stable as $$
+begin
+    return (select coalesce(json_agg(step_record(s) order by s.seq), '[]') from workflow_step as s where s.run_id = run);
+end $$;
 
 -- What the run waits for, first due first. By the index of open steps: a run may have ten thousand that are done.
 create or replace function open_waits(run uuid) returns setof workflow_step language sql stable as $$
