@@ -9,9 +9,10 @@ import msgspec
 import psycopg
 import pytest
 
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres import PostgresStore, declared
 from holdfast.stores.postgres.address import parsed
 from holdfast.stores.postgres.checkup import Facts, Idle, Table, findings
+from holdfast.stores.postgres.migrate import schemas
 from tests.stores.postgres import kit
 
 GOOD = {
@@ -137,6 +138,7 @@ def changed(there, back):
 
 
 INDEX = "idx_workflow_run_owes"
+UNIQUE, KEYS = "idx_workflow_run_idempotency", "workflow.workflow_run (idempotency_key)"
 CHANGES = {
     "track_counts is off": (
         "alter database {} set track_counts = off",
@@ -154,6 +156,18 @@ CHANGES = {
         f"update pg_index set indisvalid = false where indexrelid = 'workflow.{INDEX}'::regclass",
         f"reindex index workflow.{INDEX}",
     ),
+    "primary keys or unique constraints are missing: workflow_run_pkey": (
+        "alter table workflow.workflow_run drop constraint workflow_run_pkey",
+        "alter table workflow.workflow_run add primary key (id)",
+    ),
+    "primary keys or unique constraints are missing: workflow_step_run_id_key_key": (
+        "alter table workflow.workflow_step drop constraint workflow_step_run_id_key_key",
+        "alter table workflow.workflow_step add unique (run_id, key)",
+    ),
+    f"indexes are not unique: {UNIQUE}": (
+        f"drop index workflow.{UNIQUE}; create index {UNIQUE} on {KEYS}",
+        f"drop index workflow.{UNIQUE}; create unique index {UNIQUE} on {KEYS}",
+    ),
 }
 
 
@@ -165,3 +179,27 @@ def test_the_server_itself_is_asked(what):
         (said,) = checked() - before
     assert what in said
     assert checked() == before
+
+
+def test_everything_that_is_unique_is_known_to_be():
+    """What the schema files are read to declare is what a database has that was made from them."""
+    found, text = facts(), "\n".join(schemas())
+    stamp = {"workflow_schema_pkey"}  # the one table that is made without a file
+    unique = {name for name, unique in declared.indexes(text).items() if unique} | set(declared.keys(text))
+    assert set(found.unique) == unique | stamp
+    assert set(found.indexes) == set(declared.indexes(text)) | set(declared.keys(text)) | stamp
+
+
+@pytest.mark.parametrize("name", sorted(declared.keys("\n".join(schemas()))))
+def test_a_key_comes_back_by_the_statement_that_is_told(name):
+    """Under the same name, so that the next check-up is content."""
+    _, connection = kit.database()
+    with connection.transaction(force_rollback=True):
+        connection.execute("set local search_path = workflow")
+        table = connection.execute(
+            "select conrelid::regclass from pg_constraint where conname = %s", (name,)
+        ).fetchone()[0]
+        connection.execute(f"alter table {table} drop constraint {name}")
+        connection.execute(declared.keys("\n".join(schemas()))[name])
+        again = "select count(*) from pg_index where indexrelid = to_regclass(%s) and indisunique"
+        assert connection.execute(again, (name,)).fetchone() == (1,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 
@@ -10,6 +9,7 @@ import msgspec
 
 from holdfast.records import SECOND, Finding, Instant
 
+from . import declared
 from .address import Address
 from .migrate import ours, schemas
 
@@ -53,6 +53,7 @@ class Facts(msgspec.Struct):
     tables: dict[str, Table]
     indexes: dict[str, bool]
     now: Instant
+    unique: list[str] = []  # of the indexes; older functions do not tell
 
 
 def host_clock() -> Instant:
@@ -190,17 +191,34 @@ def _tables(facts: Facts) -> Iterator[Finding]:
 
 
 def _indexes(facts: Facts) -> Iterator[Finding]:
-    there = set(re.findall(r"^create (?:unique )?index (\w+)", "\n".join(schemas()), re.MULTILINE))
-    lacking = sorted(there - set(facts.indexes))
+    text = "\n".join(schemas())
+    named, keys = declared.indexes(text), declared.keys(text)
+    undone = sorted(set(keys) - set(facts.indexes))
+    lacking = sorted(set(named) - set(facts.indexes))
     broken = sorted(name for name, valid in facts.indexes.items() if not valid)
+    loose = sorted(_unique(named, keys) & set(facts.indexes) - set(facts.unique or facts.indexes))
+    if undone:
+        yield _error(
+            f"primary keys or unique constraints are missing: {', '.join(undone)}",
+            f"`{keys[undone[0]]}`, as in schema/*.sql of this library",
+        )
     if lacking:
         yield _error(
             f"indexes are missing: {', '.join(lacking)}", "create them as in schema/*.sql of this library"
         )
+    if loose:
+        yield _error(
+            f"indexes are not unique: {', '.join(loose)}",
+            "drop them, and create them as in schema/*.sql of this library",
+        )
     if broken:
         yield _error(f"indexes are invalid: {', '.join(broken)}", f"run `reindex index {broken[0]}`")
-    if not lacking and not broken:
+    if not (undone or lacking or loose or broken):
         yield _ok(f"all {len(facts.indexes)} indexes are there")
+
+
+def _unique(named: dict[str, bool], keys: dict[str, str]) -> set[str]:
+    return {name for name, unique in named.items() if unique} | set(keys)
 
 
 def _clock(server: Instant, asked: tuple[Instant, Instant]) -> Iterator[Finding]:

@@ -41,6 +41,10 @@ begin
             from pg_class as c join pg_index as i on i.indexrelid = c.oid
             where c.relnamespace = current_schema()::regnamespace
         ), '{}'),
+        'unique', coalesce((
+            select json_agg(c.relname) from pg_class as c join pg_index as i on i.indexrelid = c.oid
+            where c.relnamespace = current_schema()::regnamespace and i.indisunique
+        ), '[]'),
         'now', us(clock_timestamp())
     );
 end $$;
