@@ -252,9 +252,10 @@ exception when lock_not_available then
     return false;
 end $$;
 
-create or replace function all_busy(batch json) returns json language sql stable as $$
-    select json_agg(json_build_object('answer', 'busy', 'status', 'leased')) from json_array_elements(batch)
-$$;
+create or replace function all_busy(batch json) returns json language plpgsql stable as $$
+begin
+    return (select json_agg(json_build_object('answer', 'busy', 'status', 'leased')) from json_array_elements(batch));
+end $$;
 
 -- Any item, one after the other. A row that someone else holds is busy, and stops no other; so is one that would have to
 -- wait for a key or an event id in somebody's open transaction.

@@ -28,19 +28,23 @@ create or replace function took_also(took jsonb, c jsonb) returns jsonb language
 $$;
 
 -- How often a run may have crashed that is still taken, where so many were taken that crashed once, twice, … or more.
-create or replace function crashes_left(crashed integer[], held integer[]) returns integer language sql immutable as $$
-    select coalesce(min(c.level)::integer - 1, 2147483647)
-    from unnest(crashed) with ordinality as c (allowed, level)
-    where coalesce(held[c.level], 0) >= c.allowed
-$$;
+create or replace function crashes_left(crashed integer[], held integer[]) returns integer language plpgsql immutable as $$
+begin
+    return (
+        select coalesce(min(c.level)::integer - 1, 2147483647)
+        from unnest(crashed) with ordinality as c (allowed, level)
+        where coalesce(held[c.level], 0) >= c.allowed
+    );
+end $$;
 
 create or replace function held_also(crashed integer[], held integer[], crashes integer) returns integer[]
-language sql immutable as $$
-    select array(
+language plpgsql immutable as $$
+begin
+    return array(
         select coalesce(held[level], 0) + case when level <= crashes then 1 else 0 end
         from generate_series(1, cardinality(crashed)) as level order by level
-    )
-$$;
+    );
+end $$;
 
 -- Take a run, if it is still as it was found and nobody else is at it.
 create or replace function lock_pending(run uuid, now timestamptz) returns boolean language plpgsql as $$
@@ -195,10 +199,13 @@ end $$;
 
 -- The queue whose turn it is, of those that were begun and have not ended.
 create or replace function lowest(names text[], places bigint[], sizes integer[], begun integer) returns integer
-language sql immutable as $$
-    select q from generate_series(1, begun) as q where sizes[q] is not null
-    order by places[q], names[q] collate "C" limit 1
-$$;
+language plpgsql immutable as $$
+begin
+    return (
+        select q from generate_series(1, begun) as q where sizes[q] is not null
+        order by places[q], names[q] collate "C" limit 1
+    );
+end $$;
 
 create or replace function distinct_texts(list json) returns text[] language plpgsql immutable as $$
 begin
@@ -207,11 +214,14 @@ begin
     ) end;
 end $$;
 
-create or replace function numbers(list json) returns integer[] language sql immutable as $$
-    select array(select value::integer from json_array_elements_text(
-        case when json_typeof(list) = 'array' then list else '[]' end
-    ) as value)
-$$;
+create or replace function numbers(list json) returns integer[] language plpgsql immutable as $$
+begin
+    return array(
+        select value::integer from json_array_elements_text(
+            case when json_typeof(list) = 'array' then list else '[]' end
+        ) as value
+    );
+end $$;
 
 -- Remember the claims that rates count, while they do: none earlier than the last, though the clock be turned back.
 create or replace function note_uses(chosen uuid[], now timestamptz) returns void language plpgsql as $$
@@ -251,7 +261,10 @@ begin
 end $$;
 
 -- Some that no rate counts any more, more than are added.
-create or replace function forget_uses(size integer, now timestamptz) returns bigint language sql volatile as $$
+create or replace function forget_uses(size integer, now timestamptz) returns bigint language plpgsql as $$
+declare
+    count bigint;
+begin
     with gone as materialized (
         select k.scope, k.name, k.at from workflow_limit_use as k where k.gone_at <= now
         order by k.gone_at limit size for update skip locked
@@ -259,5 +272,6 @@ create or replace function forget_uses(size integer, now timestamptz) returns bi
         delete from workflow_limit_use as u using gone as g
         where u.scope = g.scope and u.name = g.name and u.at = g.at returning 1
     )
-    select count(*) from forgotten
-$$;
+    select count(*) into count from forgotten;
+    return count;
+end $$;

@@ -95,10 +95,13 @@ begin
 end $$;
 
 -- Of one type. Where nothing is pending any more, a mark that was there moves up.
-create or replace function marked(of_type text, marks jsonb, now timestamptz) returns jsonb language sql stable as $$
-    select coalesce(jsonb_object_agg(m.priority, m.at - mark_margin()), '{}') from (
-        select coalesce(old.priority, l.priority::text) as priority, us(least(l.run_at, now)) as at
-        from jsonb_object_keys(marks -> of_type) as old (priority)
-        full join lanes_past(array[of_type], marks) as l on l.priority::text = old.priority
-    ) as m
-$$;
+create or replace function marked(of_type text, marks jsonb, now timestamptz) returns jsonb language plpgsql stable as $$
+begin
+    return (
+        select coalesce(jsonb_object_agg(m.priority, m.at - mark_margin()), '{}') from (
+            select coalesce(old.priority, l.priority::text) as priority, us(least(l.run_at, now)) as at
+            from jsonb_object_keys(marks -> of_type) as old (priority)
+            full join lanes_past(array[of_type], marks) as l on l.priority::text = old.priority
+        ) as m
+    );
+end $$;

@@ -32,14 +32,17 @@ begin
 end $$;
 
 -- What the steps of a plan are, whoever has written them down: what is left out is as if it were said.
-create or replace function plan_of(steps json) returns text[] language sql immutable as $$
-    select coalesce(array_agg(row(
-        s.step ->> 'name', coalesce(s.step ->> 'kind', 'task'), (s.step ->> 'max_attempts')::integer,
-        s.step ->> 'topic', (s.step ->> 'timeout_seconds')::double precision, s.step ->> 'ask', s.step ->> 'digest',
-        coalesce(s.step ->> 'on_timeout', 'reject')
-    )::text order by s.place), '{}')
-    from json_array_elements(steps) with ordinality as s (step, place)
-$$;
+create or replace function plan_of(steps json) returns text[] language plpgsql immutable as $$
+begin
+    return (
+        select coalesce(array_agg(row(
+            s.step ->> 'name', coalesce(s.step ->> 'kind', 'task'), (s.step ->> 'max_attempts')::integer,
+            s.step ->> 'topic', (s.step ->> 'timeout_seconds')::double precision, s.step ->> 'ask', s.step ->> 'digest',
+            coalesce(s.step ->> 'on_timeout', 'reject')
+        )::text order by s.place), '{}')
+        from json_array_elements(steps) with ordinality as s (step, place)
+    );
+end $$;
 
 -- Those that are not published just so; of several for one type the last.
 create or replace function unlike_published(definitions json)

@@ -122,14 +122,17 @@ $$;
 
 -- Whether this worker may take runs of that type and tenant. The registry's word is that on the type itself, else that
 -- on its bare name.
-create or replace function can_run(w workflow_worker, type text, tenant text) returns boolean language sql stable as $$
-    select can_run.type = any(texts(w.types)) and (w.tenants is null or can_run.tenant = any(texts(w.tenants)))
-        and coalesce((
-            select g.is_enabled and g.runtime = w.runtime from workflow_registry as g
-            where g.workflow_name in (can_run.type, substring(can_run.type from '^(.*)\.v'))
-            order by g.workflow_name = can_run.type desc limit 1
-        ), true)
-$$;
+create or replace function can_run(w workflow_worker, type text, tenant text) returns boolean language plpgsql stable as $$
+begin
+    return (
+        select can_run.type = any(texts(w.types)) and (w.tenants is null or can_run.tenant = any(texts(w.tenants)))
+            and coalesce((
+                select g.is_enabled and g.runtime = w.runtime from workflow_registry as g
+                where g.workflow_name in (can_run.type, substring(can_run.type from '^(.*)\.v'))
+                order by g.workflow_name = can_run.type desc limit 1
+            ), true)
+    );
+end $$;
 
 -- Counted exactly, at one instant. Of nearly everything only the ids are counted, by an index: succeeded is what is left.
 create or replace function count_by_status() returns json language plpgsql stable as $$
@@ -195,15 +198,18 @@ begin
 end $$;
 
 -- What only a server has. Of other roles' sessions it tells no times, unless one may read all statistics.
-create or replace function server_figures() returns json language sql stable as $$
-    select json_build_object(
-        'connections', (select count(*) from pg_stat_activity where datname = current_database()),
-        'oldest_xmin_age', coalesce((
-            select max(extract(epoch from clock_timestamp() - a.xact_start))::bigint from pg_stat_activity as a
-            where a.datname = current_database() and a.pid <> pg_backend_pid()
-                and (a.backend_xmin is not null or a.backend_xid is not null)
-        ), 0),
-        'dead_rows', (select sum(t.n_dead_tup) from pg_stat_user_tables as t where t.schemaname = current_schema()),
-        'database_bytes', pg_database_size(current_database())
-    )
-$$;
+create or replace function server_figures() returns json language plpgsql stable as $$
+begin
+    return (
+        select json_build_object(
+            'connections', (select count(*) from pg_stat_activity where datname = current_database()),
+            'oldest_xmin_age', coalesce((
+                select max(extract(epoch from clock_timestamp() - a.xact_start))::bigint from pg_stat_activity as a
+                where a.datname = current_database() and a.pid <> pg_backend_pid()
+                    and (a.backend_xmin is not null or a.backend_xid is not null)
+            ), 0),
+            'dead_rows', (select sum(t.n_dead_tup) from pg_stat_user_tables as t where t.schemaname = current_schema()),
+            'database_bytes', pg_database_size(current_database())
+        )
+    );
+end $$;

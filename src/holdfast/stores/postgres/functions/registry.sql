@@ -13,16 +13,17 @@ returns table (type text, entry text, runtime text, is_enabled boolean) language
 $$;
 
 -- Those of some types that the registry leaves to this runtime, each once.
-create or replace function open_types(types text[], runtime text) returns text[] language sql stable as $$
-    select array(
+create or replace function open_types(types text[], runtime text) returns text[] language plpgsql stable as $$
+begin
+    return array(
         select distinct t.type from unnest(types) as t (type)
         where not exists (
             select 1 from entries_of(array[t.type]) as e
             where not e.is_enabled or e.runtime <> open_types.runtime
         )
         order by t.type
-    )
-$$;
+    );
+end $$;
 
 create or replace function registration(g workflow_registry) returns json language sql stable as $$
     select json_build_object(

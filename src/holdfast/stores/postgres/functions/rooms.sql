@@ -97,14 +97,17 @@ end $$;
 -- From when on one more is within a rate that is used up.
 create or replace function free_at(
     scope text, name text, rate integer, period interval, last bigint, now timestamptz
-) returns timestamptz language sql stable as $$
-    select coalesce((
-        select u.at + free_at.period from workflow_limit_use as u
-        where u.scope = free_at.scope and u.name = free_at.name and u.at > now - free_at.period
-            and u.number > free_at.last - free_at.rate
-        order by u.at limit 1
-    ), now)
-$$;
+) returns timestamptz language plpgsql stable as $$
+begin
+    return (
+        select coalesce((
+            select u.at + free_at.period from workflow_limit_use as u
+            where u.scope = free_at.scope and u.name = free_at.name and u.at > now - free_at.period
+                and u.number > free_at.last - free_at.rate
+            order by u.at limit 1
+        ), now)
+    );
+end $$;
 
 -- What a claim costs a tenant: the less, the more weight it has. Whole numbers, as in every store.
 create or replace function strides_of(tenants text[]) returns table (tenant text, stride bigint)

@@ -3,14 +3,17 @@
 -- stride behind the place that was served, and so does the first claim that meets it. Of those who have nothing due
 -- nothing is kept.
 
-create or replace function book_of(ask json) returns text language sql stable as $$
-    select json_build_array(
-        array(select distinct t collate "C" as t from unnest(texts(ask -> 'types')) as t order by t),
-        case when texts(ask -> 'tenants') is not null
-            then array(select distinct t collate "C" as t from unnest(texts(ask -> 'tenants')) as t order by t) end,
-        ask ->> 'runtime'
-    )::text
-$$;
+create or replace function book_of(ask json) returns text language plpgsql stable as $$
+begin
+    return (
+        select json_build_array(
+            array(select distinct t collate "C" as t from unnest(texts(ask -> 'types')) as t order by t),
+            case when texts(ask -> 'tenants') is not null
+                then array(select distinct t collate "C" as t from unnest(texts(ask -> 'tenants')) as t order by t) end,
+            ask ->> 'runtime'
+        )::text
+    );
+end $$;
 
 -- The book, and who has due runs with the place of each: first those that are not full as a whole, so many are `open`,
 -- and of them the next first. `met`: those that the book does not know yet.

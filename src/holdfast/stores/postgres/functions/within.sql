@@ -2,10 +2,13 @@
 -- and no error, so that his transaction stands as it stood. Only where it cannot stand any more is an error an error.
 
 -- Where this is. No other database answers the same, also none that was copied or restored from this one.
-create or replace function whereabouts() returns text language sql stable as $$
-    select (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint || '/' || d.oid
-    from pg_database as d where d.datname = current_database()
-$$;
+create or replace function whereabouts() returns text language plpgsql stable as $$
+begin
+    return (
+        select (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint || '/' || d.oid
+        from pg_database as d where d.datname = current_database()
+    );
+end $$;
 
 create or replace function within(call json) returns json language plpgsql set search_path from current as $$
 declare

@@ -164,8 +164,9 @@ begin
 end $$;
 
 -- Of the runs that a child starts with its end, the one it goes on as takes its place.
-create or replace function follow(before uuid, starts json) returns void language sql volatile as $$
+create or replace function follow(before uuid, starts json) returns void language plpgsql as $$
+begin
     update workflow_step as s set child_id = n.id
     from json_to_recordset(starts) as n (id uuid, parent uuid, parent_step text)
-    where n.parent_step is not null and s.run_id = n.parent and s.key = n.parent_step and s.child_id = before
-$$;
+    where n.parent_step is not null and s.run_id = n.parent and s.key = n.parent_step and s.child_id = before;
+end $$;

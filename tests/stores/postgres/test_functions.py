@@ -1,0 +1,29 @@
+"""How functions of the database are written: what they cost shows in every call."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+SOURCES = sorted(
+    (file.name, file.read_text("utf-8"))
+    for file in files("holdfast.stores.postgres").joinpath("functions").iterdir()
+    if file.name.endswith(".sql")
+)
+ONE = re.compile(
+    r"^create or replace function (?P<name>\w+)(?P<head>.*?)\bas\s+(?P<quote>\$\$|')(?P<body>.*?)(?P=quote);",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@pytest.mark.parametrize(("file", "source"), SOURCES, ids=[name for name, _ in SOURCES])
+def test_sql_that_cannot_be_taken_into_its_caller_is_not_written_as_sql(file, source):
+    """It would be planned anew at each call. A set may be: it is taken into the statement that reads it."""
+    for one in ONE.finditer(source):
+        if not re.search(r"\blanguage sql\b", one["head"]) or re.search(r"returns (setof|table)", one["head"]):
+            continue
+        words = re.sub(r"extract\(epoch from|distinct from|substring\(\S+ from", "", one["body"])
+        assert words.count("select") == 1, f"{file}: {one['name']} has a subquery"
+        assert not re.search(r"\b(from|insert|update|delete)\b", words), f"{file}: {one['name']} reads or writes"
