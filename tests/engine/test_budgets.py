@@ -62,7 +62,7 @@ async def test_a_run_that_reaches_its_budget_pauses_before_its_next_step(app, ch
         assert await keys(app, run) == ["s0", "s1", "s2"]
         said = await app.explain(run.id)
         assert (said.reason, said.data["cost"], said.data["budget"]) == ("budget", 3, 3)
-        assert "`holdfast resume`" in said.text
+        assert f"`holdfast resume {run.id}`" in said.text
         await app.resume(run.id)
         assert await run.result(10) == "done"
     assert done == [0, 1, 2, 3, 4, 5]

@@ -273,7 +273,7 @@ async def test_how_it_ended(app):
     assert (await said(app, good)).reason == "succeeded"
     found = await said(app, bad)
     assert found.reason == "failed"
-    assert "`holdfast retry` lets it go on" in found.text
+    assert f"`holdfast retry {bad.id}` lets it go on" in found.text
     gone = await app.start(order, "x")
     await app.cancel(gone.id)
     assert (await said(app, gone)).reason == "cancelled"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
@@ -29,9 +30,12 @@ class Cli:
         self.url = url
 
     def __call__(self, *args, store=True, env=None, stdin=None):
-        before = ["--store", self.url] if store else []
-        runner = CliRunner(env={"NO_COLOR": "1", "HOLDFAST_STORE": None, **(env or {})})
-        found = runner.invoke(cli, [*before, *map(str, args)], input=stdin)
+        where = self.url if store else None
+        runner = CliRunner(env={"NO_COLOR": "1", "HOLDFAST_STORE": where, **(env or {})})
+        with patch.object(
+            sys, "argv", ["tests"]
+        ):  # however they are started: commands are told as `holdfast`
+            found = runner.invoke(cli, [*map(str, args)], input=stdin)
         if found.exception is not None and not isinstance(found.exception, SystemExit):
             raise found.exception
         assert "Traceback" not in found.stderr

@@ -45,10 +45,10 @@ def test_the_next_page_of_approvals_is_a_command_to_copy(cli_, work):
 
     cli_.start("shop.two.v1", "--tenant", "a b")
     work(two=two)
-    told = cli_("approvals", "--tenant", "a b", "--limit", "1")
-    words = shlex.split(told.stderr)
-    assert (words[0], len(told.stdout.splitlines())) == ("more:", 2)
-    again = cli_(*words[words.index("--store") :], store=False)
+    told = cli_("approvals", "--tenant", "a b", "--limit", "1", "--store", cli_.url, store=False)
+    more, holdfast, *words = shlex.split(told.stderr)
+    assert (more, holdfast, len(told.stdout.splitlines())) == ("more:", "holdfast", 2)
+    again = cli_(*words, store=False)
     assert again.exit_code == 0
     listed = {name for name in ("is it ok?", "and $this") for page in (told, again) if name in page.stdout}
     assert listed == {"is it ok?", "and $this"}

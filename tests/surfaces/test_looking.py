@@ -100,7 +100,7 @@ def test_ls_pages_by_limit_and_after(cli_):
     runs = [cli_.start(SHOP) for _ in range(5)][::-1]
     first = cli_("ls", "--limit", 2)
     assert [line.split()[0] for line in first.stdout.splitlines()[1:]] == [run[-8:] for run in runs[:2]]
-    assert f"ls --after {runs[1][-8:]}" in first.stderr
+    assert first.stderr == f"more: holdfast ls --limit 2 --after {runs[1]}\n"
     rest = cli_("ls", "--json", "--after", runs[1][-8:]).stdout.splitlines()
     assert [json.loads(line)["id"] for line in rest] == runs[2:]
 

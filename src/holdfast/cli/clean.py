@@ -19,6 +19,7 @@ from holdfast.stores.durations import bounded, micros
 from . import session
 from .find import find, short
 from .options import by_option, duration_option, json_option, run_argument, store_option
+from .program import command
 from .shape import print_json, run_data
 from .text import span, stamp, status_word
 
@@ -54,7 +55,7 @@ async def _delete(client: Client, said: str, by: str, *, yes: bool, as_json: boo
     until, now = _expires_at(deleted, TTL_SECONDS, DELETED_SECONDS), await client.store.now()
     click.echo(
         f"{short(run.id)} ({run.type}) is deleted, and was {status_word(deleted.status)}; "
-        f"`holdfast restore {short(run.id)}` shows it again, until "
+        f"`{command(f'restore {short(run.id)}')}` shows it again, until "
         + (stamp(moment(until)) if until is not None and until > now else "the next purge: it has expired")
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from datetime import datetime
 from typing import Any
 
@@ -14,8 +13,8 @@ from holdfast.records import DEFAULT_TENANT, ApprovalRequest, Decided, moment
 
 from . import session
 from .find import find, short
-from .options import STORE, STORE_TYPED, by_option, json_option, run_argument, store_option
-from .program import spoken
+from .options import by_option, json_option, run_argument, store_option
+from .program import repeated
 from .shape import approval_data, decided_data, print_json
 from .text import ago, clean, table
 
@@ -62,7 +61,9 @@ async def _approvals(
     head = ["RUN", "GATE", "TYPE", *(["TENANT"] if tenants else []), "SINCE", "UNTIL", "ASKS"]
     click.echo("\n".join(table(head, [_row(gate, now, tenants=tenants) for gate in gates])))
     if len(found) > limit:
-        click.echo(f"more: {spoken()} {clean(_next(tenant, limit, gates[-1]))}", err=True)
+        # The whole id: it is found however many runs are newer, and those that wait longest come first.
+        more = repeated(after=(gates[-1].run, gates[-1].step))
+        click.echo(f"more: {clean(more)}", err=True)
 
 
 def _row(gate: ApprovalRequest, now: datetime, *, tenants: bool) -> list[str]:
@@ -75,19 +76,6 @@ def _row(gate: ApprovalRequest, now: datetime, *, tenants: bool) -> list[str]:
 def _asks(gate: ApprovalRequest) -> str:
     shown = "" if gate.data is None else msgspec.json.encode(gate.data).decode()
     return f"{gate.ask}  {shown}".strip()
-
-
-def _next(tenant: str | None, limit: int, last: ApprovalRequest) -> str:
-    """The command that lists the next page, as it can be copied: with the options of this one."""
-    meta = click.get_current_context().meta
-    said: list[str] = ["--store", meta[STORE]] if meta.get(STORE_TYPED) else []
-    said.append("approvals")
-    if tenant is not None:
-        said += ["--tenant", tenant]
-    if limit != LIMIT:
-        said += ["--limit", str(limit)]
-    # The whole id: it is found however many runs are newer, and those that wait longest come first.
-    return shlex.join([*said, "--after", str(last.run), last.step])
 
 
 def _deciding(command: Any) -> Any:

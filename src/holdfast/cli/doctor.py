@@ -13,6 +13,7 @@ from holdfast.records import Finding
 from . import session
 from .find import short
 from .options import json_option, store_option
+from .program import pastable
 from .shape import print_json
 from .text import clean, wrapped
 
@@ -51,7 +52,8 @@ def _lines(one: Finding) -> list[str]:
     runs = f" ({', '.join([*map(short, one.runs), *more])})" if one.runs else ""
     lines = [f"{mark}{clean(one.what)}{runs}"]
     if one.mend:
-        lines += [click.style(line, dim=True) for line in wrapped(f"to mend it: {clean(one.mend)}", _WIDTH)]
+        mend = f"to mend it: {pastable(clean(one.mend))}"
+        lines += [click.style(line, dim=True) for line in wrapped(mend, _WIDTH)]
     return lines
 
 

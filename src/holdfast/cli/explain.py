@@ -9,6 +9,7 @@ from holdfast.engine.client import Client
 from . import session
 from .find import find
 from .options import json_option, run_argument, store_option
+from .program import pastable
 from .shape import print_json
 from .text import clean
 
@@ -30,4 +31,4 @@ async def _explain(client: Client, said: str, *, as_json: bool) -> None:
             {"id": run.id, "status": run.status, "reason": told.reason, "text": told.text, "data": told.data}
         )
     else:
-        click.echo(clean(told.text))
+        click.echo(pastable(clean(told.text)))

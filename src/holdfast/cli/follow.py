@@ -18,6 +18,7 @@ from holdfast.lifecycle import FINAL, Status
 from holdfast.records import Run, TrailEntry, moment
 
 from .find import short
+from .program import pastable
 from .text import ago, cut, span
 from .words import line, waits
 
@@ -128,10 +129,10 @@ async def _where(client: Client, run: UUID) -> str:
 
 
 def say(text: str) -> None:
-    """A line on stderr, above the status line."""
+    """A line on stderr, above the status line; commands in it can be typed as they stand."""
     if sys.stderr.isatty():
         _status("")
-    click.echo(text, err=True)
+    click.echo(pastable(text), err=True)
 
 
 def _status(text: str) -> None:

@@ -15,7 +15,7 @@ from holdfast.records import DEFAULT_TENANT, Run, RunFilter, moment
 from . import session
 from .find import find, short
 from .options import json_option, store_option
-from .program import spoken
+from .program import command, repeated
 from .shape import print_json, run_data
 from .text import ago, clean, status_word, table
 from .words import waits
@@ -88,10 +88,7 @@ async def _ls(client: Client, where: RunFilter, limit: int, after: str | None, *
     rows = [_row(run, now, tenants=tenants) for run in shown]
     click.echo("\n".join(table(head, rows)))
     if more:
-        click.echo(
-            click.style(f"more: {spoken()} ls --after {short(shown[-1].id)} with the same options", dim=True),
-            err=True,
-        )
+        click.echo(click.style(f"more: {repeated(after=shown[-1].id)}", dim=True), err=True)
 
 
 def _row(run: Run, now: datetime, *, tenants: bool) -> list[str]:
@@ -134,9 +131,10 @@ def progress_words(run: Run) -> str:
 
 def _nothing(*, filtered: bool) -> None:
     if filtered:
-        click.echo("no run fits; without filters `holdfast ls` lists all", err=True)
+        click.echo(f"no run fits; without filters `{command('ls')}` lists all", err=True)
     else:
-        click.echo(f"no runs yet. Start one: {spoken()} start shop.order.v1 '{{\"order\": 7}}'", err=True)
+        example = command("start shop.order.v1 '{\"order\": 7}'")
+        click.echo(f"no runs yet. Start one: {example}", err=True)
 
 
 def _statuses(said: tuple[str, ...]) -> tuple[Status, ...]:

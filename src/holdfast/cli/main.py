@@ -112,6 +112,8 @@ class LazyGroup(click.Group):
             # The reader has seen enough (`| head`). What is still buffered must not be tried again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
+        except (click.ClickException, errors.HoldfastError) as error:
+            return _refuse(error)  # here, where the store is known: what to type next is said for it
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """As click's own, but every expected error is one line on stderr, and never a traceback."""
@@ -122,12 +124,17 @@ class LazyGroup(click.Group):
             _say("")
             sys.exit(INTERRUPTED)
         except click.ClickException as error:
-            _complain(_words(error))
-            sys.exit(error.exit_code)
-        except errors.HoldfastError as error:
-            _complain(str(error))
-            sys.exit(exit_code(error))
+            sys.exit(_refuse(error))
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(error: click.ClickException | errors.HoldfastError) -> int:
+    """Say why; the exit code."""
+    if isinstance(error, click.ClickException):
+        _complain(_words(error))
+        return error.exit_code
+    _complain(str(error))
+    return exit_code(error)
 
 
 def exit_code(error: errors.HoldfastError) -> int:
@@ -153,9 +160,10 @@ def _words(error: click.ClickException) -> str:
 
 
 def _complain(message: str) -> None:
+    from .program import pastable
     from .text import clean
 
-    _say(click.style("holdfast: ", fg="red") + clean(message))
+    _say(click.style("holdfast: ", fg="red") + pastable(clean(message)))
 
 
 def _say(message: str) -> None:

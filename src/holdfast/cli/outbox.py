@@ -17,6 +17,7 @@ from . import session
 from .family import Family
 from .find import SCAN_MAX, SHORT_MIN, SHOWN, find, short
 from .options import json_option, store_option
+from .program import repeated
 from .shape import print_json
 from .text import COLOURS, ago, clean, cut, stamp, table
 
@@ -192,7 +193,7 @@ def _print(messages: list[OutboxMessage], now: datetime, *, more: bool) -> None:
     head = ["ID", "SINK", *(["KEY"] if keys else []), "STATUS", "RUN", "TRIES", "NEXT", "LAST ERROR"]
     click.echo("\n".join(table(head, [_row(one, now, keys=keys) for one in messages])))
     if more:
-        click.echo(f"there may be more: --after {messages[-1].seq}", err=True)
+        click.echo(f"there may be more: {clean(repeated(after=messages[-1].seq))}", err=True)
 
 
 def _row(one: OutboxMessage, now: datetime, *, keys: bool) -> list[str]:

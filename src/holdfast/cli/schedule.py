@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
+from shlex import quote
 from typing import Any, TypeVar
 
 import click
@@ -34,6 +35,7 @@ from .options import (
     plain_option,
     store_option,
 )
+from .program import command
 from .published import warn_if_unknown
 from .schedule_shape import schedule_data
 from .shape import print_json
@@ -307,7 +309,8 @@ def _when(one: Schedule) -> str:
 def _times(one: Schedule, times: list[Instant], now: datetime) -> list[str]:
     """On the clock that it goes by, and in UTC."""
     if one.paused:
-        return [f"  it fires no more until `holdfast schedule resume {clean(one.name)}`, save by hand"]
+        resume = command(f"schedule resume {quote(clean(one.name))}")
+        return [f"  it fires no more until `{resume}`, save by hand"]
     if not times:
         return ["  it never fires again"]
     if one.zone == "UTC":

@@ -65,7 +65,8 @@ def explain(run: Run, known: Known) -> Explanation:
 
 def _ended(run: Run) -> Explanation:
     why = f": {run.last_error}" if run.last_error else ""
-    mend = "; `holdfast retry` lets it go on where it failed" if run.status is Status.FAILED else ""
+    retry = f"; `holdfast retry {run.id}` lets it go on where it failed"
+    mend = retry if run.status is Status.FAILED else ""
     has = "was" if run.status is Status.CANCELLED else "has"
     return Explanation(
         str(run.status),
@@ -126,10 +127,11 @@ def _paused(run: Run, known: Known) -> Explanation:
     waits = f" It waits for {_all(run, known)}." if run.waiting_on else ""
     if known.paused_by == BUDGET and run.budget is not None:
         said = f"It has reached its budget: it has cost {run.cost:g} of {run.budget:g}."
-        said = f"{said} `holdfast resume` lets it go on beyond that."
+        said = f"{said} `holdfast resume {run.id}` lets it go on beyond that."
         return Explanation("budget", said + waits, {**data, "cost": run.cost, "budget": run.budget})
     by = f" by {known.paused_by}" if known.paused_by else ""
-    return Explanation("paused", f"It was paused{by}: `holdfast resume` lets it go on.{waits}", data)
+    said = f"It was paused{by}: `holdfast resume {run.id}` lets it go on."
+    return Explanation("paused", said + waits, data)
 
 
 # What it waits for.

@@ -55,8 +55,8 @@ def _postgres(url: str, clock: Callable[[], Instant] | None, *, create: bool) ->
     return PostgresStore(url, clock=clock, create=create)
 
 
-def shown(url: str) -> str:
-    """For people and logs: without a password."""
+def shown(url: str, password: str = "") -> str:
+    """For people and logs: without the password, or with this word in its place."""
     place, mark, query = url.partition("?")
     scheme, slashes, rest = place.partition("://")
     credentials, at, where = rest.rpartition("@")
@@ -64,6 +64,15 @@ def shown(url: str) -> str:
         return f"{url.partition(':')[0]}:…@{url.rpartition('@')[2]}"
     if scheme == "sqlite" or (scheme not in POSTGRES and not at):
         return url
-    options = [one for one in query.split("&") if "password" not in one.partition("=")[0].lower()]
-    mark = mark if any(options) else ""
-    return f"{scheme}{slashes}{credentials.partition(':')[0]}{at}{where}{mark}{'&'.join(options)}"
+    user, colon, _ = credentials.partition(":")
+    secret = colon + password if password else ""
+    options = [_option(one, password) for one in query.split("&")]
+    mark, query = mark if any(options) else "", "&".join(filter(None, options))
+    return f"{scheme}{slashes}{user}{secret}{at}{where}{mark}{query}"
+
+
+def _option(said: str, password: str) -> str:
+    name, _, _ = said.partition("=")
+    if "password" not in name.lower():
+        return said
+    return f"{name}={password}" if password else ""
