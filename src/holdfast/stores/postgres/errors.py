@@ -70,7 +70,7 @@ _WORDS = {
 }
 # Only what is about values, or about our own statements, is somebody's mistake: sent again, it fails again.
 # Everything else passes, and a run must not be lost for it; schema and functions may be away for a moment.
-_MISTAKES = ("0A", "21", "22", "23", "2F", "39", "42", "54", "P0")
+_MISTAKES = ("0A", "21", "22", "23", "2B", "2F", "39", "42", "54", "P0")
 _WEATHER_TOO = frozenset({NO_RIGHT, "42P01", "42883", *IN_THE_WAY})
 _PASSING = ("cached plan must not change result type", "too many notifications in the NOTIFY queue")
 

@@ -23,6 +23,7 @@ from holdfast.errors import HoldfastError, NotADatabase, SchemaMismatch, StoreEr
 
 from .address import Address
 from .errors import IN_THE_WAY, NO_RIGHT, told
+from .replacing import Replacing
 
 log = logging.getLogger("holdfast.postgres")
 
@@ -162,8 +163,8 @@ class _Attempt:
         known = max(there, ours_, key=lambda stamp: stamp.functions)
         if there.functions <= ours_.functions:
             known = ours_
-            for name, text in functions().items():
-                await self._run(f"functions/{name}", text)
+            files = {f"functions/{name}": text for name, text in functions().items()}
+            await Replacing(link, self._run).replace(files)
         await link.execute(_STAMP, MAJOR, max(there.minor, ours_.minor), known.functions, known.digest)
         log.info("%s: schema %s is of version %s now", self._address.shown, schema, ours_.version)
 
