@@ -28,7 +28,7 @@ def test_without_the_driver_it_is_said_how_to_get_it(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("holdfast.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    with pytest.raises(UsageError, match=r"pip install holdfast\[postgres\]"):
+    with pytest.raises(UsageError, match=r"pip install 'holdfast\[postgres\]'"):
         make_store("postgresql://db/orders")
 
 
@@ -48,6 +48,8 @@ def test_without_the_driver_it_is_said_how_to_get_it(monkeypatch):
         ("postgresql://me:1?hunter2@db/orders", "%3F for ?"),
         ("postgresql:/me:hunter2@db/orders", "'postgresql:…@db/orders' is not known"),
         ("postgres:me:hunter2@db/orders", "is not known"),
+        ("postgresql://me:hun@hunter2@db/orders", "%40 for @"),
+        ("postgresql://me:hunter2@db/orders?target_session_attrs=master", "write one of any, primary"),
         ("mysql://me:hunter2@db/orders", "postgresql://user:password@host/database or memory://"),
     ],
 )
@@ -80,11 +82,18 @@ def test_what_is_shown_of_an_address_holds_no_password(url, expected):
         "postgresql://me@db/orders",
         "postgresql://me@db/orders?schema=flow",
         "postgresql://me@/orders?host=/run/pg&schema=flow&listen=off&allow_fsync_off=on",
+        "postgresql://me@/orders?host=/run/pg&port=5433",
+        "postgresql://me@a,b/orders?target_session_attrs=primary&sslmode=verify-full&schema=flow",
     ],
 )
 def test_what_a_person_is_told_to_type_names_the_same_store(url):
     assert parsed(url).typed == url
     assert parsed(url.replace("me@", "me:hunter2@")).typed == url
+
+
+def test_a_slash_at_the_end_is_no_part_of_the_name():
+    assert parsed("postgresql://me@db/orders/") == parsed("postgresql://me@db/orders")
+    assert parsed("postgresql://me@db/").dsn == "postgresql://me@db"
 
 
 def test_what_is_ours_in_the_url_does_not_reach_the_driver():

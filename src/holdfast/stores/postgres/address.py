@@ -7,11 +7,14 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from holdfast.errors import UsageError
+from holdfast.stores import shown
 
 SCHEMA = "workflow"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 _SWITCH = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 _OURS = frozenset({"schema", "listen", "allow_fsync_off"})
+_WHICH = "target_session_attrs"
+_WHICH_SERVER = ("any", "primary", "read-write", "standby", "read-only", "prefer-standby")
 
 
 class Address(NamedTuple):
@@ -39,8 +42,8 @@ class Address(NamedTuple):
         ours = {"schema": self.schema} if self.schema != SCHEMA else {}
         ours |= {} if self.listen else {"listen": "off"}
         ours |= {"allow_fsync_off": "on"} if self.allow_fsync_off else {}
-        mark = "&" if "?" in self.shown else "?"
-        return self.shown + (mark + urlencode(ours) if ours else "")
+        theirs = shown(self.dsn)
+        return theirs + (("&" if "?" in theirs else "?") + urlencode(ours) if ours else "")
 
 
 def parsed(url: str) -> Address:
@@ -59,11 +62,13 @@ def parsed(url: str) -> Address:
             f"schema {schema!r} of the store URL: write lower-case letters, digits and _, "
             "at most 48, no digit first"
         )
+    _check_server(dict(theirs).get(_WHICH, "any"))
+    path = parts.path.rstrip("/")  # no part of a name, where one was typed after it
     # Put together by hand: urllib forgets the slashes before an empty host, which is a unix socket.
-    dsn = f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(theirs)}" if theirs else "")
+    dsn = f"postgresql://{parts.netloc}{path}" + (f"?{urlencode(theirs, safe='/')}" if theirs else "")
     return Address(
         dsn,
-        _shown(parts.netloc, parts.path, dict(theirs)),
+        _shown(parts.netloc, path, dict(theirs)),
         schema,
         listen=_switch(ours, "listen", default=True),
         allow_fsync_off=_switch(ours, "allow_fsync_off"),
@@ -77,11 +82,17 @@ def _check(netloc: str, after: str) -> None:
     """A password with a sign of URLs in it ends too early: nothing of it may be told."""
     ports = (host.rpartition("]")[2].partition(":")[2] for host in netloc.rpartition("@")[2].split(","))
     wrong = [port for port in ports if port and not (port.isdecimal() and 0 < int(port) < 65536)]
-    if wrong or "@" in after:
+    if wrong or "@" in after or netloc.count("@") > 1:
         raise UsageError(
             f"the store URL cannot be read: write {_EXAMPLE}, the port as a number, and in user and password "
             "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #"
         )
+
+
+def _check_server(which: str) -> None:
+    """Here, for the driver's own words name an object in memory."""
+    if which not in _WHICH_SERVER:
+        raise UsageError(f"{_WHICH}={which} in the store URL: write one of {', '.join(_WHICH_SERVER)}")
 
 
 def _shown(netloc: str, path: str, options: dict[str, str]) -> str:
