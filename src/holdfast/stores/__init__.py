@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import UsageError
 
+from .urls import POSTGRES, shown
+
 if TYPE_CHECKING:
     from holdfast.records import Instant
     from holdfast.store import Store
 
 DEFAULT_URL = "sqlite:///holdfast.db"
-POSTGRES = ("postgresql", "postgres")
 
 
 def make_store(url: str, clock: Callable[[], Instant] | None = None, *, create: bool = True) -> Store:
@@ -55,24 +56,4 @@ def _postgres(url: str, clock: Callable[[], Instant] | None, *, create: bool) ->
     return PostgresStore(url, clock=clock, create=create)
 
 
-def shown(url: str, password: str = "") -> str:
-    """For people and logs: without the password, or with this word in its place."""
-    place, mark, query = url.partition("?")
-    scheme, slashes, rest = place.partition("://")
-    credentials, at, where = rest.rpartition("@")
-    if not slashes and "@" in url:  # no URL, but a password may be in it
-        return f"{url.partition(':')[0]}:…@{url.rpartition('@')[2]}"
-    if scheme == "sqlite" or (scheme not in POSTGRES and not at):
-        return url
-    user, colon, _ = credentials.partition(":")
-    secret = colon + password if password else ""
-    options = [_option(one, password) for one in query.split("&")]
-    mark, query = mark if any(options) else "", "&".join(filter(None, options))
-    return f"{scheme}{slashes}{user}{secret}{at}{where}{mark}{query}"
-
-
-def _option(said: str, password: str) -> str:
-    name, _, _ = said.partition("=")
-    if "password" not in name.lower():
-        return said
-    return f"{name}={password}" if password else ""
+__all__ = ["DEFAULT_URL", "make_store", "shown"]

@@ -77,6 +77,19 @@ def test_what_is_shown_of_an_address_holds_no_password(url, expected):
 
 
 @pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        (SECRET, "postgresql://me:HERE@db:5433/orders?schema=flow&password=HERE"),
+        ("postgresql://me@db/orders?schema=flow", "postgresql://me@db/orders?schema=flow"),
+        ("postgresql:///orders", "postgresql:///orders"),
+        ("sqlite:////tmp/a:b@c.db", "sqlite:////tmp/a:b@c.db"),
+    ],
+)
+def test_a_word_stands_where_a_password_was_and_nowhere_else(url, expected):
+    assert shown(url, "HERE") == expected
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "postgresql://me@db/orders",

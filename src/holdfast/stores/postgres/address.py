@@ -7,7 +7,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from holdfast.errors import UsageError
-from holdfast.stores import shown
+from holdfast.stores.urls import shown
 
 SCHEMA = "workflow"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
