@@ -15,11 +15,14 @@ from tests.stores.postgres.opened import refused
     ("change", "said"),
     [
         ((":port", ":1"), "connection refused"),
-        (("/holdfast", "/elsewhere"), "there is no such database"),
+        (("/holdfast", "/elsewhere"), r'no such database \(database "elsewhere.*: create it'),
         (("@127.0.0.1", "@nobody.invalid"), "cannot be reached"),
         (("postgres:hunter2", "stranger:hunter2"), "does not let this user in"),
         (("sslmode=disable", "sslmode=perhaps"), "sslmode"),
-        (("sslmode=disable", "no_such_setting=1&sslmode=disable"), "no_such_setting"),
+        (
+            ("sslmode=disable", "no_such_setting=1&sslmode=disable"),
+            '"no_such_setting": check the options of the',
+        ),
     ],
 )
 def test_an_address_that_leads_nowhere_is_told_in_one_line_without_the_password(link, database, change, said):

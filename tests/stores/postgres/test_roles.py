@@ -104,14 +104,17 @@ def test_the_app_can_change_nothing_of_the_schema(migrated, statement):
 
 def test_the_app_says_that_there_is_nothing_yet(roles):
     with pytest.raises(
-        StoreError, match=r"may not make one \(permission denied .*run `holdfast migrate` as its owner"
+        StoreError,
+        match=r"may not make one \(permission denied .*run `holdfast migrate --store URL` with its owner's",
     ):
         asyncio.run(PostgresStore(roles.url(roles.app)).open())
 
 
 def test_the_app_says_that_the_schema_is_older(migrated, monkeypatch):
     monkeypatch.setattr(migrate, "FUNCTIONS", migrate.FUNCTIONS + 1)
-    with pytest.raises(SchemaMismatch, match=r"may not change it .*run `holdfast migrate` as its owner"):
+    with pytest.raises(
+        SchemaMismatch, match=r"may not change it .*run `holdfast migrate --store URL` with its owner's URL"
+    ):
         asyncio.run(PostgresStore(migrated.url(migrated.app)).open())
 
 

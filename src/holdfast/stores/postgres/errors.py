@@ -46,13 +46,14 @@ _PLAIN: dict[str, type[HoldfastError]] = {
     "SchemaMismatch": SchemaMismatch,
 }
 _POOLER = "a pooler that shares sessions stands in between: add listen=off to the URL"
+_OPTIONS = "ours are schema, listen and allow_fsync_off"
 _WORDS = {
     "25006": "it takes no writes now (a standby, or default_transaction_read_only is on): name the primary",
     "26000": _POOLER,
     "42P05": _POOLER,
     "28000": "the server does not let this user in ({said}): check user and password, and pg_hba.conf",
     "28P01": "the server refuses the password of this user: check the URL",
-    "3D000": "there is no such database: create it, or check the URL",
+    "3D000": "there is no such database ({said}): create it, or check the URL",
     NO_RIGHT: "this user lacks a right ({said}): grant it, as grants.sql of this package does",
     "42P01": "the store is not there, or not all of it ({said}): `holdfast migrate` makes it",
     "42883": "the store is not there, or not all of it ({said}): `holdfast migrate` makes it",
@@ -85,7 +86,9 @@ def translated(error: BaseException, where: str) -> HoldfastError:
     if code in _NO_TEXT or isinstance(error.__cause__, UnicodeEncodeError):
         return UsageError(NO_TEXT)
     if code == "08P01" and "startup parameter" in message:
-        return StoreError(f"{where}: {_POOLER}")
+        return StoreError(f"{where}: {_POOLER}, or leave out what it does not take ({message})")
+    if message.startswith("unrecognized configuration parameter"):
+        return StoreError(f"{where}: {message}: check the options of the URL; {_OPTIONS}")
     said = _WORDS.get(code, "{said}").format(said=message)
     if code and _passes(code, message):
         return Unavailable(f"{where}: {said}" + ("" if code in _WORDS else f" ({code})"))

@@ -235,9 +235,9 @@ def _no_right(there: Stamp | None, address: Address, message: str) -> StoreError
     if there is None:
         return StoreError(
             f"{address.shown}: there is no store in schema {address.schema} yet, and this user may not "
-            f"make one ({message}): run `holdfast migrate` as its owner"
+            f"make one ({message}): run `holdfast migrate --store URL` with its owner's URL"
         )
     return SchemaMismatch(
         f"{address.shown}: {_apart(there)}, and this user may not change it ({message}): "
-        "run `holdfast migrate` as its owner"
+        "run `holdfast migrate --store URL` with its owner's URL"
     )
