@@ -9,6 +9,7 @@ import shlex
 import pytest
 
 import holdfast as hf
+from holdfast.engine.client import Client
 
 from .conftest import Cli
 
@@ -28,11 +29,16 @@ def told(found):
     return [shlex.split(one or other) for one, other in lines]
 
 
+def typed(cli_, found):
+    """Each of them, typed where nothing else says which store is meant."""
+    return [(words[0], cli_(*words, store=False)) for words in told(found)]
+
+
 def pasted(cli_, *args):
-    """Each command that this one tells, typed where nothing else says which store is meant."""
-    commands = told(cli_(*args, "--store", cli_.url, store=False))
-    assert commands
-    return [(words[0], cli_(*words, store=False)) for words in commands]
+    """Each command that this one tells."""
+    done = typed(cli_, cli_(*args, "--store", cli_.url, store=False))
+    assert done
+    return done
 
 
 @pytest.mark.spec("CLI-2")
@@ -63,8 +69,7 @@ def test_of_a_run_that_waits_failed_or_is_deleted(cli_, work):
         (("delete", gated, "--yes"), ["restore"]),
         (("explain", gated), ["approve"]),
     ):
-        found = cli_(*args, "--store", cli_.url, store=False)
-        done = [(words[0], cli_(*words, store=False)) for words in told(found)]
+        done = pasted(cli_, *args)
         assert [(name, one.exit_code) for name, one in done] == [(name, 0) for name in expected], args
     rows = [json.loads(line) for line in cli_("ls", "--json").stdout.splitlines()]
     assert [row["status"] for row in rows] == ["pending", "pending"]
@@ -100,3 +105,22 @@ def test_on_a_server_every_option_is_named_and_the_password_is_not(postgres_data
     assert ":PASSWORD@" in found.stderr
     assert [(name, one.exit_code) for name, one in pasted(there, "ls")] == [("migrate", 0)]
     assert [(name, one.exit_code) for name, one in pasted(there, "ls")] == [("start", 0)]
+
+
+@pytest.mark.spec("CLI-2")
+@pytest.mark.parametrize("command", ["result", "start"])
+def test_who_waited_while_the_store_went_away_is_told_how_to_wait_on(cli_, monkeypatch, command):
+    async def final(*_):
+        raise hf.Unavailable("the server is away")
+
+    run = cli_.start(SHOP)
+    monkeypatch.setattr(Client, "final", final)
+    args = ("result", run) if command == "result" else ("start", SHOP, "--wait")
+    found = cli_(*args, "--store", cli_.url, store=False)
+    monkeypatch.undo()
+    assert found.exit_code == 3
+    ((verb, which, *_),) = told(found)
+    assert (verb, len(which)) == ("result", 8)
+    assert found.stderr.endswith("holdfast: the server is away\n")
+    cli_("cancel", which)
+    assert [(name, one.exit_code) for name, one in typed(cli_, found)] == [("result", 1)]

@@ -14,6 +14,7 @@ import click
 
 from holdfast.engine.client import Client
 from holdfast.engine.keeper import Bell
+from holdfast.errors import Unavailable
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import Run, TrailEntry, moment
 
@@ -63,7 +64,7 @@ async def to_its_end(client: Client, run: UUID, timeout: float | None, *, told: 
     )
     try:
         return await alive(client.final(run, timeout), lambda: _where(client, run))
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, Unavailable):
         say(f"no longer waiting; the run goes on, and `holdfast result {short(run)}` waits for it")
         raise
     finally:
