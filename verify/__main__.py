@@ -141,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
     made["crashpoints"].add_argument("--store", choices=["memory", SQLITE, POSTGRES], help="default: all")
     made["crashpoints"].add_argument("--act", choices=[*ACTS], help="default: all")
     made["crashpoints"].add_argument(
-        "--brief", action="store_true", help="spare calls that find nothing to do"
+        "--brief", action="store_true", help="spare calls that find nothing to do; on Postgres a sample"
     )
     _sizes(made)
     return top
