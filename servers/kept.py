@@ -98,12 +98,15 @@ class Kept(PostgresStore):
 
 
 def make(
-    clock: Callable[[], int] | None, _folder: Path | None = None, version: int | None = None
+    clock: Callable[[], int] | None,
+    _folder: Path | None = None,
+    version: int | None = None,
+    kind: type[Kept] = Kept,
 ) -> PostgresStore:
     """A fresh store, as far as a test can tell."""
     _, connection = database(version)
     connection.execute("select workflow.wipe()")
-    return Kept(_made(version)[0], clock)
+    return kind(_made(version)[0], clock)
 
 
 def maker(version: int) -> Callable[..., PostgresStore]:

@@ -22,8 +22,10 @@ ONE = re.compile(
 def test_sql_that_cannot_be_taken_into_its_caller_is_not_written_as_sql(file, source):
     """It would be planned anew at each call. A set may be: it is taken into the statement that reads it."""
     for one in ONE.finditer(source):
-        if not re.search(r"\blanguage sql\b", one["head"]) or re.search(r"returns (setof|table)", one["head"]):
+        head = one["head"]
+        if not re.search(r"\blanguage sql\b", head) or re.search(r"returns (setof|table)", head):
             continue
         words = re.sub(r"extract\(epoch from|distinct from|substring\(\S+ from", "", one["body"])
-        assert words.count("select") == 1, f"{file}: {one['name']} has a subquery"
-        assert not re.search(r"\b(from|insert|update|delete)\b", words), f"{file}: {one['name']} reads or writes"
+        where = f"{file}: {one['name']}"
+        assert words.count("select") == 1, f"{where} has a subquery"
+        assert not re.search(r"\b(from|insert|update|delete)\b", words), f"{where} reads or writes"

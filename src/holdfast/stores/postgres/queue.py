@@ -42,6 +42,7 @@ class _Committed(msgspec.Struct):
 
 _VERDICTS = msgspec.json.Decoder(list[Verdict])
 _COMMITTED = msgspec.json.Decoder(_Committed)
+_NO_NEWS = False  # a plain checkpoint is of interest to nobody else
 _LEASED = Verdict(answer="applied", status=Status.LEASED)
 _SUCCEEDED = Verdict(answer="applied", status=Status.SUCCEEDED)
 
@@ -102,6 +103,8 @@ class QueueRoom(Calls):
 
     async def _commit(self, batch: Sequence[Item], *, news: bool) -> builtins.list[Verdict]:
         found = plain.sort(batch)
+        if len(batch) == 1 and found.checkpoints and found.checkpoints[0].begun_at is None:
+            return [await self._commit_one(batch[0], found.checkpoints[0])]
         answer = await self._call(
             "commit",
             _rows(found.long),
@@ -124,6 +127,16 @@ class QueueRoom(Calls):
                 )
                 verdicts.update(zip(late, again, strict=True))
         return [verdicts[place] for place in range(len(batch))]
+
+    async def _commit_one(self, item: Item, row: plain.Checkpoint) -> Verdict:
+        if await self._is_done(row):
+            return _LEASED
+        (verdict,) = await self._ask(_VERDICTS, "commit_again", json_text([item]), _NO_NEWS)
+        return verdict
+
+    async def _is_done(self, row: plain.Checkpoint) -> bool:
+        done: bool = await self._call("commit_one", *msgspec.structs.astuple(row)[:-1])
+        return done
 
 
 def _rows(rows: Sequence[Any]) -> str | None:

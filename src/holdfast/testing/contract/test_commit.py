@@ -42,6 +42,21 @@ def test_what_was_recorded_keeps_its_first_value(hand):
     assert hand.get(claim.id).cost_units == 5
 
 
+@pytest.mark.spec("LEASE-4")
+def test_a_checkpoint_from_before_a_wait_is_lost_after_it(hand):
+    """Nothing but the fence tells the two holders apart: neither has crashed, both are the first to try."""
+    before, other = hand.held(), hand.held()
+    hand.park(before, sleep(seconds=5))
+    hand.clock.turn(5)
+    hand.tick()
+    after = hand.take()
+    assert (after.id, after.attempt, after.crashes) == (before.id, 1, 0)
+    assert hand.checkpoint(before, done("late")).answer == "lost"
+    late, good = hand.item(before, Move.CHECKPOINT, done("late")), hand.item(other, Move.CHECKPOINT, done("a"))
+    assert [verdict.answer for verdict in hand.send(late, good)] == ["lost", "applied"]
+    assert "late" not in [step.key for step in hand.steps(before.id)]
+
+
 def test_a_failed_step_keeps_its_failure(hand):
     """A step whose tries are used up is recorded as failed, for good."""
     claim = hand.held()
