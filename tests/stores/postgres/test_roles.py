@@ -134,3 +134,24 @@ def test_a_stranger_is_told_which_right_he_lacks(migrated):
         connection.execute(f"revoke usage on schema workflow from {migrated.app}")
     with pytest.raises(StoreError, match=r"lacks a right \(permission denied for schema workflow\)"):
         asyncio.run(PostgresStore(migrated.url(migrated.app)).open())
+
+
+def test_a_check_up_by_the_app_counts_all_sessions_and_says_what_it_may_not_know(migrated):
+    """The server tells a role that others are connected, but not what they do."""
+
+    async def told():
+        async with opened(migrated.url(migrated.app)) as store:
+            return [one.what for one in await store.checkup()]
+
+    with migrated.connect("postgres") as admin:
+        others = [migrated.connect("postgres") for _ in range(3)]
+        found = asyncio.run(told())
+        (count,) = [int(what.split()[0]) for what in found if what.endswith("connections are in use")]
+        assert count >= 1 + len([admin, *others])
+        assert any(
+            "of others it may not know, unless it is granted pg_read_all_stats" in what for what in found
+        )
+        admin.execute(f"grant pg_read_all_stats to {migrated.app}")
+        assert "no session keeps a transaction open for long" in asyncio.run(told())
+        for one in others:
+            one.close()

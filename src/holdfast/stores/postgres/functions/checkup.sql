@@ -12,7 +12,11 @@ begin
         ),
         'schema', (select array_to_json(array[s.major, s.minor, s.functions]) from workflow_schema as s),
         'standby', pg_is_in_recovery(),
-        'connections', (select count(*) from pg_stat_activity as a where a.backend_type = 'client backend'),
+        -- Of what kind a session is, it does not tell of others' either; that it has a database, it does.
+        'connections', (
+            select count(*) from pg_stat_activity as a
+            where coalesce(a.backend_type = 'client backend', a.datid is not null)
+        ),
         'connections_max',
             current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
         'idle', coalesce((
@@ -45,6 +49,7 @@ begin
             select json_agg(c.relname) from pg_class as c join pg_index as i on i.indexrelid = c.oid
             where c.relnamespace = current_schema()::regnamespace and i.indisunique
         ), '[]'),
+        'sees_all', pg_has_role(current_user, 'pg_read_all_stats', 'usage'),
         'now', us(clock_timestamp())
     );
 end $$;
