@@ -20,10 +20,47 @@ PAGE = pages.ROOT / "docs" / "guide" / "postgres.md"
 TEXT = PAGE.read_text("utf-8")
 
 
+def _statements():
+    return [block.text for block in pages.blocks(PAGE) if block.language == "sql"]
+
+
 def test_its_statements_for_roles_are_those_of_the_package():
     """Which other tests run."""
-    (shown,) = [block.text for block in pages.blocks(PAGE) if block.language == "sql"]
+    shown, *_ = _statements()
     assert shown == (files("holdfast.stores.postgres") / "grants.sql").read_text("utf-8")
+
+
+def test_its_statements_for_a_monitor_find_what_they_say(postgres_database):
+    """A run that waits, a session of ours, a transaction that holds another one up."""
+    _, *asked = _statements()
+
+    async def look():
+        app = App(postgres_database.url)
+        run = await app.start("shop.order.v1")
+        with psycopg.connect(postgres_database.dsn) as holder:
+            lock = sql.SQL("select from workflow.workflow_run where id = {} for update").format(run.id)
+            holder.execute(lock)
+            waiting = asyncio.create_task(app.cancel(run.id))
+            found = await asyncio.to_thread(_answers, postgres_database.dsn, asked, holder.info.backend_pid)
+        await waiting
+        await app.close()
+        return found
+
+    stats, backlog, sessions, blocked, tables = asyncio.run(look())
+    assert stats[0][0]["by_status"]["pending"] == 1
+    assert backlog == [([],)]
+    assert sum(count for *_, count, _ in sessions) >= 1
+    assert blocked
+    assert {name for name, *_ in tables} >= {"workflow_run", "workflow_event"}
+
+
+def _answers(dsn, asked, holder):
+    """Once somebody waits for that session: a server tells when it likes."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        waits = "select count(*) from pg_stat_activity where %s = any(pg_blocking_pids(pid))"
+        while not connection.execute(waits, (holder,)).fetchone()[0]:
+            pass
+        return [connection.execute(statement.encode()).fetchall() for statement in asked]
 
 
 def test_it_names_every_option_of_a_url():
