@@ -52,7 +52,10 @@ def test_a_checkpoint_from_before_a_wait_is_lost_after_it(hand):
     after = hand.take()
     assert (after.id, after.attempt, after.crashes) == (before.id, 1, 0)
     assert hand.checkpoint(before, done("late")).answer == "lost"
-    late, good = hand.item(before, Move.CHECKPOINT, done("late")), hand.item(other, Move.CHECKPOINT, done("a"))
+    late, good = (
+        hand.item(before, Move.CHECKPOINT, done("late")),
+        hand.item(other, Move.CHECKPOINT, done("a")),
+    )
     assert [verdict.answer for verdict in hand.send(late, good)] == ["lost", "applied"]
     assert "late" not in [step.key for step in hand.steps(before.id)]
 
