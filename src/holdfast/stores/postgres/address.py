@@ -32,6 +32,14 @@ class Address(NamedTuple):
         return f"holdfast_{self.schema}"
 
     @property
+    def each(self) -> list[str]:
+        """Where several servers are named, one DSN for each."""
+        parts = urlsplit(self.dsn)
+        credentials, at, hosts = parts.netloc.rpartition("@")
+        rest = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        return [f"postgresql://{credentials}{at}{host}{rest}" for host in hosts.split(",")]
+
+    @property
     def has_password(self) -> bool:
         parts = urlsplit(self.dsn)
         return parts.password is not None or "password" in dict(parse_qsl(parts.query))

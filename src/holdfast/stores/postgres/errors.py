@@ -129,6 +129,8 @@ def _is_mistake(error: BaseException) -> bool:
 def _of_the_way(error: BaseException, message: str) -> str:
     if isinstance(error, TimeoutError):
         return message or "it does not answer in time"
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return "no server that the URL names is now what its target_session_attrs asks for"
     if isinstance(error, ConnectionRefusedError):
         return "nobody listens there (connection refused): is the server running?"
     if isinstance(error, FileNotFoundError):

@@ -17,6 +17,9 @@ CONNECT_SECONDS = 5.0
 COMMAND_SECONDS = 10.0
 CLOSE_SECONDS = 1.0
 FRESH_PLANS = "discard plans"
+# What another server of the same address may make good: this one is away, not up yet, or a standby.
+_TRY_NEXT = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
+_served: dict[str, int] = {}  # by address: which of its servers was the right one, where it is not the first
 _STATEMENTS = 1024  # each verb has one or two, so that none is ever thrown out
 # Of a silent link the kernel finds out by itself, so that nobody is handed a dead one.
 _KEEPALIVE = {
@@ -84,13 +87,31 @@ class ShortLink(Link):
 async def connected(
     address: Address, limit_seconds: float = CONNECT_SECONDS, kind: type[Link] | None = None
 ) -> Link:
-    """A new session. Raises what the driver raises, but for an address that it does not understand."""
+    """A new session. Raises what the driver raises, but for an address that it does not understand.
+
+    Of several servers each has its share of the time: one that is silent must not keep us from the others.
+    """
+    each, first = address.each, _served.get(address.dsn, 0)
+    trouble: Exception | None = None
+    for number in (*range(first, len(each)), *range(first)):
+        try:
+            link = await _connected(address, each[number], limit_seconds / len(each), kind)
+        except _TRY_NEXT as error:
+            trouble = error
+        else:
+            if number != first:
+                _served[address.dsn] = number
+            return link
+    raise trouble or AssertionError
+
+
+async def _connected(address: Address, dsn: str, limit_seconds: float, kind: type[Link] | None) -> Link:
     pooled = not address.listen
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(limit_seconds):
             link: Link = await asyncpg.connect(
-                address.dsn,
+                dsn,
                 connection_class=kind or (ShortLink if pooled else Link),
                 statement_cache_size=0 if pooled else _STATEMENTS,
                 # By its nature a verb's statement never grows old.
