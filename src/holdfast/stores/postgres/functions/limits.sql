@@ -135,7 +135,9 @@ begin
         perform put_limit(l, now);
     end loop;
     l := limit_named('key', key);
-    l.paused_until := greatest(l.paused_until, coalesce(moment(until), now + span(coalesce(delay_seconds, 0))));
+    l.paused_until := greatest(l.paused_until, coalesce(
+        checked_moment('until', until), now + span(coalesce(delay_seconds, 0))
+    ));
     perform put_limit(l, now);
     return limit_record(l, now);
 end $$;

@@ -15,10 +15,7 @@ begin
         perform refuse('UsageError', 'a run is started as pending, and the database keeps the rest: leave out '
                        || coalesce(ours, 'result, error and progress'));
     end if;
-    if coalesce(new.type, '') !~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+\.v[1-9][0-9]*$' then
-        perform refuse('UsageError', in_a_line(new.type) || ' is no workflow type: write '
-                       || 'domain.action.vN with letters, digits, _ and -, for example ''shop.order.v1''');
-    end if;
+    new.type := checked_type(coalesce(new.type, ''));
     select * into d from workflow_definition as w where w.type = new.type;
     new.id := coalesce(new.id, new_id());
     new.tenant := checked_name('tenant', coalesce(new.tenant, 'default'));
@@ -28,14 +25,12 @@ begin
     new.run_at := checked_time(coalesce(new.run_at, now));
     new.idempotency_key := stored_key(new.tenant, checked_name('idempotency_key', new.idempotency_key));
     new.max_attempts := coalesce(new.max_attempts, nullif(d.max_attempts, 0), 3);
-    if new.max_attempts < 1 then
-        perform refuse('UsageError', 'max_attempts is ' || new.max_attempts || ': at least 1, the first execution counts');
-    end if;
+    perform refuse('UsageError', attempts_fault(new.max_attempts)) where new.max_attempts < 1;
     new.limit_key := checked_name('limit_key', new.limit_key);
     new.labels := checked_labels(new.labels);
     new.budget := coalesce(new.budget, d.budget);
     if new.budget < 1 or new.ttl_seconds < 0 or new.timeout_seconds < 0 then
-        perform refuse('UsageError', 'budget, ttl_seconds and timeout_seconds are not negative, and a budget is not 0');
+        perform refuse('UsageError', negative_fault());
     end if;
     new.timeout_seconds := bounded(coalesce(new.timeout_seconds, d.timeout_seconds));
     new.timeout_at := now + span(new.timeout_seconds);
@@ -90,63 +85,4 @@ begin
     new.id := nextval('workflow_event_id_seq');
     new.created_at := clock();
     return new;
-end $$;
-
--- The limits of the engine on what people hand in, with its words.
-
--- The beginning of a text, as a message shows it.
-create or replace function in_a_line(said text) returns text language sql immutable as $$
-    select '''' || regexp_replace(left(coalesce(said, ''), 40), '[[:cntrl:]]+', ' ', 'g') || ''''
-$$;
-
-create or replace function checked_name(what text, name text) returns text language plpgsql immutable as $$
-begin
-    if name = '' or length(name) > 255 or strpos(name, U&'\001F') > 0 then
-        perform refuse('UsageError', what || ' ' || in_a_line(name)
-                       || ': 1 to 255 characters of text, without NUL or U+001F');
-    end if;
-    return name;
-end $$;
-
-create or replace function checked_priority(priority integer) returns integer language plpgsql immutable as $$
-begin
-    if priority not between 0 and 999 then
-        perform refuse('UsageError', 'priority ' || priority || ': a whole number from 0 to 999, lower goes first');
-    end if;
-    return priority;
-end $$;
-
--- A time that every reader can show.
-create or replace function checked_time(at timestamptz) returns timestamptz language plpgsql immutable as $$
-begin
-    if at not between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00' then
-        perform refuse('UsageError', 'run_at ' || at || ': a time from 1970 to 9998');
-    end if;
-    return at;
-end $$;
-
--- json takes \u0000 and half characters at their word, and no reader could open them; jsonb does not.
-create or replace function checked_value(what text, value json) returns json language plpgsql immutable as $$
-begin
-    perform value::jsonb;
-    return value;
-exception when data_exception or program_limit_exceeded then
-    perform refuse('UsageError', what || ' cannot be read back: ' || sqlerrm);
-end $$;
-
-create or replace function checked_labels(labels json) returns json language plpgsql immutable as $$
-declare
-    is_object boolean := json_typeof(labels) = 'object';
-begin
-    if labels is null then
-        return null;
-    end if;
-    perform checked_value('labels', labels);
-    if not is_object or exists (
-        select 1 from json_each(case when is_object then labels else '{}' end) as l where json_typeof(l.value) <> 'string'
-    ) then
-        perform refuse('UsageError', 'labels ' || left(labels::text, 60)
-                       || ': an object of text, as in ''{"team": "billing"}''');
-    end if;
-    return labels;
 end $$;

@@ -52,14 +52,15 @@ end $$;
 create or replace function said_of(s workflow_schedule, new json) returns workflow_schedule
 language plpgsql stable as $$
 begin
+    perform refuse_odd_schedule(new);
     s.type := new ->> 'type';
     s.payload := (new ->> 'params')::json;
     if (s.cron, s.zone, s.every_us) is distinct from (new ->> 'cron', new ->> 'zone', (new ->> 'every_us')::bigint) then
         s.cron := new ->> 'cron';
         s.zone := new ->> 'zone';
         s.every_us := (new ->> 'every_us')::bigint;
-        s.anchor_at := moment((new ->> 'anchor_at')::bigint);
-        s.next_at := moment((new ->> 'next_at')::bigint);
+        s.anchor_at := checked_moment('anchor_at', (new ->> 'anchor_at')::bigint);
+        s.next_at := checked_moment('next_at', (new ->> 'next_at')::bigint);
     end if;
     s.jitter_us := (new ->> 'jitter_us')::bigint;
     s.overlap := new ->> 'overlap';
@@ -72,6 +73,18 @@ begin
     s.limit_key := new ->> 'limit_key';
     s.labels := (new ->> 'labels')::json;
     return s;
+end $$;
+
+-- One whose runs could never be started, or that has no name.
+create or replace function refuse_odd_schedule(new json) returns void language plpgsql as $$
+declare
+    fault text := start_fault(
+        new ->> 'type', false, new ->> 'tenant', null, new ->> 'limit_key', (new ->> 'priority')::integer, null,
+        (new ->> 'max_attempts')::integer, (new ->> 'budget')::bigint, new ->> 'labels'
+    );
+begin
+    perform checked_name('schedule', new ->> 'name');
+    perform refuse('UsageError', fault) where fault is not null;
 end $$;
 
 create or replace function make_schedule(new json, now timestamptz) returns workflow_schedule language plpgsql as $$
@@ -189,8 +202,8 @@ begin
         );
     end if;
     update workflow_schedule as w
-    set paused = false, paused_by = null, next_at = moment(resume_schedule.next_at), rev = w.rev + 1,
-        updated_at = now
+    set paused = false, paused_by = null, next_at = checked_moment('next_at', resume_schedule.next_at),
+        rev = w.rev + 1, updated_at = now
     where w.id = s.id returning * into s;
     perform hint();
     return schedule_record(s);

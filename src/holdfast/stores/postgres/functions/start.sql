@@ -43,19 +43,14 @@ declare
     made uuid[];
     plain boolean;
     in_any_order boolean;
-    ambiguous boolean;
     one record;
 begin
     select bool_and(coalesce(d.kind, 'code') <> 'plan' and (n.parent is null or exists (
         select 1 from workflow_run as p where p.id = n.parent and p.tenant = n.tenant and p.deleted_at is null
-    ))) and count(distinct n.id) = count(*), count(distinct n.id) = count(*) and bool_and(n.parent is null),
-        bool_or(strpos(n.tenant || coalesce(n.key, ''), U&'\001F') > 0)
-    into plain, in_any_order, ambiguous
-    from json_to_recordset(runs) as n (id uuid, type text, tenant text, key text, parent uuid)
+    ))) and count(distinct n.id) = count(*), count(distinct n.id) = count(*) and bool_and(n.parent is null)
+    into plain, in_any_order
+    from json_to_recordset(runs) as n (id uuid, type text, tenant text, parent uuid)
     left join workflow_definition as d on d.type = n.type;
-    if ambiguous then
-        perform refuse('UsageError', 'no tenant and no key may hold U+001F, which stands between them');
-    end if;
     if plain then
         made := start_plain(runs, mark, first, now);
         if coalesce(array_length(made, 1), 0) = json_array_length(runs) then
@@ -85,7 +80,7 @@ begin
 end $$;
 
 -- Those that are no plans and whose parents are there, many at once. Keys in one order, or two calls that share some
--- would wait for each other.
+-- would wait for each other. What is wrong is left to start_run, which says so.
 create or replace function start_plain(runs json, mark bigint, first bigint, now timestamptz) returns uuid[]
 language plpgsql as $$
 declare
@@ -93,8 +88,8 @@ declare
     made uuid[];
 begin
     with n as materialized (
-        select n.*, d.max_attempts as known_attempts, d.timeout_seconds as known_timeout, d.budget as known_budget,
-            coalesce(n.timeout_seconds, d.timeout_seconds) as lasts
+        select n.*, d.type is not null as is_known, d.max_attempts as known_attempts, d.timeout_seconds as known_timeout,
+            d.budget as known_budget, coalesce(n.timeout_seconds, d.timeout_seconds) as lasts
         from rows from (json_to_recordset(runs) as (
             id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
             delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
@@ -115,7 +110,10 @@ begin
             coalesce(n.max_attempts, nullif(n.known_attempts, 0), 3), n.parent, n.parent_step, n.limit_key, n.labels::json,
             coalesce(n.budget, n.known_budget), bounded(n.lasts), now + span(n.lasts), bounded(n.ttl_seconds), mark,
             first, 1, now, now
-        from n order by stored_key(n.tenant, n.key), n.place
+        from n
+        where not is_odd_start(n.type, n.is_known, n.tenant, n.key, n.limit_key, n.priority, n.run_at, n.max_attempts,
+                               n.budget, n.labels)
+        order by stored_key(n.tenant, n.key), n.place
         on conflict do nothing
         returning id
     ), told as (
@@ -138,12 +136,18 @@ declare
     there record;
     full_key text;
     asked_at timestamptz;
+    fault text;
 begin
     select * into n from json_to_record(item) as n (
         id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
         delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
         ttl_seconds double precision, budget bigint, limit_key text, parent uuid, parent_step text, labels text
     );
+    fault := start_fault(n.type, false, n.tenant, n.key, n.limit_key, n.priority, n.run_at, n.max_attempts, n.budget,
+                         n.labels);
+    if fault is not null then
+        perform refuse('UsageError', fault);
+    end if;
     full_key := stored_key(n.tenant, n.key);
     if full_key is not null then
         select w.id, is_same(w, n.type, n.digest, n.params) as same into there

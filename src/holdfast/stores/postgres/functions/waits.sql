@@ -11,16 +11,21 @@ language plpgsql as $$
 #variable_conflict use_column
 declare
     run uuid := (event ->> 'run')::uuid;
+    whose text := coalesce(event ->> 'tenant', 'default');
+    topic text := event ->> 'topic';
+    id text := event ->> 'id';
     stays boolean := false;
 begin
+    if not (is_name(whose, 255) and is_name(id, 255) and length(topic) between 1 and 512) is true then
+        perform refuse_odd_event(whose, topic, id);
+    end if;
     if run is not null then
         perform 1 from workflow_run as r where r.id = run for key share skip locked;
         stays := found;
     end if;
     insert into workflow_inbox (tenant, topic, event_id, run_id, payload, at, keep_until, late, late_by)
     values (
-        coalesce(event ->> 'tenant', 'default'), event ->> 'topic', event ->> 'id', run,
-        coalesce(event ->> 'payload', 'null')::json, now,
+        whose, topic, id, run, coalesce(event ->> 'payload', 'null')::json, now,
         case when not stays then
             now + span(greatest(7 * 86400, (event ->> 'keep_seconds')::double precision)) end,
         record_event.late, case when record_event.late then pg_current_xact_id() end

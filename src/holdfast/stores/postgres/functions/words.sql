@@ -19,12 +19,17 @@ create or replace function us(at timestamptz) returns bigint language sql stable
 create or replace function us_near(at timestamptz) returns bigint language sql stable parallel safe as
     'select (date_part(''epoch'', at) * 1000000)::bigint';
 
+-- Before the year 1 and after 9999 there is nothing that every reader can show: then the nearest that there is.
 create or replace function moment(us bigint) returns timestamptz language sql stable parallel safe as
-    $$select timestamptz '1970-01-01 00:00:00+00' + us * interval '1 microsecond'$$;
+    $$select timestamptz '1970-01-01 00:00:00+00' + case when us > 253402300799000000 then 253402300799000000
+        when us < -62135596800000000 then -62135596800000000 else us end * interval '1 microsecond'$$;
 
--- An instant as JSON has it, whatever the session's time zone is.
+-- An instant as JSON has it, whatever the session's time zone is. One that somebody wrote past all checks must not break
+-- the list that it stands in.
 create or replace function shown_at(at timestamptz) returns text language sql stable parallel safe as
-    $$select to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')$$;
+    $$select case when at >= '10000-01-01 00:00:00+00' then '9999-12-31T23:59:59.999999Z'
+        when at < '0001-01-01 00:00:00+00' then '0001-01-01T00:00:00.000000Z'
+        else to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') end$$;
 
 -- A duration that can be added to any present instant: a thousand years are as good as for ever.
 create or replace function span(seconds double precision) returns interval language sql immutable parallel safe as

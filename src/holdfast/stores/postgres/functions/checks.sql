@@ -1,0 +1,157 @@
+-- The limits of the engine on what people hand in, with its words: for plain SQL, and for strangers who call functions.
+
+-- The beginning of a text, as a message shows it.
+create or replace function in_a_line(said text) returns text language sql immutable as $$
+    select '''' || regexp_replace(left(coalesce(said, ''), 40), '[[:cntrl:]]+', ' ', 'g') || ''''
+$$;
+
+create or replace function is_type(type text) returns boolean language sql immutable as $$
+    select type ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+\.v[1-9][0-9]*$'
+$$;
+
+create or replace function type_fault(type text) returns text language sql immutable as $$
+    select in_a_line(type) || ' is no workflow type: write domain.action.vN with letters, digits, _ and -, '
+        || 'for example ''shop.order.v1'''
+$$;
+
+create or replace function is_name(name text, longest integer) returns boolean language sql immutable as $$
+    select name <> '' and length(name) <= longest and strpos(name, U&'\001F') = 0
+$$;
+
+create or replace function name_fault(what text, name text) returns text language sql immutable as $$
+    select what || ' ' || in_a_line(name) || ': 1 to 255 characters of text, without NUL or U+001F'
+$$;
+
+create or replace function priority_fault(priority integer) returns text language plpgsql immutable as $$
+begin
+    return 'priority ' || priority || ': a whole number from 0 to 999, lower goes first';
+end $$;
+
+create or replace function attempts_fault(attempts integer) returns text language sql immutable as $$
+    select 'max_attempts is ' || attempts || ': at least 1, the first execution counts'
+$$;
+
+create or replace function negative_fault() returns text language sql immutable as $$
+    select 'budget, ttl_seconds and timeout_seconds are not negative, and a budget is not 0'
+$$;
+
+create or replace function time_fault(what text, at text) returns text language plpgsql immutable as $$
+begin
+    return what || ' ' || at || ': a time from 1970 to 9998';
+end $$;
+
+-- Not looked into where there are escapes: some are none that Postgres can read, and the verbs keep them as they are.
+create or replace function labels_fault(labels json) returns text language plpgsql immutable as $$
+declare
+    is_object boolean := json_typeof(labels) = 'object';
+begin
+    if not is_object or position('\u' in labels::text) = 0 and exists (
+        select 1 from json_each(case when is_object then labels else '{}' end) as l where json_typeof(l.value) <> 'string'
+    ) then
+        return 'labels ' || left(labels::text, 60) || ': an object of text, as in ''{"team": "billing"}''';
+    end if;
+    return null;
+end $$;
+
+-- Whether anything may be wrong with a start by the function. In few terms, which become part of the statement that
+-- asks: nearly all have nothing wrong with them. A type that is published is one. Of times only those are refused that
+-- Python has no word for; durations are bounded anyway.
+create or replace function is_odd_start(
+    type text, is_known boolean, tenant text, key text, limit_key text, priority integer, run_at bigint,
+    max_attempts integer, budget bigint, labels text
+) returns boolean language sql stable as $$
+    select (
+        not is_known and not is_type(type) or length(tenant) not between 1 and 255 or length(key) not between 1 and 255
+        or length(limit_key) not between 1 and 255 or strpos(concat(tenant, key, limit_key), U&'\001F') > 0
+        or priority not between 0 and 999 or run_at not between -62135596800000000 and 253402300799999999
+        or least(max_attempts, budget) < 1
+        or labels is not null and labels_fault(labels::json) is not null
+    ) is true
+$$;
+
+-- What it is; null: nothing.
+create or replace function start_fault(
+    type text, is_known boolean, tenant text, key text, limit_key text, priority integer, run_at bigint,
+    max_attempts integer, budget bigint, labels text
+) returns text language sql stable as $$
+    select case
+        when not is_known and not is_type(type) then type_fault(type)
+        when not is_name(tenant, 255) then name_fault('tenant', tenant)
+        when not is_name(key, 255) then name_fault('key', key)
+        when not is_name(limit_key, 255) then name_fault('limit_key', limit_key)
+        when priority not between 0 and 999 then priority_fault(priority)
+        when run_at not between -62135596800000000 and 253402300799999999 then time_fault('run_at', run_at::text)
+        when max_attempts < 1 then attempts_fault(max_attempts)
+        when budget < 1 then negative_fault()
+        when labels is not null then labels_fault(labels::json)
+    end
+$$;
+
+-- A field of an event that is nobody's name.
+create or replace function refuse_odd_event(tenant text, topic text, id text) returns void language plpgsql as $$
+begin
+    if coalesce(topic, '') = '' or length(topic) > 512 then
+        perform refuse('UsageError', 'topic ' || in_a_line(topic) || ': 1 to 512 characters of text, without NUL');
+    end if;
+    perform checked_name('event id', coalesce(id, ''));
+    perform checked_name('tenant', tenant);
+end $$;
+
+create or replace function checked_type(type text) returns text language plpgsql immutable as $$
+begin
+    if not is_type(type) then
+        perform refuse('UsageError', type_fault(type));
+    end if;
+    return type;
+end $$;
+
+create or replace function checked_name(what text, name text) returns text language plpgsql immutable as $$
+begin
+    if not is_name(name, 255) then
+        perform refuse('UsageError', name_fault(what, name));
+    end if;
+    return name;
+end $$;
+
+create or replace function checked_priority(priority integer) returns integer language plpgsql immutable as $$
+begin
+    if priority not between 0 and 999 then
+        perform refuse('UsageError', priority_fault(priority));
+    end if;
+    return priority;
+end $$;
+
+-- A time that every reader can show, well within what there is.
+create or replace function checked_time(at timestamptz) returns timestamptz language plpgsql immutable as $$
+begin
+    if at not between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00' then
+        perform refuse('UsageError', time_fault('run_at', at::text));
+    end if;
+    return at;
+end $$;
+
+create or replace function checked_moment(what text, us bigint) returns timestamptz language plpgsql immutable as $$
+begin
+    if us not between -62135596800000000 and 253402300799999999 then
+        perform refuse('UsageError', time_fault(what, us::text));
+    end if;
+    return moment(us);
+end $$;
+
+-- json takes \u0000 and half characters at their word, and no reader could open them; jsonb does not.
+create or replace function checked_value(what text, value json) returns json language plpgsql immutable as $$
+begin
+    perform value::jsonb;
+    return value;
+exception when data_exception or program_limit_exceeded then
+    perform refuse('UsageError', what || ' cannot be read back: ' || sqlerrm);
+end $$;
+
+create or replace function checked_labels(labels json) returns json language plpgsql immutable as $$
+begin
+    if labels is not null then
+        perform checked_value('labels', labels);
+        perform refuse('UsageError', labels_fault(labels)) where labels_fault(labels) is not null;
+    end if;
+    return labels;
+end $$;
