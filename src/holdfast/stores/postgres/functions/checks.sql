@@ -14,8 +14,8 @@ create or replace function type_fault(type text) returns text language sql immut
         || 'for example ''shop.order.v1'''
 $$;
 
-create or replace function is_name(name text, longest integer) returns boolean language sql immutable as $$
-    select name <> '' and length(name) <= longest and strpos(name, U&'\001F') = 0
+create or replace function is_name(name text) returns boolean language sql immutable as $$
+    select name <> '' and length(name) <= 255 and strpos(name, U&'\001F') = 0
 $$;
 
 create or replace function name_fault(what text, name text) returns text language sql immutable as $$
@@ -76,9 +76,9 @@ create or replace function start_fault(
 ) returns text language sql stable as $$
     select case
         when not is_known and not is_type(type) then type_fault(type)
-        when not is_name(tenant, 255) then name_fault('tenant', tenant)
-        when not is_name(key, 255) then name_fault('key', key)
-        when not is_name(limit_key, 255) then name_fault('limit_key', limit_key)
+        when not is_name(tenant) then name_fault('tenant', tenant)
+        when not is_name(key) then name_fault('key', key)
+        when not is_name(limit_key) then name_fault('limit_key', limit_key)
         when priority not between 0 and 999 then priority_fault(priority)
         when run_at not between -62135596800000000 and 253402300799999999 then time_fault('run_at', run_at::text)
         when max_attempts < 1 then attempts_fault(max_attempts)
@@ -107,7 +107,7 @@ end $$;
 
 create or replace function checked_name(what text, name text) returns text language plpgsql immutable as $$
 begin
-    if not is_name(name, 255) then
+    if not is_name(name) then
         perform refuse('UsageError', name_fault(what, name));
     end if;
     return name;

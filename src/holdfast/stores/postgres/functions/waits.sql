@@ -16,7 +16,7 @@ declare
     id text := event ->> 'id';
     stays boolean := false;
 begin
-    if not (is_name(whose, 255) and is_name(id, 255) and length(topic) between 1 and 512) is true then
+    if not (is_name(whose) and is_name(id) and length(topic) between 1 and 512) is true then
         perform refuse_odd_event(whose, topic, id);
     end if;
     if run is not null then
