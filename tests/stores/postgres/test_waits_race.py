@@ -186,6 +186,23 @@ def test_two_that_deliver_one_event_skip_nobody_and_count_nobody_twice(hand, ses
 
 
 @pytest.mark.spec("EVENT-3")
+def test_who_comes_too_late_to_deliver_an_event_touches_nobody_who_waited_for_it(hand, sessions):
+    """He waits for the topic, sees that all is done, and keeps no run from those who go on with it."""
+    one, two = sessions
+    runs = waiters(hand, 2)
+    one.call("emit_at_once", event())
+    one.begin()
+    assert one.call("deliver_event", "default", "e", None, 500)["woken"] == 2
+    two.begin()
+    other = two.waits("deliver_event", "default", "e", None, 500)
+    one.commit()
+    assert other.result() == {"woken": 2, "left": None}
+    one.run("select 1 from workflow_run where id = any(%s) for update nowait", runs)
+    two.commit()
+    assert [hand.told(run).count("woken") for run in runs] == [1, 1]
+
+
+@pytest.mark.spec("EVENT-3")
 def test_who_dies_between_slices_leaves_the_rest_to_a_keeper(hand, sessions):
     one, _ = sessions
     runs = waiters(hand, 5)

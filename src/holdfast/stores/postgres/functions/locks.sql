@@ -46,18 +46,28 @@ create or replace function lock_patience() returns text language sql immutable a
 -- that it got; null: not even the topics.
 create or replace function lock_some_waits(runs uuid[], topics text[]) returns uuid[] language plpgsql as $$
 declare
-    before text := current_setting('lock_timeout');
     names text[] := topics || open_topics(runs);
-    got uuid[];
 begin
-    begin
-        perform set_config('lock_timeout', lock_patience(), true);
-        perform lock_topics(names);
-        perform set_config('lock_timeout', before, true);
-    exception when lock_not_available then
-        return null;
-    end;
-    got := lock_some(runs);
+    return case when lock_some_topics(names) then lock_some_under(runs, names) end;
+end $$;
+
+create or replace function lock_some_topics(names text[]) returns boolean language plpgsql as $$
+declare
+    before text := current_setting('lock_timeout');
+begin
+    perform set_config('lock_timeout', lock_patience(), true);
+    perform lock_topics(names);
+    perform set_config('lock_timeout', before, true);
+    return true;
+exception when lock_not_available then
+    return false;
+end $$;
+
+-- The runs, under topics that are locked; what they have got meanwhile is locked late.
+create or replace function lock_some_under(runs uuid[], names text[]) returns uuid[] language plpgsql as $$
+declare
+    got uuid[] := lock_some(runs);
+begin
     if not open_topics(got) <@ names then
         perform lock_topics(open_topics(got));
     end if;

@@ -109,7 +109,8 @@ declare
     from_step integer := coalesce((since ->> 'step')::integer, -1);
     passed_over boolean := coalesce((since ->> 'passed_over')::boolean, false);
     seen uuid[] := array(select w.run_id from waiters(e, from_run, from_step, lim) as w);
-    got uuid[] := lock_some_waits(seen, array[e.tenant || U&'\001F' || e.topic]);
+    names text[] := e.tenant || U&'\001F' || e.topic || open_topics(seen);
+    got uuid[];
     counted integer := 0;
     met integer := 0;
     r workflow_run;
@@ -117,9 +118,14 @@ declare
     settled record;
 begin
     woken := 0;
-    if got is null or not exists (select 1 from workflow_inbox as i where i.seq = e.seq and not i.delivered) then
+    if not lock_some_topics(names) then
         return;
     end if;
+    -- Somebody else may have delivered it meanwhile: then nobody's row is touched. A statement of its own, which sees it.
+    if not exists (select 1 from workflow_inbox as i where i.seq = e.seq and not i.delivered) then
+        return;
+    end if;
+    got := lock_some_under(seen, names);
     for s in select * from waiters(e, from_run, from_step, lim) loop
         if s.run_id <> all(seen) then  -- only just come: its other topics are not locked
             "left" := place(e, from_run, from_step, passed_over);
