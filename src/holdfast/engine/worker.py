@@ -97,6 +97,7 @@ class Worker:
         self._executions: dict[asyncio.Task[None], HeldRun] = {}
         self.straggling = Stragglers(self._returned)
         self._at_end = self._ending = 0
+        self._more = True  # whether the last claim has left some, for want of slots
         self.finished = 0
 
     def __enter__(self) -> NoReturn:
@@ -256,36 +257,38 @@ class Worker:
         """A commit goes out in the next turn of the loop: a claim that is queued just before it shares it."""
         if self._at_end:
             self._ending, self._at_end = self._ending + self._at_end, 0
-            self._bell.ring()
+            if self._more:
+                self._bell.ring()
 
     # -- claiming ------------------------------------------------------------------------------
 
     async def _claims(self) -> None:
         types = self.types
-        more = True
         while types and not self._draining:
             due: float | None = None
             try:
                 free = self.free
-                if free and not self.committer.full:
-                    more = await self._claim(types, min(free, self._batch))
-                    if more:
+                if not free:
+                    self._more = True  # or what it was rung for would be forgotten
+                elif not self.committer.full:
+                    self._more = await self._claim(types, min(free, self._batch))
+                    if self._more:
                         self._bell.found()
                     else:
                         due = await seconds_until(self.store, types, self.tenants, runtime=self.runtime)
             except Exception as error:
                 # Whatever it was: a loop that ends in silence leaves a worker that is there and does nothing.
                 log.warning("cannot claim now, will try again: %s", error, exc_info=unforeseen(error))
-                due, more = TROUBLE_SECONDS, False
-            await self._rest(due, more=more)
+                due, self._more = TROUBLE_SECONDS, False
+            await self._rest(due)
 
-    async def _rest(self, due: float | None, *, more: bool) -> None:
+    async def _rest(self, due: float | None) -> None:
         """Wait for a slot or for news, whichever is wanting."""
         if self.committer.full:
             await asyncio.sleep(GATHER_SECONDS)
-        elif more and self.free:
+        elif self._more and self.free:
             return
-        elif more:
+        elif self._more:
             # Full, and there is more: let some slots gather, so that one commit claims for many.
             await self._bell.wait(None)
             if self.free < self.slots // 4:
@@ -368,9 +371,9 @@ class Worker:
             self.teller.failed(self.store, runs)
 
     def _hint(self) -> None:
+        self._news()
         self._keeper.bell.ring()
         self.relay.bell.ring()
-        self._news()
 
     def _news(self) -> None:
         """There may be work; and there may be news for runs that are at work."""
