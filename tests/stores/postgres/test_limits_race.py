@@ -10,6 +10,7 @@ from holdfast.testing.contract.limiting import claimed, limit, started
 from tests.stores.postgres.kit import database
 from tests.stores.postgres.sessions import Session
 
+UNLIMITED = "1752132455, 1"  # held, shared, by claims where nothing is set
 NAMES = {"type": TYPE, "tenant": "acme", "key": "k"}
 
 
@@ -19,6 +20,13 @@ def sessions(hand):
     yield two
     for one in two:
         one.close()
+
+
+@pytest.fixture
+def third(hand):
+    session = Session(hand.clock.now)
+    yield session
+    session.close()
 
 
 def ask(count=2, worker="w", **fields):
@@ -147,3 +155,84 @@ def test_where_nothing_is_set_nobody_waits_for_anybody(hand, sessions):
     one.call("claim", ask(1))
     assert ids(two.call("claim", ask(2, "x"))) == runs[1:]
     one.commit()
+
+
+# The first limit, beside claims that began when there was none.
+
+
+@pytest.mark.spec("LIMIT-1")
+@pytest.mark.parametrize("scope", NAMES)
+def test_a_claim_from_before_the_first_limit_counts_in_it(hand, sessions, scope):
+    """Whoever sets the limit waits for nobody; others take nothing until that claim is through."""
+    one, two = sessions
+    started(hand, 3, tenant="acme", limit_key="k")
+    one.begin()
+    assert len(one.call("claim", ask(1))) == 1
+    limit(hand, scope, NAMES[scope], concurrency=1)
+    assert two.call("claim", ask(2, "x")) == []
+    one.commit()
+    assert two.call("claim", ask(2, "x")) == []
+    assert leased() == 1
+
+
+@pytest.mark.spec("LIMIT-1")
+def test_a_claim_from_before_the_first_limit_that_is_undone_does_not_count(hand, sessions):
+    """It has taken nothing."""
+    one, two = sessions
+    runs = started(hand, 2)
+    one.begin()
+    one.call("claim", ask(2))
+    limit(hand, concurrency=1)
+    one.roll_back()
+    assert ids(two.call("claim", ask(2, "x"))) == [str(runs[0])]
+
+
+@pytest.mark.spec("LIMIT-1")
+def test_a_claim_looks_whether_anything_is_set_after_it_has_said_that_it_is_under_way(hand, sessions):
+    """What is set before that holds for it, what is set later counts it."""
+    one, two = sessions
+    started(hand, 3)
+    one.begin()
+    one.run(f"select pg_advisory_xact_lock({UNLIMITED})")
+    claiming = two.waits("claim", ask(2, "x"))
+    limit(hand, concurrency=1)
+    one.commit()
+    assert len(claiming.result()) == leased() == 1
+
+
+@pytest.mark.spec("LIMIT-1")
+def test_two_that_begin_while_the_first_limit_is_set_do_not_wait_for_each_other(hand, sessions, third):
+    """Neither takes too much, and neither goes away empty while there is room."""
+    started(hand, 3)
+    third.begin()
+    third.run(f"select pg_advisory_xact_lock({UNLIMITED})")
+    claiming = [session.waits("claim", ask(2, name)) for session, name in zip(sessions, "xy", strict=True)]
+    limit(hand, concurrency=1)
+    third.commit()
+    assert sum(len(one.result()) for one in claiming) == leased() == 1
+
+
+@pytest.mark.spec("LIMIT-1")
+def test_a_claim_under_limits_keeps_none_from_its_work_when_they_are_gone(hand, sessions):
+    """However long the one who claimed under them keeps his transaction open."""
+    one, two = sessions
+    limit(hand, concurrency=1)
+    runs = started(hand, 2)
+    one.begin()
+    assert ids(one.call("claim", ask(1))) == [str(runs[0])]
+    database()[1].execute("delete from workflow.workflow_limit")
+    assert ids(two.call("claim", ask(2, "x"))) == [str(runs[1])]
+    one.commit()
+
+
+@pytest.mark.spec("LIMIT-1")
+def test_claims_that_wait_for_one_under_limits_do_not_keep_each_other_from_theirs(hand, sessions, third):
+    """None of them is taken for one that knows of no limit."""
+    one, two = sessions
+    limit(hand, concurrency=3)
+    started(hand, 6)
+    one.begin()
+    assert len(one.call("claim", ask(1))) == 1
+    claiming = [two.waits("claim", ask(1, "x")), third.waits("claim", ask(1, "y"))]
+    one.commit()
+    assert [len(claims.result()) for claims in claiming] == [1, 1]

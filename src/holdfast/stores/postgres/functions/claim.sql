@@ -13,7 +13,7 @@ begin
     select * into asked from json_to_record(ask) as a (
         worker text, types text[], tenants text[], "limit" integer, lease_seconds double precision, crashed integer[]
     );
-    if exists (select 1 from workflow_limit) or exists (select 1 from workflow_registry) then
+    if is_limited() then
         chosen := choose_limited(ask, now);
         -- What limits hold back takes time to pass over, and so does waiting for another claim: a lease is as long as was
         -- asked for.

@@ -95,6 +95,9 @@ declare
     served record;
 begin
     perform lock_limits();
+    if not unlimited_are_through() then
+        return null;
+    end if;
     types := open_types(texts(ask -> 'types'), ask ->> 'runtime');
     if (ask ->> 'limit')::integer <= 0 or cardinality(types) = 0 then
         return null;

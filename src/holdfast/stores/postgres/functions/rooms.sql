@@ -6,6 +6,38 @@
 create or replace function lock_limits() returns void language sql as
     'select pg_advisory_xact_lock(1752132455, 0)';
 
+-- Whether a claim has to heed anything. Where nothing is set claims go side by side; each says that it is one of those,
+-- until it has ended, before it looks: what it takes counts in a limit that is set meanwhile. One that is none of them
+-- takes it back: locks end with the block that is undone. The lock is asked for in an expression, which is not planned.
+create or replace function is_limited() returns boolean language plpgsql as $$
+declare
+    limited boolean;
+begin
+    limited := pg_advisory_xact_lock_shared(1752132455, 1) is null;
+    limited := exists (select 1 from workflow_limit) or exists (select 1 from workflow_registry);
+    if limited then
+        raise sqlstate 'HFLET';
+    end if;
+    return false;
+exception when sqlstate 'HFLET' then
+    return true;
+end $$;
+
+-- Whether all claims that know of no limit are through. Nobody queues for this lock, or claims would queue behind him; so
+-- it is tried for a moment, in which others only look. Somebody who keeps his transaction open is not waited for.
+create or replace function unlimited_are_through() returns boolean language plpgsql as $$
+begin
+    for tries in 1 .. 20 loop
+        if pg_try_advisory_xact_lock(1752132455, 1) then
+            raise sqlstate 'HFLET';
+        end if;
+        perform pg_sleep(0.001);
+    end loop;
+    return false;
+exception when sqlstate 'HFLET' then
+    return true;
+end $$;
+
 -- The limits that speak for each of some names of a scope; the most specific has the lowest place.
 create or replace function rules_of(scope text, names text[])
 returns table (
