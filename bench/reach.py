@@ -82,6 +82,7 @@ async def _listened(args: argparse.Namespace, *, alone: bool) -> dict[str, objec
 async def sender(args: argparse.Namespace) -> dict[str, object]:
     """The caller's half."""
     app = hf.App(args.url)
+    await app.store.open()  # once in the life of a caller
     for n in range(args.runs):
         await reach(app, args.by, n)
     await app.close()
