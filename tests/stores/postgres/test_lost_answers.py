@@ -40,7 +40,7 @@ def losing(postgres_database, tmp_path):
 
 
 def new(**fields):
-    return NewRun(id=IDS(), type="t.v1", **fields)
+    return NewRun(id=IDS(), type="shop.order.v1", **fields)
 
 
 @pytest.mark.parametrize("key", [None, "k"])
@@ -64,7 +64,7 @@ def test_an_id_that_another_has_is_a_duplicate_all_the_same(losing):
             run = new(params="1")
             await store.start([run])
         async with losing("start") as store:
-            other = NewRun(id=run.id, type="t.v1", params="2")
+            other = NewRun(id=run.id, type="shop.order.v1", params="2")
             (answer, started) = await store.start([other, new()])
             assert isinstance(answer, DuplicateRun)
             assert started.created
