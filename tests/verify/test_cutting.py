@@ -78,7 +78,7 @@ def test_a_start_whose_answer_is_lost_has_happened(postgres_database, tmp_path, 
 
     async def scene():
         cutter = Cutter(1, 1.0, random.Random(1), (closes,))
-        new = NewRun(id=RealWorld().uuid7(), type="lost.v1", key="k")
+        new = NewRun(id=RealWorld().uuid7(), type="shop.lost.v1", key="k")
         async with proxy(postgres_database.dsn, tmp_path, cutter) as dsn:
             store = PostgresStore(f"{dsn}&allow_fsync_off=1")
             await store.open()
