@@ -138,11 +138,12 @@ class Postgres:
     def kill(self) -> None:
         """As a crash of the machine does it: no process of the server gets to do anything more."""
         lock = self.data / "postmaster.pid"
-        shared = lock.read_text("utf-8").splitlines()[SHARED_LINE:][:1] if lock.exists() else []
+        lines = lock.read_text("utf-8").splitlines() if lock.exists() else []
+        shared = " ".join(lines[SHARED_LINE:][:1]).split()[1:]
         self._private.end(signal.SIGKILL)
         if shared and (ipcrm := shutil.which("ipcrm")):
             # The memory of a machine goes, too. It would stay for ever when nobody starts this server again.
-            subprocess.run([ipcrm, "-m", shared[0].split()[1]], check=False, capture_output=True)
+            subprocess.run([ipcrm, "-m", shared[0]], check=False, capture_output=True)
 
     def stop(self) -> None:
         """As an administrator does it: connections are cut, nothing is left to recover."""

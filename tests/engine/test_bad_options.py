@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import holdfast as hf
-from holdfast.errors import UsageError
+from holdfast.errors import RunFailed, UsageError
 
 
 @pytest.mark.spec("START-1")
@@ -127,8 +127,23 @@ async def test_a_number_where_text_is_wanted_is_called_one(app, name):
     with pytest.raises(UsageError, match=r"^topic .*: give text$"):
         await app.emit(name)
     run = await app.start("shop.order.v1")
-    with pytest.raises(UsageError, match="a step's name and key are text without NUL, not"):
+    with pytest.raises(UsageError, match="a step's name and key are text of at most 640"):
         await app.rewind(run.id, name)
+
+
+async def test_a_key_that_no_index_could_hold_fails_the_run_and_no_worker(app):
+    """On one store it would be kept, and on another never be committed."""
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx, length: int):
+        return await ctx.step("k" * length, lambda: length)
+
+    async with app.worker():
+        assert await (await app.start(order, 640)).result() == 640
+        with pytest.raises(RunFailed, match="a step's name and key are text of at most 640 characters"):
+            await (await app.start(order, 641)).result()
+    with pytest.raises(UsageError, match="lease is inf s: at most a day"):
+        app.worker(lease=float("inf"))
 
 
 NO_TEXT = ["a\ud800", "a\0b"]

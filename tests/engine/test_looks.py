@@ -40,3 +40,22 @@ async def test_what_was_due_and_not_found_is_looked_for_again_soon_and_then_seld
     assert [await waited(0) for _ in range(20)][-1] == min(1.0, poll)
     assert await waited(5.0) == min(5.0, poll)
     assert await waited(0) == 0.02
+
+
+async def test_a_worker_that_finds_something_now_and_then_needs_no_hint_to_look_soon(app, monkeypatch):
+    """Its slots never fill up, and nobody rings: that it has found something is the only sign of more."""
+    clock, took = asyncio.get_running_loop().time, []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx, at: float):
+        took.append(clock() - at)
+
+    await app.store.open()
+    monkeypatch.setattr(app.store, "listen", lambda hint: lambda: None)
+    async with app.worker(poll=10):
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            await app.start("shop.order.v1", clock())
+        await asyncio.sleep(10)
+    assert len(took) == 100
+    assert max(took) < 0.2

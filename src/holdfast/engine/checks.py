@@ -12,6 +12,7 @@ from holdfast.records import COST_UNIT
 
 TOPIC_MAX = 512
 NAME_MAX = 255
+KEY_MAX = 640  # above that of a topic, which is part of keys; an index of Postgres holds 2,700 bytes
 TEXT_MAX = 10_000
 BUDGET_MAX = 1_000_000_000
 SEPARATOR = "\x1f"  # scopes the keys of tenants in the stores
@@ -68,9 +69,11 @@ def check_attempts(what: str, attempts: Any) -> int | None:
 
 
 def check_key(key: Any) -> str:
-    """A step's name or key: text that every store can keep."""
-    if not isinstance(key, str) or not key or not _storable(key):
-        raise UsageError(f"a step's name and key are text without NUL, not {key!r:.60}")
+    """A step's name or key: text that every store can keep, and look for."""
+    if not isinstance(key, str) or not key or len(key) > KEY_MAX or not _storable(key):
+        raise UsageError(
+            f"a step's name and key are text of at most {KEY_MAX} characters, without NUL, not {key!r:.60}"
+        )
     return key
 
 

@@ -40,6 +40,7 @@ _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary() 
 SLOTS = 100
 GATHER_SECONDS = 0.003  # how long a nearly full worker lets slots gather before it claims again
 HURRIED_SECONDS = 0.5  # what code may take to clean up after a second signal
+LEASE_MAX_SECONDS = 86_400.0
 CLAIM_SECONDS = 5.0  # how long a worker that stops waits for the answer to its last claim
 
 
@@ -72,6 +73,10 @@ class Worker:
             raise UsageError(f"slots is {slots}: at least 1")
         if seconds(lease) < 0.5:
             raise UsageError(f"lease is {seconds(lease)} s: at least 0.5, or it cannot be renewed in time")
+        if seconds(lease) > LEASE_MAX_SECONDS:
+            raise UsageError(
+                f"lease is {seconds(lease)} s: at most a day, for the runs of a worker that dies wait so long"
+            )
         self.store, self.world = store, world
         # The process's place alone would not do: two workers of one process would take each other's runs
         # for strays, and give them back.
@@ -272,9 +277,7 @@ class Worker:
                     self._more = True  # or what it was rung for would be forgotten
                 elif not self.committer.full:
                     self._more = await self._claim(types, min(free, self._batch))
-                    if self._more:
-                        self._bell.found()
-                    else:
+                    if not self._more:
                         due = await seconds_until(self.store, types, self.tenants, runtime=self.runtime)
             except Exception as error:
                 # Whatever it was: a loop that ends in silence leaves a worker that is there and does nothing.
@@ -311,6 +314,8 @@ class Worker:
                 crashed=self._crashed_room(),
             )
             claims = await self.store.claim(ask)
+            if claims:
+                self._bell.found()
             for claim in claims:
                 self._begin(claim, claimed_at)
         finally:

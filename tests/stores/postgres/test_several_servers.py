@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import psycopg
 import pytest
 
 from holdfast.errors import Unavailable
@@ -74,7 +75,9 @@ def test_what_is_wrong_with_the_last_one_is_told_when_none_serves(pair):
 
 
 def test_a_server_that_is_not_of_the_kind_that_is_asked_for_is_told(database):
-    url = f"{database.url}&target_session_attrs=standby"
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(f'alter database "{database.name}" set default_transaction_read_only = on')
+    url = f"{database.url}&target_session_attrs=read-write"
     with pytest.raises(Unavailable, match="is now what its target_session_attrs asks for"):
         asyncio.run(PostgresStore(url).open())
 
@@ -87,12 +90,17 @@ def test_a_server_that_is_not_of_the_kind_that_is_asked_for_is_told(database):
         (
             "postgresql://me:x@a:1,[::1]:2,c/orders?sslmode=disable",
             [
-                "postgresql://me:x@a:1/orders?sslmode=disable",
-                "postgresql://me:x@[::1]:2/orders?sslmode=disable",
-                "postgresql://me:x@c/orders?sslmode=disable",
+                "postgresql://me:x@a:1/orders?sslmode=disable&target_session_attrs=read-write",
+                "postgresql://me:x@[::1]:2/orders?sslmode=disable&target_session_attrs=read-write",
+                "postgresql://me:x@c/orders?sslmode=disable&target_session_attrs=read-write",
             ],
+        ),
+        (
+            "postgresql://a,b/orders?target_session_attrs=any",
+            [f"postgresql://{host}/orders?target_session_attrs=any" for host in "ab"],
         ),
     ],
 )
 def test_each_server_has_all_the_rest_of_the_address(url, each):
+    """Of several the one that takes writes is meant, unless something else is said."""
     assert parsed(url).each == each

@@ -14,7 +14,7 @@ _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 _SWITCH = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 _OURS = frozenset({"schema", "listen", "allow_fsync_off"})
 _WHICH = "target_session_attrs"
-_WHICH_SERVER = ("any", "primary", "read-write", "standby", "read-only", "prefer-standby")
+_WHICH_SERVER = ("any", "primary", "read-write")  # a store writes: no standby will do
 
 
 class Address(NamedTuple):
@@ -71,6 +71,8 @@ def parsed(url: str) -> Address:
             "at most 48, no digit first"
         )
     _check_server(dict(theirs).get(_WHICH, "any"))
+    if _WHICH not in dict(theirs) and "," in parts.netloc.rpartition("@")[2]:
+        theirs.append((_WHICH, "read-write"))  # of several servers one takes writes, and it may change which
     path = parts.path.rstrip("/")  # no part of a name, where one was typed after it
     # Put together by hand: urllib forgets the slashes before an empty host, which is a unix socket.
     dsn = f"postgresql://{parts.netloc}{path}" + (f"?{urlencode(theirs, safe='/')}" if theirs else "")

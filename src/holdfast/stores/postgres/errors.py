@@ -106,7 +106,8 @@ def lost(error: BaseException) -> bool:
     """The session is gone, or cannot be trusted any more."""
     code = told(error)[0]
     # A cancel (57014) and a full disk leave the session as it was.
-    return code.startswith(("08", "57P", "25P03", "25P04")) if code else not _is_mistake(error)
+    # One that takes no writes has become a standby: another server may be the primary now.
+    return code.startswith(("08", "57P", "25P03", "25P04", "25006")) if code else not _is_mistake(error)
 
 
 def told(error: BaseException) -> tuple[str, str, str]:

@@ -291,3 +291,15 @@ def test_a_leased_run_with_an_open_wait_is_reached_and_counted(hand):
     assert hand.emit("parcel").woken == 1
     assert hand.checkpoint(claim, done("a"), known=2).settled[0].key == "wait"
     assert hand.status(claim.id) is Status.LEASED
+
+
+@pytest.mark.spec("EVENT-8")
+def test_what_a_holder_emits_is_taken_whatever_its_id_is_like(hand):
+    """The engine makes the id from the step's key, and the key from the topic: it may be long."""
+    topic = "t" * 512
+    waiter = _waiter(hand, topic)
+    claim = hand.held()
+    event = NewEvent(topic=topic, id=f"{claim.id}:1:emit:\x1f{topic}")
+    assert hand.checkpoint(claim, events=(event,)).answer == "applied"
+    hand.deliver()
+    assert hand.status(waiter) is Status.PENDING

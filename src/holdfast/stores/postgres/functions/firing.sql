@@ -85,7 +85,7 @@ create or replace function fire_one(s workflow_schedule, fire json, is_by_hand b
 language plpgsql as $$
 declare
     run json := fire -> 'run';
-    answer json := start_runs(json_build_array(run), null, now) -> 0;
+    answer json := start_runs(json_build_array(run), null, now, false) -> 0;
 begin
     -- Another one came under its id since it was looked for: nothing is done, and the same call again sees it.
     if answer ->> 'error' = 'duplicate_run' and not is_by_hand

@@ -37,7 +37,7 @@ begin
             if is_family then  -- many are started at once, behind the last
                 children := array_append(children, child);
             else
-                perform start_runs(jsonb_build_array(child)::json, null, now);
+                perform start_runs(jsonb_build_array(child)::json, null, now, false);
             end if;
         end if;
         w.cost := w.cost + coalesce((step ->> 'cost')::bigint, 0);
@@ -54,7 +54,7 @@ begin
         w := tell(r, w, step, now);
     end loop;
     if children <> '{}' then
-        perform start_runs(array_to_json(children), null, now);
+        perform start_runs(array_to_json(children), null, now, false);
     end if;
     w.kept := array_to_json(kept);
     return w;

@@ -24,7 +24,8 @@ exception when sqlstate 'HFLET' then
 end $$;
 
 -- Whether all claims that know of no limit are through. Nobody queues for this lock, or claims would queue behind him; so
--- it is tried for a moment, in which others only look. Somebody who keeps his transaction open is not waited for.
+-- it is tried for a moment, in which others only look. One who keeps his transaction open for long is not waited for: what
+-- he has taken counts from his commit on.
 create or replace function unlimited_are_through() returns boolean language plpgsql as $$
 begin
     for tries in 1 .. 20 loop
@@ -33,7 +34,12 @@ begin
         end if;
         perform pg_sleep(0.001);
     end loop;
-    return false;
+    return not exists (
+        select 1 from pg_locks as l left join pg_stat_activity as a on a.pid = l.pid
+        where l.locktype = 'advisory' and l.classid = 1752132455 and l.objid = 1 and l.granted
+            and l.database = (select d.oid from pg_database as d where d.datname = current_database())
+            and (a.xact_start < clock_timestamp() - interval '15 seconds') is not true
+    );
 exception when sqlstate 'HFLET' then
     return true;
 end $$;

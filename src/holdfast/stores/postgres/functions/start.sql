@@ -8,7 +8,7 @@ begin
     if exists (select 1 from workflow_definition as d where d.kind = 'plan') then
         perform lock_topics(plan_topics(runs));
     end if;
-    answers := start_runs(runs, null, clock());
+    answers := start_runs(runs, null, clock(), true);
     perform hint();
     return answers;
 end $$;
@@ -34,8 +34,10 @@ create or replace function bounded(seconds double precision) returns double prec
     'select round((case when seconds > 31557600000 then 31557600000 when seconds < -31557600000 then -31557600000
         else seconds end) * 1000000) / 1000000';
 
--- Inside any verb. `starter`: the run whose commit starts them.
-create or replace function start_runs(runs json, starter uuid, now timestamptz) returns json language plpgsql as $$
+-- Inside any verb. `starter`: the run whose commit starts them. Only what comes from outside is refused for what it says:
+-- a holder's commit must not be, for his run would never come to its end.
+create or replace function start_runs(runs json, starter uuid, now timestamptz, from_outside boolean) returns json
+language plpgsql as $$
 declare
     mark bigint := inbox_mark();
     first bigint := first_fence();
@@ -63,7 +65,7 @@ begin
     loop
         answers[one.place] := case when (one.item ->> 'id')::uuid = any(made)
             then json_build_object('id', one.item ->> 'id', 'created', true)
-            else start_run(one.item, mark, first, starter, now) end;
+            else start_run(one.item, mark, first, starter, now, from_outside) end;
     end loop;
     return coalesce(array_to_json(answers), '[]');
 end $$;
@@ -127,8 +129,9 @@ begin
 end $$;
 
 -- One that has a parent, a plan, or company under its key or id.
-create or replace function start_run(item json, mark bigint, first bigint, starter uuid, now timestamptz) returns json
-language plpgsql as $$
+create or replace function start_run(
+    item json, mark bigint, first bigint, starter uuid, now timestamptz, from_outside boolean
+) returns json language plpgsql as $$
 declare
     n record;
     d workflow_definition;
@@ -143,10 +146,13 @@ begin
         delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
         ttl_seconds double precision, budget bigint, limit_key text, parent uuid, parent_step text, labels text
     );
-    fault := start_fault(n.type, false, n.tenant, n.key, n.limit_key, n.priority, n.run_at, n.max_attempts, n.budget,
-                         n.labels);
-    if fault is not null then
-        perform refuse('UsageError', fault);
+    select * into d from workflow_definition as w where w.type = n.type;
+    if from_outside then
+        fault := start_fault(n.type, d.type is not null, n.tenant, n.key, n.limit_key, n.priority, n.run_at,
+                             n.max_attempts, n.budget, n.labels);
+        if fault is not null then
+            perform refuse('UsageError', fault);
+        end if;
     end if;
     full_key := stored_key(n.tenant, n.key);
     if full_key is not null then
@@ -167,7 +173,6 @@ begin
         end if;
         return json_build_object('error', 'unknown_run', 'id', n.parent);
     end if;
-    select * into d from workflow_definition as w where w.type = n.type;
     asked_at := clock_timestamp();
     insert into workflow_run as w (
         id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id,

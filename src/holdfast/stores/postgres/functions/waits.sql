@@ -16,9 +16,6 @@ declare
     id text := event ->> 'id';
     stays boolean := false;
 begin
-    if not (is_name(whose) and is_name(id) and length(topic) between 1 and 512) is true then
-        perform refuse_odd_event(whose, topic, id);
-    end if;
     if run is not null then
         perform 1 from workflow_run as r where r.id = run for key share skip locked;
         stays := found;
@@ -34,13 +31,19 @@ begin
     return found;
 end $$;
 
--- Record it, unless it is there.
+-- Record it, unless it is there. Strangers come in here: what a holder commits is taken as it is, or his run would never
+-- come to its end.
 create or replace function take_in(event json, now timestamptz, late boolean) returns json language plpgsql as $$
 declare
     whose text := coalesce(event ->> 'tenant', 'default');
     known boolean := true;
     number bigint;
 begin
+    if not (
+        is_name(whose) and is_name(event ->> 'id') and length(event ->> 'topic') between 1 and 512
+    ) is true then
+        perform refuse_odd_event(whose, event ->> 'topic', event ->> 'id');
+    end if;
     loop
         select i.seq into number from workflow_inbox as i
         where i.tenant = whose and i.event_id = event ->> 'id';

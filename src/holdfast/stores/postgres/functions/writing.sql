@@ -125,7 +125,7 @@ begin
         perform record_event(entry::json, now, false);
     end loop;
     if jsonb_array_length(item -> 'starts') > 0 then
-        perform start_runs((item -> 'starts')::json, r.id, now);
+        perform start_runs((item -> 'starts')::json, r.id, now, false);
         perform follow(r.id, (item -> 'starts')::json);
     end if;
     if jsonb_array_length(item -> 'outbox') > 0 then
