@@ -51,7 +51,7 @@ async def test_a_worker_that_finds_something_now_and_then_needs_no_hint_to_look_
         took.append(clock() - at)
 
     await app.store.open()
-    monkeypatch.setattr(app.store, "listen", lambda hint: lambda: None)
+    monkeypatch.setattr(app.store, "listen", lambda _hint: lambda: None)
     async with app.worker(poll=10):
         for _ in range(100):
             await asyncio.sleep(0.05)
