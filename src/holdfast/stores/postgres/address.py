@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 from holdfast.errors import UsageError
 from holdfast.stores.urls import shown
@@ -34,15 +34,15 @@ class Address(NamedTuple):
     @property
     def each(self) -> list[str]:
         """Where several servers are named, one DSN for each."""
-        parts = urlsplit(self.dsn)
+        parts = _Parts.of(self.dsn)
         credentials, at, hosts = parts.netloc.rpartition("@")
         rest = f"{parts.path}?{parts.query}" if parts.query else parts.path
         return [f"postgresql://{credentials}{at}{host}{rest}" for host in hosts.split(",")]
 
     @property
     def has_password(self) -> bool:
-        parts = urlsplit(self.dsn)
-        return parts.password is not None or "password" in dict(parse_qsl(parts.query))
+        parts = _Parts.of(self.dsn)
+        return ":" in parts.netloc.rpartition("@")[0] or "password" in dict(parse_qsl(parts.query))
 
     @property
     def typed(self) -> str:
@@ -54,12 +54,25 @@ class Address(NamedTuple):
         return theirs + (("&" if "?" in theirs else "?") + urlencode(ours) if ours else "")
 
 
+class _Parts(NamedTuple):
+    """Of a URL. Several hosts, some of them in brackets, are more than every urllib takes."""
+
+    netloc: str
+    path: str
+    query: str
+    fragment: str
+
+    @classmethod
+    def of(cls, url: str) -> _Parts:
+        place, _, fragment = url.partition("://")[2].partition("#")
+        place, _, query = place.partition("?")
+        netloc, slash, path = place.partition("/")
+        return cls(netloc, slash + path, query, fragment)
+
+
 def parsed(url: str) -> Address:
     """The address that a URL names."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise UsageError(f"the store URL cannot be read ({error}): write {_EXAMPLE}") from None
+    parts = _Parts.of(url)
     options = parse_qsl(parts.query, keep_blank_values=True)
     _check(parts.netloc, "".join([parts.path, parts.fragment, *(name for name, _ in options)]))
     ours = {name: value for name, value in options if name in _OURS}
@@ -92,7 +105,7 @@ def _check(netloc: str, after: str) -> None:
     """A password with a sign of URLs in it ends too early: nothing of it may be told."""
     ports = (host.rpartition("]")[2].partition(":")[2] for host in netloc.rpartition("@")[2].split(","))
     wrong = [port for port in ports if port and not (port.isdecimal() and 0 < int(port) < 65536)]
-    if wrong or "@" in after or netloc.count("@") > 1:
+    if wrong or netloc.count("[") != netloc.count("]") or "@" in after or netloc.count("@") > 1:
         raise UsageError(
             f"the store URL cannot be read: write {_EXAMPLE}, the port as a number, and in user and password "
             "%40 for @, %2F for /, %3A for :, %3F for ?, %23 for #"
