@@ -41,6 +41,7 @@ LATE_SECONDS = 0.2  # of what is only kept after it was answered
 # Functions of Postgres, the guard of each, and what stands there instead.
 UNFENCED = (
     ("commit_checkpoints", "r.fence = i.fence", "true"),
+    ("commit_one", "r.fence = commit_one.fence", "true"),
     ("commit_completes", "r.fence = i.fence", "true"),
     ("commit_item", "r.fence <> his_fence", "false"),
 )

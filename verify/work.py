@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.engine.app import App
 from holdfast.engine.context import Context
+from holdfast.engine.keeper import Bell
 from holdfast.engine.plans.elements import Approval, Sleep, Task
 from holdfast.engine.plans.task import PlanTask
 from holdfast.world import RealWorld
@@ -186,7 +187,11 @@ def name_crew(app: App, book: Book) -> None:
 
 
 def name_bells(app: App, book: Book) -> None:
-    """For a worker that has nothing to do but to wait for what others send."""
+    """For a worker that has nothing to do but to wait for what others send.
+
+    It must be hints that it hears: one that has found something would look again by itself, and soon.
+    """
+    setattr(Bell, "found", lambda _bell: None)  # noqa: B010 - for the life of this process
 
     @app.workflow(BELL)
     async def bell(ctx: Context, topic: str) -> Total:
