@@ -91,6 +91,10 @@ class Engine(Own):
         return self.engine
 
     async def close(self) -> None:
+        # A function that was given up may still have one: it would be put back where nobody closes it.
+        async with asyncio.timeout(10):
+            while self.engine.pool.checkedout():
+                await asyncio.sleep(0.01)
         self.engine.dispose()
 
     def run(self, given: Any, sql: str) -> Any:
