@@ -15,6 +15,7 @@ from sqlalchemy.ext import asyncio as sa_async
 
 from holdfast.store import OwnEngine
 from tests.stores.postgres.callers import url
+from tests.stores.postgres.opened import until
 
 
 class Own:
@@ -92,9 +93,7 @@ class Engine(Own):
 
     async def close(self) -> None:
         # A function that was given up may still have one: it would be put back where nobody closes it.
-        async with asyncio.timeout(10):
-            while self.engine.pool.checkedout():
-                await asyncio.sleep(0.01)
+        await until(lambda: not self.engine.pool.checkedout(), 10)
         self.engine.dispose()
 
     def run(self, given: Any, sql: str) -> Any:
