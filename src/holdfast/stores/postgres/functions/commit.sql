@@ -227,7 +227,7 @@ declare
 begin
     -- Most bring none of it: the words are looked for first, which costs much less than to look into each record.
     select array_agg(i.run) filter (where i.move in ('park', 'advance') or i.steps::text like '%"waiting"%') as watchers,
-        bool_or(i.steps::text ~ '"topic"\s*:\s*"') as topics, bool_or(i.plan::text ~ '"topic"\s*:\s*"') as plans,
+        bool_or(concat(i.steps, i.plan) ~ '"topic"\s*:\s*"') as topics,
         bool_or(i.steps::text ~ '"child"\s*:\s*{') as children, bool_or(json_array_length(i.starts) > 0) as starts,
         bool_or(i.outbox::text ~ '"key"\s*:\s*"') as lines
     into brings
@@ -238,17 +238,11 @@ begin
     if brings.topics then
         topics := topics || array(
             select r.tenant || U&'\001F' || (w.step ->> 'topic')
-            from json_to_recordset(batch) as i (run uuid, steps json) join workflow_run as r on r.id = i.run
-            cross join json_array_elements(i.steps) as w (step)
+            from json_to_recordset(batch) as i (run uuid, steps json, plan json) join workflow_run as r on r.id = i.run
+            cross join lateral (
+                select * from json_array_elements(i.steps) union all select * from json_array_elements(i.plan)
+            ) as w (step)
             where w.step ->> 'topic' is not null
-        );
-    end if;
-    if brings.plans then
-        topics := topics || array(
-            select r.tenant || U&'\001F' || (p.step ->> 'topic')
-            from json_to_recordset(batch) as i (run uuid, plan json) join workflow_run as r on r.id = i.run
-            cross join json_array_elements(i.plan) as p (step)
-            where p.step ->> 'topic' is not null
         );
     end if;
     if brings.starts then
