@@ -17,11 +17,12 @@ from typing import Any
 
 import msgspec
 
+from . import bounds
 from .errors import BadValue, TooLarge
 from .records import Json
 
-LIMIT_BYTES = 4 * 1024 * 1024
-DEPTH_MAX = 64
+LIMIT_BYTES = bounds.VALUE_BYTES
+DEPTH_MAX = bounds.DEPTH_MAX
 RESERVED = "holdfast.sealed"  # the first key of a sealed value, and of no other
 MARK = f'{{"{RESERVED}"'
 

@@ -1,0 +1,49 @@
+"""Bounds in bytes: how large one value, one commit and one answer may be, and how they are measured.
+
+Sizes are those of JSON text as it is sent. A JSON text that travels inside another one is escaped
+again: each quote and each backslash takes two bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+MIB = 1024 * 1024
+VALUE_BYTES = 4 * MIB  # one value: params, a result, an event's payload
+DEPTH_MAX = 64  # levels of nesting in one value
+BATCH_BYTES = 8 * MIB  # one commit, or one answer, that holds many values; one value alone may be larger
+LARGE_BYTES = MIB  # a value, or an item of a commit, from which on others do not wait beside it
+
+
+def text_bytes(text: str | None) -> int:
+    """How many bytes a text takes in UTF-8."""
+    if text is None:
+        return 0
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+def sent_bytes(text: str | None) -> int:
+    """How many bytes a JSON text takes as a string inside another JSON text."""
+    if text is None:
+        return 0
+    return text_bytes(text) + text.count('"') + text.count("\\")
+
+
+def slices(
+    items: Iterable[T], size: Callable[[T], int], budget: int = BATCH_BYTES, most: int | None = None
+) -> Iterator[list[T]]:
+    """The items in order, in lists of at most `budget` bytes and `most` items; at least one in each."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        one = size(item)
+        if batch and (total + one > budget or len(batch) == most):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += one
+    if batch:
+        yield batch
