@@ -7,7 +7,6 @@ resolved. A child that is waited for no more goes on by itself.
 from __future__ import annotations
 
 import asyncio
-import logging
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import UUID
@@ -17,6 +16,7 @@ import msgspec
 from holdfast.codec import MARK, Codec, plain
 from holdfast.durations import Seconds
 from holdfast.errors import ChildFailed, Drift, StoreError, UsageError
+from holdfast.escaping import safe_logger
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import Error, Json, NewRun, StepWrite
 from holdfast.sealing.envelope import reason, shut_by
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .execution import Execution
     from .stage import Stage
 
-log = logging.getLogger("holdfast.run")
+log = safe_logger("holdfast.run")
 
 
 class ChildOptions(TypedDict, total=False):

@@ -7,12 +7,12 @@ its item is answered: a reply that is lost is asked for again with the same numb
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import StoreError, Unavailable
+from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status
 from holdfast.records import Item, Verdict
 from holdfast.store import Store
@@ -21,7 +21,7 @@ from holdfast.world import World
 if TYPE_CHECKING:
     from .transactions import Transaction
 
-log = logging.getLogger("holdfast.committer")
+log = safe_logger("holdfast.committer")
 
 Answered = Callable[[Verdict], None]
 Failed = Callable[[Item, "Transaction", BaseException], None]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.errors import StoreError, Unavailable
+from holdfast.escaping import safe_logger
 
 if TYPE_CHECKING:
     from .worker import Worker
 
-log = logging.getLogger("holdfast.worker")
+log = safe_logger("holdfast.worker")
 
 AWAY_SECONDS = 5.0  # between two tries to reach a store
 

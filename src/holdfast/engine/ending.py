@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-
+from holdfast.escaping import safe_logger
 from holdfast.lifecycle import FINAL, Move, Status
 from holdfast.records import Error, Verdict
 from holdfast.sealing.envelope import OURS, SHUT
@@ -11,7 +10,7 @@ from holdfast.sealing.envelope import OURS, SHUT
 from .failures import encoded
 from .held import HeldRun
 
-log = logging.getLogger("holdfast.run")
+log = safe_logger("holdfast.run")
 
 SHUT_SECONDS = 60.0  # before a run is tried again that could not be opened
 

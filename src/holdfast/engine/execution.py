@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.errors import BadValue, RunOverdue, UsageError
+from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import SECOND, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .definitions import Workflow
     from .worker import Worker
 
-log = logging.getLogger("holdfast.run")
+log = safe_logger("holdfast.run")
 
 GIVE_WAY_SECONDS = 0.005
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from holdfast.backoff import IN_PLACE_MAX_SECONDS
 from holdfast.codec import digest
 from holdfast.errors import BadValue, StoreError, UsageError
+from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status
 from holdfast.records import SECOND, Error, NewRun, Run, Verdict
 
@@ -24,7 +24,7 @@ from .waits import reopen
 if TYPE_CHECKING:
     from .execution import Execution
 
-log = logging.getLogger("holdfast.run")
+log = safe_logger("holdfast.run")
 
 
 async def finish(run: Execution, outcome: ends.Outcome) -> bool:

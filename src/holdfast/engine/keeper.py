@@ -6,19 +6,19 @@ Any number of keepers at once, in workers or alone.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import msgspec
 
 from holdfast.errors import StoreError
+from holdfast.escaping import safe_logger
 from holdfast.records import RUNTIME, SECOND, Ticked
 from holdfast.store import TTL_SECONDS, Store
 
 from .timetable import Timetable
 
-log = logging.getLogger("holdfast.keeper")
+log = safe_logger("holdfast.keeper")
 
 POLL_MIN_SECONDS = 0.02
 POLL_MAX_SECONDS = 1.0

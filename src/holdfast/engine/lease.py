@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.errors import StoreError
+from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Item, Renewal, Verdict
 from holdfast.store import Store
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .committer import Committer
     from .held import HeldRun
 
-log = logging.getLogger("holdfast.lease")
+log = safe_logger("holdfast.lease")
 
 BLOCKED_SECONDS = 1.0  # what no event loop should ever stand still
 

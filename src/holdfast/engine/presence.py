@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
+from holdfast.escaping import safe_logger
 from holdfast.records import Presence
 
 from .keeper import unforeseen
@@ -13,7 +13,7 @@ from .keeper import unforeseen
 if TYPE_CHECKING:
     from .worker import Worker
 
-log = logging.getLogger("holdfast.worker")
+log = safe_logger("holdfast.worker")
 
 PRESENCE_SECONDS = 30.0
 REFRESH_SECONDS = 0.25

@@ -8,13 +8,13 @@ is sent again: by whoever comes next, when the lease has ended.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 import msgspec
 
 from holdfast.backoff import Backoff
 from holdfast.errors import Fatal, RetryAfter, StoreError
+from holdfast.escaping import safe_logger
 from holdfast.records import SECOND, Json, Parcel, RelayAsk, Relayed
 from holdfast.store import Store
 from holdfast.world import World
@@ -25,7 +25,7 @@ from .places import Places
 from .posting import POST_SECONDS, Poster
 from .sinks import DELAY_MAX_SECONDS, Refused, Shut, Sinks
 
-log = logging.getLogger("holdfast.relay")
+log = safe_logger("holdfast.relay")
 
 MARGIN_SECONDS = 30.0  # of a lease, above the longest try: what the answer may take to reach the store
 SHUT_SECONDS = 60.0  # how long a relay without the key leaves a message, or a webhook, to others

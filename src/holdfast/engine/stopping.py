@@ -7,13 +7,13 @@ behind, and what could not be given back is taken up elsewhere when its lease ha
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import StoreError, UsageError
+from holdfast.escaping import safe_logger
 from holdfast.threads import Unjoined, hear, hear_no_more
 
 from .crew import Crew
@@ -21,7 +21,7 @@ from .crew import Crew
 if TYPE_CHECKING:
     from .worker import Worker
 
-log = logging.getLogger("holdfast")
+log = safe_logger("holdfast")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HURRY_SECONDS = 1.5  # what giving back may take after a second signal

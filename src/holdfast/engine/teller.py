@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from holdfast.errors import StoreError
+from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import Error, Verdict
 from holdfast.store import Store
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .held import HeldRun
     from .journal import Written
 
-log = logging.getLogger("holdfast.hooks")
+log = safe_logger("holdfast.hooks")
 
 AT_ONCE = 4  # calls of one hook at the same time
 LINE_MAX = 1000  # notices that wait for one hook; what comes on top is dropped

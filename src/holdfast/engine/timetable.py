@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import takewhile
@@ -14,6 +13,7 @@ import msgspec
 from holdfast.codec import MARK, digest, plain
 from holdfast.cron import Rhythm, delayed
 from holdfast.errors import DuplicateRun, HoldfastError, StoreError
+from holdfast.escaping import safe_logger
 from holdfast.records import (
     SECOND,
     CatchUp,
@@ -31,7 +31,7 @@ from holdfast.sealing.envelope import reason
 from holdfast.store import Store
 from holdfast.world import uuid7
 
-log = logging.getLogger("holdfast.keeper")
+log = safe_logger("holdfast.keeper")
 
 PAGE = 100
 FIRES_MAX = 100  # times of one schedule in one commit

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import LeaseLost, StoreError, UsageError
+from holdfast.escaping import safe_logger
 from holdfast.records import RUNTIME, SECOND, Ask, Claim
 from holdfast.sealing.envelope import shut
 from holdfast.store import TTL_SECONDS, Store
@@ -33,7 +34,7 @@ from .relay import Relay
 from .sinks import Sinks
 from .teller import Teller
 
-log = logging.getLogger("holdfast.worker")
+log = safe_logger("holdfast.worker")
 
 _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()  # how many work on each
 

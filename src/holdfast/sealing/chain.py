@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +9,13 @@ import msgspec
 
 from holdfast.codec import MARK, RESERVED
 from holdfast.errors import CannotOpen, CannotSeal, NotSealed, UsageError
+from holdfast.escaping import safe_logger
 from holdfast.records import Json
 
 from .envelope import read, written
 from .hooks import CodecHook, Where
 
-log = logging.getLogger("holdfast.sealing")
+log = safe_logger("holdfast.sealing")
 
 
 class Chain:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +18,7 @@ from holdfast.engine.keeper import TROUBLE_SECONDS
 from holdfast.engine.record import Record
 from holdfast.engine.steps import Scope
 from holdfast.errors import RunOverdue, StoreError, UnknownRun
+from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import SECOND, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
 from holdfast.sealing.envelope import shut
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-log = logging.getLogger("holdfast.run")
+log = safe_logger("holdfast.run")
 
 OUTCOMES = (Completed, Waiting, Retry, Dead)
 CURRENT = frozenset({StepStatus.PENDING, StepStatus.READY, StepStatus.RUNNING})  # as stored, and as shown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from holdfast.engine.ending import ended, stopped
 from holdfast.engine.failures import delay_after, encoded, error_of, final_kind, line, text
 from holdfast.engine.messages import Message, outbound
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import SECOND, Error, Outbound, Step, StepWrite, Verdict
 
@@ -25,7 +25,7 @@ from .task import units
 if TYPE_CHECKING:
     from .execution import PlanExecution
 
-log = logging.getLogger("holdfast.run")
+log = safe_logger("holdfast.run")
 
 NO_HANDLER_SECONDS = 60.0  # before a run is claimed again whose current step nobody here knows
 MESSAGES_MAX = 1_000_000  # of one outcome: so that those of the next have numbers of their own

@@ -8,7 +8,6 @@ made, all who listen are called once: something may have come while nobody heard
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import threading
 from collections.abc import Callable
@@ -16,12 +15,13 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import StoreError
+from holdfast.escaping import safe_logger
 
 from .address import Address
 from .errors import DRIVER, translated
 from .links import Link, bury, connected, disown
 
-log = logging.getLogger("holdfast.postgres")
+log = safe_logger("holdfast.postgres")
 
 ALIVE_SECONDS, ALIVE_LIMIT_SECONDS = 5.0, 5.0
 LINGER_SECONDS = 30.0  # a client that waits for one result after the other listens again and again

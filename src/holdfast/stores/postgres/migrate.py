@@ -9,7 +9,6 @@ is queued for stops a running fleet.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from functools import cache
@@ -20,12 +19,13 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from holdfast.errors import HoldfastError, NotADatabase, SchemaMismatch, StoreError, Unavailable
+from holdfast.escaping import safe_logger
 
 from .address import Address
 from .errors import IN_THE_WAY, NO_RIGHT, told
 from .replacing import Replacing
 
-log = logging.getLogger("holdfast.postgres")
+log = safe_logger("holdfast.postgres")
 
 MAJOR = 1
 # To be raised by each release whose functions differ. With the same number and other functions the last one

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-
 from holdfast.errors import StoreError, Unavailable
+from holdfast.escaping import safe_logger
 
 from .address import Address
 from .links import Link
 
-log = logging.getLogger("holdfast.postgres")
+log = safe_logger("holdfast.postgres")
 
 VERSION_MIN = 13
 _LOOK = """

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import apsw
 
 from holdfast.errors import HoldfastError, StoreError, Unavailable, UsageError
+from holdfast.escaping import safe_logger
 from holdfast.records import Instant
 
 from .database import MEMORY, Database
@@ -32,7 +32,7 @@ from .log import LOOK_EVERY, Log
 from .migrate import connect
 from .turnstile import Turnstile
 
-log = logging.getLogger("holdfast")
+log = safe_logger("holdfast")
 
 T = TypeVar("T")
 Work = Callable[[Database, Instant], T]

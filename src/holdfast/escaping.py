@@ -1,0 +1,89 @@
+"""Text of other people, made safe for one line of a terminal or a log.
+
+A store holds text that callers, workflows and plain-SQL roles wrote. Such text can hold escape sequences
+that steer a terminal, line breaks that forge a line of a log, and format characters that reorder what a
+person reads. All that is shown or logged goes through `escaped`, or through `escaped_lines` where line breaks
+may stay.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from textwrap import indent
+
+SHORT = 200  # characters of a name or a message inside a sentence
+LOGGED = 1_000  # characters of one argument of a log line
+LINES_MAX = 16_000  # characters of a traceback
+
+_NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def escaped(text: object, limit: int | None = SHORT) -> str:
+    r"""Show text on one line: control and format characters become `\n`, `\x1b`, `\u202e`.
+
+    Escaped text longer than `limit` is cut, and the end says so: `abc… (61,234 characters)`. The cost is
+    linear in `limit`, but for `str(text)`. An object that cannot be made a text is shown by its type.
+    """
+    said = _text_of(text)
+    head = said if limit is None else said[: limit + 1]
+    if head.isprintable():
+        shown = head
+    else:
+        shown = "".join(char if char.isprintable() else _escape(char) for char in head)
+    if limit is None or len(shown) <= limit:
+        return shown
+    return f"{shown[:limit]}… ({len(said):,} characters)"
+
+
+def escaped_lines(text: object, limit: int = LINES_MAX) -> str:
+    """Show a text of many lines, such as a traceback: its line breaks stay, all else is as `escaped` does it.
+
+    Of a text above `limit` the end is kept: an error stands at the end of its traceback.
+    """
+    said = _text_of(text)
+    left_out = f"({len(said):,} characters, the last {limit:,} follow)\n" if len(said) > limit else ""
+    return left_out + "\n".join(escaped(line, None) for line in said[-limit:].split("\n"))
+
+
+def safe_logger(name: str) -> logging.Logger:
+    """Get the logger of this name; all arguments and tracebacks that are logged by it are escaped."""
+    log = logging.getLogger(name)
+    log.addFilter(_ESCAPE)  # a second time changes nothing
+    return log
+
+
+class _Escape(logging.Filter):
+    """Escapes the arguments of a record, not its format: that is a sentence of our own."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(_argument(one) for one in record.args)
+        if isinstance(record.exc_info, tuple) and not record.exc_text:
+            trace = "".join(traceback.format_exception(*record.exc_info))
+            # A formatter prints this, and not its own. The margin: no line of it looks like one of the log.
+            record.exc_text = indent(escaped_lines(trace.rstrip("\n")), "  ")
+        return True
+
+
+_ESCAPE = _Escape()
+
+
+def _argument(value: object) -> object:
+    return value if value is None or isinstance(value, (int, float)) else escaped(value, LOGGED)
+
+
+def _text_of(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - an error of somebody's own class may do anything here
+        return f"<{type(value).__name__} without a text>"
+
+
+def _escape(char: str) -> str:
+    if char.isspace() and char not in "\x1c\x1d\x1e\x1f\x0b\x0c\x85\u2028\u2029":
+        return _NAMED.get(char, " ")  # the wide and narrow spaces of other scripts are plain spaces here
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
