@@ -10,24 +10,24 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import math
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from . import bounds
+from . import bounds, typed_dicts
 from .errors import BadValue, TooLarge
+from .escaping import escaped
 from .records import Json
+from .roundtrip import DEEPER, KEY_SHOWN, changed, deeper, offence, repeated_key
 
 LIMIT_BYTES = bounds.VALUE_BYTES
 DEPTH_MAX = bounds.DEPTH_MAX
 RESERVED = "holdfast.sealed"  # the first key of a sealed value, and of no other
 MARK = f'{{"{RESERVED}"'
 
-_SCALARS = (str, int, float, bool, type(None))
-_PLAIN = (*_SCALARS, list, tuple, dict)
+SAID_MAX = 500  # characters of what a decoder says
 
 
 def _enc_hook(value: Any) -> Any:
@@ -49,7 +49,7 @@ _any = msgspec.json.Decoder()
 class Codec:
     """Encodes and decodes values of one annotated type."""
 
-    __slots__ = ("_decoder", "_limit", "typed")
+    __slots__ = ("_decoder", "_limit", "_open", "typed")
 
     def __init__(self, wanted: Any = Any, limit: int = LIMIT_BYTES) -> None:
         self.typed = wanted is not Any and wanted is not object
@@ -61,6 +61,7 @@ class Codec:
             except TypeError:
                 # An annotation that cannot describe data (a TypeVar, a coroutine): no type is said.
                 self.typed = False
+        self._open = typed_dicts.described(wanted) if self.typed else None
 
     def encode(self, value: Any, what: str) -> Json:
         """The JSON text of `value`; BadValue or TooLarge names `what` and the field."""
@@ -71,35 +72,46 @@ class Codec:
         try:
             encoded = _encoder.encode(value)
         except RecursionError:
-            raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels") from None
+            raise BadValue(f"{what} {DEEPER}") from None
         except (TypeError, NotImplementedError, ValueError, UnicodeError) as error:
             raise BadValue(
-                _complaint(value, what, typed=self.typed) or f"{what} cannot be recorded: {error}"
+                _complaint(value, what, typed=self.typed) or f"{what} cannot be recorded: {_said(error)}"
             ) from None
         if len(encoded) > self._limit:
-            said = f"{what} is {len(encoded):,} bytes as JSON, the limit is {self._limit:,}"
-            raise TooLarge(f"{said}: keep it elsewhere, and record where")
+            raise _too_large(what, len(encoded), self._limit)
         text = encoded.decode()
         if text.startswith(MARK):
             raise BadValue(
                 f"{what} begins with the key {RESERVED!r}, by which sealed values are known: rename it"
             )
-        try:
-            back = self._decoder.decode(encoded)
-        except (msgspec.ValidationError, NotImplementedError) as error:
-            raise BadValue(f"{what} is not what the annotation says: {error}") from None
-        if back != value or "\\u0000" in text or text.count("[") + text.count("{") > DEPTH_MAX:
-            complaint = _complaint(value, what, typed=self.typed) or _changed(value, back, what)
+        back = self._decoded(encoded, what)
+        if "\\u0000" in text or not _same(value, back):
+            complaint = (
+                _complaint(value, what, typed=self.typed)
+                or _repeated(encoded, what)
+                or changed(value, back, what)
+            )
             if complaint:
                 raise BadValue(complaint)
         return text, back
 
     def decode(self, text: Json, what: str) -> Any:
-        """The value that `text` holds; BadValue when it is not of the annotated type."""
+        """The value that `text` holds. BadValue when it is no JSON, not of the annotated type, or nested too
+        deep; TooLarge when it is above the limit. Nothing else is raised, whoever wrote the text."""
+        return self._decoded(_limited(text, what, self._limit), what)
+
+    def _decoded(self, text: bytes, what: str) -> Any:
         try:
-            return self._decoder.decode(text)
-        except (msgspec.ValidationError, NotImplementedError) as error:
-            raise BadValue(f"{what} is not what the annotation says: {error}") from None
+            value = self._decoder.decode(text)
+            if self._open is not None:
+                typed_dicts.put_back(self._open, _any.decode(text), value)
+        except MemoryError:
+            raise  # not for what the text says
+        except Exception as error:  # noqa: BLE001 - what the type itself raises says: it is none of its values
+            raise BadValue(_why(error, what, text)) from None
+        if deeper(text):
+            raise BadValue(f"{what} {DEEPER}")
+        return value
 
 
 plain = Codec()
@@ -108,9 +120,58 @@ plain = Codec()
 def shown(value: Any, what: str) -> Any:
     """The value as mere data, for people to look at: what its types were is not kept."""
     try:
-        return msgspec.to_builtins(value, enc_hook=_enc_hook, str_keys=True)
+        found = msgspec.to_builtins(value, enc_hook=_enc_hook, str_keys=True)
+        twice = _repeated(_encoder.encode(value), what)
     except (TypeError, NotImplementedError, ValueError, RecursionError) as error:
-        raise BadValue(_complaint(value, what, typed=False) or f"{what} cannot be shown: {error}") from None
+        raise BadValue(
+            _complaint(value, what, typed=False) or f"{what} cannot be shown: {_said(error)}"
+        ) from None
+    if twice:
+        raise BadValue(twice)
+    return found
+
+
+def _limited(text: Json | bytes, what: str, limit: int) -> bytes:
+    """The text in bytes, if they are not too many."""
+    try:
+        found = text if isinstance(text, bytes) else text.encode()
+    except UnicodeError:
+        raise BadValue(f"{what} is not JSON: it holds half of a surrogate pair") from None
+    if len(found) > limit:
+        raise _too_large(what, len(found), limit)
+    return found
+
+
+def _too_large(what: str, size: int, limit: int) -> TooLarge:
+    said = f"{what} is {size:,} bytes as JSON, the limit is {limit:,}"
+    return TooLarge(f"{said}: keep it elsewhere, and record where")
+
+
+def _why(error: Exception, what: str, text: bytes) -> str:
+    """Why a text was not decoded."""
+    if isinstance(error, RecursionError):
+        return f"{what} {DEEPER}" if deeper(text) else f"{what} cannot be read: {_said(error)}"
+    if isinstance(error, UnicodeError):
+        return f"{what} is not JSON: it is no UTF-8"
+    if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
+        return f"{what} is not JSON: {_said(error)}"
+    name = "" if isinstance(error, msgspec.ValidationError) else f"{type(error).__qualname__}: "
+    return f"{what} is not what the annotation says: {name}{_said(error)}"
+
+
+def _said(error: BaseException) -> str:
+    """What an error says, on one line. It may repeat the value that somebody else wrote."""
+    try:
+        return escaped(" ".join(str(error)[:SAID_MAX].split()), SAID_MAX)
+    except Exception:  # noqa: BLE001 - an error of somebody's own class may do anything here
+        return type(error).__qualname__
+
+
+def _same(value: Any, back: Any) -> bool:
+    try:
+        return bool(back == value)
+    except Exception:  # noqa: BLE001 - values that cannot be compared are looked at in parts
+        return False
 
 
 def _complaint(value: Any, what: str, *, typed: bool) -> str | None:
@@ -119,76 +180,20 @@ def _complaint(value: Any, what: str, *, typed: bool) -> str | None:
     if typed:
         try:
             plain_value = msgspec.to_builtins(value, enc_hook=_enc_hook, str_keys=True)
-        except (TypeError, NotImplementedError, ValueError, UnicodeError):
+        except (TypeError, NotImplementedError, ValueError, UnicodeError, RecursionError):
             plain_value = value
-    found = _offence(plain_value, "", 1)
+    found = offence(plain_value)
     return found and f"{what}{found}"
 
 
-def _offence(value: Any, path: str, depth: int) -> str | None:
-    at = path and f" at {path}"
-    if depth > DEPTH_MAX:
-        return f" is nested deeper than {DEPTH_MAX} levels"
-    if isinstance(value, str):
-        return _bad_text(value, at)
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{at} is {value}, which JSON cannot hold"
-    if isinstance(value, _SCALARS):
+def _repeated(encoded: bytes, what: str) -> str | None:
+    """Two keys of one dict that are the same text in JSON, as 1 and "1" are: one of them would be lost."""
+    key = repeated_key(encoded)
+    if key is None:
         return None
-    if isinstance(value, list | tuple):
-        return next(
-            filter(None, (_offence(one, f"{path}[{n}]", depth + 1) for n, one in enumerate(value))), None
-        )
-    if isinstance(value, dict):
-        return next(filter(None, (_bad_entry(key, one, path, depth) for key, one in value.items())), None)
-    name = type(value).__qualname__
-    if inspect.isawaitable(value):
-        return f"{at} is {_a(name)} that nobody has awaited: write `await`"
-    return f"{at} is {_a(name)}, which would come back as something else: annotate the type, or convert it"
-
-
-def _changed(value: Any, back: Any, path: str) -> str | None:
-    """A field whose annotation does not say enough, and which would come back as mere JSON."""
-    if isinstance(back, _PLAIN) and not isinstance(value, _PLAIN):
-        name, becomes = type(value).__qualname__, type(back).__qualname__
-        come = f"which would come back as {_a(becomes)}"
-        return f"{path} is {_a(name)}, {come}: annotate the type, or convert it"
-    if isinstance(value, dict) and isinstance(back, dict):
-        lost = next((key for key, other in zip(value, back, strict=False) if key != other), None)
-        if lost is not None:
-            return f"{path} has the key {lost!r}: annotate the type, keys are strings in JSON"
-    return next(filter(None, (_changed(*part) for part in _parts(value, back, path))), None)
-
-
-def _parts(value: Any, back: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
-    if isinstance(value, dict) and isinstance(back, dict):
-        yield from ((value[key], back[key], f"{path}.{key}") for key in value if key in back)
-    elif isinstance(value, list | tuple) and isinstance(back, list | tuple):
-        pairs = enumerate(zip(value, back, strict=False))
-        yield from ((one, other, f"{path}[{n}]") for n, (one, other) in pairs)
-    elif type(value) is type(back):
-        names: Iterable[str] = getattr(value, "__struct_fields__", getattr(value, "__dataclass_fields__", ()))
-        yield from ((getattr(value, name), getattr(back, name), f"{path}.{name}") for name in names)
-
-
-def _a(name: str) -> str:
-    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
-
-
-def _bad_entry(key: Any, value: Any, path: str, depth: int) -> str | None:
-    if not isinstance(key, str):
-        return f" at {path or '.'} has the key {key!r}: keys are strings in JSON"
-    return _bad_text(key, f" (a key of {path or '.'})") or _offence(value, f"{path}.{key}", depth + 1)
-
-
-def _bad_text(text: str, at: str) -> str | None:
-    if "\0" in text:
-        return f"{at} holds a NUL character, which no store can keep"
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return f"{at} holds half of a surrogate pair, which is no text"
-    return None
+    return (
+        f"{what} has two keys that are both {escaped(repr(key), KEY_SHOWN)} in JSON: keys are strings there"
+    )
 
 
 def digest(type_: str, params: Json) -> str:
@@ -196,12 +201,20 @@ def digest(type_: str, params: Json) -> str:
     return hashlib.sha256(f"{type_}\n{params}".encode()).hexdigest()
 
 
-def parse(text: str, what: str) -> Any:
-    """JSON that a person typed; BadValue says where it breaks."""
+def parse(text: str | bytes, what: str) -> Any:
+    """JSON that a person typed; BadValue says where it breaks, or which key stands there twice."""
+    encoded = _limited(text, what, LIMIT_BYTES)
     try:
-        return _any.decode(text)
+        value = _any.decode(encoded)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise BadValue(f"{what} is not JSON: {error}") from None
+        raise BadValue(f"{what} is not JSON: {_said(error)}") from None
+    except RecursionError:
+        raise BadValue(f"{what} {DEEPER}") from None
+    if deeper(encoded):
+        raise BadValue(f"{what} {DEEPER}")
+    if (key := repeated_key(encoded)) is not None:
+        raise BadValue(f"{what} has the key {escaped(repr(key), KEY_SHOWN)} twice in one object")
+    return value
 
 
 def annotated(function: Callable[..., Any]) -> dict[str, Any]:

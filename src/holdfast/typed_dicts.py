@@ -1,0 +1,107 @@
+"""Keys of a TypedDict that its class does not name: they are kept.
+
+To Python a TypedDict is a dict, and one with more keys is still of its type. The decoder leaves such keys out
+without a word; here they are put back, as mere JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import inspect as types
+
+_ROWS = (types.ListType, types.VarTupleType, types.CollectionType)
+_NAMED = (types.StructType, types.DataclassType, types.NamedTupleType)
+
+
+def described(wanted: Any) -> types.Type | None:
+    """The description of an annotated type that holds a TypedDict somewhere; None for all others."""
+    try:
+        found = types.type_info(wanted)
+    except Exception:  # noqa: BLE001 - an annotation that describes no data: no type is said
+        return None
+    return found if _holds(found) else None
+
+
+def _holds(root: types.Type) -> bool:
+    seen: set[int] = set()
+    left = [root]
+    while left:
+        one = left.pop()
+        if isinstance(one, types.TypedDictType):
+            return True
+        if id(one) not in seen:
+            seen.add(id(one))
+            left.extend(_inside(one))
+    return False
+
+
+def _inside(one: types.Type) -> Iterator[types.Type]:
+    if isinstance(one, _NAMED):
+        yield from (field.type for field in one.fields)
+    elif isinstance(one, _ROWS):
+        yield one.item_type
+    elif isinstance(one, types.TupleType):
+        yield from one.item_types
+    elif isinstance(one, types.DictType):
+        yield one.value_type
+    elif isinstance(one, types.UnionType):
+        yield from one.types
+
+
+def put_back(one: types.Type, data: Any, value: Any) -> None:
+    """Add to the dicts of `value` what `data`, the same value as mere JSON, has beyond them."""
+    if isinstance(one, types.UnionType):
+        for member in one.types:
+            if _fits(member, value):
+                put_back(member, data, value)
+    elif isinstance(one, types.TypedDictType):
+        _extend(one, data, value)
+    else:
+        for inner, part, typed in _pairs(one, data, value):
+            put_back(inner, part, typed)
+
+
+def _extend(one: types.TypedDictType, data: Any, value: Any) -> None:
+    known = {field.encode_name: field.type for field in one.fields}
+    for key, part in data.items():
+        if key in known:
+            put_back(known[key], part, value[key])
+        else:
+            value[key] = part
+
+
+def _pairs(one: types.Type, data: Any, value: Any) -> Iterable[tuple[types.Type, Any, Any]]:
+    if isinstance(one, _NAMED):
+        return _fields(one, data, value)
+    if isinstance(one, _ROWS):
+        return ((one.item_type, part, typed) for part, typed in zip(data, value, strict=True))
+    if isinstance(one, types.TupleType):
+        return zip(one.item_types, data, value, strict=True)
+    if isinstance(one, types.DictType) and len(data) == len(value):
+        parts = zip(data.values(), value.values(), strict=True)
+        return ((one.value_type, part, typed) for part, typed in parts)
+    return ()
+
+
+def _fields(
+    one: types.StructType | types.DataclassType | types.NamedTupleType, data: Any, value: Any
+) -> Iterator[tuple[types.Type, Any, Any]]:
+    if isinstance(data, list):  # in the order of the fields, after its tag
+        tagged = isinstance(one, types.StructType) and one.tag is not None
+        data = dict(zip((field.encode_name for field in one.fields), data[tagged:], strict=False))
+    for field in one.fields:
+        if field.encode_name in data:
+            yield field.type, data[field.encode_name], getattr(value, field.name)
+
+
+def _fits(one: types.Type, value: Any) -> bool:
+    """Whether a member of a union is the one that was decoded. At most one member is a dict, or a list."""
+    if isinstance(one, _NAMED):
+        return isinstance(value, one.cls)
+    if isinstance(one, types.TypedDictType | types.DictType):
+        return isinstance(value, dict)
+    if isinstance(one, (*_ROWS, types.TupleType)):
+        return isinstance(value, list | tuple)
+    return False
