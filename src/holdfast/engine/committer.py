@@ -1,5 +1,6 @@
 """Group commit: while one commit is on its way, the items of all other runs gather for the next.
 
+A commit is bounded in bytes, and large items are sent apart from small ones (see `batches`).
 No timer and no added latency: a lone item goes straight. Whatever happens to the run that waits,
 its item is answered: a reply that is lost is asked for again with the same number, never guessed.
 """
@@ -10,30 +11,33 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+from holdfast.bounds import MIB
 from holdfast.errors import StoreError, Unavailable
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status
 from holdfast.records import Item, Verdict
+from holdfast.records.sizes import item_bytes
 from holdfast.store import Store
 from holdfast.world import World
+
+from .batches import Answered, Batches, Entry
 
 if TYPE_CHECKING:
     from .transactions import Transaction
 
 log = safe_logger("holdfast.committer")
 
-Answered = Callable[[Verdict], None]
 Failed = Callable[[Item, "Transaction", BaseException], None]
 
-BATCH_MAX = 1000
-ROWS_MAX = 2 * BATCH_MAX  # steps and starts of a batch: those of a family, or of a segment, are many
 SHARE_MIN = 16  # items that are not worth another commit
 SPLIT_TRIES = 8  # of a batch, before its items go one by one
 ALONE_MAX = 3  # busy items that are sent at the same time
 BUSY_SECONDS = 0.02  # before a row that someone else holds is tried again; then twice as long,
 BUSY_MAX_SECONDS = 1.0  # and so on
-FULL_BYTES = 64 * 1024 * 1024
+FULL_BYTES = 64 * MIB  # that are queued
+BESIDE_MAX = 8  # runs that are executed while more than that is queued
 PATIENCE_SECONDS = 10.0  # one line in the log per so many seconds of a store that does not answer
 DISK_TRIES = 10  # of a function that the disk refused, so it seems: it may have been another disk than ours
 
@@ -43,13 +47,14 @@ class Committer:
 
     def __init__(self, store: Store, world: World, sending: Callable[[], None] | None = None) -> None:
         self._store, self._world, self._sending = store, world, sending
-        self._queue: list[tuple[Item, Answered, int]] = []
         self._writers: int = getattr(store, "writers", 1)
+        self._queue = Batches(self._writers)
         self._writing = 0  # commits on their way: a run has at most one item here, so that any may take it
         self._flushing = False
         self._few = asyncio.Semaphore(ALONE_MAX)
         self._alone = 0  # transactions and busy items on their way, each by itself
         self._bytes = 0
+        self._beside: set[UUID] = set()  # runs that were claimed while much was queued
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -59,17 +64,29 @@ class Committer:
 
     @property
     def full(self) -> bool:
-        """So much is queued that no further run should be claimed."""
+        """So much is queued that few further runs should be claimed."""
         return self._bytes > FULL_BYTES
+
+    def room(self, limit: int) -> int:
+        """How many of `limit` runs to claim now. Each may bring another large item: while much is queued,
+        few runs are executed beside it, so that small ones go on."""
+        return min(limit, max(0, BESIDE_MAX - len(self._beside))) if self.full else limit
+
+    def begun(self, run: UUID) -> None:
+        """A run was claimed."""
+        if self.full:
+            self._beside.add(run)
+
+    def ended(self, run: UUID) -> None:
+        """A run is no longer held."""
+        self._beside.discard(run)
 
     def put(self, item: Item, answered: Answered) -> None:
         """Queue one item; `answered` gets its verdict. A run has at most one item here at a time."""
-        size = len(item.result or "")
-        for step in item.steps:
-            size += len(step.output or "")
-        self._queue.append((item, answered, size))
+        size = item_bytes(item)
+        self._queue.put((item, answered, size))
         self._bytes += size
-        if self._writing < self._writers and not self._flushing:
+        if self._writing < self._writers and not self._flushing and self._queue.ready:
             # At the end of this loop turn, so that items put in the same turn share a commit.
             self._flushing = True
             self._writing += 1
@@ -87,28 +104,18 @@ class Committer:
 
     def _flush(self) -> None:
         self._flushing = False
-        size = self._light(self._share())
-        batch, self._queue = self._queue[:size], self._queue[size:]
+        batch, large = self._queue.next(self._share)
         if self._sending is not None:
             self._sending()
-        self._spawn(self._send(batch), "holdfast-commit")
-        if self._queue and self._writing < self._writers:
+        self._spawn(self._send(batch, large=large), "holdfast-commit")
+        if self._writing < self._writers and self._queue.ready:
             self._writing += 1
             self._flush()
 
-    def _share(self) -> int:
+    def _share(self, queued: int) -> int:
         """Shared out among the writers that are free, or all runs would go in step and one do it all."""
         free = self._writers - self._writing + 1
-        return min(BATCH_MAX, max(SHARE_MIN, -(-len(self._queue) // free)))
-
-    def _light(self, size: int) -> int:
-        """As many of the first `size` as bring no more rows than a store writes in time; at least one."""
-        rows = 0
-        for place, (item, _, _) in enumerate(self._queue[:size]):
-            rows += len(item.steps) + len(item.starts) + 1
-            if rows > ROWS_MAX and place:
-                return place
-        return size
+        return max(SHARE_MIN, -(-queued // free))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         # The loop itself holds its tasks only weakly: one that nobody holds may vanish in the middle.
@@ -116,9 +123,10 @@ class Committer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, batch: list[tuple[Item, Answered, int]]) -> None:
+    async def _send(self, batch: list[Entry], *, large: bool) -> None:
         items = [item for item, _, _ in batch]
         verdicts = await self._commit(items)
+        self._queue.answered(large=large)
         for (item, answered, size), verdict in zip(batch, verdicts, strict=True):
             if verdict.answer == "busy":
                 # By itself: a row that somebody holds for long must not hold up all others again and again.
@@ -128,7 +136,7 @@ class Committer:
                 self._answer(item, answered, size, verdict)
         if any(item.events for item in items):
             self.deliver()
-        if self._queue and not self._flushing:
+        if self._queue.ready and not self._flushing:
             self._flush()
         else:
             self._writing -= 1

@@ -261,7 +261,7 @@ class Context(Parking):
         scope = within()
         if scope is not None:
             said = f"{scope.key}:emit{len(scope.events) + 1}"
-            scope.events.append(self._event(said, topic, body))
+            scope.say(self._event(said, topic, body))
             return
         self._stage.check()
         key = self._key(f"emit:{topic}", name, EMITTED)
@@ -280,7 +280,7 @@ class Context(Parking):
         run, created_at = self.run_id, self._run.claim.created_at
         if scope is not None:
             number = 1 + sum(type(one) is Outbound for one in scope.events)
-            scope.events.append(outbound(what, run, created_at, scope.key, number))
+            scope.say(outbound(what, run, created_at, scope.key, number))
             return
         self._stage.check()
         step = self._key(f"send:{what.sink}", name, SENT)

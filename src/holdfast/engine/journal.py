@@ -3,6 +3,10 @@
 All its moves take this one way, or a run could be completed before its last checkpoint. In a segment
 the answer to a step's outcome is taken for granted: it stays here, and goes with the commit that ends
 the segment. If that is refused, so is everything in it, and the code is executed anew without it.
+
+One item is bounded in bytes: what has gathered beyond that goes in further items, in order, each event and
+message with the step that sends it. What belongs to one step, and log rows, cannot be divided: they are
+counted where they are written, and refused when they are too many.
 """
 
 from __future__ import annotations
@@ -12,11 +16,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.bounds import BATCH_BYTES, MIB, sent_bytes
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import Claim, Instant, Item, Json, NewEvent, Outbound, StepWrite, TrailWrite, Verdict
+from holdfast.records.sizes import payload_bytes, step_bytes
 from holdfast.world import World
 
 from .committer import Committer
+from .messages import check_said
 from .record import OUTCOMES, Record
 
 if TYPE_CHECKING:
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PROGRESS_SECONDS = 1.0
-SEGMENT_BYTES = 4 * 1024 * 1024  # of results that wait here for their commit; more are written on the way
+SEGMENT_BYTES = 4 * MIB  # of results that wait here for their commit; more are written on the way
 
 _NONE: dict[str, Any] = {}
 _MAY_RETRY = frozenset({Move.CHECKPOINT, Move.RETRY})
@@ -57,9 +64,11 @@ class Journal:
         "_progress_at",
         "_record",
         "_run",
+        "_said",
         "_sent",
         "_tenant",
         "_trail",
+        "_trail_bytes",
         "_transaction",
         "_transactions",
         "_world",
@@ -93,7 +102,9 @@ class Journal:
         self._transaction: Transaction | None = None  # on its way
         # Plain steps add to these from their threads: emptied one by one, never replaced.
         self._trail: deque[TrailWrite] = deque()
-        self._events: deque[NewEvent | Outbound] = deque()
+        self._trail_bytes = 0
+        self._events: deque[NewEvent | Outbound] = deque()  # for the next step that is written
+        self._said: dict[int, tuple[NewEvent | Outbound, ...]] = {}  # by id() of the step in the buffer
         self._progress: Json | None = None
         self._progress_at = -PROGRESS_SECONDS
         self._idle: asyncio.Future[Verdict] | None = None
@@ -109,11 +120,14 @@ class Journal:
         return self._sent is not None
 
     def note(self, row: TrailWrite) -> None:
-        """A trail row for the next commit."""
+        """A trail row for the next commit; TooLarge when too much of this waits."""
+        size = sent_bytes(row.data)
+        check_said(self._trail_bytes + size, f"run {self._run}")
+        self._trail_bytes += size
         self._trail.append(row)
 
     def emit(self, event: NewEvent | Outbound) -> None:
-        """An event, or a message for the outbox, for the next commit."""
+        """An event, or a message for the outbox, for the commit of the next step that is written."""
         self._events.append(event)
 
     def progress(self, progress: Json) -> None:
@@ -126,13 +140,11 @@ class Journal:
         Of a try that failed, `value` is the delay before the next and the error in one line.
         """
         if self._on_grant is not None and self._may_stay(step):
-            self._buffer.append((step, None, GRANTED))
-            self._bytes += len(step.output or step.error or "")
-            if step.child is not None:
-                self._bytes += len(step.child.params)
+            self._add(step, None, GRANTED)
+            self._bytes += step_bytes(step)
             self._on_grant(_APPLIED, [(step, future, value)])
             return
-        self._buffer.append((step, future, value))
+        self._add(step, future, value)
         if self._sent is None:
             self._send()
         else:
@@ -169,6 +181,8 @@ class Journal:
         if not self._transactions or any(step.status is StepStatus.READY for step, _, _ in self._buffer):
             if self._due:
                 self._send()
+        elif self._fitting() < len(self._buffer):
+            self._send()
         else:
             self._transaction = self._transactions.popleft()
             self._transaction.hurried = self._due
@@ -178,10 +192,13 @@ class Journal:
         """Nothing was recorded: what went along goes with the next commit instead."""
         sent, self._sent, self._transaction = self._sent or [], None, None
         self._buffer[:0] = sent
-        self._bytes += sum(len(step.output or "") for step, _, _ in sent)
+        self._bytes += sum(step_bytes(step) for step, _, _ in sent)
         self._due = self._due or transaction.hurried
         self._trail.extendleft(reversed(item.trail))
+        self._trail_bytes += sum(sent_bytes(row.data) for row in item.trail)
         self._events.extendleft(reversed((*item.events, *item.outbox)))
+        if sent:
+            self._hand_over(sent[0][0])
         if self._progress is None:
             self._progress = item.progress
         transaction.fail(error)
@@ -194,7 +211,16 @@ class Journal:
 
     def keep(self, step: StepWrite) -> None:
         """Record a step with the next commit."""
-        self._buffer.append((step, None, None))
+        self._add(step, None, None)
+
+    def _add(self, step: StepWrite, future: Asked, value: Any) -> None:
+        self._buffer.append((step, future, value))
+        if self._events:
+            self._hand_over(step)
+
+    def _hand_over(self, step: StepWrite) -> None:
+        """What was sent belongs to this step: it is committed with it or not at all."""
+        self._said[id(step)] = _taken(self._events)
 
     def carries(self, key: str) -> bool:
         """Whether something written under this key is on its way, or about to be."""
@@ -205,8 +231,35 @@ class Journal:
         self._transactions.clear()
         while self._sent is not None:
             await self._answer()
+        while self._send_first(move):
+            verdict = await self._answer()
+            if verdict.answer != "applied":
+                return verdict
         self._send(move, fields)
         return await self._answer()
+
+    def _send_first(self, move: Move) -> bool:
+        """Whether more has gathered than one item may hold, so that a checkpoint goes before the move."""
+        if move not in _MAY_RETRY:
+            # The run ends or goes back as a whole: what would have been tried again here is not.
+            self._buffer = [one for one in self._buffer if one[0].status is not StepStatus.READY]
+        count = self._fitting()
+        if count >= len(self._buffer):
+            return False
+        if any(step.status is StepStatus.READY for step, _, _ in self._buffer[:count]):
+            return False  # a try that failed is told by the move itself
+        self._send()
+        return True
+
+    def _fitting(self) -> int:
+        """How many of the steps that have gathered fit into one item, with what they send; at least one."""
+        total = 0
+        if len(self._buffer) > 1:
+            for count, (step, _, _) in enumerate(self._buffer):
+                total += step_bytes(step) + sum(map(payload_bytes, self._said.get(id(step), ())))
+                if count and total > BATCH_BYTES:
+                    return count
+        return len(self._buffer)
 
     def _answer(self) -> asyncio.Future[Verdict]:
         """The next verdict. Whoever is told to stop meanwhile, the item goes its way."""
@@ -214,10 +267,9 @@ class Journal:
         return self._idle
 
     def _send(self, move: Move = Move.CHECKPOINT, fields: dict[str, Any] = _NONE) -> None:
-        if move not in _MAY_RETRY:
-            # The run ends or goes back as a whole: what would have been tried again here is not.
-            self._buffer = [one for one in self._buffer if one[0].status is not StepStatus.READY]
-        sent, self._buffer, self._due, self._bytes = self._buffer, [], False, 0
+        count = self._fitting() if move is Move.CHECKPOINT else len(self._buffer)
+        sent, self._buffer = self._buffer[:count], self._buffer[count:]
+        self._due, self._bytes = bool(self._buffer), 0
         self._sent = sent
         self._number += 1
         opens = self._record.open_waits or move is Move.PARK
@@ -226,8 +278,8 @@ class Journal:
                 opens = 1
             elif step.status is StepStatus.READY and move is Move.CHECKPOINT:
                 move, fields = Move.RETRY, _in_place(step, *value)
-        if self._trail or self._events or self._progress is not None:
-            fields = {**fields, **self._extras(last=move is not Move.CHECKPOINT)}
+        if self._trail or self._events or self._said or self._progress is not None:
+            fields = {**fields, **self._extras(sent, last=move is not Move.CHECKPOINT)}
         item = Item(
             run=self._run,
             tenant=self._tenant,
@@ -268,10 +320,16 @@ class Journal:
         if not idle.done():
             idle.set_result(verdict)
 
-    def _extras(self, *, last: bool) -> dict[str, Any]:
-        extras: dict[str, Any] = {"trail": _taken(self._trail), **sent(_taken(self._events))}
+    def _extras(self, steps: list[Written], *, last: bool) -> dict[str, Any]:
+        said = [one for step, _, _ in steps for one in self._said.pop(id(step), ())]
+        extras: dict[str, Any] = {"trail": self._rows(), **sent([*said, *_taken(self._events)])}
         progress = self.take_progress(last=last)
         return extras if progress is None else {**extras, "progress": progress}
+
+    def _rows(self) -> tuple[TrailWrite, ...]:
+        rows = _taken(self._trail)
+        self._trail_bytes -= sum(sent_bytes(row.data) for row in rows)
+        return rows
 
     def take_progress(self, *, last: bool = False) -> Json | None:
         """The progress to be written now, at most once a second; the last one of an execution always."""

@@ -9,11 +9,14 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import MIB
 from holdfast.codec import plain
-from holdfast.errors import UsageError
+from holdfast.errors import TooLarge, UsageError
 from holdfast.records import Instant, Outbound
 
 from .checks import check_name
+
+SAID_BYTES = 64 * MIB  # what one step sends and logs: it is one commit and cannot be divided
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -66,3 +69,10 @@ def message_id(run: UUID, created_at: Instant, step: str, number: int) -> str:
     """
     named = f"{run}:{created_at}:{number}:{step}"
     return f"msg_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
+
+
+def check_said(size: int, where: str) -> None:
+    """Refuse more bytes of events, messages and log rows than one commit takes."""
+    if size > SAID_BYTES:
+        said = f"{where} sends and logs {size:,} bytes in one commit, the limit is {SAID_BYTES:,}"
+        raise TooLarge(f"{said}: say less, or in several steps")

@@ -16,8 +16,10 @@ from holdfast.codec import Codec, result_codec
 from holdfast.errors import StepFailed, StepTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import SECOND, Error, Instant, NewEvent, Outbound, StepWrite, TrailWrite
+from holdfast.records.sizes import payload_bytes
 
 from .failures import delay_after, encoded, error_of, final_kind, line, named
+from .messages import check_said
 from .signals import Continued, Parked
 from .waits import back_off
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 class Scope:
     """What user code says while one step runs; it goes out with that step's commit."""
 
-    __slots__ = ("cost", "dice", "events", "key", "over")
+    __slots__ = ("bytes", "cost", "dice", "events", "key", "over")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -41,6 +43,17 @@ class Scope:
         self.dice: Dice | None = None
         self.cost = 0
         self.events: list[NewEvent | Outbound] = []
+        self.bytes = 0
+
+    def say(self, message: NewEvent | Outbound) -> None:
+        """An event or a message, from inside this step; TooLarge when its commit would be."""
+        self.count(payload_bytes(message))
+        self.events.append(message)
+
+    def count(self, size: int) -> None:
+        """Note that so many bytes more go along with this step."""
+        check_said(self.bytes + size, f"step {self.key!r}")
+        self.bytes += size
 
     def note(self, journal: Journal, row: TrailWrite) -> None:
         """A row of the trail, from inside this step."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.bounds import sent_bytes
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
 from holdfast.records import Item, StepWrite, TrailWrite
@@ -42,6 +43,7 @@ class TransactionScope(Scope):
         self.rows: list[TrailWrite] = []
 
     def note(self, _journal: Journal, row: TrailWrite) -> None:
+        self.count(sent_bytes(row.data))
         self.rows.append(row)
 
 

@@ -273,11 +273,11 @@ class Worker:
         while types and not self._draining:
             due: float | None = None
             try:
-                free = self.free
-                if not free:
+                limit = self.committer.room(min(self.free, self._batch))
+                if not limit:
                     self._more = True  # or what it was rung for would be forgotten
-                elif not self.committer.full:
-                    self._more = await self._claim(types, min(free, self._batch))
+                else:
+                    self._more = await self._claim(types, limit)
                     if not self._more:
                         due = await seconds_until(self.store, types, self.tenants, runtime=self.runtime)
             except Exception as error:
@@ -288,7 +288,7 @@ class Worker:
 
     async def _rest(self, due: float | None) -> None:
         """Wait for a slot or for news, whichever is wanting."""
-        if self.committer.full:
+        if self.committer.full and not self.committer.room(self.free):
             await asyncio.sleep(GATHER_SECONDS)
         elif self._more and self.free:
             return
@@ -339,6 +339,7 @@ class Worker:
         if why := shut(claim):
             execution.stop(why)
         self.leases.held[claim.id] = execution
+        self.committer.begun(claim.id)
         task = self.world.spawn(self._execute(execution), claim.type)
         self._executions[task] = execution
         task.add_done_callback(self._executions.pop)
@@ -361,6 +362,7 @@ class Worker:
             if self.leases.held.get(claim.id) is execution:
                 del self.leases.held[claim.id]
             self.finished += 1
+            self.committer.ended(claim.id)
             self._ending -= execution.ending  # its slot was given on when its end was sent
             if not execution.ending or claim.crashes:
                 self._bell.ring()  # the room for runs that have crashed is free only now

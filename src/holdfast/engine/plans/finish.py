@@ -13,11 +13,12 @@ from holdfast.durations import seconds
 from holdfast.engine import outcome as ends
 from holdfast.engine.ending import ended, stopped
 from holdfast.engine.failures import delay_after, encoded, error_of, final_kind, line, text
-from holdfast.engine.messages import Message, outbound
+from holdfast.engine.messages import Message, check_said, outbound
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import SECOND, Error, Outbound, Step, StepWrite, Verdict
+from holdfast.records.sizes import payload_bytes
 
 from .outcomes import Completed, Dead, Retry, Waiting
 from .task import units
@@ -221,4 +222,5 @@ def _fields(run: PlanExecution, messages: Sequence[Message]) -> dict[str, tuple[
         outbound(one, claim.id, claim.created_at, step.key, number)
         for number, one in enumerate(messages, first)
     ]
+    check_said(sum(map(payload_bytes, rows)), f"task {step.key!r}")
     return {"outbox": tuple(rows)}

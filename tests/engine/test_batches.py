@@ -1,0 +1,243 @@
+"""Commits are bounded in bytes: no batch and no item of a run grows with how much has gathered."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from holdfast import Backoff, Status, TooLarge
+from holdfast.engine.committer import BESIDE_MAX, Committer
+from holdfast.lifecycle import Move, StepStatus
+from holdfast.records import Item, StepWrite, Verdict
+from holdfast.records.sizes import item_bytes
+from tests.engine.faulty import Faulty
+from tests.engine.kit import keys, outcome, until
+
+SMALL_BATCH = 16 * 1024  # in place of the real bounds, which take longer
+LARGE = '"' + "x" * (SMALL_BATCH // 8) + '"'
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch):
+    monkeypatch.setattr("holdfast.engine.batches.BATCH_BYTES", SMALL_BATCH)
+    monkeypatch.setattr("holdfast.engine.batches.LARGE_BYTES", SMALL_BATCH // 8)
+    monkeypatch.setattr("holdfast.engine.committer.FULL_BYTES", SMALL_BATCH * 8)
+    monkeypatch.setattr("holdfast.engine.journal.BATCH_BYTES", SMALL_BATCH)
+
+
+def item(n, result=None):
+    return Item(run=UUID(int=n), fence=1, number=1, move=Move.COMPLETE, result=result)
+
+
+class Store:
+    """Answers every item after a second, and remembers the batches."""
+
+    def __init__(self, writers=1):
+        self.writers, self.batches = writers, []
+
+    async def commit(self, batch):
+        self.batches.append([one.run.int for one in batch])
+        self.bytes = max(getattr(self, "bytes", 0), sum(map(item_bytes, batch)))
+        await asyncio.sleep(1)
+        return [Verdict(answer="applied", status=Status.SUCCEEDED) for _ in batch]
+
+
+class Weighed(Faulty):
+    """Remembers how many bytes each commit brought."""
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.items = []
+
+    def struck(self, verb, args):
+        if verb in {"commit", "transact"}:
+            self.items += [(one.move, item_bytes(one)) for one in (args[0] if verb == "commit" else args[:1])]
+        return super().struck(verb, args)
+
+
+async def test_a_batch_is_bounded_in_bytes(world):
+    store = Store()
+    committer = Committer(store, world)
+    for n in range(100):
+        committer.put(item(n, '"' + '\\"' * 255 + '"'), lambda _: None)  # as sent: 1 KiB
+    await committer.drain()
+    assert store.bytes <= SMALL_BATCH
+    assert len(store.batches) == 7
+    assert [n for batch in store.batches for n in batch] == list(range(100))
+
+
+async def test_a_small_item_waits_for_one_commit_of_large_ones_at_most(world):
+    store, answered = Store(), []
+    committer = Committer(store, world)
+    for n in range(100):
+        committer.put(item(n, LARGE), lambda _: None)
+    await asyncio.sleep(0.5)
+    for n in (100, 101):
+        committer.put(item(n), answered.append)
+    await asyncio.sleep(1.6)
+    assert len(answered) == 2
+    assert store.batches[1] == [100, 101]
+    await committer.drain()
+    assert sorted(n for batch in store.batches for n in batch) == list(range(102))
+
+
+async def test_large_items_do_not_wait_for_ever_behind_small_ones(world):
+    store = Store()
+    committer = Committer(store, world)
+    for n in range(1, 5):
+        committer.put(item(n), lambda _, n=n: committer.put(item(n + 10), lambda _: None))
+    committer.put(item(0, LARGE), lambda _: None)
+    await committer.drain()
+    assert [0] in store.batches[:2]
+
+
+async def test_of_several_writers_one_is_left_to_small_items(world):
+    store, answered = Store(writers=2), []
+    committer = Committer(store, world)
+    for n in range(100):
+        committer.put(item(n, LARGE), lambda _: None)
+    await asyncio.sleep(0.5)
+    assert len(store.batches) == 1
+    committer.put(item(100), answered.append)
+    await asyncio.sleep(0.1)
+    assert store.batches[1] == [100]
+    await committer.drain()
+    assert len(answered) == 1
+    assert sorted(n for batch in store.batches for n in batch) == list(range(101))
+
+
+async def test_while_much_is_queued_few_runs_are_claimed_and_not_none(world):
+    committer = Committer(Store(), world)
+    assert committer.room(100) == 100
+    for n in range(8 * 8 + 1):
+        committer.put(item(n, LARGE), lambda _: None)
+    assert committer.room(100) == BESIDE_MAX
+    assert committer.room(3) == 3
+    for n in range(BESIDE_MAX + 1):
+        committer.begun(UUID(int=n))
+    assert committer.room(100) == 0
+    committer.ended(UUID(int=0))
+    committer.ended(UUID(int=1))
+    assert committer.room(100) == 1
+    await committer.drain()
+    assert committer.room(100) == 100
+
+
+VALUE = SMALL_BATCH // 2
+
+
+def value(n):
+    return str(n) + "x" * (VALUE - 100)
+
+
+@pytest.mark.parametrize("checkpoint", ["step", "segment"])
+async def test_what_gathers_in_one_run_goes_in_several_commits(app, checkpoint):
+    @app.workflow("shop.order.v1", checkpoint=checkpoint)
+    async def order(ctx):
+        async def one(n):
+            ctx.emit("made", n)
+            return value(n)
+
+        found = await asyncio.gather(*[ctx.step(f"s{n}", one, n) for n in range(12)])
+        for n in range(12):
+            ctx.emit("done", value(n), name=f"e{n}")
+        return [one[:2] for one in found]
+
+    app.store = store = Weighed(app.store)
+    run = await app.start(order)
+    async with app.worker():
+        assert await run.result(60) == [value(n)[:2] for n in range(12)]
+    assert max(size for _, size in store.items) <= SMALL_BATCH + VALUE
+    assert [move for move, _ in store.items][-1] is Move.COMPLETE
+    names = await keys(app, run)
+    assert sorted(names[:12]) == sorted(f"s{n}" for n in range(12))
+    assert names[12:] == [f"e{n}" for n in range(12)]
+
+
+async def test_each_event_goes_with_the_step_that_sends_it(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        for n in range(12):
+            ctx.emit("done", value(n), name=f"e{n}")
+        await ctx.step("end", lambda: None)
+
+    seen = []
+
+    class Watched(Weighed):
+        def struck(self, verb, args):
+            if verb == "commit":
+                seen.extend((one.steps, one.events) for one in args[0])
+            return super().struck(verb, args)
+
+    app.store = Watched(app.store)
+    run = await app.start(order)
+    async with app.worker():
+        await run.result(60)
+    assert len(seen) > 3
+    for steps, events in seen:
+        sent = [step.key for step in steps if step.key.startswith("e") and step.key != "end"]
+        assert [event.id.rpartition(":")[2] for event in events] == sent
+
+
+async def test_a_run_that_fails_and_one_that_parks_record_all_that_gathered(app):
+    @app.workflow("shop.fails.v1", retry=Backoff.fixed(1, attempts=1))
+    async def fails(ctx):
+        for n in range(6):
+            ctx.emit("done", value(n), name=f"e{n}")
+        raise ValueError("no")
+
+    @app.workflow("shop.parks.v1")
+    async def parks(ctx):
+        for n in range(6):
+            ctx.emit("done", value(n), name=f"e{n}")
+        return (await ctx.await_event("go")).payload
+
+    app.store = store = Weighed(app.store)
+    failing, parking = await app.start(fails), await app.start(parks)
+    async with app.worker():
+        assert (await outcome(app, failing))[0] == "failed"
+        await until(app, parking, Status.WAITING)
+        await app.emit("go", 1)
+        assert await parking.result(60) == 1
+    assert await keys(app, failing) == [f"e{n}" for n in range(6)]
+    assert (await keys(app, parking))[:6] == [f"e{n}" for n in range(6)]
+    assert max(size for _, size in store.items) <= SMALL_BATCH + VALUE
+
+
+async def test_what_one_step_sends_and_logs_is_bounded(app, monkeypatch):
+    monkeypatch.setattr("holdfast.engine.messages.SAID_BYTES", 10_000)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        said = []
+
+        def told(say, *args, **fields):
+            for n in range(12):
+                try:
+                    say(*args, **fields)
+                except TooLarge as error:
+                    said.append((n, str(error)))
+                    return
+
+        await ctx.step("emits", told, ctx.emit, "much", "x" * 900)
+        await ctx.step("sends", told, ctx.send, "mail", "x" * 900)
+        told(ctx.log, "much", text="x" * 900)
+        await ctx.step("then", lambda: None)
+        told(ctx.log, "much", text="x" * 900)
+        return said
+
+    run = await app.start(order)
+    async with app.worker():
+        numbers, words = zip(*(await run.result(60)), strict=True)
+    assert numbers == (10, 10, 10, 10)
+    assert words[0].startswith("step 'emits' sends and logs 10,")
+    assert "the limit is 10,000: say less" in words[2]
+
+
+def test_the_size_of_an_item_counts_all_that_it_holds():
+    small = Item(run=UUID(int=1), fence=1, number=1, move=Move.CHECKPOINT)
+    step = StepWrite(key="a", status=StepStatus.SUCCEEDED, output='"\\""')
+    assert item_bytes(small) == 0
+    assert item_bytes(Item(run=UUID(int=1), fence=1, number=1, move=Move.CHECKPOINT, steps=(step,))) == 9
