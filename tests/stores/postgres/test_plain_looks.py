@@ -162,7 +162,7 @@ def test_the_number_of_a_trail_row_is_nobodys_choice(hand, plain):
     ("what", "data", "words"),
     [
         ("note", "[1]", "is an object"),
-        ("note", '{"a":"\\u0000"}', "cannot be read back"),
+        ("note", '{"a":"\\u0000"}', "data holds a NUL character"),
         ("", "{}", "1 to 255"),
     ],
 )

@@ -6,7 +6,7 @@ create or replace function in_a_line(said text) returns text language sql immuta
 $$;
 
 create or replace function is_type(type text) returns boolean language sql immutable as $$
-    select type ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+\.v[1-9][0-9]*$'
+    select length(type) <= 255 and type ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+\.v[1-9][0-9]*$'
 $$;
 
 create or replace function type_fault(type text) returns text language sql immutable as $$
@@ -58,21 +58,22 @@ end $$;
 -- Python has no word for; durations are bounded anyway.
 create or replace function is_odd_start(
     type text, is_known boolean, tenant text, key text, limit_key text, priority integer, run_at bigint,
-    max_attempts integer, budget bigint, labels text
+    max_attempts integer, budget bigint, labels text, params text
 ) returns boolean language sql stable as $$
     select (
         not is_known and not is_type(type) or length(tenant) not between 1 and 255 or length(key) not between 1 and 255
         or length(limit_key) not between 1 and 255 or strpos(concat(tenant, key, limit_key), U&'\001F') > 0
         or priority not between 0 and 999 or run_at not between -62135596800000000 and 253402300799999999
         or least(max_attempts, budget) < 1
-        or labels is not null and labels_fault(labels::json) is not null
+        or labels is not null and (may_be_odd(labels) or labels_fault(labels::json) is not null)
+        or may_be_odd(params)
     ) is true
 $$;
 
 -- What it is; null: nothing.
 create or replace function start_fault(
     type text, is_known boolean, tenant text, key text, limit_key text, priority integer, run_at bigint,
-    max_attempts integer, budget bigint, labels text
+    max_attempts integer, budget bigint, labels text, params text
 ) returns text language sql stable as $$
     select case
         when not is_known and not is_type(type) then type_fault(type)
@@ -83,18 +84,21 @@ create or replace function start_fault(
         when run_at not between -62135596800000000 and 253402300799999999 then time_fault('run_at', run_at::text)
         when max_attempts < 1 then attempts_fault(max_attempts)
         when budget < 1 then negative_fault()
-        when labels is not null then labels_fault(labels::json)
+        when value_fault(params) is not null then 'params ' || value_fault(params)
+        when labels is not null then coalesce('labels ' || value_fault(labels), labels_fault(labels::json))
     end
 $$;
 
 -- A field of an event that is nobody's name.
-create or replace function refuse_odd_event(tenant text, topic text, id text) returns void language plpgsql as $$
+create or replace function refuse_odd_event(tenant text, topic text, id text, payload text) returns void
+language plpgsql as $$
 begin
     if coalesce(topic, '') = '' or length(topic) > 512 then
         perform refuse('UsageError', 'topic ' || in_a_line(topic) || ': 1 to 512 characters of text, without NUL');
     end if;
     perform checked_name('event id', coalesce(id, ''));
     perform checked_name('tenant', tenant);
+    perform refuse('UsageError', 'payload ' || value_fault(payload)) where value_fault(payload) is not null;
 end $$;
 
 create or replace function checked_type(type text) returns text language plpgsql immutable as $$
@@ -136,22 +140,4 @@ begin
         perform refuse('UsageError', time_fault(what, us::text));
     end if;
     return moment(us);
-end $$;
-
--- json takes \u0000 and half characters at their word, and no reader could open them; jsonb does not.
-create or replace function checked_value(what text, value json) returns json language plpgsql immutable as $$
-begin
-    perform value::jsonb;
-    return value;
-exception when data_exception or program_limit_exceeded then
-    perform refuse('UsageError', what || ' cannot be read back: ' || sqlerrm);
-end $$;
-
-create or replace function checked_labels(labels json) returns json language plpgsql immutable as $$
-begin
-    if labels is not null then
-        perform checked_value('labels', labels);
-        perform refuse('UsageError', labels_fault(labels)) where labels_fault(labels) is not null;
-    end if;
-    return labels;
 end $$;

@@ -8,6 +8,9 @@ declare
     ours text;
     d workflow_definition;
 begin
+    new.payload := checked_value('payload', coalesce(new.payload, 'null'));  -- first: what is too large costs no more
+    new.labels := checked_labels(new.labels);
+    new.trace := checked_text('trace', new.trace);
     select string_agg(c.key, ', ' order by c.key) into ours from json_each(plain_words(new)) as c
     where c.key <> all(producers_columns()) and c.value::text not in ('null', '0', '""')
         and (c.key, c.value::text) not in (('status', '"pending"'), ('kind', '"code"'), ('max_crashes', '4'));
@@ -20,14 +23,12 @@ begin
     new.id := coalesce(new.id, new_id());
     new.tenant := checked_name('tenant', coalesce(new.tenant, 'default'));
     new.kind := coalesce(d.kind, 'code');
-    new.payload := checked_value('payload', coalesce(new.payload, 'null'));
     new.priority := checked_priority(coalesce(new.priority, 100));
     new.run_at := checked_time(coalesce(new.run_at, now));
     new.idempotency_key := stored_key(new.tenant, checked_name('idempotency_key', new.idempotency_key));
     new.max_attempts := coalesce(new.max_attempts, nullif(d.max_attempts, 0), 3);
     perform refuse('UsageError', attempts_fault(new.max_attempts)) where new.max_attempts < 1;
     new.limit_key := checked_name('limit_key', new.limit_key);
-    new.labels := checked_labels(new.labels);
     new.budget := coalesce(new.budget, d.budget);
     if new.budget < 1 or new.ttl_seconds < 0 or new.timeout_seconds < 0 then
         perform refuse('UsageError', negative_fault());

@@ -7,9 +7,11 @@
 create or replace function plain_update() returns trigger language plpgsql set search_path from current as $$
 declare
     now timestamptz := clock();
-    touched text[] := array_remove(differing(old, new), 'updated_at');
+    touched text[];
     n workflow_run;
 begin
+    new.last_error := cut_error(new.last_error);
+    touched := array_remove(differing(old, new), 'updated_at');
     if current_setting('transaction_isolation') <> 'read committed' then
         perform refuse('UsageError', 'runs are changed in READ COMMITTED, where each statement sees what there is: '
                        || 'this transaction is ' || upper(current_setting('transaction_isolation')));
@@ -262,7 +264,8 @@ begin
     elsif n.last_error is not distinct from o.last_error then
         n.last_error := told_in_a_line(n.error);
     end if;
-    n.last_error := coalesce(n.last_error, told_in_a_line(n.error));
+    perform checked_name('kind of error', n.error ->> 'kind');
+    n.last_error := cut_error(coalesce(n.last_error, told_in_a_line(n.error)));
     return n;
 end $$;
 

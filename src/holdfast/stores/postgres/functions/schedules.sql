@@ -80,7 +80,7 @@ create or replace function refuse_odd_schedule(new json) returns void language p
 declare
     fault text := start_fault(
         new ->> 'type', false, new ->> 'tenant', null, new ->> 'limit_key', (new ->> 'priority')::integer, null,
-        (new ->> 'max_attempts')::integer, (new ->> 'budget')::bigint, new ->> 'labels'
+        (new ->> 'max_attempts')::integer, (new ->> 'budget')::bigint, new ->> 'labels', new ->> 'params'
     );
 begin
     perform checked_name('schedule', new ->> 'name');

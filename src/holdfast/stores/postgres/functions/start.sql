@@ -114,7 +114,7 @@ begin
             first, 1, now, now
         from n
         where not is_odd_start(n.type, n.is_known, n.tenant, n.key, n.limit_key, n.priority, n.run_at, n.max_attempts,
-                               n.budget, n.labels)
+                               n.budget, n.labels, n.params)
         order by stored_key(n.tenant, n.key), n.place
         on conflict do nothing
         returning id
@@ -149,7 +149,7 @@ begin
     select * into d from workflow_definition as w where w.type = n.type;
     if from_outside then
         fault := start_fault(n.type, d.type is not null, n.tenant, n.key, n.limit_key, n.priority, n.run_at,
-                             n.max_attempts, n.budget, n.labels);
+                             n.max_attempts, n.budget, n.labels, n.params);
         if fault is not null then
             perform refuse('UsageError', fault);
         end if;
@@ -229,8 +229,8 @@ begin
     return r.digest = is_same.digest
         or r.digest = 'sql' and r.type = is_same.type
         and (r.payload::text = is_same.params or r.payload::jsonb = is_same.params::jsonb);
-exception when untranslatable_character then
-    return false;  -- \u0000, which only json holds
+exception when data_exception or program_limit_exceeded then
+    return false;  -- a value that only json holds
 end $$;
 
 create or replace function same_key(run uuid, same boolean) returns json language sql immutable as $$

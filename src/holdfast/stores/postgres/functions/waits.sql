@@ -36,13 +36,14 @@ end $$;
 create or replace function take_in(event json, now timestamptz, late boolean) returns json language plpgsql as $$
 declare
     whose text := coalesce(event ->> 'tenant', 'default');
+    payload text := event ->> 'payload';
     known boolean := true;
     number bigint;
 begin
     if not (
         is_name(whose) and is_name(event ->> 'id') and length(event ->> 'topic') between 1 and 512
-    ) is true then
-        perform refuse_odd_event(whose, event ->> 'topic', event ->> 'id');
+    ) is true or may_be_odd(payload) then
+        perform refuse_odd_event(whose, event ->> 'topic', event ->> 'id', payload);
     end if;
     loop
         select i.seq into number from workflow_inbox as i

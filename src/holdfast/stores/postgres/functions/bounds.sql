@@ -1,0 +1,117 @@
+-- The limits of the library on values, for plain SQL and for callers of functions: 4 MiB, 64 levels, text without NUL and
+-- without half of a surrogate pair, numbers that a reader can hold. The json type checks the syntax and nothing else.
+-- All of it is done on the text, in linear time and without recursion. A cast to jsonb is neither: jsonb writes 1e131071
+-- out with all its digits, and takes seconds for a large value.
+-- Strings with a backslash are written as E'': their meaning then does not depend on a setting of the session.
+
+-- Whether a value has to be looked at closely. Nearly none has: this is one expression, and becomes part of its caller.
+create or replace function may_be_odd(said text) returns boolean language sql immutable parallel safe as $$
+    select octet_length(said) > 4194304 or said ~ E'\\\\u|[0-9][eE][+-]?[0-9]{3}|[0-9]{40}'
+        or octet_length(said) > 64 and octet_length(said) - octet_length(replace(replace(said, '[', ''), '{', '')) > 64
+$$;
+
+-- What is wrong with a value, for a sentence that begins with its name; null: nothing. The text is JSON. A sealed value
+-- is longer than the value inside it.
+create or replace function value_fault(said text) returns text language plpgsql immutable parallel safe as $$
+declare
+    most constant integer := case when starts_with(said, '{"holdfast.sealed"') then 6291456 else 4194304 end;
+    bare text;
+begin
+    if octet_length(said) > most then
+        return 'is ' || trim(to_char(octet_length(said), '9,999,999,999')) || ' bytes as JSON, the limit is '
+            || trim(to_char(most, '9,999,999')) || ': keep it elsewhere, and record where';
+    elsif not may_be_odd(said) then
+        return null;
+    end if;
+    bare := regexp_replace(said, E'"(?:[^"\\\\]|\\\\.)*"', '', 'g');
+    return coalesce(depth_fault(bare), number_fault(bare), text_fault(said));
+end $$;
+
+-- Of a value without its strings. Each turn takes the innermost level away.
+create or replace function depth_fault(bare text) returns text language plpgsql immutable parallel safe as $$
+declare
+    nested text;
+begin
+    if length(bare) - length(replace(replace(bare, '[', ''), '{', '')) <= 64 then
+        return null;
+    end if;
+    nested := translate(bare, E' \t\n\r,:0123456789+-.eEtrufalsn', '');
+    for level in 1..64 loop
+        nested := replace(replace(nested, '[]', ''), '{}', '');
+        if nested = '' then
+            return null;
+        end if;
+    end loop;
+    return 'is nested deeper than 64 levels';
+end $$;
+
+-- Whole numbers may have as many digits as Python reads, others must fit into a double.
+create or replace function number_fault(bare text) returns text language plpgsql immutable parallel safe as $$
+declare
+    one text;
+begin
+    if bare !~ '[0-9][eE][+-]?[0-9]{3}|[0-9]{250}' then
+        return null;
+    end if;
+    for one in
+        select n from unnest(string_to_array(translate(bare, E'[]{}: \t\n\r', ',,,,,,,,,'), ',')) as n
+        where length(n) > 250 or n ~ '[eE][+-]?[0-9]{3}'
+    loop
+        if length(one) > 4300 or one ~ '[eE][+-]?[0-9]{4}'
+            or one ~ '[.eE]' and abs(one::numeric) > 1.7976931348623158e308 then
+            return 'holds the number ' || left(one, 20) || case when length(one) > 20 then '…' else '' end
+                || ', which no double holds';
+        end if;
+    end loop;
+    return null;
+end $$;
+
+-- Of escapes. A backslash that is escaped begins none.
+create or replace function text_fault(said text) returns text language plpgsql immutable parallel safe as $$
+declare
+    escaped text;
+begin
+    if strpos(said, E'\\u') = 0 then
+        return null;
+    end if;
+    escaped := replace(said, E'\\\\', '--');
+    if strpos(escaped, E'\\u0000') > 0 then
+        return 'holds a NUL character, which no store can keep';
+    end if;
+    escaped := regexp_replace(escaped, E'\\\\u[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2}', '', 'g');
+    return case when escaped ~ E'\\\\u[dD][89a-fA-F]' then 'holds half of a surrogate pair, which is no text' end;
+end $$;
+
+create or replace function checked_value(what text, value json) returns json language plpgsql immutable as $$
+declare
+    fault text;
+begin
+    if may_be_odd(value::text) then
+        fault := value_fault(value::text);
+        if fault is not null then
+            perform refuse('UsageError', what || ' ' || fault);
+        end if;
+    end if;
+    return value;
+end $$;
+
+create or replace function checked_labels(labels json) returns json language plpgsql immutable as $$
+begin
+    if labels is not null then
+        perform checked_value('labels', labels);
+        perform refuse('UsageError', labels_fault(labels)) where labels_fault(labels) is not null;
+    end if;
+    return labels;
+end $$;
+
+-- Words of a person or a program.
+create or replace function checked_text(what text, said text) returns text language plpgsql immutable as $$
+begin
+    if length(said) > 10000 then
+        perform refuse('UsageError', what || ' ' || in_a_line(said) || ': text of at most 10,000 characters, without NUL');
+    end if;
+    return said;
+end $$;
+
+-- The words of an error, cut as the library cuts them: a worker must be able to fail a run, whatever the reason says.
+create or replace function cut_error(said text) returns text language sql immutable as 'select left(said, 4000)';
