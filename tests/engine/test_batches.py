@@ -8,10 +8,11 @@ from uuid import UUID
 import pytest
 
 from holdfast import Backoff, Status, TooLarge
+from holdfast.bounds import VALUE_BYTES
 from holdfast.engine.committer import BESIDE_MAX, Committer
 from holdfast.lifecycle import Move, StepStatus
 from holdfast.records import Item, StepWrite, Verdict
-from holdfast.records.sizes import item_bytes
+from holdfast.records.sizes import item_bytes, start_bytes
 from tests.engine.faulty import Faulty
 from tests.engine.kit import keys, outcome, until
 
@@ -234,6 +235,34 @@ async def test_what_one_step_sends_and_logs_is_bounded(app, monkeypatch):
     assert numbers == (10, 10, 10, 10)
     assert words[0].startswith("step 'emits' sends and logs 10,")
     assert "the limit is 10,000: say less" in words[2]
+
+
+@pytest.mark.slow
+@pytest.mark.spec("START-5")
+async def test_many_starts_are_recorded_in_slices(app, monkeypatch):
+    @app.workflow("shop.order.v1")
+    async def order(ctx, params): ...
+
+    monkeypatch.setattr("holdfast.engine.client.STARTS_MAX", 5)
+    slices = []
+
+    class Watched(Faulty):
+        def struck(self, verb, args):
+            if verb == "start":
+                slices.append([start_bytes(one) for one in args[0]])
+            return super().struck(verb, args)
+
+    app.store = Watched(app.store)
+    quotes = '"' * (VALUE_BYTES // 2 - 1)  # as JSON text 4 MiB, and twice as much inside another one
+    handles = await app.start_many(
+        [(order, one, {"key": str(n)}) for n, one in enumerate([quotes] * 2 + [1] * 7)]
+    )
+    assert [handle.created for handle in handles] == [True] * 9
+    assert [len(one) for one in slices] == [1, 1, 5, 2]
+    assert max(map(sum, slices)) <= 2 * VALUE_BYTES + 1
+    assert len(await app.list()) == 9
+    again = await app.start_many([(order, 1, {"key": str(n)}) for n in range(2, 12)])
+    assert [handle.created for handle in again] == [False] * 7 + [True] * 3
 
 
 def test_the_size_of_an_item_counts_all_that_it_holds():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
 from holdfast.errors import Unavailable, UnknownRun
 from holdfast.lifecycle import Move
-from holdfast.records import Item, Lease, StepWrite
+from holdfast.records import Item, Lease, NewEvent, StepWrite
 from tests.stores.files import TYPE, ask, live, new_run, opened, plain, until
 
 PATIENCE = 10.0
@@ -222,3 +223,47 @@ def test_whatever_a_commit_ends_in_its_callers_are_answered_and_the_thread_lives
         return (await store.start([new_run()]))[0].created
 
     assert live(path, story)
+
+
+async def behind_a_gate(store, *works):
+    """How the works that queued behind a gate were shared out over commits, by their sizes."""
+    gate, batches = Gate(), []
+    first = await gate.close_behind(store)
+    commit = store._committer.commit
+    store._committer.commit = lambda jobs: (batches.append([job.size for job in jobs]), commit(jobs))
+    tasks = await queued(*(work() for work in works))
+    gate.go.set()
+    await asyncio.gather(first, *tasks)
+    return batches
+
+
+def test_a_commit_is_bounded_in_bytes_and_large_jobs_do_not_go_with_small_ones(path, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.sqlite.writer.BATCH_BYTES", 8000)
+    monkeypatch.setattr("holdfast.stores.sqlite.writer.LARGE_BYTES", 1000)
+    small, large = f'"{"x" * 498}"', f'"{"x" * 3498}"'
+
+    async def story(store):
+        starts = [small] * 20 + [large] * 5
+        return await behind_a_gate(store, *(partial(store.start, [new_run(params=one)]) for one in starts))
+
+    batches = live(path, story)
+    assert max(map(sum, batches)) <= 8000
+    assert all(max(batch) < 1000 or min(batch) >= 1000 for batch in batches)
+    assert [len(batch) for batch in batches] == [15, 2, 5, 2, 1]
+    with plain(path) as db:
+        assert db.execute("select count(*) from workflow_run").fetchone() == (25,)
+
+
+def test_commits_events_and_starts_say_how_large_they_are(path):
+    async def story(store):
+        await store.start([run := new_run()])
+        (claim,) = await store.claim(ask())
+        step = StepWrite(key="a", output=f'"{"x" * 998}"')
+        item = Item(run=run.id, fence=claim.fence, number=1, move=Move.CHECKPOINT, steps=(step,))
+        event = NewEvent(topic="t", id="e", payload=f'"{"x" * 1998}"')
+        works = (partial(store.commit, [item]), partial(store.emit, event))
+        return await behind_a_gate(store, *works)
+
+    (sizes,) = live(path, story)[:1]
+    assert sizes[0] in range(1000, 1010)
+    assert sizes[1] in range(2000, 2010)

@@ -43,7 +43,7 @@ class Batches:
         return bool(self._large) and self._large_sent < max(1, self._writers - 1)
 
     def next(self, share: Callable[[int], int]) -> tuple[list[Entry], bool]:
-        """The next batch, and whether its items are large. `share`: how many of so many small ones to take."""
+        """The next batch, and whether its items are large. `share`: how many of the small ones to take."""
         if self._may_send_large and not (self._small and self._writers == 1 and self._small_next):
             self._small_next = True
             self._large_sent += 1

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import slices
 from holdfast.codec import MARK, plain
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import (
@@ -34,6 +35,7 @@ from holdfast.records import (
     TrailEntry,
     instant,
 )
+from holdfast.records.sizes import start_bytes
 from holdfast.sealing.envelope import reason
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.world import World
@@ -62,6 +64,8 @@ from .outbox import Outgoing
 from .plans.plan import Plan
 from .scheduling import Scheduling
 from .starting import new_run
+
+STARTS_MAX = 500  # runs that one commit starts at most
 
 
 class Client(Gates, Outgoing, Scheduling, Limiting):
@@ -99,7 +103,9 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
     ) -> list[Handle[Any] | HoldfastError]:
         """Start many in few round trips. A conflict is the answer for its item; the others are started.
 
-        `connection`: one for all, as in `start`.
+        They are recorded in order, in commits of at most 500 runs and 8 MiB: after a crash in between the
+        first of them are there. With a key for each, the same call again starts the rest.
+        `connection`: one for all, as in `start`; then all are part of your transaction.
         """
         if connection is None:
             await self._opened()
@@ -115,8 +121,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
             await self._publish(plans)
         handles: list[Handle[Any] | HoldfastError] = []
         within = () if connection is None else (connection,)
-        for at in range(0, len(made), 500):
-            slice_ = made[at : at + 500]
+        for slice_ in slices(made, lambda one: start_bytes(one[0]), most=STARTS_MAX):
             for answer, (_, defined) in zip(
                 await self.store.start([new for new, _ in slice_], *within), slice_, strict=True
             ):

@@ -45,6 +45,7 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
+from holdfast.records.sizes import item_bytes, payload_bytes, start_bytes
 from holdfast.store import SLICE, TRANSACTION_SECONDS, OwnEngine
 from holdfast.stores import items
 
@@ -183,11 +184,11 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openi
 
     # How verbs reach the file.
 
-    async def _write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T:
+    async def _write(self, work: Work[T], *, news: bool = False, alone: bool = False, size: int = 0) -> T:
         guard.refuse_inside(self.path)
         if self._writer is None:
             raise Unavailable(f"{self.path}: the store is not open")
-        return await self._writer.write(work, news=news, alone=alone)
+        return await self._writer.write(work, news=news, alone=alone, size=size)
 
     def _as_guest(self, connection: Any, work: Work[T]) -> T:
         # Few bring a connection, and with this comes the standard library's whole sqlite3.
@@ -291,7 +292,8 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openi
     ) -> builtins.list[Started | HoldfastError]:
         if connection is not None:
             return self._as_guest(connection, lambda db, now: start.start(db, now, runs))
-        return await self._write(lambda db, now: start.start(db, now, runs), news=True)
+        size = sum(map(start_bytes, runs))
+        return await self._write(lambda db, now: start.start(db, now, runs), news=True, size=size)
 
     async def claim(self, ask: Ask) -> builtins.list[Claim]:
         # A look first: polling a queue with nothing in it takes no lock and writes nothing.
@@ -303,7 +305,8 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openi
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         items.refuse_bad(batch)
         news = items.brings_news(batch)
-        return await self._write(lambda db, now: commit.commit(db, now, batch), news=news)
+        size = sum(map(item_bytes, batch))
+        return await self._write(lambda db, now: commit.commit(db, now, batch), news=news, size=size)
 
     async def transact(
         self,
@@ -353,7 +356,9 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openi
         if connection is not None:
             _, known = self._as_guest(connection, lambda db, now: waits.take_in(db, now, event))
             return Emitted(None, known)
-        seq, duplicate, left = await self._write(lambda db, now: waits.emit(db, now, event, SLICE), news=True)
+        seq, duplicate, left = await self._write(
+            lambda db, now: waits.emit(db, now, event, SLICE), news=True, size=payload_bytes(event)
+        )
         while left is not None:
             _, left = await self._write(partial(_deliver, SLICE, left, only=True), news=True)
         return Emitted(self._read(waits.woken, seq), duplicate)

@@ -1,9 +1,11 @@
 """The one writer: a thread that owns the only connection which writes, and group commit.
 
-Everything that was queued while the last commit ran shares the next one; nothing waits for a
-timer. A blocking caller (renewal) goes before the queue, in a commit of its own. A job is a plain
-function of the database and the instant; it may be run again, when its first transaction had to
-be rolled back because of a neighbour. One that is `alone` has no neighbours and is run once.
+Everything that was queued while the last commit ran shares the next one, up to a bound in bytes;
+nothing waits for a timer. Jobs that write much go in commits of their own, so that a small one waits
+for at most one of those. A blocking caller (renewal) goes before the queue, in a commit of its own.
+A job is a plain function of the database and the instant; it may be run again, when its first
+transaction had to be rolled back because of a neighbour. One that is `alone` has no neighbours and
+is run once.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import apsw
 
+from holdfast.bounds import BATCH_BYTES, LARGE_BYTES
 from holdfast.errors import HoldfastError, StoreError, Unavailable, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.records import Instant
@@ -49,10 +52,10 @@ class RolledBack(Exception):
 class Job(Generic[T]):
     """One piece of work, and where its answer goes."""
 
-    __slots__ = ("alone", "answer", "failed", "future", "loop", "news", "work")
+    __slots__ = ("alone", "answer", "failed", "future", "loop", "news", "size", "work")
 
-    def __init__(self, work: Work[T], *, news: bool = False, alone: bool = False) -> None:
-        self.work, self.news, self.alone = work, news, alone
+    def __init__(self, work: Work[T], *, news: bool = False, alone: bool = False, size: int = 0) -> None:
+        self.work, self.news, self.alone, self.size = work, news, alone, size
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: asyncio.Future[T] | Future[T] | None = None
         self.answer: Any = None
@@ -236,7 +239,8 @@ class Inline:
         # Renewals come from another thread even here, and readers share the connection.
         self._committer, self._alone = committer, alone
 
-    async def write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T:
+    async def write(self, work: Work[T], *, news: bool = False, alone: bool = False, size: int = 0) -> T:
+        del size  # each job has a commit of its own
         return self.write_now(work, news=news, alone=alone)
 
     def write_now(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T:
@@ -259,6 +263,8 @@ class Writer:
         self._committer = committer
         self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
         self._urgent: deque[Job[Any]] = deque()
+        self._small: deque[Job[Any]] = deque()  # taken from the queue, as the two below
+        self._large: deque[Job[Any]] = deque()
         self._aside: deque[Job[Any]] = deque()  # those that must be alone
         # Nobody may queue behind the last batch: he would wait for ever.
         self._door, self._stopped = threading.Lock(), False
@@ -266,8 +272,8 @@ class Writer:
         self._thread = threading.Thread(target=self._main, name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
-    async def write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T:
-        job: Job[T] = Job(work, news=news, alone=alone)
+    async def write(self, work: Work[T], *, news: bool = False, alone: bool = False, size: int = 0) -> T:
+        job: Job[T] = Job(work, news=news, alone=alone, size=size)
         job.loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = job.loop.create_future()
         job.future = future
@@ -300,8 +306,13 @@ class Writer:
                 if jobs:
                     with self.working:
                         self._serve(jobs)
-            if self._stopped and self._queue.empty() and not self._urgent and not self._aside:
+            if self._stopped and self._queue.empty() and not self._urgent and not self._left:
                 return
+
+    @property
+    def _left(self) -> bool:
+        """Whether jobs were taken from the queue and are not done."""
+        return bool(self._small or self._large or self._aside)
 
     def _serve(self, jobs: list[Job[Any]]) -> None:
         """Whatever comes of it: this thread lives on, and who waits is answered."""
@@ -314,9 +325,13 @@ class Writer:
         self._committer.tidy()
 
     def _turns(self, batch: list[Job[Any]]) -> Iterator[list[Job[Any]]]:
-        """Who waits for a thread of his own first, then all who share, then one who must be alone."""
+        """Order of service: jobs of blocking callers, then small ones together, then some large ones, then
+        one that must be alone."""
         yield self._overtaking()
         yield batch
+        if self._large:
+            yield self._overtaking()
+            yield _fitting(self._large)
         if self._aside:
             yield self._overtaking()
             yield [self._aside.popleft()]
@@ -325,10 +340,24 @@ class Writer:
         return [self._urgent.popleft() for _ in range(len(self._urgent))]
 
     def _gathered(self) -> list[Job[Any]]:
-        batch = [] if self._aside else [self._queue.get()]
+        """The small jobs of the next commit; the others are put aside."""
+        batch = [] if self._left else [self._queue.get()]
         batch += [self._queue.get_nowait() for _ in range(self._queue.qsize())]
-        jobs = [job for job in batch if job is not None]
-        if any(job.alone for job in jobs):
-            self._aside += [job for job in jobs if job.alone]
-            jobs = [job for job in jobs if not job.alone]
-        return jobs
+        for job in batch:
+            if job is not None:
+                self._queue_of(job).append(job)
+        return _fitting(self._small)
+
+    def _queue_of(self, job: Job[Any]) -> deque[Job[Any]]:
+        if job.alone:
+            return self._aside
+        return self._large if job.size >= LARGE_BYTES else self._small
+
+
+def _fitting(jobs: deque[Job[Any]]) -> list[Job[Any]]:
+    """The first jobs, as many as one commit takes; one at least, if there is one."""
+    batch, total = list[Job[Any]](), 0
+    while jobs and (not batch or total + jobs[0].size <= BATCH_BYTES):
+        total += jobs[0].size
+        batch.append(jobs.popleft())
+    return batch
