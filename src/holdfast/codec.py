@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,6 +26,8 @@ LIMIT_BYTES = bounds.VALUE_BYTES
 DEPTH_MAX = bounds.DEPTH_MAX
 RESERVED = "holdfast.sealed"  # the first key of a sealed value, and of no other
 MARK = f'{{"{RESERVED}"'
+
+T = TypeVar("T")
 
 SAID_MAX = 500  # characters of what a decoder says
 
@@ -95,7 +97,7 @@ class Codec:
                 raise BadValue(complaint)
         return text, back
 
-    def decode(self, text: Json, what: str) -> Any:
+    def decode(self, text: Json | bytes, what: str) -> Any:
         """The value that `text` holds. BadValue when it is no JSON, not of the annotated type, or nested too
         deep; TooLarge when it is above the limit. Nothing else is raised, whoever wrote the text."""
         return self._decoded(_limited(text, what, self._limit), what)
@@ -194,6 +196,16 @@ def _repeated(encoded: bytes, what: str) -> str | None:
     return (
         f"{what} has two keys that are both {escaped(repr(key), KEY_SHOWN)} in JSON: keys are strings there"
     )
+
+
+def unwrapped(text: Json | None, wanted: type[T], what: str) -> T:
+    """A record that a store has put around a value. The value itself stays text, in a field of type Raw:
+    it has limits of its own. BadValue when the record cannot be read."""
+    try:
+        return msgspec.json.decode(text or "", type=wanted)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        said = DEEPER if isinstance(error, RecursionError) else f"cannot be read: {_said(error)}"
+        raise BadValue(f"{what} {said}") from None
 
 
 def digest(type_: str, params: Json) -> str:

@@ -119,7 +119,7 @@ async def test_a_plain_run_that_has_become_sealed_is_not_replayed_where_it_canno
     assert "the output of step 'make'" in (await plain.get(run.id)).last_error
 
 
-@pytest.mark.parametrize("codec", LACKING.values(), ids=LACKING)
+@pytest.mark.parametrize("codec", [LACKING["another key"], LACKING["other bytes"]], ids=repr)
 @pytest.mark.parametrize("when", ["before", "while it works", "while it sleeps"])
 async def test_an_event_that_cannot_be_opened_sends_its_run_back(codec, when, opened):
     """Whenever it comes: found by park, told by a renewal, brought by a claim. The code sees none of it."""
@@ -147,7 +147,6 @@ async def test_an_event_that_cannot_be_opened_sends_its_run_back(codec, when, op
         found = await app.store.get(run.id)
         assert (found.status, found.attempt, found.crashes) == (Status.PENDING, 0, 0)
         assert found.last_error.startswith("sealed: the payload of")
-        assert ("no codec" in found.last_error) == (codec is None)
         assert worker.busy == 0
     assert seen == []
 

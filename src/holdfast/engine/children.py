@@ -13,16 +13,17 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import MARK, Codec, plain
+from holdfast.codec import MARK, Codec, plain, unwrapped
 from holdfast.durations import Seconds
 from holdfast.errors import ChildFailed, Drift, StoreError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import Error, Json, NewRun, StepWrite
+from holdfast.records import Json, NewRun, StepWrite
 from holdfast.sealing.envelope import reason, shut_by
 
 from .checks import check_child_options
 from .definitions import Defined, bare, newest
+from .failures import stored
 from .keeper import TROUBLE_SECONDS
 from .record import Recorded
 from .starting import new_run
@@ -58,7 +59,7 @@ class _End(msgspec.Struct):
     run: UUID | None = None
     status: str = ""
     result: msgspec.Raw = msgspec.Raw(b"null")
-    error: Error | None = None
+    error: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Child:
@@ -92,7 +93,8 @@ class Child:
         )
         end = _end(step)
         if step.status is not StepStatus.SUCCEEDED:
-            raise ChildFailed(self.key, end.run, end.status, end.error)
+            error = None if bytes(end.error) == b"null" else stored(bytes(end.error))
+            raise ChildFailed(self.key, end.run, end.status, error)
         return await self._returned(end)
 
     async def started(self) -> UUID:
@@ -169,11 +171,11 @@ class Child:
                 stage.arm()
 
     async def _returned(self, end: _End) -> Any:
-        text = bytes(end.result).decode()
+        text = bytes(end.result)
         what = f"the result of child run {end.run}"
-        if text.startswith(MARK):
+        if text.startswith(MARK.encode()):
             # Not an error of the code's, which might catch it and go on: the run goes back.
-            self._run.stop(shut_by(reason(text, what)))
+            self._run.stop(shut_by(reason(text.decode(), what)))
             await self._stage.refuse()
         return _codec(self._workflow).decode(text, what)
 
@@ -190,7 +192,9 @@ def _codec(workflow: Defined | str) -> Codec:
 
 def _end(found: Recorded) -> _End:
     output: Json | None = found.output
-    return _End() if output is None else msgspec.json.decode(output, type=_End)
+    return (
+        _End() if output is None else unwrapped(output, _End, f"the end of child run of step {found.key!r}")
+    )
 
 
 def child_name(workflow: Any, options: Any) -> str:

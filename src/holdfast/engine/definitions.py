@@ -178,9 +178,9 @@ class Defaulted(Codec):
         """The JSON text of the value, or of the default."""
         return self._default if value is None else super().encode(value, what)
 
-    def decode(self, text: Json, what: str) -> Any:
+    def decode(self, text: Json | bytes, what: str) -> Any:
         """The value; anew each time, for code may change it."""
-        return super().decode(self._default if text == "null" else text, what)
+        return super().decode(self._default if text in {"null", b"null"} else text, what)
 
 
 def _codec(type_: str, function: Callable[..., Any], hints: dict[str, Any]) -> Codec:

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from holdfast.codec import plain as plain_codec
 from holdfast.errors import BadValue, RunOverdue, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
@@ -326,7 +325,12 @@ class Execution:
             self.attempt, self.crashes = 1, 0
         self.record.committed(write)
         if future is not None:
-            self.stage.publish(future, _standing(verdict, write, value) if verdict.kept else value)
+            try:
+                standing = _standing(verdict, write, value) if verdict.kept else value
+            except BadValue:
+                self.stop("released")  # the next execution finds it where it replays, and fails there
+            else:
+                self.stage.publish(future, standing)
 
     def _settled(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -361,4 +365,4 @@ def _standing(verdict: Verdict, write: StepWrite, value: Any) -> Any:
     """What stands under the key: what was recorded first, if it was not this."""
     kept = dict(verdict.kept)
     stands = write.key in kept and write.kind is StepKind.TASK
-    return msgspec.json.decode(kept[write.key] or "null") if stands else value
+    return plain_codec.decode(kept[write.key] or "null", f"step {write.key!r}") if stands else value

@@ -193,7 +193,7 @@ def _asked(step: Step) -> str:
     """The question of a gate in a few words; of one that is sealed nothing."""
     try:
         said = msgspec.json.decode(step.ask or "{}")
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return ""
     ask = str(said.get("ask") or "") if isinstance(said, dict) else ""
     return ask if len(ask) <= 200 else f"{ask[:200]}…"

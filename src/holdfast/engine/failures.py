@@ -69,6 +69,14 @@ def encoded(error: Error) -> Json:
     return msgspec.json.encode(error).decode()
 
 
+def stored(error: Json | bytes | None) -> Error:
+    """An error as a store has it. Anyone may have written it: one that cannot be read says so."""
+    try:
+        return msgspec.json.decode(error or "", type=Error)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return Error(kind="unknown", message="its error cannot be read" if error else "no error is recorded")
+
+
 def named(error: Error) -> str:
     """What was raised, and what it says: `'card'` alone would not tell that it is a KeyError. Ours tell."""
     return error.message if error.type in _OURS else f"{error.type}: {error.message}"

@@ -14,6 +14,8 @@ from holdfast.errors import UsageError
 from holdfast.lifecycle import Status
 from holdfast.records import Error, Json
 
+from .failures import stored
+
 NAMES = (
     "run.started",
     "run.succeeded",
@@ -93,4 +95,4 @@ def check_names(names: tuple[Any, ...]) -> tuple[str, ...]:
 
 def decoded(error: Json | None) -> Error | None:
     """An error as it was recorded."""
-    return None if error is None else msgspec.json.decode(error, type=Error)
+    return None if error is None else stored(error)

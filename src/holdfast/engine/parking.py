@@ -7,15 +7,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 from uuid import UUID
 
-import msgspec
-
-from holdfast.codec import RESERVED
 from holdfast.durations import Seconds, seconds
 from holdfast.errors import EventTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import Decision, Event, StepWrite, instant, moment
-from holdfast.sealing.envelope import reason, shut_by
+from holdfast.records import Decision, Event, StepWrite, instant
 
+from .arrived import event_of
 from .checks import check_topic
 from .children import Child, ChildOptions, child_name
 from .definitions import Defined
@@ -144,17 +141,7 @@ class Parking:
         step = await wait(self._run, self._stage, write)
         if step.status is not StepStatus.SUCCEEDED:
             raise EventTimeout(step.key, topic)
-        found = msgspec.json.decode(step.output or "{}")
-        payload = found["payload"]
-        if type(payload) is dict and next(iter(payload), None) == RESERVED:
-            await self._shut(payload, topic)
-        return Event(id=found["id"], topic=found["topic"], at=moment(found["at"]), payload=payload)
-
-    async def _shut(self, payload: Any, topic: str) -> None:
-        """Not an error of the code's, which might catch it and go on: the run goes back."""
-        sealed = msgspec.json.encode(payload).decode()
-        self._run.stop(shut_by(reason(sealed, f"the payload of an event on {topic!r}")))
-        await self._stage.refuse()
+        return event_of(step.output, f"the event of step {step.key!r}")
 
     async def _decided(self, write: StepWrite) -> Decision:
         return decision(await wait(self._run, self._stage, write))

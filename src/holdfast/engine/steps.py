@@ -18,7 +18,7 @@ from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import SECOND, Error, Instant, NewEvent, Outbound, StepWrite, TrailWrite
 from holdfast.records.sizes import payload_bytes
 
-from .failures import delay_after, encoded, error_of, final_kind, line, named
+from .failures import delay_after, encoded, error_of, final_kind, line, named, stored
 from .messages import check_said
 from .signals import Continued, Parked
 from .waits import back_off
@@ -315,7 +315,7 @@ def cancelled() -> bool:
 
 
 def _failed(found: Recorded) -> StepFailed:
-    error = msgspec.json.decode(found.error or '{"kind": "exhausted"}', type=Error)
+    error = stored(found.error) if found.error else Error(kind="exhausted")
     return StepFailed(found.key, error.kind, named(error))
 
 

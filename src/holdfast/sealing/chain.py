@@ -9,10 +9,10 @@ import msgspec
 
 from holdfast.codec import MARK, RESERVED
 from holdfast.errors import CannotOpen, CannotSeal, NotSealed, UsageError
-from holdfast.escaping import safe_logger
+from holdfast.escaping import escaped, safe_logger
 from holdfast.records import Json
 
-from .envelope import read, written
+from .envelope import KEY_SHOWN, read, written
 from .hooks import CodecHook, Where
 
 log = safe_logger("holdfast.sealing")
@@ -46,11 +46,15 @@ class Chain:
                 )
             return text
         seal = read(text)
-        missing = self._needed.difference(how.partition(":")[0] for how in seal.by)
+        names = [how.partition(":")[0] for how in seal.by]
+        missing = self._needed.difference(names)
         if missing:
             raise NotSealed(
                 f"{where} is sealed, but not by {', '.join(sorted(missing))}, as this app demands"
             )
+        if not names or len(set(names)) < len(names):
+            # Not sealed by any of ours. A thousand times the same hook would be a thousand times its work.
+            raise CannotOpen(f"{where} is damaged: it names no hook, or one of them twice")
         value = seal.data
         for n in range(len(seal.by) - 1, -1, -1):
             value = self._opened(seal.by[n], value, _within(where, seal.by[:n]))
@@ -67,7 +71,8 @@ class Chain:
     def _opened(self, how: str, value: bytes, where: Where) -> bytes:
         hook = self._hooks.get(how.partition(":")[0])
         if hook is None:
-            raise CannotOpen(f"{where} is sealed by {how!r}, which this app's codec does not know")
+            named = escaped(repr(how), KEY_SHOWN)
+            raise CannotOpen(f"{where} is sealed by {named}, which this app's codec does not know")
         try:
             opened = hook.open(how, value, where)
             _check(hook, opened)
@@ -134,8 +139,8 @@ def decoded(text: Json, wanted: Any) -> Any:
     """What a text of ours holds; CannotOpen when somebody has spoilt it."""
     try:
         return msgspec.json.decode(text, type=wanted)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise CannotOpen(f"a stored value is damaged: {error}") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise CannotOpen(f"a stored value is damaged: {escaped(error)}") from None
 
 
 def _within(where: Where, by: tuple[str, ...]) -> Where:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from holdfast.errors import UnknownKey, UsageError, WrongKey
+from holdfast.escaping import escaped
 
 from .hooks import Where
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 KEY_BYTES = 32
 NONCE_BYTES = 12
 ENVIRONMENT = "HOLDFAST_KEYS"
+KEY_SHOWN = 64  # characters
 KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 DIGEST = b"holdfast: digest of a start"
 MAKE_ONE = "make one with Encrypt.new_key()"
@@ -88,10 +90,11 @@ class Encrypt:
         id_ = how.partition(":")[2]
         cipher = self._ciphers.get(id_)
         if cipher is None:
+            # Not a name of ours, perhaps: anyone can write an envelope.
             raise UnknownKey(
-                f"{where} is sealed under key {id_!r}, and here are only {_listed(self._ciphers)}: "
-                f"add that key to Encrypt(…)",
-                id_,
+                f"{where} is sealed under key {escaped(repr(id_), 2 * KEY_SHOWN)}, and here are only "
+                f"{_listed(self._ciphers)}: add that key to Encrypt(…)",
+                escaped(id_, KEY_SHOWN),
             )
         try:
             return cipher.decrypt(value[:NONCE_BYTES], value[NONCE_BYTES:], where.bound)

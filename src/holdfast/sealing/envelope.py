@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.codec import MARK, RESERVED
 from holdfast.errors import CannotOpen, CannotSeal, NotSealed, UnknownKey, WrongKey
+from holdfast.escaping import escaped
 from holdfast.lifecycle import StepKind
 from holdfast.records import Claim, Json
 
@@ -20,6 +21,11 @@ from .hooks import Compress
 VERSION = 1
 OURS = "sealed"  # the kind of an error that says why a run was not opened: our words, and no secret
 SHUT = "sealed: "  # how the answer begins that tells a holder to stop: it cannot open what came, or seal
+
+
+SAID_MAX = 500  # characters of a reason
+KEY_SHOWN = 64  # characters of the name of a key or a hook: those of ours are no longer
+BY_SHOWN = 8
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,8 +50,8 @@ def read(text: Json) -> Seal:
     """The seal of a text that begins with the mark; CannotOpen when it is none of ours."""
     try:
         seal = msgspec.json.decode(text, type=Envelope).seal
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise CannotOpen(f"a sealed value is damaged: {error}") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise CannotOpen(f"a sealed value is damaged: {escaped(error)}") from None
     if seal.v != VERSION:
         raise CannotOpen(
             f"a value was sealed in form {seal.v}, newer than this version of Holdfast: upgrade it"
@@ -75,9 +81,11 @@ def reason(text: Json, what: str) -> CannotOpen:
     except CannotOpen as damaged:
         return damaged
     if not seal.why:
-        return CannotOpen(f"{what} is sealed ({', '.join(seal.by)}), and here is no codec: App(…, codec=…)")
+        by = escaped(", ".join(seal.by[:BY_SHOWN]))
+        return CannotOpen(f"{what} is sealed ({by}), and here is no codec: App(…, codec=…)")
     kinds: dict[str, type[CannotOpen]] = {one.__name__: one for one in (NotSealed, UnknownKey, WrongKey)}
-    return kinds.get(seal.why, CannotOpen)(seal.said, seal.key)
+    # Where there is no codec, a stranger may have written the reason itself.
+    return kinds.get(seal.why, CannotOpen)(escaped(seal.said, SAID_MAX), escaped(seal.key, KEY_SHOWN))
 
 
 def is_untouched(text: Json) -> bool:
@@ -94,46 +102,24 @@ def hidden_by(text: Json) -> str:
         by = read(text).by if text.startswith(MARK) else ()
     except CannotOpen:
         return ""
-    return ", ".join(how for how in by if how != Compress.name)
+    return escaped(", ".join(how for how in by[:BY_SHOWN] if how != Compress.name))
 
 
 def shut(claim: Claim) -> str:
-    """Why this run cannot be executed here, in the words of an answer; empty when it can."""
+    """Why this run cannot be executed here, in the words of an answer; empty when it can.
+
+    A payload inside a step's record is not looked at. Anyone can emit an event: where there is no codec, one
+    that looks sealed is a value like any other. With a codec, what did not open is marked as a whole.
+    """
     if claim.params.startswith(MARK):
         return shut_by(reason(claim.params, f"the params of run {claim.id}"))
     for step in claim.steps:
-        if step.wake is not None and MARK in step.wake:
-            value = _payload(step.wake)
-            if value.startswith(MARK):
-                return shut_by(reason(value, f"the event that called step {step.key!r} of run {claim.id}"))
-        if step.output is not None and MARK in step.output:
-            value = _value(step.kind, step.output)
-            if value.startswith(MARK):
-                what = "payload" if step.kind is StepKind.EVENT else "output"
-                return shut_by(reason(value, f"the {what} of step {step.key!r} of run {claim.id}"))
+        if step.wake is not None and step.wake.startswith(MARK):
+            return shut_by(reason(step.wake, f"the event that called step {step.key!r} of run {claim.id}"))
+        if step.output is not None and step.output.startswith(MARK):
+            what = "payload" if step.kind is StepKind.EVENT else "output"
+            return shut_by(reason(step.output, f"the {what} of step {step.key!r} of run {claim.id}"))
     return ""
-
-
-def _value(kind: StepKind, output: Json) -> Json:
-    """What of a step's output is the user's: of an event its payload."""
-    if kind is not StepKind.EVENT:
-        return output
-    try:
-        return bytes(msgspec.json.decode(output, type=dict[str, msgspec.Raw])["payload"]).decode()
-    except (msgspec.DecodeError, KeyError):
-        return MARK  # spoilt: nobody can open it
-
-
-def _payload(wake: Json) -> Json:
-    """What of the reason why a plan's task is called again is the user's: the payload of its event."""
-    try:
-        return bytes(msgspec.json.decode(wake, type=_Wake).event["payload"]).decode()
-    except (msgspec.DecodeError, KeyError):
-        return MARK  # spoilt: nobody can open it
-
-
-class _Wake(msgspec.Struct):
-    event: dict[str, msgspec.Raw] = {}
 
 
 def shut_by(why: CannotOpen | CannotSeal) -> str:

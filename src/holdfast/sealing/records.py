@@ -213,8 +213,9 @@ class Records:
         try:
             return self.opened_step(step, tenant, run)
         except CannotOpen as why:
-            succeeded = step.status is StepStatus.SUCCEEDED
-            return _replace(step, output=unopened(why, step.output or "null")) if succeeded else step
+            if step.status is StepStatus.SUCCEEDED:
+                return _replace(step, output=unopened(why, step.output or "null"))
+            return step if step.wake is None else _replace(step, wake=unopened(why, step.wake))
 
     def opened_step(self, step: Step, tenant: str, run: UUID) -> Step:
         """A step as its run reads it; CannotOpen."""
@@ -296,7 +297,7 @@ class Records:
         """An event as its wait took it. Bound to the wait's topic: its own, anyone could have written."""
         event = decoded(output, _Came)
         payload = self._chain.open(bytes(event.payload).decode(), _payload(tenant, event.id, topic))
-        event.topic, event.payload = topic, msgspec.Raw(payload.encode())
+        event.topic, event.payload = topic, decoded(payload, msgspec.Raw)
         return msgspec.json.encode(event).decode()
 
     def _woken(self, wake: Json, tenant: str, topic: str) -> Json:
@@ -311,7 +312,7 @@ class Records:
         end = decoded(output, _Ended)
         if bytes(end.result) not in _NOTHING:
             where = Where(tenant=tenant, run=end.run, field="result")
-            end.result = msgspec.Raw(self._chain.open(bytes(end.result).decode(), where).encode())
+            end.result = decoded(self._chain.open(bytes(end.result).decode(), where), msgspec.Raw)
         if bytes(end.error) not in _NOTHING:
             error, _ = self._failure_of(bytes(end.error).decode(), None, _run_error(tenant, end.run))
             end.error = msgspec.Raw(error.encode())

@@ -170,9 +170,8 @@ class PlanExecution:
 
     async def _call(self, handler: Handler, step: Step) -> End:
         scope = self.scope = Scope(step.key)
-        task = PlanTask(self, step, scope)
         try:
-            self._drive = Drive(self._answer(handler, task))
+            self._drive = Drive(self._answer(handler, PlanTask(self, step, scope)))
             value = await self._drive
         except (KeyboardInterrupt, GeneratorExit):
             raise

@@ -12,7 +12,7 @@ from holdfast.backoff import IN_PLACE_MAX_SECONDS
 from holdfast.durations import seconds
 from holdfast.engine import outcome as ends
 from holdfast.engine.ending import ended, stopped
-from holdfast.engine.failures import delay_after, encoded, error_of, final_kind, line, text
+from holdfast.engine.failures import delay_after, encoded, error_of, final_kind, line, stored, text
 from holdfast.engine.messages import Message, check_said, outbound
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.escaping import safe_logger
@@ -157,7 +157,7 @@ async def _give_back(run: PlanExecution) -> bool:
     found = await run.patiently(lambda: run.worker.store.get(run.claim.id))
     if found is None:  # deleted: it has been taken from this worker
         return ended(run, Verdict(answer="lost", status=Status.PENDING))
-    before = found.error
+    before = None if found.error_json is None else stored(found.error_json)
     again = before is not None and (before.kind, before.step) == ("no_handler", step.key)
     since = before.since if before is not None and again and before.since is not None else now
     said = (

@@ -9,12 +9,13 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import plain
+from holdfast.codec import plain, unwrapped
+from holdfast.engine.arrived import Came, event, event_of
 from holdfast.engine.failures import text
 from holdfast.engine.gates import decision
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import COST_UNIT, Event, Json, Step, TrailWrite, moment
+from holdfast.records import COST_UNIT, Event, Step, TrailWrite
 
 if TYPE_CHECKING:
     from holdfast.engine.steps import Scope
@@ -27,11 +28,14 @@ Reason = Literal["start", "retry", "event", "timeout"]
 
 
 class PlanTask:
-    """One execution of a task. Its handler completes it, lets it wait, or has it tried again."""
+    """One execution of a task. Its handler completes it, lets it wait, or has it tried again.
+
+    BadValue when the event that it is called for cannot be read.
+    """
 
     def __init__(self, execution: PlanExecution, step: Step, scope: Scope) -> None:
         self._run, self._step, self._scope = execution, step, scope
-        self.reason, self.event = _woken(step.wake, execution.attempt)
+        self.reason, self.event = _woken(step, execution.attempt)
         self.outputs = Outputs(execution)
 
     @property
@@ -117,7 +121,7 @@ class Outputs(Mapping[str, Any]):
             case StepKind.APPROVAL:
                 return decision(step)
             case StepKind.EVENT:
-                return event_of(step.output)
+                return event_of(step.output, f"the event of step {name!r}")
             case _:
                 handler = self._run.plan.handlers.get(name)
                 codec = plain if handler is None else handler.codec
@@ -132,32 +136,17 @@ class Outputs(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-class _Came(msgspec.Struct):
-    id: str
-    topic: str
-    at: int
-    payload: Any
-
-
 class _Wake(msgspec.Struct):
     reason: Literal["event", "timeout"]
-    event: _Came | None = None
+    event: Came | None = None
 
 
-def _woken(wake: Json | None, attempt: int) -> tuple[Reason, Event | None]:
-    if wake is None:
+def _woken(step: Step, attempt: int) -> tuple[Reason, Event | None]:
+    if step.wake is None:
         return ("start" if attempt <= 1 else "retry"), None
-    found = msgspec.json.decode(wake, type=_Wake)
-    return found.reason, None if found.event is None else _event(found.event)
-
-
-def event_of(output: Json | None) -> Event:
-    """An awaited event, as its step has recorded it."""
-    return _event(msgspec.json.decode(output or "", type=_Came))
-
-
-def _event(came: _Came) -> Event:
-    return Event(id=came.id, topic=came.topic, at=moment(came.at), payload=came.payload)
+    what = f"the event that called step {step.key!r}"
+    found = unwrapped(step.wake, _Wake, what)
+    return found.reason, None if found.event is None else event(found.event, what)
 
 
 def units(amount: float) -> int:
