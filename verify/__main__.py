@@ -12,11 +12,13 @@ from pathlib import Path
 from . import places, suite
 from .crashpoints import ACTS, REVEALED, crashpoints
 from .exactly import exactly
+from .hostile import hostile
 from .kill9 import kill9, poison
+from .largest import FULL, KINDS, SHORT, largest
 from .places import POSTGRES, SQLITE
 from .purging import purging
 from .report import Report, conclude
-from .sabotage import BLIND_RESEND, DEAF, HASTY, LATE_SYNC, NO_FENCE, RENEW_ON_LOOP, TORN
+from .sabotage import BLIND_RESEND, DEAF, HASTY, LATE_SYNC, NO_FENCE, RAW_TEXT, RENEW_ON_LOOP, TORN
 from .zombie import starve, zombie
 
 Command = Callable[[argparse.Namespace], list[Report]]
@@ -56,6 +58,15 @@ def _exactly(args: argparse.Namespace) -> list[Report]:
     torn = args.sabotage == TORN
     sizes = (args.runs, args.steps, args.every, args.kills)
     return [asyncio.run(exactly(*sizes, args.seed, torn=torn, store=args.store))]
+
+
+def _largest(args: argparse.Namespace) -> list[Report]:
+    kinds = tuple(args.kind or KINDS)
+    return [asyncio.run(largest(SHORT if args.brief else FULL, kinds, args.store))]
+
+
+def _hostile(args: argparse.Namespace) -> list[Report]:
+    return [asyncio.run(hostile(args.statements, args.store, args.seed, args.sabotage))]
 
 
 # Drivers are imported by those who need them.
@@ -103,6 +114,14 @@ COMMANDS: dict[str, tuple[str, Command]] = {
         "SIGKILL and SIGSTOP while transactions write beside the engine: a write a step, at every look",
         _exactly,
     ),
+    "largest": (
+        "a store full of the largest legal values: small runs, workers and readers beside them go on",
+        _largest,
+    ),
+    "hostile": (
+        "hostile values by plain SQL and by the library, beside workers, canary runs and readers",
+        _hostile,
+    ),
     "pg-backend-kill": (
         "the server ends a session of ours every 300 ms, also those that LISTEN: no lease, no hint is lost",
         _pg_backend_kill,
@@ -133,7 +152,7 @@ def parser() -> argparse.ArgumentParser:
     for command in made.values():
         _common(command)
     # Memory is gone with its process: there is nothing that another one could take over.
-    for name in ("kill9", "poison", "zombie", "starve", "exactly"):
+    for name in ("kill9", "poison", "zombie", "starve", "exactly", "largest", "hostile"):
         made[name].add_argument("--store", choices=[SQLITE, POSTGRES], default=SQLITE)
     made["purging"].add_argument("--store", choices=[SQLITE], default=SQLITE)
     for name in ("pg-backend-kill", "pg-kill", "commit-cut"):
@@ -175,6 +194,11 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["exactly"].add_argument("--steps", type=int, default=10)
     made["exactly"].add_argument("--every", type=float, default=0.25, help="seconds between kills")
     made["exactly"].add_argument("--kills", type=int, default=60, help="so many at least")
+    made["largest"].add_argument(
+        "--kind", action="append", choices=[*KINDS], help="default: all; again for more"
+    )
+    made["largest"].add_argument("--brief", action="store_true", help="smaller counts, as in CI")
+    made["hostile"].add_argument("--statements", type=int, default=100_000)
     made["pg-backend-kill"].add_argument("--seconds", type=float, default=60.0)
     made["pg-backend-kill"].add_argument("--every", type=float, default=0.3, help="seconds between kills")
     made["pg-kill"].add_argument("--kills", type=int, default=3)
@@ -188,6 +212,7 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
         "starve": [RENEW_ON_LOOP],
         "crashpoints": [*REVEALED],
         "exactly": [TORN],
+        "hostile": [RAW_TEXT],
     }
     for name, choices in bugs.items():
         made[name].add_argument("--sabotage", choices=choices, help="switch a bug in: this must fail then")

@@ -6,6 +6,7 @@ They are made from outside, in the memory of the process under test: the product
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
@@ -22,6 +23,7 @@ from holdfast.world import Pulse, RealWorld
 NO_FENCE, RENEW_ON_LOOP, BLIND_RESEND, TORN = "no-fence", "renew-on-loop", "blind-resend", "torn"
 SPLIT_START, FORGETFUL, OPTIMIST = "split-start", "forgetful", "optimist"
 HASTY, DEAF, LATE_SYNC = "hasty", "deaf", "late-sync"
+RAW_TEXT = "raw-text"
 
 SABOTAGES = {
     NO_FENCE: "the guard of every commit ignores the fence: any worker may write what another holds",
@@ -34,6 +36,7 @@ SABOTAGES = {
     HASTY: "a step counts as recorded before the store has it",
     DEAF: "a session that listens for hints is not made again when it was lost",
     LATE_SYNC: "the server answers a commit before it has written it down",
+    RAW_TEXT: "the commands that list and show runs print stored text as it is",
 }
 
 
@@ -54,6 +57,17 @@ def apply(name: str, world: RealWorld) -> RealWorld:
     if name == DEAF:
         go_deaf()
     return LoopWorld() if name == RENEW_ON_LOOP else world
+
+
+def apply_to_reader(name: str) -> None:
+    """Break a process that runs commands: every module of the CLI gets a `clean` that cleans nothing."""
+    from holdfast.cli import decide, explain, ls, main, show, text, trail, words  # noqa: F401 - to be patched
+
+    if name != RAW_TEXT:
+        return
+    modules = [one for key, one in sys.modules.items() if key.startswith("holdfast.cli")]
+    for module in [one for one in modules if hasattr(one, "clean")]:
+        setattr(module, "clean", str)  # noqa: B010 - for the life of this process
 
 
 def drop_fence() -> None:

@@ -1,0 +1,248 @@
+"""Statements that a role of docs/sql.md may send, with hostile values.
+
+They name runs of `hostile.…` only: a role that may cancel every run can stop all, which proves nothing.
+"""
+
+# ruff: noqa: S608  # the words are ours, hostile values are parameters
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .spite import Spite
+
+TYPES = ("hostile.echo.v1", "hostile.typed.v1", "hostile.waiter.v1", "hostile.says.v1", "hostile.plan.v1")
+UNKNOWN_TYPES = ("hostile.nobody.v1", "hostile.nobody.v99999999999", f"hostile.{'x' * 300}.v1", "hostile", "")
+STATUSES = ("pending", "leased", "waiting", "paused", "succeeded", "failed", "cancelled", "gone", "")
+TOPICS = ("hostile", "hostile 1", "hostile 2")
+RUN, EVENT = "workflow.workflow_run", "workflow.workflow_event"
+OURS = "type like 'hostile.%%'"
+IDS_KEPT = 400
+
+
+class Statement(NamedTuple):
+    """What is sent, with its values; `kind` is for the figures."""
+
+    kind: str
+    sql: str
+    values: tuple[Any, ...]
+
+
+Kinds = tuple[tuple[int, Callable[[], Statement]], ...]  # each with its weight
+
+
+class Source:
+    """Hostile values by a seed, and the ids of the runs that were named so far."""
+
+    def __init__(self, seed: int) -> None:
+        self.spite = Spite(seed)
+        self.ids: list[Any] = [self.spite.uuid()]
+
+    def _id(self) -> Any:
+        return self.spite.one(self.ids) if self.spite.chance(0.97) else self.spite.uuid()
+
+    def _new_id(self) -> Any:
+        self.ids = [*self.ids[-IDS_KEPT:], self.spite.uuid()]
+        return self.ids[-1]
+
+    def _type(self) -> str:
+        s = self.spite
+        if s.chance(0.85):
+            return s.one(TYPES)
+        return s.one(UNKNOWN_TYPES) if s.chance(0.6) else "hostile." + s.text()
+
+
+class Plain(Source):
+    """Inserts, updates and deletes."""
+
+    @property
+    def _plain(self) -> Kinds:
+        return (
+            (24, self._insert),
+            (12, self._take),
+            (18, self._hold),
+            (10, self._edit),
+            (12, self._tell),
+            (5, self._rows),
+            (2, self._remove),
+        )
+
+    def _insert(self) -> Statement:
+        s = self.spite
+        columns: dict[str, Any] = {"id": self._new_id(), "type": self._type(), "payload": s.json()}
+        more: dict[str, Callable[[], Any]] = {
+            "tenant": lambda: s.one(["default", s.name()]),
+            "priority": s.whole,
+            "run_at": s.time,
+            "labels": s.json,
+            "idempotency_key": s.name,
+            "max_attempts": s.whole,
+            "timeout_seconds": s.number,
+            "ttl_seconds": s.number,
+            "budget": s.whole,
+            "limit_key": s.name,
+            "parent_id": self._id,
+            "trace": s.json,
+        }
+        owned: dict[str, Callable[[], Any]] = {
+            "status": lambda: s.one(STATUSES),
+            "fence": s.whole,
+            "rev": lambda: 0,
+            "attempt": s.whole,
+            "result": s.json,
+            "progress": s.json,
+            "error": s.json,
+            "last_error": s.text,
+            "digest": s.text,
+            "leased_by": s.text,
+            "lease_until": s.time,
+            "deleted_at": s.time,
+            "kind": lambda: s.one(["code", "plan", "x"]),
+            "owes": s.whole,
+            "created_at": s.time,
+            "waiting_on": s.text,
+            "wait_topic": s.text,
+        }
+        for name, maker in more.items():
+            if s.chance(0.12):
+                columns[name] = maker()
+        if s.chance(0.15):
+            name = s.one([*owned])
+            columns[name] = owned[name]()
+        places = ", ".join(["%s"] * len(columns))
+        sql = f"insert into {RUN} ({', '.join(columns)}) values ({places}) on conflict do nothing"
+        return Statement("insert", sql, tuple(columns.values()))
+
+    def _take(self) -> Statement:
+        s = self.spite
+        chosen = s.one(["type = %s", "type like %s"])
+        sql = f"""with next as (
+            select id from {RUN} where {OURS} and {chosen} and kind = 'code' and status = 'pending'
+                and run_at <= now() and deleted_at is null
+            order by priority, run_at, id limit 1 for update skip locked
+        ) update {RUN} as r set status = 'leased', leased_by = %s, lease_until = now() + %s::interval
+        from next where r.id = next.id returning r.id"""
+        spans = ["30 seconds", "1 second", "0.1 second", "23 hours", "0", "-1 day", "2 days", "1000000 years"]
+        return Statement("take", sql, (s.one(TYPES), s.name(), s.one(spans)))
+
+    def _hold(self) -> Statement:
+        """What a holder of a plain lease writes, whoever it is."""
+        s = self.spite
+        ways: list[tuple[str, Callable[[], tuple[Any, ...]]]] = [
+            ("lease_until = now() + interval '30 seconds', progress = %s", lambda: (s.json(),)),
+            ("progress = %s", lambda: (s.json(),)),
+            ("status = 'succeeded', result = %s", lambda: (s.json(),)),
+            ("status = 'failed', last_error = %s", lambda: (s.text(),)),
+            ("status = 'failed', error = %s, last_error = %s", lambda: (s.json(), s.text())),
+            (
+                "status = 'pending', last_error = %s, run_at = now() + make_interval(secs => %s)",
+                lambda: (s.text(), s.one([0.1, 1e300, -1e9, float("nan"), 1.0])),
+            ),
+            ("status = 'pending'", tuple),
+        ]
+        sets, values = s.one(ways)
+        held = f"(select id from {RUN} where {OURS} and status = 'leased' and plain_fence = fence limit 1)"
+        where, named = (f"id = {held}", ()) if s.chance(0.8) else ("id = %s", (self._id(),))
+        return Statement("hold", f"update {RUN} set {sets} where {where} and {OURS}", (*values(), *named))
+
+    def _edit(self) -> Statement:
+        """Any column of any run, also those that the database keeps."""
+        s = self.spite
+        columns: dict[str, Callable[[], Any]] = {
+            "status": lambda: s.one(STATUSES),
+            "priority": s.whole,
+            "run_at": s.time,
+            "labels": s.json,
+            "deleted_at": s.time,
+            "fence": s.whole,
+            "attempt": s.whole,
+            "crashes": s.whole,
+            "leased_by": s.text,
+            "lease_until": s.time,
+            "payload": s.json,
+            "result": s.json,
+            "error": s.json,
+            "last_error": s.text,
+            "progress": s.json,
+            "type": s.text,
+            "tenant": s.text,
+            "idempotency_key": s.text,
+            "digest": s.text,
+            "owes": s.whole,
+            "cost": s.whole,
+            "budget": s.whole,
+            "max_attempts": s.whole,
+            "kind": s.text,
+            "waiting_on": s.text,
+            "wait_topic": s.text,
+            "limit_key": s.text,
+            "expires_at": s.time,
+            "trace": s.json,
+        }
+        names = s.dice.sample([*columns], s.one([1, 1, 1, 2, 3]))
+        sets = ", ".join(f"{name} = %s" for name in names)
+        values = tuple(columns[name]() for name in names)
+        if s.chance(0.15):
+            sets, values = s.one([("deleted_at = now()", ()), ("deleted_at = null", ())])
+        return Statement("edit", f"update {RUN} set {sets} where id = %s and {OURS}", (*values, self._id()))
+
+    def _tell(self) -> Statement:
+        s = self.spite
+        known = [
+            "log",
+            "created",
+            "leased",
+            "started",
+            "heartbeat",
+            "step_succeeded",
+            "step_failed",
+            "succeeded",
+            "failed",
+            "waiting",
+            "event",
+            "decided",
+            "cancelled",
+            "deleted",
+            "lease_expired",
+            "paused",
+        ]
+        what = s.one(known) if s.chance(0.6) else s.text()
+        columns = "workflow_id, event_type, data" + s.one(["", ", told", ", created_at", ", id"])
+        extra: dict[int, Callable[[], tuple[Any, ...]]] = {
+            3: tuple,
+            4: lambda: (s.one([False, s.time(), s.whole()]),),
+        }
+        values = (self._id(), what, s.json(), *extra[columns.count(",") + 1]())
+        return Statement(
+            "tell", f"insert into {EVENT} ({columns}) values ({', '.join(['%s'] * len(values))})", values
+        )
+
+    def _rows(self) -> Statement:
+        """Events and steps past the functions: the page says not to, but the role may."""
+        s = self.spite
+        makers: list[Callable[[], Statement]] = [
+            lambda: Statement(
+                "rows",
+                "insert into workflow.workflow_inbox (tenant, topic, event_id, payload)"
+                " values (%s, %s, %s, %s)",
+                (s.one(["default", s.name()]), s.one([*TOPICS, s.text()]), s.name(), s.json()),
+            ),
+            lambda: Statement(
+                "rows",
+                "insert into workflow.workflow_receipt (run_id, event_seq, step) values (%s, %s, %s)",
+                (self._id(), s.whole(), s.text()),
+            ),
+            lambda: Statement(
+                "rows",
+                f"update {EVENT} set data = %s, event_type = %s where workflow_id = %s",
+                (s.json(), s.text(), self._id()),
+            ),
+        ]
+        return s.one(makers)()
+
+    def _remove(self) -> Statement:
+        table, column = self.spite.one(
+            [(RUN, "id"), (EVENT, "workflow_id"), ("workflow.workflow_step", "run_id")]
+        )
+        return Statement("remove", f"delete from {table} where {column} = %s", (self._id(),))
