@@ -15,6 +15,7 @@ MIB = 1024 * 1024
 VALUE_BYTES = 4 * MIB  # one value: params, a result, an event's payload
 DEPTH_MAX = 64  # levels of nesting in one value
 BATCH_BYTES = 8 * MIB  # one commit, or one answer, that holds many values; one value alone may be larger
+LARGE_BATCH_BYTES = 4 * MIB  # one commit of large items only: small ones may have to wait for it
 LARGE_BYTES = MIB  # a value, or an item of a commit, from which on others do not wait beside it
 
 

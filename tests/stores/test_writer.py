@@ -239,6 +239,7 @@ async def behind_a_gate(store, *works):
 
 def test_a_commit_is_bounded_in_bytes_and_large_jobs_do_not_go_with_small_ones(path, monkeypatch):
     monkeypatch.setattr("holdfast.stores.sqlite.writer.BATCH_BYTES", 8000)
+    monkeypatch.setattr("holdfast.stores.sqlite.writer.LARGE_BATCH_BYTES", 7500)
     monkeypatch.setattr("holdfast.stores.sqlite.writer.LARGE_BYTES", 1000)
     small, large = f'"{"x" * 498}"', f'"{"x" * 3498}"'
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from holdfast.bounds import BATCH_BYTES, LARGE_BYTES
+from holdfast.bounds import BATCH_BYTES, LARGE_BATCH_BYTES, LARGE_BYTES
 from holdfast.records import Item, Verdict
 
 Answered = Callable[[Verdict], None]
@@ -47,16 +47,16 @@ class Batches:
         if self._may_send_large and not (self._small and self._writers == 1 and self._small_next):
             self._small_next = True
             self._large_sent += 1
-            return _batch(self._large, BATCH_MAX), True
+            return _batch(self._large, BATCH_MAX, LARGE_BATCH_BYTES), True
         self._small_next = False
-        return _batch(self._small, min(BATCH_MAX, share(len(self._small)))), False
+        return _batch(self._small, min(BATCH_MAX, share(len(self._small))), BATCH_BYTES), False
 
     def answered(self, *, large: bool) -> None:
         """A batch has been answered."""
         self._large_sent -= large
 
 
-def _batch(queue: deque[Entry], most: int) -> list[Entry]:
+def _batch(queue: deque[Entry], most: int, budget: int) -> list[Entry]:
     """The first of a queue, as many as fit into one commit; at least one."""
     batch: list[Entry] = []
     rows = total = 0
@@ -64,7 +64,7 @@ def _batch(queue: deque[Entry], most: int) -> list[Entry]:
         item, _, size = queue[0]
         rows += len(item.steps) + len(item.starts) + 1
         total += size
-        if batch and (rows > ROWS_MAX or total > BATCH_BYTES):
+        if batch and (rows > ROWS_MAX or total > budget):
             break
         batch.append(queue.popleft())
     return batch

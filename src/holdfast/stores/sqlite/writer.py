@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import apsw
 
-from holdfast.bounds import BATCH_BYTES, LARGE_BYTES
+from holdfast.bounds import BATCH_BYTES, LARGE_BATCH_BYTES, LARGE_BYTES
 from holdfast.errors import HoldfastError, StoreError, Unavailable, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.records import Instant
@@ -331,7 +331,7 @@ class Writer:
         yield batch
         if self._large:
             yield self._overtaking()
-            yield _fitting(self._large)
+            yield _fitting(self._large, LARGE_BATCH_BYTES)
         if self._aside:
             yield self._overtaking()
             yield [self._aside.popleft()]
@@ -346,7 +346,7 @@ class Writer:
         for job in batch:
             if job is not None:
                 self._queue_of(job).append(job)
-        return _fitting(self._small)
+        return _fitting(self._small, BATCH_BYTES)
 
     def _queue_of(self, job: Job[Any]) -> deque[Job[Any]]:
         if job.alone:
@@ -354,10 +354,10 @@ class Writer:
         return self._large if job.size >= LARGE_BYTES else self._small
 
 
-def _fitting(jobs: deque[Job[Any]]) -> list[Job[Any]]:
+def _fitting(jobs: deque[Job[Any]], budget: int) -> list[Job[Any]]:
     """The first jobs, as many as one commit takes; one at least, if there is one."""
     batch, total = list[Job[Any]](), 0
-    while jobs and (not batch or total + jobs[0].size <= BATCH_BYTES):
+    while jobs and (not batch or total + jobs[0].size <= budget):
         total += jobs[0].size
         batch.append(jobs.popleft())
     return batch
