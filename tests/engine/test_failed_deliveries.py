@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+from uuid import UUID
 
 import pytest
 
 from holdfast import Fatal
+from holdfast.engine import sinks
+from holdfast.engine.posting import Poster
+from holdfast.records import Parcel, Webhook
 from tests.engine.test_outbox import settled
 
 
 @pytest.mark.spec("OUT-1")
-async def test_a_try_that_fails_is_one_line_with_its_reason(app, caplog):
-    """Its traceback is for debugging, and for the last word; the query of a URL is never told."""
-    answers = [ValueError("no route\nto https://x.example/in?token=s3cret now"), Fatal("bad address")]
+@pytest.mark.parametrize("failure", [ValueError, Fatal], ids=["tried again", "dead"])
+async def test_what_a_sink_raises_is_logged_without_its_words(app, caplog, failure):
+    """The words may hold the payload, or a forged line: they are kept with the message, and in no log."""
+    answers = [failure("no route for 4111 1111\n2026-01-01 ERROR forged\x1b[2J"), Fatal("last 4111 1111")]
 
     @app.sink("mail")
     async def mail(delivery):
@@ -21,15 +26,63 @@ async def test_a_try_that_fails_is_one_line_with_its_reason(app, caplog):
 
     @app.workflow("shop.order.v1")
     async def order(ctx):
-        ctx.send("mail")
+        ctx.send("mail", {"card": "4111 1111"})
 
-    with caplog.at_level(logging.INFO, "holdfast.relay"):
+    with caplog.at_level(logging.DEBUG):
         async with app.worker():
             await (await app.start(order)).result()
             await settled(app)
-    first, *last = caplog.records
-    assert first.getMessage().endswith(
-        "failed at attempt 1 (ValueError: no route to https://x.example/in?… now), again in 1 s"
-    )
-    assert [bool(one.exc_info) for one in (first, *last)] == [False, True, False]
-    assert last[1].getMessage().endswith("failed at attempt 2 (Fatal: bad address), not tried again")
+    first = next(one for one in caplog.records if "failed at attempt 1" in one.getMessage())
+    assert f"({failure.__name__} at " in first.getMessage()
+    assert "test_failed_deliveries.py:" in first.getMessage()
+    assert first.exc_info is None
+    assert "4111" not in caplog.text
+    assert "forged" not in caplog.text
+    (message,) = await app.outbox()
+    assert "4111 1111" in message.error.message
+    assert message.error.type == "Fatal"
+
+
+@pytest.mark.spec("OUT-1")
+async def test_a_payload_that_nobody_can_read_is_a_dead_letter_at_once(app):
+    taken = []
+
+    @app.sink("mail")
+    async def mail(delivery):
+        taken.append(delivery)
+
+    deep = "[" * 1000 + "]" * 1000
+    with pytest.raises(sinks.Refused, match="the payload is nested deeper than 64 levels") as refused:
+        await sinks.call(app.sinks["mail"], parcel(payload=deep), app.world)
+    assert refused.value.final
+    assert taken == []
+
+
+@pytest.mark.spec("OUT-2")
+@pytest.mark.parametrize("target", ["{", "[]", "[" * 100_000, '{"url": 7}'])
+async def test_an_address_that_cannot_be_read_is_said_to_be_so_and_not_repeated(app, target):
+    webhook = Webhook(name="erp", target=target, allow_private=False)
+    with pytest.raises(sinks.Refused, match="its stored address cannot be read") as refused:
+        await sinks.post(webhook, parcel(webhook=webhook), Poster(app.world), app.world)
+    assert not refused.value.final
+
+
+@pytest.mark.spec("OUT-2")
+async def test_a_webhook_that_cannot_be_read_hides_no_other_and_can_be_said_again(app):
+    await app.webhook("good", "https://example.com/in")
+    await app.store.put_webhook(Webhook(name="bad", target="[" * 1000 + "]" * 1000, allow_private=False))
+    assert [(one.name, one.url) for one in await app.webhooks()] == [
+        ("bad", "(cannot be read)"),
+        ("good", "https://example.com/in"),
+    ]
+    assert await app.webhook("bad", "https://example.com/in")
+
+
+@pytest.mark.parametrize("error", [None, "{", "[" * 9999, "7", sinks.failure("http", "", "a?b=c x")])
+def test_every_stored_error_has_one_line(error):
+    assert sinks.in_short(error).isprintable()
+
+
+def parcel(**fields):
+    known = {"payload": "1", "webhook": None, "tenant": "default", "created_at": 0, **fields}
+    return Parcel(id="m", sink="mail", key=None, run=UUID(int=1), fence=1, attempt=1, **known)

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.codec import MARK
-from holdfast.errors import Conflict, UsageError
+from holdfast.codec import MARK, unwrapped
+from holdfast.errors import BadValue, Conflict, UsageError
 from holdfast.records import OutboxFilter, OutboxMessage, Webhook, moment
 from holdfast.sealing.envelope import reason
 from holdfast.store import Store
@@ -18,6 +18,7 @@ from .posting import check_url, place
 from .signing import check_secret, make_secret, masked
 from .sinks import Sinks, Target
 
+UNREADABLE = "(cannot be read)"
 TAKES_MAX = 10  # times that others may be quicker
 SECRETS_MAX = 2  # that sign at once: the newest, and the one before it until the receiver has changed over
 
@@ -105,12 +106,16 @@ class Outgoing:
 def _target(webhook: Webhook) -> Target:
     if webhook.target.startswith(MARK):
         raise reason(webhook.target, f"the address of webhook {webhook.name!r}")
-    return msgspec.json.decode(webhook.target, type=Target)
+    try:
+        return unwrapped(webhook.target, Target, "its address")
+    except BadValue:  # somebody has spoilt it: to name it again mends it, and hides no other
+        return Target(UNREADABLE, ())
 
 
 def _shown(webhook: Webhook) -> WebhookShown:
     shut = webhook.target.startswith(MARK)
     target = Target("(sealed)", ()) if shut else _target(webhook)
+    shut = shut or target.url == UNREADABLE
     return WebhookShown(
         name=webhook.name,
         url=target.url if shut else place(target.url),

@@ -239,14 +239,12 @@ class Relay:
         except Refused as why:
             return ("dead" if why.final else "failed"), why.error, max(delay, why.delay_seconds)
         except Fatal as error:
-            log.warning("sink %s refuses message %s for ever", parcel.sink, parcel.id, exc_info=True)
             return "dead", sinks.raised(error), 0.0
         except RetryAfter as error:
             return "failed", sinks.raised(error), max(0.0, error.delay)
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # SystemExit too: it would end the event loop
-            log.debug("sink %s failed at message %s", parcel.sink, parcel.id, exc_info=True)
+        except BaseException as error:  # noqa: BLE001 - SystemExit too: it would end the event loop
             return "failed", sinks.raised(error), delay
         return "sent", None, 0.0
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from itertools import islice
+from pathlib import PurePath
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.codec import MARK
-from holdfast.errors import UsageError
+from holdfast.codec import MARK, plain, unwrapped
+from holdfast.errors import BadValue, UsageError
 from holdfast.records import SECOND, Error, Json, Parcel, Webhook, moment
 from holdfast.sealing.envelope import OURS, is_untouched, reason
 from holdfast.sealing.outbox import RAISED
@@ -18,7 +21,7 @@ from holdfast.world import World
 
 from . import signing
 from .checks import check_name
-from .failures import text
+from .failures import encoded, stored, text
 from .messages import Delivery
 from .posting import Poster, Unpostable
 
@@ -26,6 +29,8 @@ SINK_SECONDS = 30.0
 DELAY_MAX_SECONDS = 3600.0  # between two tries, whoever asks for more
 GONE = 410
 AGENT = "holdfast"
+ADD = "`holdfast sink add`"
+FRAMES_READ, FRAMES_SHOWN = 1000, 3  # of a traceback
 
 IN_SHORT_MAX = 160
 _QUERY = re.compile(r"(?<=\S)\?[^\s'\"]+")
@@ -80,19 +85,31 @@ class Refused(Exception):
         self.error = failure(kind, "", message)
 
 
-def failure(kind: str, type_: str, message: str) -> Json:
+def failure(kind: str, type_: str, message: object, where: str = "") -> Json:
     """Why a try failed, as it is recorded."""
-    return msgspec.json.encode(Error(kind=kind, type=type_, message=text(message, 500))).decode()
+    return encoded(Error(kind=kind, type=type_, message=text(message, 500), traceback=where))
 
 
 def raised(error: BaseException) -> Json:
     """What a function has raised: its words, not ours, and sealed where there is a codec."""
-    return failure(RAISED, type(error).__name__, str(error))
+    return failure(RAISED, type(error).__name__, error, place_of(error))
+
+
+def place_of(error: BaseException) -> str:
+    """Where in a sink's code an error was raised: the innermost lines of its traceback, without values."""
+    frames = list(islice(walk_tb(error.__traceback__), FRAMES_READ))[-FRAMES_SHOWN:]
+    places = (f"{PurePath(frame.f_code.co_filename).name}:{line}" for frame, line in frames)
+    return text(" > ".join(places), 500)
 
 
 def in_short(error: Json | None) -> str:
-    """Why, for one line of a log: without the query of a URL, where secrets may be."""
-    said = Error(kind="no reason given") if error is None else msgspec.json.decode(error, type=Error)
+    """Why, for one line of a log. What a function has raised may hold the payload: only its type is told, and
+    where it was raised; `holdfast outbox show` has the words. Of ours, without the query of a URL."""
+    if error is None:
+        return "no reason given"
+    said = stored(error)
+    if said.kind == RAISED:
+        return f"{said.type} at {said.traceback}" if said.traceback else said.type
     words = ": ".join(part for part in (said.type or said.kind, said.message) if part)
     return _QUERY.sub("?…", " ".join(words.split()))[:IN_SHORT_MAX]
 
@@ -115,11 +132,11 @@ def shut(parcel: Parcel) -> Shut | None:
 
 
 async def call(sink: Sink, parcel: Parcel, world: World) -> None:
-    """Hand it to a function; what that raises is raised."""
+    """Hand it to a function; what that raises is raised. Refused when nobody can ever read it."""
     delivery = Delivery(
         id=parcel.id,
         sink=parcel.sink,
-        payload=msgspec.json.decode(parcel.payload),
+        payload=_payload(parcel),
         key=parcel.key,
         run=parcel.run,
         tenant=parcel.tenant,
@@ -134,9 +151,19 @@ async def call(sink: Sink, parcel: Parcel, world: World) -> None:
         await answer  # a lambda around an async call
 
 
+def _payload(parcel: Parcel) -> Any:
+    try:
+        return plain.decode(parcel.payload, "the payload")
+    except BadValue as why:
+        raise Refused("encoding", str(why), final=True) from None
+
+
 async def post(webhook: Webhook, parcel: Parcel, poster: Poster, world: World) -> None:
     """Send it to an address; Refused when that did not take it."""
-    target = msgspec.json.decode(webhook.target, type=Target)
+    try:
+        target = unwrapped(webhook.target, Target, "its stored address")
+    except BadValue:
+        raise Refused("address", f"its stored address cannot be read: say {ADD} again") from None
     body = parcel.payload.encode()
     signed = signing.headers(parcel.id, world.now() // SECOND, body, target.secrets)
     headers = {"Content-Type": "application/json", "User-Agent": AGENT, **signed}
