@@ -129,6 +129,10 @@ def live(plain):
     assert plain("retry", id=run, me="p1", error="no", seconds=9) == [("pending",)]
     assert plain("hurry", id=run) == [(run,)]
     assert plain("cancel", id=run) != []
+    prefixed = start("p")
+    values = {"prefix": TYPE[:4] + "%", "runtime": "go", "me": "p1"}
+    assert plain.one("take_by_prefix", **values) == (prefixed, TYPE, {"n": 1})
+    assert plain("succeed", id=prefixed, me="p1", result="1") != []
     later = plain.one("start_later", type=TYPE, payload="1", key="a", tenant="acme")
     assert plain.one("find_of_tenant", tenant="acme", key="a") == (later, "pending")
     assert plain("steps", id=first) == []

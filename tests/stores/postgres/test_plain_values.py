@@ -11,7 +11,8 @@ import pytest
 from holdfast.bounds import VALUE_BYTES
 from holdfast.errors import BadValue, TooLarge
 from holdfast.lifecycle import Status
-from holdfast.testing.contract.hand import TYPE
+from holdfast.records import RunFilter
+from holdfast.testing.contract.hand import TYPE, done
 from tests.stores.postgres.stranger import refused
 
 ODD = {
@@ -196,3 +197,59 @@ def test_a_kind_of_error_is_a_name(plain, run):
     text = "update workflow.workflow_run set status = 'failed', error = :'value'" + HELD
     error = json.dumps({"kind": "x" * 256, "message": "m"})
     assert refused(plain, "kind of error 'x+': 1 to 255", text, id=run, value=error) == "HF007"
+
+
+COLUMNS = ["payload", "result", "error", "labels", "progress"]
+HOSTILE = [
+    '"\\u0000"', '"\\ud800"', "1e400", "[" * 5000 + "]" * 5000, "[" + "1e131071," * 20_000 + "1]",
+    "[" + "0e-16000," * 20_000 + "1]", "9" * 200_000, '"' + "x" * 9_000_000 + '"', "1e99999999999999999999",
+]  # fmt: skip
+
+
+@pytest.mark.spec("SQL-11", "SQL-12")
+def test_values_are_jsonb_in_the_views(hand, plain):
+    claim = hand.held(params='{"a":[1,1e16]}', labels='{"team":"x"}')
+    hand.checkpoint(claim, done("a", '{"n":1}'))
+    run = "from workflow.workflow_run_live where id = :'id' and payload @> '{\"a\": [1]}'"
+    assert plain.one("select labels ->> 'team', unreadable " + run, id=claim.id) == ("x", [])
+    hand.complete(claim, result="[7]")
+    assert plain.one("select result -> 0, error is null " + run, id=claim.id) == (7, True)
+    step = "select output -> 'n', unreadable from workflow.workflow_step_live where run_id = :'id'"
+    assert plain.one(step, id=claim.id) == (1, [])
+
+
+@pytest.mark.slow
+@pytest.mark.spec("SQL-11", "SQL-12")
+def test_reading_a_view_never_fails_for_what_is_stored(hand, plain):
+    """Written past all checks: null, and named; what is beside it is shown."""
+    claim, good = hand.held(), hand.start()
+    hand.checkpoint(claim, done("a"))
+    for value in HOSTILE:
+        sets = ", ".join(f"{column} = :'value'" for column in COLUMNS)
+        text = f"update workflow.workflow_run set {sets}, rev = rev + 1 where id = :'id'"
+        plain(text, id=claim.id, value=value)
+        plain("update workflow.workflow_step set output = :'value', error = :'value'", value=value)
+        (one, bad) = plain("select * from workflow.workflow_run_live order by id = :'id'", id=claim.id)
+        assert (one[0], one[-1], bad[0], bad[-1]) == (good, [], claim.id, COLUMNS)
+        (step,) = plain("select * from workflow.workflow_step_live")
+        assert (step[2], step[-1]) == ("a", ["output", "error"])
+        plain("select * from workflow.workflow_run_claimable")
+
+
+@pytest.mark.slow
+@pytest.mark.spec("SQL-11")
+def test_readers_answer_for_any_stored_row(hand, plain):
+    """Those of the store: values come as the text that is there."""
+    claim = hand.held()
+    hand.checkpoint(claim, done("a"))
+    sets = ", ".join(f"{column} = :'value'" for column in COLUMNS)
+    for value in HOSTILE:
+        if len(value) > 10_000:
+            continue  # how large an answer may be is asked elsewhere
+        plain(f"update workflow.workflow_run set {sets}, rev = rev + 1", value=value)
+        plain("update workflow.workflow_step set output = :'value', error = :'value'", value=value)
+        plain("update workflow.workflow_event set data = :'value'", value=value)
+        assert hand.get(claim.id).params_json == value
+        assert [one.result_json for one in hand.run(hand.store.list(RunFilter()))] == [value]
+        assert [one.output for one in hand.steps(claim.id)] == [value]
+        assert {one.data_json for one in hand.trail(claim.id)} == {value}

@@ -42,6 +42,18 @@ set status = 'leased', leased_by = :'me', lease_until = now() + interval '30 sec
 from next where r.id = next.id
 returning r.id, r.payload;
 
+-- take_by_prefix
+with next as (
+    select id from workflow.workflow_run_claimable
+    where type like :'prefix' and (runtime is null or runtime = :'runtime')
+    order by priority, run_at, id limit 1
+    for update skip locked
+)
+update workflow.workflow_run as r
+set status = 'leased', leased_by = :'me', lease_until = now() + interval '30 seconds'
+from next where r.id = next.id
+returning r.id, r.type, r.payload;
+
 -- heartbeat
 update workflow.workflow_run set lease_until = now() + interval '30 seconds'
 where id = :'id' and status = 'leased' and leased_by = :'me'

@@ -15,12 +15,20 @@ $$;
 create or replace function value_fault(said text) returns text language plpgsql immutable parallel safe as $$
 declare
     most constant integer := case when starts_with(said, '{"holdfast.sealed"') then 6291456 else 4194304 end;
-    bare text;
 begin
     if octet_length(said) > most then
         return 'is ' || trim(to_char(octet_length(said), '9,999,999,999')) || ' bytes as JSON, the limit is '
             || trim(to_char(most, '9,999,999')) || ': keep it elsewhere, and record where';
-    elsif not may_be_odd(said) then
+    end if;
+    return form_fault(said);
+end $$;
+
+-- The same, whatever its size is.
+create or replace function form_fault(said text) returns text language plpgsql immutable parallel safe as $$
+declare
+    bare text;
+begin
+    if not may_be_odd(said) then
         return null;
     end if;
     bare := regexp_replace(said, E'"(?:[^"\\\\]|\\\\.)*"', '', 'g');
@@ -45,7 +53,8 @@ begin
     return 'is nested deeper than 64 levels';
 end $$;
 
--- Whole numbers may have as many digits as Python reads, others must fit into a double.
+-- Whole numbers may have as many digits as Python reads, others must fit into a double. Smaller exponents are bounded
+-- too: jsonb shows 0e-999 with a thousand digits.
 create or replace function number_fault(bare text) returns text language plpgsql immutable parallel safe as $$
 declare
     one text;
@@ -57,7 +66,7 @@ begin
         select n from unnest(string_to_array(translate(bare, E'[]{}: \t\n\r', ',,,,,,,,,'), ',')) as n
         where length(n) > 250 or n ~ '[eE][+-]?[0-9]{3}'
     loop
-        if length(one) > 4300 or one ~ '[eE][+-]?[0-9]{4}'
+        if length(one) > 4300 or one ~ '[eE][+-]?([0-9]{4}|[4-9][0-9]{2})'
             or one ~ '[.eE]' and abs(one::numeric) > 1.7976931348623158e308 then
             return 'holds the number ' || left(one, 20) || case when length(one) > 20 then '…' else '' end
                 || ', which no double holds';

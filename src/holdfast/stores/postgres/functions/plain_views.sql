@@ -1,9 +1,31 @@
 -- What the tables do not say by themselves, for plain SELECT. Columns may be added, at the end. No function of ours is
--- called here: its body would be read with the search_path of whoever asks.
+-- called here that names another one: its body would be read with the search_path of whoever asks, unless it has its own.
 
--- Runs with their cursor, and with the key that was given.
+-- The value as jsonb, for operators and indexes of jsonb. Null: jsonb cannot hold it, or cannot show it in bounded space.
+create or replace function readable(value json) returns jsonb language plpgsql immutable set search_path from current as $$
+declare
+    said text := value::text;
+begin
+    return case when octet_length(said) > 8388608 or form_fault(said) is not null then null else said::jsonb end;
+end $$;
+
+-- A view of before that shows json: a column cannot be replaced by one of another type.
+do $$
+begin
+    if exists (
+        select 1 from pg_attribute as a
+        where a.attrelid = to_regclass('workflow_run_live') and a.attname = 'payload' and a.atttypid = 'json'::regtype
+    ) then
+        drop view workflow_run_live;
+        drop view workflow_step_live;
+    end if;
+end $$;
+
+-- Runs with their cursor, and with the key that was given. `unreadable`: the columns whose value jsonb cannot hold; they
+-- are null, and the table has them as they were written.
 create or replace view workflow_run_live as
-select r.id, r.tenant, r.type, r.kind, r.status, r.payload, r.result, r.last_error, r.error, r.priority, r.run_at,
+select r.id, r.tenant, r.type, r.kind, r.status, readable(r.payload) as payload, readable(r.result) as result,
+    r.last_error, readable(r.error) as error, r.priority, r.run_at,
     case when r.tenant = 'default' then r.idempotency_key
         else split_part(r.idempotency_key, U&'\001F', 2) end as idempotency_key,
     r.attempt, r.max_attempts, r.crashes, r.leased_by, r.lease_until, r.fence,
@@ -14,8 +36,16 @@ select r.id, r.tenant, r.type, r.kind, r.status, r.payload, r.result, r.last_err
         select s.key from workflow_step as s
         where s.run_id = r.id and s.status in ('succeeded', 'failed') order by s.seq desc limit 1
     ) end as cursor,
-    r.waiting_on, r.wait_topic, r.deadline_at, r.pause_asked_by, r.parent_id, r.limit_key, r.labels, r.cost, r.budget,
-    r.progress, r.created_at, r.updated_at, r.started_at, r.finished_at, r.timeout_at, r.expires_at
+    r.waiting_on, r.wait_topic, r.deadline_at, r.pause_asked_by, r.parent_id, r.limit_key, readable(r.labels) as labels,
+    r.cost, r.budget, readable(r.progress) as progress, r.created_at, r.updated_at, r.started_at, r.finished_at,
+    r.timeout_at, r.expires_at,
+    array_remove(array[
+        case when readable(r.payload) is null then 'payload' end,
+        case when r.result is not null and readable(r.result) is null then 'result' end,
+        case when r.error is not null and readable(r.error) is null then 'error' end,
+        case when r.labels is not null and readable(r.labels) is null then 'labels' end,
+        case when r.progress is not null and readable(r.progress) is null then 'progress' end
+    ], null) as unreadable
 from workflow_run as r
 where r.deleted_at is null;
 
@@ -29,8 +59,13 @@ select s.run_id, s.seq, s.key as name, s.kind,
     case when (l.live or s.status = 'ready') and r.status = 'pending' then r.run_at end as run_at,
     case when s.status = 'waiting' then s.topic end as topic,
     case when s.status = 'waiting' then s.due_at end as due_at,
-    s.output, case when l.live then r.error else s.error end as error, s.cost, s.started_at, s.finished_at, s.child_id,
-    r.tenant, r.type, r.status as run_status
+    readable(s.output) as output, readable(case when l.live then r.error else s.error end) as error, s.cost, s.started_at,
+    s.finished_at, s.child_id, r.tenant, r.type, r.status as run_status,
+    array_remove(array[
+        case when s.output is not null and readable(s.output) is null then 'output' end,
+        case when (case when l.live then r.error else s.error end) is not null
+            and readable(case when l.live then r.error else s.error end) is null then 'error' end
+    ], null) as unreadable
 from workflow_step as s
 join workflow_run as r on r.id = s.run_id
 cross join lateral (
