@@ -164,7 +164,8 @@ def _parsed(cron: str) -> tuple[CronSim, bool]:
     try:
         sim = CronSim(cron, begins)
     except (CronSimError, ValueError) as error:
-        minute, hour, day, _, weekday = cron.split()
+        fields = cron.split()
+        minute, hour, day, _, weekday = fields if len(fields) == 5 else (cron, "*", "*", "*", "*")
         try:
             CronSim(f"{minute} {hour} {day} * {weekday}", begins)
         except (CronSimError, ValueError):

@@ -8,9 +8,11 @@ may stay.
 
 from __future__ import annotations
 
-import logging
-import traceback
 from textwrap import indent
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import logging
 
 SHORT = 200  # characters of a name or a message inside a sentence
 LOGGED = 1_000  # characters of one argument of a log line
@@ -48,25 +50,24 @@ def escaped_lines(text: object, limit: int = LINES_MAX) -> str:
 
 def safe_logger(name: str) -> logging.Logger:
     """Get the logger of this name; all arguments and tracebacks that are logged by it are escaped."""
+    import logging  # `holdfast --help` escapes too, and needs no logger
+
     log = logging.getLogger(name)
-    log.addFilter(_ESCAPE)  # a second time changes nothing
+    log.addFilter(_escape_record)  # a second time changes nothing
     return log
 
 
-class _Escape(logging.Filter):
-    """Escapes the arguments of a record, not its format: that is a sentence of our own."""
+def _escape_record(record: logging.LogRecord) -> bool:
+    """Escape the arguments of a record, not its format: that is a sentence of our own."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(_argument(one) for one in record.args)
+    if isinstance(record.exc_info, tuple) and not record.exc_text:
+        from traceback import format_exception
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        if isinstance(record.args, tuple):
-            record.args = tuple(_argument(one) for one in record.args)
-        if isinstance(record.exc_info, tuple) and not record.exc_text:
-            trace = "".join(traceback.format_exception(*record.exc_info))
-            # A formatter prints this, and not its own. The margin: no line of it looks like one of the log.
-            record.exc_text = indent(escaped_lines(trace.rstrip("\n")), "  ")
-        return True
-
-
-_ESCAPE = _Escape()
+        trace = "".join(format_exception(*record.exc_info))
+        # A formatter prints this, and not its own. The margin: no line of it looks like one of the log.
+        record.exc_text = indent(escaped_lines(trace.rstrip("\n")), "  ")
+    return True
 
 
 def _argument(value: object) -> object:

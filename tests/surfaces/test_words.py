@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -31,7 +32,8 @@ def test_an_instant_is_told_as_seen_from_now(seconds, says):
 
 
 def test_text_of_users_cannot_steer_the_terminal():
-    assert clean("a\x1b[31mb\nc\x00d\u202ee") == "a?[31mb c?d?e"
+    assert clean("a\x1b[31mb\nc\x00d\u202ee") == r"a\x1b[31mb\nc\x00d\u202ee"
+    assert clean("x" * 61_234, 400) == "x" * 400 + "… (61,234 characters)"
 
 
 def test_columns_are_aligned_also_under_wide_letters():
@@ -81,6 +83,7 @@ def test_a_traceback_has_a_heading_and_none_of_our_own_frames():
 def test_what_is_cut_fits():
     assert cut("日本語", 4) == "日…"
     assert cut("abc", 3) == "abc"
+    assert cut("a" + "\u0301" * 100_000, 10) == "a" + "\u0301" * 39 + "…"
 
 
 @pytest.mark.parametrize(
@@ -100,3 +103,11 @@ def test_a_log_line_has_time_level_run_and_what_happened(message, says):
         if part.strip()
     ]
     assert parts[1:] == ["warning", "5d0c8f10", says]
+
+
+def test_a_table_of_megabytes_is_cut_in_no_time():
+    began = time.perf_counter()
+    lines = table(["A", "B"], [["x" * 4_000_000, "日" * 4_000_000]] * 3)
+    assert time.perf_counter() - began < 5
+    assert len(lines[1]) < 20_000
+    assert lines[1].endswith("…")

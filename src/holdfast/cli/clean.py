@@ -21,6 +21,7 @@ from .find import find, short
 from .options import by_option, duration_option, json_option, run_argument, store_option
 from .program import command
 from .shape import print_json, run_data
+from .text import clean as text_of
 from .text import span, stamp, status_word
 
 PAGE = 1000
@@ -47,21 +48,24 @@ def delete(run: str, by: str | None, *, yes: bool, as_json: bool) -> None:
 async def _delete(client: Client, said: str, by: str, *, yes: bool, as_json: bool) -> None:
     run = await find(client, said)
     if run.status not in FINAL and not yes:
-        _ask(f"{short(run.id)} ({run.type}) is {run.status}: deleted, it is executed no more{_at_it(run)}")
+        _ask(
+            f"{short(run.id)} ({text_of(run.type)}) is {run.status}: "
+            f"deleted, it is executed no more{_at_it(run)}"
+        )
     deleted = await client.delete(run.id, by=by)
     if as_json:
         print_json(run_data(deleted))
         return
     until, now = _expires_at(deleted, TTL_SECONDS, DELETED_SECONDS), await client.store.now()
     click.echo(
-        f"{short(run.id)} ({run.type}) is deleted, and was {status_word(deleted.status)}; "
+        f"{short(run.id)} ({text_of(run.type)}) is deleted, and was {status_word(deleted.status)}; "
         f"`{command(f'restore {short(run.id)}')}` shows it again, until "
         + (stamp(moment(until)) if until is not None and until > now else "the next purge: it has expired")
     )
 
 
 def _at_it(run: Run) -> str:
-    return f", and worker {run.leased_by} stops at once" if run.status is Status.LEASED else ""
+    return f", and worker {text_of(run.leased_by)} stops at once" if run.status is Status.LEASED else ""
 
 
 @click.command()
@@ -82,7 +86,9 @@ def restore(run: str, by: str | None, *, as_json: bool) -> None:
             print_json(run_data(restored))
         else:
             again = "shown again" if found.deleted_at is not None else "not deleted"
-            click.echo(f"{short(found.id)} ({found.type}) is {again}: {status_word(restored.status)}")
+            click.echo(
+                f"{short(found.id)} ({text_of(found.type)}) is {again}: {status_word(restored.status)}"
+            )
 
     session.run(work)
 

@@ -10,10 +10,11 @@ import msgspec
 
 from holdfast.engine.client import Client
 from holdfast.records import DEFAULT_TENANT, ApprovalRequest, Decided, moment
+from holdfast.records.reading import MARK, UNREADABLE, read_object
 
 from . import session
 from .find import find, short
-from .options import by_option, json_option, run_argument, store_option
+from .options import ROWS, by_option, json_option, run_argument, store_option
 from .program import repeated
 from .shape import approval_data, decided_data, print_json
 from .text import ago, clean, table
@@ -25,7 +26,7 @@ LIMIT = 20
 @click.option("--tenant", metavar="NAME", help="Only this tenant's.")
 @click.option(
     "--limit",
-    type=click.IntRange(1, 10_000),
+    type=ROWS,
     default=LIMIT,
     metavar="N",
     help=f"How many; {LIMIT} by default.",
@@ -70,12 +71,15 @@ def _row(gate: ApprovalRequest, now: datetime, *, tenants: bool) -> list[str]:
     tenant = [clean(gate.tenant)] if tenants else []
     until = "-" if gate.due_at is None else ago(gate.due_at, now)
     since = ago(gate.opened_at, now)
-    return [short(gate.run), clean(gate.step), gate.type, *tenant, since, until, clean(_asks(gate))]
+    return [short(gate.run), clean(gate.step), clean(gate.type), *tenant, since, until, clean(_asks(gate))]
 
 
 def _asks(gate: ApprovalRequest) -> str:
-    shown = "" if gate.data is None else msgspec.json.encode(gate.data).decode()
-    return f"{gate.ask}  {shown}".strip()
+    said = read_object(gate.ask_json)
+    if MARK in said:
+        return f"{UNREADABLE} ({said[MARK]})"
+    shown = "" if said.get("data") is None else msgspec.json.encode(said["data"]).decode()
+    return f"{said.get('ask') or ''}  {shown}".strip()
 
 
 def _deciding(command: Any) -> Any:
@@ -137,4 +141,4 @@ def _told(decided: Decided) -> str:
     word = "approved" if made.approved else "rejected"
     by = f" by {clean(made.by)}" if made.by else ", for nobody decided in time" if made.timed_out else ""
     before = " before: nothing changed" if decided.repeated else f"; the run is now {run.status}"
-    return f"{short(run.id)} ({run.type}): {clean(decided.step)!r} was {word}{by}{before}"
+    return f"{short(run.id)} ({clean(run.type)}): {clean(decided.step)!r} was {word}{by}{before}"

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import click
+import msgspec
 
 from holdfast.codec import MARK
 from holdfast.errors import RunCancelled, RunFailed
+from holdfast.escaping import escaped
 from holdfast.lifecycle import Status
-from holdfast.records import Run
+from holdfast.records import Error, Run
 from holdfast.sealing.envelope import reason
 
 from .find import short
+from .shape import print_json, raw_value
+
+MESSAGE_MAX = 500
 
 
 def print_ending(run: Run) -> None:
-    """The result as it is stored, exactly; nothing for a run that has none, or one that is sealed."""
+    """The result as it is stored; nothing for a run that has none, or one that is sealed."""
     if run.status is Status.SUCCEEDED and not (run.result_json or "").startswith(MARK):
-        click.echo((run.result_json or "null").encode())
+        print_json(raw_value(run.result_json))
 
 
 def raise_unless_succeeded(run: Run) -> None:
@@ -28,4 +32,13 @@ def raise_unless_succeeded(run: Run) -> None:
     if run.status is Status.FAILED:
         name = short(run.id)
         hint = f"`holdfast show {name}` tells more, `holdfast retry {name}` goes on"
-        raise RunFailed(run.id, run.error, hint)
+        raise RunFailed(run.id, _in_short(run.error), hint)
+
+
+def _in_short(error: Error | None) -> Error | None:
+    """With a message that leaves room for the rest of the line."""
+    if error is None:
+        return None
+    return msgspec.structs.replace(
+        error, kind=escaped(error.kind), message=escaped(error.message, MESSAGE_MAX)
+    )

@@ -13,6 +13,8 @@ from .program import pastable
 from .shape import print_json
 from .text import clean
 
+TEXT_MAX = 10_000
+
 
 @click.command()
 @run_argument
@@ -31,4 +33,4 @@ async def _explain(client: Client, said: str, *, as_json: bool) -> None:
             {"id": run.id, "status": run.status, "reason": told.reason, "text": told.text, "data": told.data}
         )
     else:
-        click.echo(pastable(clean(told.text)))
+        click.echo(pastable(clean(told.text, TEXT_MAX)))

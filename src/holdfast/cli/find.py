@@ -36,6 +36,8 @@ async def find(client: Client, said: str, *, deleted: bool = False) -> Run:
     """
     wanted = said.strip().lower()
     digits = wanted.replace("-", "")
+    if "://" in wanted:
+        raise UsageError(f"{said!r} is no run id: name a store by --store URL, and the run after the command")
     if not re.fullmatch(r"[0-9a-f]+", digits):
         raise UsageError(
             f"{said!r} is no run id: ids look like 0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10; "

@@ -20,7 +20,7 @@ from holdfast.records import Run, TrailEntry, moment
 
 from .find import short
 from .program import pastable
-from .text import ago, cut, span
+from .text import ago, clean, cut, span
 from .words import line, waits
 
 QUIET_SECONDS = 1.0  # what takes longer shows that it is alive
@@ -77,7 +77,7 @@ async def _warn(client: Client, run: UUID) -> None:
     # Again and again: a worker that was killed is taken for alive for a while.
     while (told := await client.explain(run)).reason != "no_worker":  # noqa: ASYNC110 - no news tells of it
         await asyncio.sleep(ASK_SECONDS)
-    say(click.style(told.text, fg="yellow"))
+    say(click.style(clean(told.text), fg="yellow"))
 
 
 async def _tell(client: Client, run: UUID) -> None:
@@ -115,14 +115,14 @@ async def _where(client: Client, run: UUID) -> str:
     """Where a run is, in as few words as fit on a line."""
     known = await client.known(run)
     now = moment(await client.store.now())
-    done = f"last recorded step {known.cursor}, " if known.cursor else ""
+    done = f"last recorded step {clean(known.cursor)}, " if known.cursor else ""
     match known.status:
         case Status.WAITING:
             return f"{done}for {waits(known, now)}"
         case Status.PENDING if known.run_at > now:
             return f"{done}due {ago(known.run_at, now)}"
         case Status.PENDING:
-            return (await client.explain(run)).text
+            return clean((await client.explain(run)).text)
         case Status.LEASED:
             return f"{done}running"
         case _:

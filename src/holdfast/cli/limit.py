@@ -168,7 +168,7 @@ def resume(key: str, *, as_json: bool) -> None:
 
 def _row(one: Limit, now: datetime) -> list[str]:
     return [
-        one.scope,
+        clean(one.scope),
         clean(one.name),
         "-" if one.concurrency is None else str(one.concurrency),
         "-" if one.rate is None else _rate(one),
@@ -191,4 +191,4 @@ def _tell(one: Limit, now: datetime, *, as_json: bool) -> None:
         *([f"weight {one.weight:g}"] if one.weight is not None else []),
         *([f"paused, ends {ago(one.paused_until, now)}"] if one.paused_until is not None else []),
     ]
-    click.echo(f"{one.scope} {clean(one.name)}: {', '.join(words) or 'no limit'}")
+    click.echo(f"{clean(one.scope)} {clean(one.name)}: {', '.join(words) or 'no limit'}")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from textwrap import indent
 
 import click
+
+from holdfast.escaping import escaped, escaped_lines
 
 from .find import SHORT, short
 
@@ -18,14 +21,17 @@ class Readable(logging.Formatter):
     """One line each; the run's short id stands in a column of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage()
+        message = escaped(record.getMessage(), None)
         found = _RUN.search(message)
         run = short(found[1]) if found else " " * SHORT
         said = _RUN.sub("", message, count=1) if found else message
         at = click.style(self.formatTime(record, "%H:%M:%S"), dim=True)
         level = click.style(f"{record.levelname.lower():<7}", fg=_COLOURS.get(record.levelname))
         text = f"{at}  {level}  {run}  {said.strip()}"
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+        if not record.exc_info:
+            return text
+        trace = record.exc_text or indent(escaped_lines(self.formatException(record.exc_info)), "  ")
+        return f"{text}\n{trace}"
 
 
 class _Echo(logging.Handler):

@@ -11,10 +11,11 @@ from holdfast.engine.client import Client
 from holdfast.errors import UsageError
 from holdfast.lifecycle import ALIASES, Status, StepKind
 from holdfast.records import DEFAULT_TENANT, Run, RunFilter, moment
+from holdfast.records.reading import Unreadable, read
 
 from . import session
 from .find import find, short
-from .options import json_option, store_option
+from .options import ROWS, json_option, store_option
 from .program import command, repeated
 from .shape import print_json, run_data
 from .text import ago, clean, status_word, table
@@ -32,9 +33,7 @@ from .words import waits
 @click.option("--tenant", metavar="NAME", help="Only this tenant's.")
 @click.option("--key", metavar="TEXT", help="Only the one that was started with this key; of each tenant.")
 @click.option("--parent", metavar="RUN", help="Only children of this run.")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, metavar="N", help="How many; 20 by default."
-)
+@click.option("--limit", type=ROWS, default=20, metavar="N", help="How many; 20 by default.")
 @click.option("--after", metavar="RUN", help="Those listed after this run: the next page.")
 @click.option("--deleted", is_flag=True, help="With those that are deleted.")
 @json_option
@@ -88,7 +87,7 @@ async def _ls(client: Client, where: RunFilter, limit: int, after: str | None, *
     rows = [_row(run, now, tenants=tenants) for run in shown]
     click.echo("\n".join(table(head, rows)))
     if more:
-        click.echo(click.style(f"more: {repeated(after=shown[-1].id)}", dim=True), err=True)
+        click.echo(click.style(f"more: {clean(repeated(after=shown[-1].id))}", dim=True), err=True)
 
 
 def _row(run: Run, now: datetime, *, tenants: bool) -> list[str]:
@@ -96,7 +95,7 @@ def _row(run: Run, now: datetime, *, tenants: bool) -> list[str]:
     return [
         short(run.id),
         status_word(run.status),
-        run.type,
+        clean(run.type),
         *tenant,
         ago(run.created_at, now),
         _news(run, now),
@@ -114,19 +113,30 @@ def _news(run: Run, now: datetime) -> str:
             return f"due {ago(run.run_at, now)}" + (f": {clean(run.last_error)}" if run.last_error else "")
         case Status.FAILED:
             return clean(run.last_error or "")
-        case Status.LEASED if run.progress:
+        case Status.LEASED if run.progress_json is not None:
             return progress_words(run)
     return f"after {clean(run.cursor)}" if run.cursor and run.status is not Status.SUCCEEDED else ""
 
 
 def progress_words(run: Run) -> str:
-    """`3 of 10: packing`."""
-    said = run.progress or {}
-    done, total, note = said.get("done"), said.get("total"), said.get("note")
-    share = f" ({done / total:.0%})" if total else ""
-    return clean(
-        f"{done:g}" + (f" of {total:g}{share}" if total is not None else "") + (f": {note}" if note else "")
-    )
+    """`3 of 10: packing`; another shape is unreadable."""
+    if run.progress_json is None:
+        return ""
+    said = read(run.progress_json, _Progress)
+    if isinstance(said, Unreadable):
+        return clean(said)
+    try:
+        done, total = f"{said.done:g}", "" if said.total is None else f" of {said.total:g}"
+        share = f" ({said.done / said.total:.0%})" if said.total else ""
+    except OverflowError:
+        return clean(Unreadable("a number that is too large"))
+    return clean(f"{done}{total}{share}" + (f": {said.note}" if said.note else ""))
+
+
+class _Progress(msgspec.Struct):
+    done: int | float
+    total: int | float | None = None
+    note: str | None = None
 
 
 def _nothing(*, filtered: bool) -> None:

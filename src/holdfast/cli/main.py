@@ -18,6 +18,7 @@ from holdfast import __version__, errors
 
 from .options import store_option
 
+MESSAGE_MAX, READ_MAX = 4_000, 16_000  # characters of an error: that are shown, that are looked at
 REFUSED, USAGE, NO_STORE, INTERRUPTED = 1, 2, 3, 130
 
 
@@ -97,6 +98,7 @@ class LazyGroup(click.Group):
 
             near = get_close_matches(args[0], COMMANDS, n=2, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}?" if near else "`holdfast --help` lists them"
+            hint = "name a store by --store URL" if "://" in args[0] else hint
             raise click.UsageError(f"no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 
@@ -160,10 +162,12 @@ def _words(error: click.ClickException) -> str:
 
 
 def _complain(message: str) -> None:
+    from holdfast.stores import redacted
+
     from .program import pastable
     from .text import clean
 
-    _say(click.style("holdfast: ", fg="red") + pastable(clean(message)))
+    _say(click.style("holdfast: ", fg="red") + pastable(clean(redacted(message[:READ_MAX]), MESSAGE_MAX)))
 
 
 def _say(message: str) -> None:

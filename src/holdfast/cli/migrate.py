@@ -10,6 +10,7 @@ from holdfast.stores import shown
 from . import session
 from .options import json_option, store_option
 from .shape import print_json
+from .text import clean
 
 
 @click.command()
@@ -27,6 +28,6 @@ def migrate(*, as_json: bool) -> None:
         if as_json:
             print_json({"store": url, "current": True})
         else:
-            click.echo(f"{url} is up to date")
+            click.echo(f"{clean(url)} is up to date")
 
     session.run(opened, create=True)

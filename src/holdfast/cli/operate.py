@@ -16,7 +16,7 @@ from . import session
 from .find import find, short
 from .options import by_option, json_option, run_argument, store_option
 from .shape import print_json, run_data
-from .text import status_word
+from .text import clean, status_word
 from .words import by_whom
 
 Verb = Callable[[Client, UUID, str], Awaitable[Run]]
@@ -107,7 +107,7 @@ def _operate(said: str, by: str | None, verb: Verb, *, as_json: bool) -> None:
         if as_json:
             print_json(run_data(run))
         else:
-            click.echo(f"{short(run.id)} ({run.type}) is {_now(run)}")
+            click.echo(f"{short(run.id)} ({clean(run.type)}) is {_now(run)}")
 
     session.run(work)
 

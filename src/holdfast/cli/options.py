@@ -13,6 +13,9 @@ STORE = "holdfast.store"
 STORES = "holdfast.stores"  # all that were given, where several may be
 STORE_TYPED = "holdfast.store.typed"  # given on the command line, not by the environment
 
+SEQ = click.IntRange(0, 2**63 - 1)  # a number that a store has given: 64 bits
+ROWS = click.IntRange(1, 10_000)  # rows of one page
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _WHERE = (

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 import click
-import msgspec
 
 from holdfast.engine.client import Client
 from holdfast.engine.postal import nobody_has, unserved, why
@@ -16,9 +15,9 @@ from holdfast.records import MessageStatus, OutboxFilter, OutboxMessage, moment
 from . import session
 from .family import Family
 from .find import SCAN_MAX, SHORT_MIN, SHOWN, find, short
-from .options import json_option, store_option
+from .options import ROWS, SEQ, json_option, store_option
 from .program import repeated
-from .shape import print_json
+from .shape import print_json, raw_text, raw_value
 from .text import COLOURS, ago, clean, cut, stamp, table
 
 PAGE = 1000
@@ -46,8 +45,8 @@ def outbox() -> None:
 @click.option("--sink", metavar="NAME", help="Only to this sink.")
 @click.option("--run", metavar="RUN", help="Only of this run.")
 @click.option("--tenant", metavar="NAME", help="Only of this tenant.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
-@click.option("--after", type=int, default=0, metavar="SEQ", help="The last SEQ of the page before.")
+@click.option("--limit", type=ROWS, default=100, show_default=True, help="At most so many.")
+@click.option("--after", type=SEQ, default=0, metavar="SEQ", help="The last SEQ of the page before.")
 @json_option
 @store_option()
 def ls(
@@ -176,7 +175,7 @@ def data(message: OutboxMessage) -> dict[str, Any]:
     """A message as JSON for machines."""
     plain = {name: getattr(message, name) for name in _SHOWN}
     raw = {name: getattr(message, f"{name}_json") for name in ("payload", "error")}
-    return plain | {name: None if text is None else msgspec.Raw(text.encode()) for name, text in raw.items()}
+    return plain | {name: raw_value(text) for name, text in raw.items()}
 
 
 _SHOWN = (
@@ -199,7 +198,7 @@ def _print(messages: list[OutboxMessage], now: datetime, *, more: bool) -> None:
 def _row(one: OutboxMessage, now: datetime, *, keys: bool) -> list[str]:
     key = "-" if one.key is None else cut(clean(one.key), NAME_MAX)
     return [
-        short(one.id),
+        clean(short(one.id)),
         cut(clean(one.sink), NAME_MAX),
         *([key] if keys else []),
         click.style(str(one.status), fg=_COLOURS.get(str(one.status))),
@@ -228,8 +227,8 @@ def _lines(one: OutboxMessage, now: datetime) -> list[str]:
         "next": _next(one, now),
         "sent": stamp(one.sent_at),
         "last error": clean(why(one)) or "-",
-        "payload": clean(one.payload_json),
+        "payload": clean(raw_text(one.payload_json)),
     }
     width = max(map(len, told))
     status = click.style(str(one.status), fg=_COLOURS.get(str(one.status)))
-    return [f"{one.id}  {status}", *(f"  {name:<{width}}  {said}" for name, said in told.items())]
+    return [f"{clean(one.id)}  {status}", *(f"  {name:<{width}}  {said}" for name, said in told.items())]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import Error, Json, Step, moment
+from holdfast.records import Json, Step, moment
+from holdfast.records.reading import MARK, UNREADABLE, Unreadable, read, read_error, read_object
 
 from .find import short
 from .text import ago, clean, stamp
@@ -34,7 +34,7 @@ def outcome(step: Step, now: datetime) -> str:
 
 def error_words(text: Json) -> str:
     """An error's kind and message."""
-    error = msgspec.json.decode(text, type=Error)
+    error = read_error(text)
     return f"{error.kind}: {error.message}" if error.message else error.kind
 
 
@@ -42,7 +42,7 @@ def _open(step: Step, now: datetime) -> str:
     due = f"due {ago(moment(step.due_at), now)}" if step.due_at else ""
     match step.kind:
         case StepKind.APPROVAL:
-            ask = _object(step.ask).get("ask")
+            ask = read_object(step.ask).get("ask")
             return "; ".join(filter(None, [f"asks: {ask}" if ask else "until someone decides", due]))
         case StepKind.CHILD:
             return f"until child {short(str(step.child))} has ended"
@@ -51,7 +51,9 @@ def _open(step: Step, now: datetime) -> str:
 
 
 def _decision(output: Json) -> str:
-    said = _object(output)
+    said = read_object(output)
+    if MARK in said:
+        return f"{UNREADABLE} ({said[MARK]})"
     word = "approved" if said.get("approved") else "rejected"
     if said.get("timed_out"):
         return f"{word}: nobody decided in time"
@@ -60,8 +62,10 @@ def _decision(output: Json) -> str:
 
 
 def _child(output: Json) -> str:
-    end = msgspec.json.decode(output, type=dict[str, msgspec.Raw])
-    run, status = (str(msgspec.json.decode(end.get(name, b"null"))) for name in ("run", "status"))
+    end = read(output, dict[str, msgspec.Raw])
+    if isinstance(end, Unreadable):
+        return str(end)
+    run, status = (str(read(bytes(end.get(name, b"null")))) for name in ("run", "status"))
     error, result = end.get("error"), end.get("result")
     said = ""
     if error is not None and bytes(error) != b"null":
@@ -77,16 +81,13 @@ def _output(step: Step) -> str:
         case StepKind.SLEEP | StepKind.EMIT:
             return ""
         case StepKind.NOW:
-            return stamp(moment(int(step.output or 0)))
+            at = read(step.output or "0", int)
+            return str(at) if isinstance(at, Unreadable) else stamp(moment(at))
         case StepKind.EVENT if step.output is not None:
-            return bytes(msgspec.json.decode(step.output, type=_Came).payload).decode()
+            came = read(step.output, _Came)
+            return str(came) if isinstance(came, Unreadable) else bytes(came.payload).decode()
     return step.output or ""
 
 
 class _Came(msgspec.Struct):
     payload: msgspec.Raw = msgspec.Raw(b"null")
-
-
-def _object(text: Json | None) -> dict[str, Any]:
-    found = msgspec.json.decode(text or "{}")
-    return found if isinstance(found, dict) else {}

@@ -51,7 +51,7 @@ def command(words: str) -> str:
 
 
 def repeated(**changed: Any) -> str:
-    """The present command again, with the options that were typed, but for these."""
+    """The present command again, with what was typed, but for these."""
     context = click.get_current_context()
     words = context.command_path.split(" ")[1:]
     for param in context.command.params:
@@ -61,6 +61,8 @@ def repeated(**changed: Any) -> str:
         value = changed.get(name, context.params.get(name))
         if isinstance(param, click.Option) and value is not None:  # --store is no value of the command
             words += _option(param, value)
+        elif value is not None:
+            words.append(str(value))
     return command(shlex.join(words))
 
 

@@ -10,6 +10,7 @@ from holdfast.engine.client import Client
 from holdfast.engine.definitions import bare
 
 from .follow import say
+from .text import clean
 
 
 def unpublished(name: str, published: list[str]) -> str:
@@ -24,7 +25,7 @@ def unpublished(name: str, published: list[str]) -> str:
 
 def warn(doubt: str, meanwhile: str) -> None:
     """What is odd, and what comes of it."""
-    say(click.style("warning: ", fg="yellow") + f"{doubt}; {meanwhile}")
+    say(click.style("warning: ", fg="yellow") + clean(f"{doubt}; {meanwhile}"))
 
 
 async def warn_if_unknown(client: Client, name: str, meanwhile: str) -> None:

@@ -124,13 +124,13 @@ def rm(name: str, *, as_json: bool) -> None:
         if as_json:
             print_json({"workflow_name": name, "removed": True})
         else:
-            click.echo(f"{name} is open again to every worker that has it")
+            click.echo(f"{clean(name)} is open again to every worker that has it")
 
     session.run(work)
 
 
 async def _tell(client: Client, made: Registration, *, as_json: bool) -> None:
     state = f"is executed by {clean(made.runtime)}" if made.is_enabled else "is disabled: its runs wait"
-    print_json(made) if as_json else click.echo(f"{made.workflow_name} {state}")
+    print_json(made) if as_json else click.echo(f"{clean(made.workflow_name)} {state}")
     if made.runtime == RUNTIME:  # workers of others need not publish what they have
         await warn_if_unknown(client, made.workflow_name, "the entry holds once there are such runs")

@@ -38,7 +38,7 @@ from .options import (
 from .program import command
 from .published import warn_if_unknown
 from .schedule_shape import schedule_data
-from .shape import print_json
+from .shape import print_json, raw_text
 from .text import ago, clean, cut, span, stamp, table
 from .values import typed_json, typed_label
 
@@ -258,13 +258,17 @@ async def _tell(client: Client, one: Schedule, *, as_json: bool) -> None:
     if as_json:
         print_json(schedule_data(one, times, trouble))
         return
-    click.echo(f"{click.style(clean(one.name), bold=True)}  {one.type}")
+    click.echo(f"{click.style(clean(one.name), bold=True)}  {clean(one.type)}")
     facts = list(_facts(one, moment(now)))
     width = max(len(what) for what, _ in facts)
     for what, text in facts:
         click.echo(f"  {what:<{width}}  {text}")
     click.echo("")
-    told = _times(one, times, moment(now)) if trouble is None else [f"  it cannot be fired here: {trouble}"]
+    told = (
+        _times(one, times, moment(now))
+        if trouble is None
+        else [f"  it cannot be fired here: {clean(trouble)}"]
+    )
     click.echo("\n".join(told))
 
 
@@ -282,7 +286,7 @@ def _facts(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
         yield "paused", f"by {clean(one.paused_by)}" if one.paused_by else "yes"
     if one.tenant != DEFAULT_TENANT:
         yield "tenant", clean(one.tenant)
-    yield "params", cut(clean(one.params_json), VALUE_MAX)
+    yield "params", clean(raw_text(one.params_json), VALUE_MAX)
     yield "overlap", one.overlap + (f", {len(one.waiting)} in line" if one.waiting else "")
     yield "catch-up", one.catch_up.value
     if one.limit_key is not None:
@@ -303,7 +307,7 @@ def _when(one: Schedule) -> str:
     jitter = f", up to {span(one.jitter.total_seconds())} later" if one.jitter_us else ""
     if one.every is not None:
         return f"every {span(one.every.total_seconds())}{jitter}"
-    return f"{one.cron} {one.zone}{jitter}"
+    return f"{clean(one.cron)} {clean(one.zone)}{jitter}"
 
 
 def _times(one: Schedule, times: list[Instant], now: datetime) -> list[str]:
@@ -317,7 +321,7 @@ def _times(one: Schedule, times: list[Instant], now: datetime) -> list[str]:
         rows = [[stamp(moment(at)), ago(moment(at), now)] for at in times]
         return table(["NEXT TIMES", ""], rows, "  ")
     rows = [[_on_clock(at, one.zone), stamp(moment(at)), ago(moment(at), now)] for at in times]
-    return table([f"NEXT TIMES, {one.zone}", "UTC", ""], rows, "  ")
+    return table([f"NEXT TIMES, {clean(one.zone)}", "UTC", ""], rows, "  ")
 
 
 def _on_clock(at: Instant, zone: str) -> str:
@@ -332,11 +336,11 @@ def _row(one: Schedule, at: Instant, *, tenants: bool) -> list[str]:
         _when(one),
         _next(one, now, trouble),
         ago(one.last_at, now),
-        one.type,
+        clean(one.type),
     ]
 
 
 def _next(one: Schedule, now: datetime, trouble: str | None) -> str:
     if one.paused:
         return click.style("paused", fg="magenta")
-    return ago(one.next_at, now) if trouble is None else click.style(cut(trouble, NEXT_MAX), fg="red")
+    return ago(one.next_at, now) if trouble is None else click.style(cut(clean(trouble), NEXT_MAX), fg="red")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from holdfast.records import COST_UNIT, Instant, Schedule, moment
+
+from .shape import raw_value
 
 
 def schedule_data(one: Schedule, times: list[Instant], trouble: str | None) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def schedule_data(one: Schedule, times: list[Instant], trouble: str | None) -> d
         "name": one.name,
         "tenant": one.tenant,
         "type": one.type,
-        "params": msgspec.Raw(one.params_json.encode()),
+        "params": raw_value(one.params_json),
         "cron": one.cron,
         "zone": one.zone if one.cron is not None else None,
         "every_seconds": None if one.every is None else one.every.total_seconds(),

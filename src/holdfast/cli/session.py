@@ -22,7 +22,7 @@ from holdfast.sealing import Compress, Encrypt, Sealed
 from holdfast.sealing.encrypt import ENVIRONMENT
 from holdfast.sealing.envelope import hidden_by
 from holdfast.store import Store
-from holdfast.stores import make_store
+from holdfast.stores import make_store, shown
 from holdfast.world import RealWorld
 
 from .flags import spoken_of
@@ -42,7 +42,8 @@ def run(work: Callable[[Client], Awaitable[T]], *, create: bool = False) -> T:
     url = store_url()
     if url.startswith("memory:"):
         raise UsageError(
-            f"{url} lives and ends with one process, so nothing could be found in it: use {DEFAULT_STORE}"
+            f"{shown(url)} lives and ends with one process, so nothing could be found in it: "
+            f"use {DEFAULT_STORE}"
         )
     store = _sealed(make_store(url, create=create))
     with spoken_of():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,11 +12,25 @@ import click
 import msgspec
 
 from holdfast.records import COST_UNIT, ApprovalRequest, Decided, Instant, Json, Run, Step, TrailEntry, moment
+from holdfast.records.reading import Unreadable, raw
 
 
 def print_json(value: Any) -> None:
     """One document on one line, in UTF-8 whatever the terminal speaks."""
-    click.echo(msgspec.json.encode(value))
+    click.echo(terminal_safe(msgspec.json.encode(value).decode()).encode())
+
+
+def terminal_safe(text: Json) -> Json:
+    """The same JSON, with characters that would steer a terminal written as escapes."""
+    if text.isprintable():
+        return text
+    odd = "".join(char for char in set(text) if not char.isprintable() and unicodedata.category(char) != "Zs")
+    return re.sub(f"[{re.escape(odd)}]", _escape, text) if odd else text
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\u{code:04x}" if code < 0x10000 else json.dumps(found[0])[1:-1]  # a pair of them
 
 
 def run_data(run: Run) -> dict[str, Any]:
@@ -35,11 +52,11 @@ def run_data(run: Run) -> dict[str, Any]:
         "lease_until": run.lease_until,
         "pause_asked_by": run.pause_asked_by,
         "last_error": run.last_error,
-        "progress": _raw(run.progress_json),
+        "progress": raw_value(run.progress_json),
         "cost": run.cost,
         "budget": run.budget,
         "limit_key": run.limit_key,
-        "labels": _raw(run.labels_json) or {},
+        "labels": raw_value(run.labels_json) or {},
         "parent": run.parent,
         "parent_step": run.parent_step,
         "timeout_at": run.timeout_at,
@@ -57,7 +74,7 @@ def whole_run_data(run: Run, steps: list[Step], children: Sequence[Run]) -> dict
     """A run with its values, its children and all its steps."""
     return {
         **run_data(run),
-        "params": _raw(run.params_json),
+        "params": raw_value(run.params_json),
         **ending_data(run),
         "children": [{"id": one.id, "type": one.type, "status": one.status} for one in children],
         "steps": [step_data(step) for step in steps],
@@ -66,7 +83,7 @@ def whole_run_data(run: Run, steps: list[Step], children: Sequence[Run]) -> dict
 
 def ending_data(run: Run) -> dict[str, Any]:
     """What came of it."""
-    return {"result": _raw(run.result_json), "error": _raw(run.error_json)}
+    return {"result": raw_value(run.result_json), "error": raw_value(run.error_json)}
 
 
 def step_data(step: Step) -> dict[str, Any]:
@@ -77,15 +94,15 @@ def step_data(step: Step) -> dict[str, Any]:
         "status": step.status,
         "attempts": step.attempts,
         "max_attempts": step.max_attempts,
-        "output": _raw(step.output),
-        "error": _raw(step.error),
+        "output": raw_value(step.output),
+        "error": raw_value(step.error),
         "cost": step.cost / COST_UNIT,
         "topic": step.topic,
         "due_at": _at(step.due_at),
         "started_at": _at(step.started_at),
         "finished_at": _at(step.finished_at),
         "child": step.child,
-        "ask": _raw(step.ask),
+        "ask": raw_value(step.ask),
         "digest": step.digest,
     }
 
@@ -133,12 +150,20 @@ def trail_data(entry: TrailEntry) -> dict[str, Any]:
         "run": entry.run,
         "type": entry.type,
         "at": entry.at,
-        "data": _raw(entry.data_json),
+        "data": raw_value(entry.data_json),
     }
 
 
-def _raw(text: Json | None) -> msgspec.Raw | None:
-    return None if text is None else msgspec.Raw(text.encode())
+def raw_value(text: Json | None) -> Any:
+    """A stored value; one that cannot be read is `{"holdfast.unreadable": reason}`."""
+    found = None if text is None else raw(text)
+    return found.data if isinstance(found, Unreadable) else found
+
+
+def raw_text(text: Json) -> str:
+    """A stored value for people, not yet cut or escaped."""
+    found = raw(text)
+    return str(found) if isinstance(found, Unreadable) else text
 
 
 def _at(at: Instant | None) -> Any:

@@ -5,40 +5,44 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 import click
-import msgspec
 
 from holdfast.engine.client import Client
 from holdfast.lifecycle import SETTLED, Status, StepStatus
 from holdfast.records import DEFAULT_TENANT, PRIORITY, SECOND, Error, Json, Run, RunFilter, Step, moment
+from holdfast.records.reading import MARK, UNREADABLE, read_error
 
 from . import session
 from .find import find, short
 from .ls import progress_words
 from .options import json_option, run_argument, store_option
 from .outcomes import outcome
-from .shape import print_json, whole_run_data
+from .program import command
+from .shape import print_json, raw_text, whole_run_data
 from .text import ago, clean, span, stamp, status_word, table
 from .words import by_whom, waits
 
 VALUE_MAX = 400  # characters of params and result; --json prints all
-TRACE_LINES = 8
+TRACE_LINES, TRACE_MAX = 8, 100_000  # lines that are shown, characters that are looked at
 _HEADING = "Traceback (most recent call last):"
 _ENGINE = re.compile(r"[/\\]holdfast[/\\](engine|threads|world\.py)")
 CHILDREN_SHOWN, CHILDREN_MAX = 5, 1000
+STEPS_MAX = 200  # the newest of a run of code; of a plan those around the current one
 
 
 @click.command()
 @run_argument
+@click.option("--all", "every", is_flag=True, help=f"All steps; without it at most {STEPS_MAX}.")
 @json_option
 @store_option()
-def show(run: str, *, as_json: bool) -> None:
+def show(run: str, *, every: bool, as_json: bool) -> None:
     """Show one run: status, waits, error, steps."""
-    session.run(lambda client: _show(client, run, as_json=as_json))
+    session.run(lambda client: _show(client, run, every=every, as_json=as_json))
 
 
-async def _show(client: Client, said: str, *, as_json: bool) -> None:
+async def _show(client: Client, said: str, *, every: bool, as_json: bool) -> None:
     run = await find(client, said)
     steps = list(await client.steps(run.id))
     children = await client.list(RunFilter(parent=run.id, tenant=None), CHILDREN_MAX)
@@ -46,7 +50,7 @@ async def _show(client: Client, said: str, *, as_json: bool) -> None:
         print_json(whole_run_data(run, steps, children))
         return
     now = moment(await client.store.now())
-    click.echo(f"{click.style(str(run.id), bold=True)}  {run.type}")
+    click.echo(f"{click.style(str(run.id), bold=True)}  {clean(run.type)}")
     facts = list(_facts(run, steps, children, now))
     width = max(len(name) for name, _ in facts)
     for name, text in facts:
@@ -54,9 +58,22 @@ async def _show(client: Client, said: str, *, as_json: bool) -> None:
     if run.status is Status.FAILED and run.error is not None:
         _print_trace(_cause(run.error, steps))
     click.echo("")
+    shown = steps if every else _near(run, steps)
     numbered = run.kind == "plan"
-    rows = _step_table(steps, now, numbered=numbered) if steps else ["  no steps recorded yet"]
+    rows = _step_table(shown, now, numbered=numbered) if steps else ["  no steps recorded yet"]
     click.echo("\n".join(rows))
+    if len(shown) < len(steps):
+        left, whole = len(steps) - len(shown), command(f"show {short(run.id)} --all")
+        click.echo(click.style(f"{left:,} of {len(steps):,} steps are left out: {whole}", dim=True), err=True)
+
+
+def _near(run: Run, steps: Sequence[Step]) -> Sequence[Step]:
+    """The newest steps of code; of a plan those around the current one."""
+    if len(steps) <= STEPS_MAX:
+        return steps
+    at = next((n for n, step in enumerate(steps) if step.key == run.cursor), 0) if run.kind == "plan" else 0
+    first = max(0, min(at - STEPS_MAX // 2, len(steps) - STEPS_MAX))
+    return steps[first : first + STEPS_MAX] if run.kind == "plan" else steps[-STEPS_MAX:]
 
 
 def _facts(
@@ -113,7 +130,7 @@ def _status(run: Run, now: datetime) -> str:
         case Status.LEASED:
             by = run.pause_asked_by
             asked = "" if by is None else f"; a pause is asked for{by_whom(by)}"
-            return f"{word} by {run.leased_by}, lease ends {ago(run.lease_until, now)}{asked}"
+            return f"{word} by {clean(run.leased_by)}, lease ends {ago(run.lease_until, now)}{asked}"
         case Status.PENDING:
             return f"{word}, due {ago(run.run_at, now)}"
         case Status.SUCCEEDED | Status.FAILED | Status.CANCELLED if run.finished_at is not None:
@@ -140,7 +157,13 @@ def _who(run: Run) -> Iterator[tuple[str, str]]:
     if run.limit_key is not None:
         yield "limit key", clean(run.limit_key)
     if run.labels:
-        yield "labels", clean(" ".join(f"{key}={value}" for key, value in run.labels.items()))
+        yield "labels", clean(_labels(run.labels), VALUE_MAX)
+
+
+def _labels(labels: dict[str, Any]) -> str:
+    if MARK in labels:
+        return f"{UNREADABLE} ({labels[MARK]})"
+    return " ".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _family(run: Run, children: Sequence[Run]) -> Iterator[tuple[str, str]]:
@@ -155,18 +178,14 @@ def _family(run: Run, children: Sequence[Run]) -> Iterator[tuple[str, str]]:
 
 
 def _value(text: Json | None) -> str:
-    said = clean(text if text is not None else "null")
-    return (
-        said
-        if len(said) <= VALUE_MAX
-        else f"{said[:VALUE_MAX]}… ({len(said):,} characters; --json prints all)"
-    )
+    said = clean(raw_text(text if text is not None else "null"), VALUE_MAX)
+    return said if len(said) <= VALUE_MAX else f"{said[:-1]}; --json prints all)"
 
 
 def _cause(error: Error, steps: Sequence[Step]) -> Error:
     """The error of the step that made the run fail, which knows the place in the user's code."""
     guilty = [step.error for step in steps if step.key == error.step and step.error is not None]
-    return msgspec.json.decode(guilty[0], type=Error) if guilty else error
+    return read_error(guilty[0]) if guilty else error
 
 
 def _print_trace(error: Error) -> None:
@@ -178,7 +197,7 @@ def trace_lines(traceback: str) -> list[str]:
     """The end of a traceback under a heading, without the frames of the engine: they say nothing."""
     kept: list[str] = []
     ours = False
-    for text in traceback.rstrip().splitlines():
+    for text in traceback[-TRACE_MAX:].rstrip().splitlines():
         if text.lstrip().startswith("File "):
             ours = _ENGINE.search(text) is not None
         elif not text.startswith("    "):

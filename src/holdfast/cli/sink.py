@@ -96,7 +96,7 @@ def ls(*, as_json: bool) -> None:
             rows = [
                 [
                     clean(one.name),
-                    ", ".join(one.secrets) or "-",
+                    clean(", ".join(one.secrets)) or "-",
                     "yes" if one.allow_private else "no",
                     f"{stamp(one.updated_at)} ({ago(one.updated_at, now)})",
                     clean(one.url),

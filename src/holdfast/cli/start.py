@@ -19,6 +19,7 @@ from .follow import say, to_its_end
 from .options import TakesJson, duration_option, json_option, limit_key_option, plain_option, store_option
 from .published import unpublished, warn
 from .shape import ending_data, print_json
+from .text import clean
 from .values import typed_json, typed_label, typed_moment
 
 
@@ -93,7 +94,7 @@ async def _start(
         _hint(handle, type_)
         return
     say(
-        f"run {handle.id} ({type_})"
+        f"run {handle.id} ({clean(type_)})"
         + ("" if handle.created else ": the key was used before, this is the run it names")
     )
     run = await to_its_end(client, handle.id, None, told=True)
@@ -108,4 +109,8 @@ def _hint(handle: Handle[Any], type_: str) -> None:
     if not handle.created:
         say("the key was used before: this is the run it names, nothing was started")
     elif sys.stderr.isatty():
-        say(click.style(f"started {type_}; `holdfast show {short(handle.id)}` shows how it goes", dim=True))
+        say(
+            click.style(
+                f"started {clean(type_)}; `holdfast show {short(handle.id)}` shows how it goes", dim=True
+            )
+        )

@@ -8,9 +8,15 @@ import textwrap
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import accumulate, takewhile
 
 import click
 
+from holdfast.escaping import escaped
+
+SAID_MAX = 1_000  # characters of one text of others; --json prints all
+COLUMN_MAX = 60  # columns of a table's cell on a terminal, but for the last
+_PER_COLUMN = 4  # characters, at most
 COLOURS = {
     "succeeded": "green",
     "failed": "red",
@@ -60,29 +66,35 @@ def stamp(at: datetime | None) -> str:
 
 def clock(at: datetime) -> str:
     """Time of day on this machine, for lines that appear as things happen."""
-    return at.astimezone().strftime("%H:%M:%S")
+    try:
+        return at.astimezone().strftime("%H:%M:%S")
+    except OverflowError:  # the last instant that there is, further east
+        return at.strftime("%H:%M:%S")
 
 
-def clean(text: object) -> str:
-    """Text of users on one line: no line breaks, no escape sequences that would steer the terminal."""
-    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in str(text))
+def clean(text: object, limit: int = SAID_MAX) -> str:
+    """Show text of others on one line, without what steers a terminal; long text is cut and marked."""
+    return escaped(text, limit)
 
 
 def width_of(text: str) -> int:
     """Columns on a terminal; wide characters take two, colours none."""
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in click.unstyle(text)
-    )
+    plain = click.unstyle(text)
+    return len(plain) if plain.isascii() else sum(map(_columns_of, plain))
+
+
+def _columns_of(char: str) -> int:
+    return 0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 def cut(text: str, width: int) -> str:
-    """At most `width` columns of plain text."""
-    if width_of(text) <= width:
+    """At most `width` columns of plain text; what is cut ends in an ellipsis."""
+    head = text[: _PER_COLUMN * width]  # characters without a width must not go on for ever
+    if len(head) == len(text) and width_of(text) <= width:
         return text
-    while text and width_of(text) > width - 1:
-        text = text[:-1]
-    return text.rstrip() + "…"
+    ends = accumulate(map(_columns_of, head))
+    kept = sum(1 for _ in takewhile(lambda end: end < width, ends))
+    return head[:kept].rstrip() + "…"
 
 
 def wrapped(text: str, indent: int) -> list[str]:
@@ -99,16 +111,22 @@ def wrapped(text: str, indent: int) -> list[str]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
-    """Aligned columns; on a terminal the last one is cut, so that no line wraps."""
-    every = [head, *rows]
-    widths = [max(width_of(row[n]) for row in every) for n in range(len(head))]
-    room = _columns() - len(indent) - sum(widths[:-1]) - 2 * (len(head) - 1)
+    """Aligned columns of bounded width; on a terminal the last one is cut, so that no line wraps."""
+    most = COLUMN_MAX if sys.stdout.isatty() else SAID_MAX
+    every = [head, *([*(_fit(cell, most) for cell in row[:-1]), row[-1]] for row in rows)]
+    widths = [max(width_of(row[n]) for row in every) for n in range(len(head) - 1)]
+    room = _columns() - len(indent) - sum(widths) - 2 * (len(head) - 1)
     lines = []
     for number, row in enumerate(every):
-        cells = [text + " " * (width - width_of(text)) for text, width in zip(row[:-1], widths, strict=False)]
+        cells = [text + " " * (width - width_of(text)) for text, width in zip(row[:-1], widths, strict=True)]
         line = indent + "  ".join([*cells, cut(row[-1], max(room, 8))]).rstrip()
         lines.append(click.style(line, dim=True) if number == 0 else line)
     return lines
+
+
+def _fit(cell: str, most: int) -> str:
+    """A cell that is not the last; one with a colour is a word of ours."""
+    return cell if len(cell) <= most or "\x1b" in cell else cut(cell, most)
 
 
 def _columns() -> int:

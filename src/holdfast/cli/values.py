@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from datetime import datetime
 from typing import Any
@@ -31,6 +32,8 @@ def typed_json(text: str | None, what: str) -> Any:
 
 def _where(text: str, what: str) -> str | None:
     """The place where it breaks, as the standard library's reader sees it."""
+    if re.match(r"\s*[a-z][a-z0-9+.-]*://", text, re.IGNORECASE):
+        return f"{what} is a URL, which is no JSON (name a store by --store URL)"
     if not text.strip():
         return f"{what} is empty, which is no JSON (leave it out, or write null)"
     try:

@@ -10,20 +10,30 @@ import click
 
 from holdfast.lifecycle import StepKind
 from holdfast.records import Run, Step, TrailEntry, moment
+from holdfast.records.reading import MARK, UNREADABLE
 
 from .find import short
 from .text import ago, clean, clock, span
 
 Data = dict[str, Any]
+WAITS_SHOWN = 5  # of one run; --json prints all
+# What comes of data of another shape: a worker in plain SQL may write rows of its own.
+_ODD = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 def sentence(entry: TrailEntry) -> str:
     """What happened, for people."""
     say = _SENTENCES.get(entry.type)
     if say is None:
-        return f"{entry.type} {clean(entry.data_json)}"
+        return f"{clean(entry.type)} {clean(entry.data_json)}"
     text, colour = say
-    said = clean(text(entry.data))
+    data = entry.data
+    if MARK in data:
+        return f"{entry.type}: {UNREADABLE} ({clean(data[MARK])})"
+    try:
+        said = clean(text(data))
+    except _ODD:
+        return f"{entry.type}: {UNREADABLE} (not what such a row holds): {clean(entry.data_json)}"
     return click.style(said, fg=colour) if colour else said
 
 
@@ -139,8 +149,10 @@ _SENTENCES: dict[str, tuple[Callable[[Data], str], str | None]] = {
 
 
 def waits(run: Run, now: Any) -> str:
-    """What a run waits on, since when, until when."""
-    return "; ".join(_wait(step, now) for step in run.waiting_on)
+    """What a run waits on, since when, until when; of many the first few."""
+    left = len(run.waiting_on) - WAITS_SHOWN
+    more = [f"and {left:,} more"] if left > 0 else []
+    return "; ".join([*(_wait(step, now) for step in run.waiting_on[:WAITS_SHOWN]), *more])
 
 
 def _wait(step: Step, now: Any) -> str:

@@ -35,6 +35,7 @@ from .options import (
     stores_option,
 )
 from .program import spoken
+from .text import clean
 from .words import line
 
 DEV_LEASE_SECONDS = 3.0
@@ -89,7 +90,7 @@ def _work(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], options
 def _greet_all(stores: tuple[str, ...], slots: int) -> None:
     click.echo(f"a worker at each of {len(stores)} stores, {slots} slots each:", err=True)
     for url in stores:
-        click.echo(f"  {shown(url)}", err=True)
+        click.echo(f"  {clean(shown(url))}", err=True)
 
 
 @contextlib.contextmanager
@@ -159,7 +160,7 @@ async def _last_seq(app: App) -> int:
 
 
 def _greet(app: App) -> None:
-    url, count = _url(app), len(app.workflows)
+    url, count = clean(_url(app)), len(app.workflows)
     elsewhere = "" if url == DEFAULT_STORE else f"--store {shlex.quote(url)} "
     click.echo(
         f"{count} workflow{'s' * (count != 1)} in {url}; Ctrl-C stops. In another terminal, in this folder:",
@@ -167,7 +168,7 @@ def _greet(app: App) -> None:
     )
     for type_, workflow in list(app.workflows.items())[:5]:
         params = " JSON" if workflow.takes_params else ""
-        click.echo(f"  {spoken()} {elsewhere}start {type_}{params} --wait", err=True)
+        click.echo(f"  {spoken()} {elsewhere}start {clean(type_)}{params} --wait", err=True)
     click.echo(f"  {spoken()} {elsewhere}ls", err=True)
     if (address := _address(app)) is not None and address.has_password:
         click.echo("  (the password is not shown: put it into the URL, or set PGPASSWORD)", err=True)

@@ -12,6 +12,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.errors import Unavailable
+from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import SECOND, Finding, Run, RunFilter, Stats, moment
 from holdfast.sealing.envelope import SHUT
@@ -27,6 +28,7 @@ SHOWN = 5  # runs and types that a finding names
 LEASED_MAX = 1000  # held runs that are looked at
 PENDING_MAX = 1000  # and those that wait for a worker, the newest
 STUCK_MAX = 100
+TEXT_MAX = 4_000  # characters of a sentence, whatever the names in it are
 _KEEP = "start a worker, or `holdfast tick --loop` where none is to run"
 
 
@@ -62,13 +64,18 @@ async def examine(store: Store) -> Report:
             findings.append(Finding(level="error", what=f"{what} cannot be read now", mend=str(error)))
         except Exception as error:  # noqa: BLE001 - whatever it is, the rest is still worth looking at
             findings.append(_unreadable(what, error))
-    return Report(at, tuple(findings))
+    return Report(at, tuple(map(_escaped, findings)))
+
+
+def _escaped(one: Finding) -> Finding:
+    """A finding is shown and logged: it names types, sinks and schedules of others."""
+    return msgspec.structs.replace(one, what=escaped(one.what, TEXT_MAX), mend=escaped(one.mend, TEXT_MAX))
 
 
 def _unreadable(what: str, error: Exception) -> Finding:
     return Finding(
         level="error",
-        what=f"{what} cannot be read: {type(error).__name__}: {error}",
+        what=f"{what} cannot be read: {type(error).__name__}: {escaped(error)}",
         mend="the store may be damaged: stop its workers, keep a copy of it, restore it from a backup",
     )
 
@@ -141,9 +148,10 @@ def _takeable(stats: Stats) -> Finding:
     if not nobodys:
         return _well("every due run has a live worker that can take it")
     most = sorted(nobodys.items(), key=lambda one: -one[1])
-    named = ", ".join(f"{type_} ({count:,}{_lacked(type_, stats)})" for type_, count in most[:SHOWN])
+    named = ", ".join(f"{escaped(type_)} ({count:,}{_lacked(type_, stats)})" for type_, count in most[:SHOWN])
     more = f" and {_count(len(most) - SHOWN, 'more type')}" if len(most) > SHOWN else ""
-    can = ", ".join(sorted({type_ for one in stats.workers for type_ in one.types})[:SHOWN]) or "none"
+    types = sorted({type_ for one in stats.workers for type_ in one.types})
+    can = ", ".join(map(escaped, types[:SHOWN])) or "none"
     return _warn(
         f"no live worker can take {_count(sum(nobodys.values()), 'due run')}: {named}{more}",
         f"start a worker that has these types, for the runs' tenants (live workers have: {can}), correct the "
@@ -224,7 +232,7 @@ def _shut(pending: Sequence[Run]) -> list[Finding]:
         Finding(
             level="error",
             what=f"{_count(len(shut), 'run')} given back by workers that cannot open or seal a value of it: "
-            f"{(shut[0].last_error or '').removeprefix(SHUT)}",
+            f"{escaped((shut[0].last_error or '').removeprefix(SHUT))}",
             mend="give every worker the codec and the keys; `holdfast explain RUN` says what each one lacks",
             runs=tuple(run.id for run in shut[:SHOWN]),
         )

@@ -10,12 +10,15 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import Hold, Instant, Presence, Run, Step, moment
+from holdfast.records.reading import read_object
 from holdfast.sealing.envelope import OURS
 from holdfast.store import BUDGET
 
-SHOWN = 5  # waits that are told of in words; the data has all
+SHOWN = 5  # waits, workers and types that are told of in words; the data has all waits
+ERROR_MAX = 500  # characters of an error's message
 LATE_SECONDS = 10.0  # a keeper comes by every second: what is later than this is seen by none
 
 
@@ -64,7 +67,7 @@ def explain(run: Run, known: Known) -> Explanation:
 
 
 def _ended(run: Run) -> Explanation:
-    why = f": {run.last_error}" if run.last_error else ""
+    why = f": {escaped(run.last_error, ERROR_MAX)}" if run.last_error else ""
     retry = f"; `holdfast retry {run.id}` lets it go on where it failed"
     mend = retry if run.status is Status.FAILED else ""
     has = "was" if run.status is Status.CANCELLED else "has"
@@ -84,7 +87,7 @@ def _leased(run: Run, known: Known) -> Explanation:
     if run.lease_until is not None and run.lease_until < moment(known.now):
         return Explanation(
             "lease_expired",
-            f"Its worker {run.leased_by} has not renewed its lease, which ended at "
+            f"Its worker {escaped(run.leased_by)} has not renewed its lease, which ended at "
             f"{_at(run.lease_until)}: the next keeper's round gives it to another"
             f"{_nobody(run.lease_until, known, but=run.leased_by)}.",
             data,
@@ -92,7 +95,7 @@ def _leased(run: Run, known: Known) -> Explanation:
     waits = f"; beside that it waits for {_all(run, known)}" if run.waiting_on else ""
     return Explanation(
         "running",
-        f"Worker {run.leased_by} executes it{_again(run)}, with a lease until "
+        f"Worker {escaped(run.leased_by)} executes it{_again(run)}, with a lease until "
         f"{_at(run.lease_until)}{_pause(run)}{waits}.",
         {**data, "pause_asked_by": run.pause_asked_by, "waiting_on": _waits(run, known)},
     )
@@ -118,7 +121,7 @@ def _pause(run: Run) -> str:
         case by if by == BUDGET:
             return "; it has reached its budget and pauses at its next step"
         case by:  # empty: whoever asked for it did not say who he is
-            whose = f" by {by!r}" if by else ""
+            whose = f" by {_quoted(by)}" if by else ""
             return f"; a pause is asked for{whose} and comes at its next step"
 
 
@@ -129,7 +132,7 @@ def _paused(run: Run, known: Known) -> Explanation:
         said = f"It has reached its budget: it has cost {run.cost:g} of {run.budget:g}."
         said = f"{said} `holdfast resume {run.id}` lets it go on beyond that."
         return Explanation("budget", said + waits, {**data, "cost": run.cost, "budget": run.budget})
-    by = f" by {known.paused_by}" if known.paused_by else ""
+    by = f" by {escaped(known.paused_by)}" if known.paused_by else ""
     said = f"It was paused{by}: `holdfast resume {run.id}` lets it go on."
     return Explanation("paused", said + waits, data)
 
@@ -154,19 +157,19 @@ def _wait(run: Run, step: Step, known: Known) -> str:
 def _what(step: Step, known: Known) -> str:
     match step.kind:
         case StepKind.SLEEP:
-            return f"a timer ({step.key})"
+            return f"a timer ({escaped(step.key)})"
         case StepKind.EVENT:
-            return f"an event on {step.topic!r}"
+            return f"an event on {_quoted(step.topic)}"
         case StepKind.APPROVAL:
             asked = _asked(step)
-            return f"a decision at gate {step.key!r}" + (f" ({asked})" if asked else "")
+            return f"a decision at gate {_quoted(step.key)}" + (f" ({asked})" if asked else "")
         case StepKind.CHILD:
             child = known.children.get(step.child) if step.child is not None else None
-            how = f" ({child.type}, {child.status})" if child is not None else ""
-            return f"its child run {step.child}{how}, called as {step.key!r},"
+            how = f" ({escaped(child.type)}, {child.status})" if child is not None else ""
+            return f"its child run {step.child}{how}, called as {_quoted(step.key)},"
         case _:
-            topic = f" for an event on {step.topic!r}" if step.topic is not None else ""
-            return f"its task {step.key!r}, which waits{topic}"
+            topic = f" for an event on {_quoted(step.topic)}" if step.topic is not None else ""
+            return f"its task {_quoted(step.key)}, which waits{topic}"
 
 
 def _until(step: Step, known: Known) -> str:
@@ -180,7 +183,7 @@ def _until(step: Step, known: Known) -> str:
 
 def _mend(run: Run, step: Step, known: Known) -> str:
     if step.kind is StepKind.APPROVAL:
-        return f": `holdfast approve {run.id} {quote(step.key)}`, or `reject`, decides"
+        return f": `holdfast approve {run.id} {quote(escaped(step.key))}`, or `reject`, decides"
     child = known.children.get(step.child) if step.child is not None else None
     if child is not None and child.deleted_at is not None:
         return (
@@ -191,12 +194,7 @@ def _mend(run: Run, step: Step, known: Known) -> str:
 
 def _asked(step: Step) -> str:
     """The question of a gate in a few words; of one that is sealed nothing."""
-    try:
-        said = msgspec.json.decode(step.ask or "{}")
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return ""
-    ask = str(said.get("ask") or "") if isinstance(said, dict) else ""
-    return ask if len(ask) <= 200 else f"{ask[:200]}…"
+    return escaped(read_object(step.ask).get("ask") or "")
 
 
 def _waits(run: Run, known: Known) -> list[dict[str, Any]]:
@@ -250,29 +248,32 @@ def _pending(run: Run, known: Known) -> Explanation:
         return Explanation("no_worker", said, {**data, "missing": lacking})
     if not able:
         return Explanation("no_worker", f"{_nobody_can(run, known)}.", data)
-    heard = ", ".join(_heard(one, run, now) for one in able)
+    heard = _few([_heard(one, run, now) for one in able[: SHOWN + 1]], len(able))
     said = f"It is due since {_at(run.run_at)} and waits for a free slot of {heard}"
     data = {**data, "workers": [one.worker for one in able]}
     return _suspect(run, able, said, data) if run.crashes else Explanation("queued", f"{said}.", data)
 
 
 def _nobody_can(run: Run, known: Known) -> str:
-    others = sorted(one.worker for one in known.workers if run.type in one.types)
+    type_ = escaped(run.type)
+    others = sorted(escaped(one.worker) for one in known.workers if run.type in one.types)
     if others:
         return (
-            f"No live worker serves tenant {run.tenant} ({', '.join(others)} can run {run.type}, but for "
-            f"other tenants only): start one with `holdfast worker MODULE:APP --tenant {quote(run.tenant)}`"
+            f"No live worker serves tenant {escaped(run.tenant)} ({_few(others)} can run {type_}, but for "
+            f"other tenants only): start one with "
+            f"`holdfast worker MODULE:APP --tenant {quote(escaped(run.tenant))}`"
         )
-    there = ", ".join(sorted({type_ for one in known.workers for type_ in one.types})) or "none"
+    there = _few(sorted({escaped(name) for one in known.workers for name in one.types})) or "none"
     return (
-        f"No live worker can run {run.type} (workers here run: {there}): "
+        f"No live worker can run {type_} (workers here run: {there}): "
         f"start one with `holdfast worker MODULE:APP`"
     )
 
 
 def lacked(type_: str, workers: Sequence[Presence]) -> str:
     """The tasks that a live worker knows of and has no handler for: why nobody takes this plan."""
-    return ", ".join(next((one.lacking[type_] for one in workers if type_ in one.lacking), ()))
+    names = next((one.lacking[type_] for one in workers if type_ in one.lacking), ())
+    return _few([escaped(name) for name in names])
 
 
 def _suspect(run: Run, able: Sequence[Presence], said: str, data: dict[str, Any]) -> Explanation:
@@ -287,30 +288,29 @@ def _suspect(run: Run, able: Sequence[Presence], said: str, data: dict[str, Any]
 def _heard(one: Presence, run: Run, now: datetime) -> str:
     # One that was killed counts as live for a while yet: say what speaks against it.
     died = ", and it let the lease of this run end" if f"of {one.worker} " in (run.last_error or "") else ""
-    return f"{one.worker} (heard of {_ago(one.seen_at, now)} ago{died})"
+    return f"{escaped(one.worker)} (heard of {_ago(one.seen_at, now)} ago{died})"
 
 
 def _later(run: Run, known: Known, data: dict[str, Any]) -> Explanation:
-    at, error = _at(run.run_at), run.error
+    at, error, why = _at(run.run_at), run.error, escaped(run.last_error, ERROR_MAX)
     if run.last_error is None:
         return Explanation("scheduled", f"It is due at {at}.", data)
     data = {**data, "error": run.last_error, "step": None if error is None else error.step}
     match "" if error is None else error.kind:
         case "no_handler" if error is not None:
-            said = f"{error.message[:1].upper()}{error.message[1:]}; it is looked for again at {at}."
+            message = escaped(error.message, ERROR_MAX)
+            said = f"{message[:1].upper()}{message[1:]}; it is looked for again at {at}."
             return Explanation("no_handler", said, data)
         case kind if kind == OURS:
-            said = (
-                f"The worker that took it could not open it ({run.last_error}); it is offered again at {at}"
-            )
+            said = f"The worker that took it could not open it ({why}); it is offered again at {at}"
             return Explanation("sealed", f"{said}.", data)
         case "lease_expired":
-            said = f"{run.crashes} in a row of its workers have died with it ({run.last_error})"
+            said = f"{run.crashes} in a row of its workers have died with it ({why})"
             return Explanation("crashed", f"{said}; it is tried again at {at}.", data)
         case _:
             step = known.failed
-            what = "It" if step is None else f"Its step {step.key!r}"
-            said = f"{what} failed ({run.last_error}) and is tried again at {at}"
+            what = "It" if step is None else f"Its step {_quoted(step.key)}"
+            said = f"{what} failed ({why}) and is tried again at {at}"
             return Explanation("retry", f"{said}, as {_next(run, step)}.", data)
 
 
@@ -329,13 +329,14 @@ def _held_back(holds: Sequence[Hold], data: dict[str, Any], besides: str) -> Exp
 
 
 def _hold(hold: Hold) -> str:
-    whose = f"{hold.scope} {hold.name}" + (f" (by {hold.rule})" if hold.rule != hold.name else "")
+    rule = escaped(hold.rule)
+    whose = f"{hold.scope} {escaped(hold.name)}" + (f" (by {rule})" if hold.rule != hold.name else "")
     match hold.why:
         case "disabled":
-            return f"{whose} is disabled: `holdfast registry enable {hold.rule}` lets it be taken"
+            return f"{whose} is disabled: `holdfast registry enable {rule}` lets it be taken"
         case "runtime":
-            said = f"{whose} is for workers of runtime {hold.runtime}, and none is live"
-            return f"{said}: `holdfast registry set {hold.rule} --runtime …` gives it to another"
+            said = f"{whose} is for workers of runtime {escaped(hold.runtime)}, and none is live"
+            return f"{said}: `holdfast registry set {rule} --runtime …` gives it to another"
         case "concurrency":
             return f"{hold.used} of {whose} are running, {hold.allowed} may be at once: {_change(hold)}"
         case "rate":
@@ -343,13 +344,23 @@ def _hold(hold: Hold) -> str:
             said = f"{hold.used} of {whose} were claimed in its period, {hold.allowed} may be{free}"
             return f"{said}: {_change(hold)}"
         case _:
-            resumes = f"`holdfast limit resume {quote(hold.rule)}` ends that"
+            resumes = f"`holdfast limit resume {quote(rule)}` ends that"
             return f"{whose} is paused until {_at(hold.until)}: {resumes}"
 
 
 def _change(hold: Hold) -> str:
-    rule = quote(hold.rule)
+    rule = quote(escaped(hold.rule))
     return f"`holdfast limit ls` shows it, `holdfast limit set --{hold.scope} {rule} …` sets another"
+
+
+def _quoted(name: str | None) -> str:
+    return f"'{escaped(name)}'"
+
+
+def _few(names: Sequence[str], count: int | None = None) -> str:
+    """The first few of so many."""
+    left = (len(names) if count is None else count) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {left:,} more" if left > 0 else "")
 
 
 def _ago(seen_at: Instant, now: datetime) -> str:

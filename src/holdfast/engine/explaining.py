@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
+
 from holdfast.errors import UnknownRun
+from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import Instant, Run, RunFilter, Step, moment
 from holdfast.store import Store
 
 from .explain import SHOWN, Explanation, Known, explain
 from .postal import with_messages
+
+TEXT_MAX = 10_000  # characters of a sentence, whatever the names in it are
 
 
 async def explained(store: Store, run: UUID) -> Explanation:
@@ -19,7 +24,8 @@ async def explained(store: Store, run: UUID) -> Explanation:
     if found is None:
         raise UnknownRun(run)
     told = explain(found, await _around(store, found))
-    return await with_messages(store, found.id, told) if found.status in FINAL else told
+    told = await with_messages(store, found.id, told) if found.status in FINAL else told
+    return msgspec.structs.replace(told, text=escaped(told.text, TEXT_MAX))
 
 
 async def _around(store: Store, run: Run) -> Known:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC
 from uuid import UUID
 
+from holdfast.escaping import escaped
 from holdfast.records import SECOND, Backlog, Finding, MessageStatus, OutboxFilter, OutboxMessage
 from holdfast.sealing.envelope import OURS
 from holdfast.store import Store
@@ -30,7 +31,7 @@ async def unserved(store: Store) -> list[Backlog]:
 
 def nobody_has(sink: str) -> str:
     """What is wrong with a sink that is unserved."""
-    return f"no live worker has a function sink {sink!r}, and no webhook of that name"
+    return f"no live worker has a function sink {_quoted(sink)}, and no webhook of that name"
 
 
 async def with_messages(store: Store, run: UUID, told: Explanation) -> Explanation:
@@ -40,7 +41,7 @@ async def with_messages(store: Store, run: UUID, told: Explanation) -> Explanati
     if not left:
         return told
     nobodys = {one.sink for one in await unserved(store)}
-    said = [f"{one.id} to {one.sink!r} {_fate(one, nobodys)}" for one in left]
+    said = [f"{escaped(one.id)} to {_quoted(one.sink)} {_fate(one, nobodys)}" for one in left]
     data = {**told.data, "messages": [{"id": one.id, "sink": one.sink, "status": one.status} for one in left]}
     return Explanation(told.reason, f"{told.text} Not delivered: {'; '.join(said)}.", data)
 
@@ -48,11 +49,11 @@ async def with_messages(store: Store, run: UUID, told: Explanation) -> Explanati
 def _fate(one: OutboxMessage, nobodys: set[str]) -> str:
     if one.status is MessageStatus.DEAD:
         because = f" ({why(one)})" if one.error is not None else ""
-        return f"is a dead letter{because}: `holdfast outbox resend {one.id}` sends it again"
+        return f"is a dead letter{because}: `holdfast outbox resend {escaped(one.id)}` sends it again"
     if one.sink in nobodys:
         return f"waits, {nobody_has(one.sink)}"
     if one.next_at is None:
-        return f"waits behind another message of its key {one.key!r}"
+        return f"waits behind another message of its key {_quoted(one.key)}"
     if one.error is None:
         return "waits for its first try"
     return f"failed ({why(one)}) and is tried again at {one.next_at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
@@ -62,7 +63,7 @@ def why(one: OutboxMessage) -> str:
     """What its last try has failed of, in one line; empty: it has not."""
     error = one.error
     parts = () if error is None else (error.type or error.kind, error.message)
-    return ": ".join(part for part in parts if part).replace("\n", " ")[:WHY_MAX]
+    return escaped(": ".join(part for part in parts if part).replace("\n", " "), WHY_MAX)
 
 
 async def findings(store: Store) -> list[Finding]:
@@ -73,7 +74,7 @@ async def findings(store: Store) -> list[Finding]:
     nobodys = {one.sink for one in await unserved(store)}
     served = [one for one in owed if one.pending and one.sink not in nobodys]
     return [
-        *(_unserved(one) for one in owed if one.sink in nobodys),
+        *[_unserved(one) for one in owed if one.sink in nobodys][:SHOWN],
         _lag(served, await store.now()),
         *(await _shut(store)),
         *(await _dead(store, owed)),
@@ -83,9 +84,10 @@ async def findings(store: Store) -> list[Finding]:
 def _unserved(one: Backlog) -> Finding:
     return Finding(
         level="warning",
-        what=f"{_messages(one.pending)} to {one.sink!r} wait{'s' * (one.pending == 1)}: "
+        what=f"{_messages(one.pending)} to {_quoted(one.sink)} wait{'s' * (one.pending == 1)}: "
         f"{nobody_has(one.sink)}",
-        mend=f"start a worker whose app has @app.sink({one.sink!r}), or `holdfast sink add {one.sink} URL`",
+        mend=f"start a worker whose app has @app.sink({_quoted(one.sink)}), or "
+        f"`holdfast sink add {escaped(one.sink)} URL`",
     )
 
 
@@ -93,7 +95,9 @@ def _lag(served: list[Backlog], now: int) -> Finding:
     late = [one for one in served if one.oldest_at is not None and _age(one, now) > LAG_SECONDS]
     if not late:
         return Finding(level="ok", what=f"no message has waited longer than {LAG_SECONDS:g} s for its sink")
-    named = ", ".join(f"{one.sink} ({one.pending:,}, {_age(one, now):,.0f} s)" for one in late[:SHOWN])
+    named = ", ".join(
+        f"{escaped(one.sink)} ({one.pending:,}, {_age(one, now):,.0f} s)" for one in late[:SHOWN]
+    )
     return Finding(
         level="warning",
         what=f"messages wait for their sinks: {named}",
@@ -117,7 +121,8 @@ async def _shut(store: Store) -> list[Finding]:
     return [
         Finding(
             level="error",
-            what=f"message {first.id} to {first.sink!r} cannot be opened where it was tried: {why}{more}",
+            what=f"message {escaped(first.id)} to {_quoted(first.sink)} cannot be opened where it was tried: "
+            f"{escaped(why)}{more}",
             mend="give every worker the codec and the keys, or the sink to those that have them; "
             "`holdfast outbox ls` says which messages and why",
             runs=tuple(dict.fromkeys(one.run for one in shut[:SHOWN])),
@@ -130,7 +135,9 @@ async def _dead(store: Store, owed: Sequence[Backlog]) -> list[Finding]:
     if not count:
         return []
     newest = await store.outbox(OutboxFilter(statuses=(MessageStatus.DEAD,), tenant=None), SHOWN)
-    sinks = ", ".join(f"{one.sink} ({one.dead:,})" for one in owed if one.dead)
+    dead = [one for one in owed if one.dead]
+    sinks = ", ".join(f"{escaped(one.sink)} ({one.dead:,})" for one in dead[:SHOWN])
+    sinks += f" and {len(dead) - SHOWN:,} more sinks" if len(dead) > SHOWN else ""
     return [
         Finding(
             level="warning",
@@ -139,6 +146,10 @@ async def _dead(store: Store, owed: Sequence[Backlog]) -> list[Finding]:
             runs=tuple(dict.fromkeys(one.run for one in newest)),
         )
     ]
+
+
+def _quoted(name: str | None) -> str:
+    return f"'{escaped(name)}'"
 
 
 def _messages(count: int) -> str:

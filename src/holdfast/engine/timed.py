@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError
+from holdfast.escaping import escaped
 from holdfast.records import SECOND, Finding, Instant, Schedule, instant
 from holdfast.store import Store
 
@@ -13,6 +14,7 @@ from .timetable import rhythm_of, timed_run
 LATE_SECONDS = 10.0  # a keeper comes by every second
 DUE_MAX = 1000  # that are looked at
 SHOWN = 5  # that a finding names
+WHY_MAX = 500  # characters of the reason
 
 
 async def due(store: Store) -> Sequence[Schedule]:
@@ -26,7 +28,7 @@ def trouble(one: Schedule, now: Instant) -> str | None:
         rhythm_of(one).after(now)
         timed_run(one, now)
     except HoldfastError as error:
-        return str(error)
+        return escaped(error, WHY_MAX)
     return None
 
 
@@ -47,7 +49,7 @@ def _late(one: Schedule, now: Instant) -> float:
 
 
 def _named(one: Schedule) -> str:
-    return f"{one.name} of {one.tenant}"
+    return f"{escaped(one.name)} of {escaped(one.tenant)}"
 
 
 def _unfirable(one: Schedule, why: str) -> Finding:

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.lifecycle import Status
 
+from .reading import read_object
 from .shown import Decision, Run, Step
 from .units import Instant, Json
 
@@ -81,7 +82,7 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     @property
     def labels(self) -> dict[str, str]:
         """What it is tagged with."""
-        return msgspec.json.decode(self.labels_json) if self.labels_json is not None else {}
+        return read_object(self.labels_json)
 
 
 class Decided(msgspec.Struct, gc=False, frozen=True, kw_only=True):

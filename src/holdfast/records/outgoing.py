@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from .reading import read_error
 from .units import DEFAULT_TENANT, Instant, Json
 from .written import Error
 
@@ -50,8 +51,8 @@ class OutboxMessage(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def error(self) -> Error | None:
-        """Why the last try failed."""
-        return msgspec.json.decode(self.error_json, type=Error) if self.error_json is not None else None
+        """Why the last try failed; of kind `unreadable` if that cannot be read."""
+        return read_error(self.error_json) if self.error_json is not None else None
 
 
 class OutboxFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from .reading import read_object
 from .units import DEFAULT_TENANT, PRIORITY, Instant, Json
 from .written import NewRun
 
@@ -107,7 +108,7 @@ class Schedule(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     @property
     def labels(self) -> dict[str, str]:
         """What each of its runs is tagged with, beside `schedule` and `fire_at`."""
-        return msgspec.json.decode(self.labels_json) if self.labels_json is not None else {}
+        return read_object(self.labels_json)
 
     @property
     def every(self) -> timedelta | None:

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.lifecycle import Status, StepKind, StepStatus
 
+from .reading import MARK, Unreadable, read, read_error, read_object
 from .units import COST_UNIT, DEFAULT_TENANT, Instant, Json
 from .written import Error, Presence
 
@@ -92,18 +93,19 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def error(self) -> Error | None:
-        """Why it failed, or why it will be tried again."""
-        return msgspec.json.decode(self.error_json, type=Error) if self.error_json is not None else None
+        """Why it failed, or why it will be tried again; of kind `unreadable` if that cannot be read."""
+        return read_error(self.error_json) if self.error_json is not None else None
 
     @property
     def labels(self) -> dict[str, str]:
         """What the starter tagged it with."""
-        return msgspec.json.decode(self.labels_json) if self.labels_json is not None else {}
+        return read_object(self.labels_json)
 
     @property
     def progress(self) -> Any:
-        """The newest `ctx.progress`: done, total, note."""
-        return msgspec.json.decode(self.progress_json) if self.progress_json is not None else None
+        """The newest `ctx.progress`: done, total, note; `{"holdfast.unreadable": reason}` if not readable."""
+        found = None if self.progress_json is None else read(self.progress_json)
+        return found.data if isinstance(found, Unreadable) else found
 
     @property
     def cost(self) -> float:
@@ -141,12 +143,13 @@ class ApprovalRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     @property
     def ask(self) -> str:
         """The question."""
-        return str((msgspec.json.decode(self.ask_json or "{}")).get("ask") or "")
+        return str(read_object(self.ask_json).get("ask") or "")
 
     @property
     def data(self) -> Any:
-        """What is shown with it."""
-        return msgspec.json.decode(self.ask_json or "{}").get("data")
+        """What is shown with it; `{"holdfast.unreadable": reason}` if that cannot be read."""
+        said = read_object(self.ask_json)
+        return said if MARK in said else said.get("data")
 
 
 class TrailEntry(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -161,8 +164,8 @@ class TrailEntry(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def data(self) -> dict[str, Any]:
-        """Worker, attempt, error, step and so on."""
-        return msgspec.json.decode(self.data_json)  # type: ignore[no-any-return]  # always an object
+        """Worker, attempt, error, step and so on; `{"holdfast.unreadable": reason}` if it cannot be read."""
+        return read_object(self.data_json)
 
 
 class Event(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -21,5 +21,8 @@ def instant(at: datetime) -> Instant:
 
 
 def moment(at: Instant) -> datetime:
-    """An instant as people read it."""
-    return EPOCH + timedelta(microseconds=at)
+    """An instant as people read it; one that no calendar has is the first or the last that there is."""
+    try:
+        return EPOCH + timedelta(microseconds=at)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC) if at > 0 else datetime.min.replace(tzinfo=UTC)

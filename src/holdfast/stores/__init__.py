@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import UsageError
 
-from .urls import POSTGRES, shown
+from .urls import POSTGRES, redacted, shown
 
 if TYPE_CHECKING:
     from holdfast.records import Instant
@@ -56,4 +56,4 @@ def _postgres(url: str, clock: Callable[[], Instant] | None, *, create: bool) ->
     return PostgresStore(url, clock=clock, create=create)
 
 
-__all__ = ["DEFAULT_URL", "make_store", "shown"]
+__all__ = ["DEFAULT_URL", "make_store", "redacted", "shown"]

@@ -8,6 +8,14 @@ from urllib.parse import unquote
 POSTGRES = ("postgresql", "postgres")
 
 
+# Of a sentence: a URL's user, before a colon; and what may be a password where no host follows.
+_USER = re.compile(r"//[^:@\s]{0,200}?(?=(?::|%3a)(?!password$|password@host))", re.IGNORECASE)
+_NO_HOST = re.compile(
+    r"(\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@'\"\[]{1,200}:)(?![0-9]+\b|password@host)[^\s'\"]+", re.IGNORECASE
+)
+_OPTION = re.compile(r"((?:password|passwd|pwd)(?:=|%3d))[^\s&;'\"]+", re.IGNORECASE)
+
+
 def shown(url: str, password: str = "") -> str:
     """For people and logs: without the password, or with this word in its place."""
     scheme, slashes, rest = url.partition("://")
@@ -24,6 +32,16 @@ def shown(url: str, password: str = "") -> str:
     options = [_option(one, password) for one in re.split("[&;]", query)]
     mark, query = mark if any(options) else "", "&".join(filter(None, options))
     return f"{scheme}{slashes}{user}{secret}{at}{where}{mark}{query}"
+
+
+def redacted(text: str) -> str:
+    """A sentence without the passwords of URLs in it, which people may type where no URL belongs."""
+    head, at, tail = text.rpartition("@")
+    if at and (user := _USER.search(head)):
+        text = f"{head[: user.end()]}:…@{tail}"
+    else:
+        text = _NO_HOST.sub(r"\1…", text)
+    return _OPTION.sub(r"\1…", text)
 
 
 def _strange(text: str) -> str:

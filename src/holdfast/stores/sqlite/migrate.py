@@ -16,6 +16,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.errors import NotADatabase, SchemaMismatch, StoreError, Unavailable
+from holdfast.escaping import escaped
 
 from .database import Database
 from .errors import translated
@@ -44,6 +45,14 @@ def check_place(path: str, *, create: bool) -> None:
     """Refuse what SQLite would refuse in worse words. Make the file, for its owner only, or insist on it."""
     if sys.platform == "win32":
         raise Unavailable("the SQLite store runs on Linux and macOS only")
+    try:
+        _check_place(path, create=create)
+    except (OSError, ValueError) as error:  # a name that is too long, or no name at all
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise Unavailable(f"{escaped(path)}: {why}; name another file") from None
+
+
+def _check_place(path: str, *, create: bool) -> None:
     file = Path(path)
     folder = file.absolute().parent
     if not folder.is_dir():
