@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
-from .durations import Seconds, seconds
+from .arguments import (
+    FOREVER_SECONDS,
+    Seconds,
+    check_attempts,
+    check_duration,
+    check_list,
+    check_number,
+    seconds,
+)
+from .clipped import clipped
 from .errors import UsageError
 
 Shape = Literal["exponential", "quadratic", "linear", "fixed", "list", "function"]
+SHAPES: tuple[str, ...] = get_args(Shape)
 
 HOUR = 3600.0
 DAY = 24 * HOUR
+JITTER_MAX = 10.0  # times the delay
 IN_PLACE_MAX_SECONDS = 1.0  # up to here a retry keeps its slot; above, the run goes back to the queue
 
 
@@ -31,10 +42,20 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what could never work, at definition and not at the first failure."""
-        if self.attempts < 1:
-            raise UsageError(f"attempts is {self.attempts}: at least 1, the first execution counts")
-        if self.base_seconds < 0 or self.cap_seconds < 0 or self.jitter < 0:
-            raise UsageError("a backoff's base, cap and jitter are not negative")
+        check_attempts("attempts", self.attempts)
+        check_duration("the base of a backoff", self.base_seconds)
+        check_duration("the cap of a backoff", self.cap_seconds)
+        check_number("the jitter of a backoff", self.jitter, 0, JITTER_MAX)
+        if self.shape not in SHAPES:
+            raise UsageError(f"shape is {clipped(self.shape)}: one of {', '.join(SHAPES)}")
+        for delay in self.delays:
+            check_duration("a delay of a backoff", delay)
+        if self.function is not None and not callable(self.function):
+            raise UsageError(f"function is {clipped(self.function)}: a function of the attempt's number")
+        if not all(isinstance(one, type) and issubclass(one, BaseException) for one in _listed(self.fatal)):
+            raise UsageError(
+                f"fatal is {clipped(self.fatal)}: a tuple of exception classes, as in (ValueError,)"
+            )
 
     @classmethod
     def exponential(
@@ -105,7 +126,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             shape="fixed",
             base_seconds=seconds(delay),
             attempts=attempts,
-            cap_seconds=max(HOUR, seconds(delay)),
+            cap_seconds=max(HOUR, check_duration("delay", delay)),
             jitter=jitter,
             fatal=fatal,
         )
@@ -119,14 +140,22 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Backoff:
         """A list of delays (one attempt more than delays, the last repeats) or a function of n."""
         if callable(delays):
-            return cls(shape="function", function=delays, attempts=attempts or 3, jitter=0.0, fatal=fatal)
-        listed = tuple(seconds(delay) for delay in delays)
+            return cls(
+                shape="function",
+                function=delays,
+                attempts=3 if attempts is None else attempts,
+                jitter=0.0,
+                fatal=fatal,
+            )
+        listed = tuple(
+            check_duration("a delay of a backoff", delay) for delay in check_list("delays", delays)
+        )
         if not listed:
             raise UsageError("a list of delays is not empty; for no retry at all say Backoff.none()")
         return cls(
             shape="list",
             delays=listed,
-            attempts=attempts or len(listed) + 1,
+            attempts=len(listed) + 1 if attempts is None else attempts,
             cap_seconds=max(HOUR, *listed),
             jitter=0.0,
             fatal=fatal,
@@ -142,7 +171,8 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
         Jitter only adds, and after the cap: a delay that was asked for is never cut short.
         """
-        return min(self.plain(max(1, n)), self.cap_seconds) * (1.0 + self.jitter * chance)
+        delay = min(self.plain(max(1, n)), self.cap_seconds) * (1.0 + self.jitter * chance)
+        return min(delay, FOREVER_SECONDS)
 
     def plain(self, n: int) -> float:
         """The delay before cap and jitter."""
@@ -161,6 +191,18 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             case "function":
                 assert self.function is not None
                 return max(0.0, seconds(self.function(n)))
+
+
+def _listed(fatal: Any) -> tuple[Any, ...]:
+    return fatal if isinstance(fatal, tuple) else (fatal,)
+
+
+def check_policy(what: str, retry: Any) -> Backoff | None:
+    """A policy, or none: the one of the workflow."""
+    if retry is not None and not isinstance(retry, Backoff):
+        right = "give a Backoff, as in Backoff.fixed(5, attempts=3)"
+        raise UsageError(f"{what}: retry={clipped(retry)}: {right}")
+    return retry
 
 
 DEFAULT = Backoff()

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .durations import Seconds, seconds
+from .arguments import Seconds, seconds
+from .clipped import clipped
 from .errors import UsageError
 from .records import SECOND, Instant, instant, moment
 
@@ -119,7 +120,7 @@ def _gap(made: Rhythm) -> int | None:
 
 def micros_of_jitter(jitter: Seconds) -> int:
     """At most so many microseconds are added to a time."""
-    if not 0 <= (total := seconds(jitter)) <= EVERY_MAX_SECONDS:
+    if not 0 <= (total := seconds(jitter, "jitter")) <= EVERY_MAX_SECONDS:
         raise UsageError(f"jitter is {total:g} s: how much later a run may start, 0 or more")
     return round(total * SECOND)
 
@@ -136,7 +137,7 @@ def local(at: Instant, zone: str) -> datetime:
 
 
 def _interval(every: Seconds) -> int:
-    total = seconds(every)
+    total = seconds(every, "every")
     if not EVERY_MIN_SECONDS <= total <= EVERY_MAX_SECONDS:
         raise UsageError(f"every is {total:g} s: at least {EVERY_MIN_SECONDS:g}, and at most 100 years")
     return round(total * SECOND)
@@ -144,7 +145,7 @@ def _interval(every: Seconds) -> int:
 
 def _expression(cron: object) -> str:
     if not isinstance(cron, str) or len(cron) > TEXT_MAX:
-        raise UsageError(f"cron {str(cron)[:40]!r}: {_RIGHT}")
+        raise UsageError(f"cron {clipped(cron)}: {_RIGHT}")
     text = _NICKNAMES.get(cron.strip().lower(), " ".join(cron.split()))
     count = len(text.split())
     if count == 6:

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from .arguments import Seconds, seconds
+from .clipped import clipped
 from .errors import UsageError
 
-Seconds = float | int | timedelta
-
-
-def seconds(value: Seconds) -> float:
-    """A duration as a number of seconds."""
-    try:
-        total = value.total_seconds() if isinstance(value, timedelta) else float(value)
-    except (TypeError, ValueError):
-        wanted = "give a number of seconds, or a timedelta such as hf.minutes(5)"
-        raise UsageError(f"{value!r} is no duration: {wanted}") from None
-    if total != total:  # noqa: PLR0124 - only NaN differs from itself
-        raise UsageError("NaN is no duration: give a number of seconds")
-    return total
+__all__ = ["Seconds", "days", "hours", "minutes", "seconds", "weeks"]
 
 
 def minutes(n: float) -> timedelta:
     """`n` minutes."""
-    return timedelta(minutes=n)
+    return _span("minutes", n)
 
 
 def hours(n: float) -> timedelta:
     """`n` hours."""
-    return timedelta(hours=n)
+    return _span("hours", n)
 
 
 def days(n: float) -> timedelta:
     """`n` days."""
-    return timedelta(days=n)
+    return _span("days", n)
 
 
 def weeks(n: float) -> timedelta:
     """`n` weeks."""
-    return timedelta(weeks=n)
+    return _span("weeks", n)
+
+
+def _span(unit: str, n: float) -> timedelta:
+    try:
+        return timedelta(**{unit: n})
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"{unit}({clipped(n)}) is no duration: give a number of {unit}") from None

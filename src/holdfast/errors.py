@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from datetime import timedelta
     from uuid import UUID
 
     from .lifecycle import Move, Status
@@ -177,10 +178,18 @@ class Fatal(HoldfastError):
 
 
 class RetryAfter(HoldfastError):
-    """Raised by user code: try again after `delay` seconds, whatever the policy says."""
+    """Raised by user code: try again after `delay` (seconds, or a timedelta), whatever the policy says."""
 
-    def __init__(self, delay: float, message: str = "") -> None:
-        super().__init__(message or f"try again in {delay:g} s")
+    def __init__(self, delay: float | timedelta, message: str = "") -> None:
+        try:
+            said = (
+                f"try again in {delay:g} s"
+                if isinstance(delay, int | float)
+                else f"try again in {delay!s:.40}"
+            )
+        except OverflowError:  # a whole number that no float holds
+            said = "a long time"
+        super().__init__(message or f"try again in {said}")
         self.delay = delay
 
 

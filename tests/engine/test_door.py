@@ -145,7 +145,7 @@ def test_on_the_loop_of_a_worker_it_is_refused_instead_of_standing_still_for_eve
             found = app.sync.final(app.sync.start(wrong).id, 10)
     else:
         found = asyncio.run(main())
-    assert found.error.kind == "fatal"
+    assert found.error.kind == "usage"
     assert "await the app itself" in found.error.message
 
 

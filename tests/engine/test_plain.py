@@ -113,7 +113,7 @@ async def test_plain_code_that_swallows_the_parking_signal_is_found_out(app, ask
 
     run = await app.start(order)
     async with app.worker():
-        assert await outcome(app, run, 100) == ("failed", "fatal")
+        assert await outcome(app, run, 100) == ("failed", "usage")
     assert "caught the signal that parks it" in (await app.get(run.id)).error.message
 
 
@@ -250,7 +250,7 @@ async def test_a_step_inside_a_step_is_refused(app):
 
     run = await app.start(order)
     async with app.worker():
-        assert await outcome(app, run) == ("failed", "fatal")
+        assert await outcome(app, run) == ("failed", "usage")
     assert "'step' is asked for inside step 'a'" in (await app.get(run.id)).error.message
 
 
@@ -322,7 +322,7 @@ async def test_a_decorator_that_hides_an_async_function_is_told(app):
     app.workflow("shop.order.v1")(lambda ctx: order(ctx))
     run = await app.start("shop.order.v1")
     async with app.worker():
-        assert await outcome(app, run) == ("failed", "fatal")
+        assert await outcome(app, run) == ("failed", "usage")
     assert "returns a coroutine" in (await app.get(run.id)).error.message
 
 

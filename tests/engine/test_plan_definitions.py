@@ -25,7 +25,7 @@ from tests.engine.planned import TYPE, Receipt, fulfil
         ([Task("A"), "B"], "'B' is no step"),
         ("A", "is no list of steps"),
         (Task("A"), "is no list of steps"),
-        ([Task("A", attempts=0)], "attempts is 0: at least 1"),
+        ([Task("A", attempts=0)], "attempts is 0: a whole number from 1"),
         ([Sleep("NAP", -1)], "duration is -1 s"),
         ([Wait("W", "t", timeout=float("inf"))], "timeout is inf s"),
         ([Wait("W", "")], "topic ''"),

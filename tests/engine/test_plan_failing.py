@@ -80,12 +80,15 @@ async def test_dead_fails_step_and_run_at_once_and_later_steps_stay_pending(app,
 
 
 @pytest.mark.spec("PLAN-16", "RETRY-4")
-@pytest.mark.parametrize("error", [Fatal("no"), KeyError("listed"), hf.UsageError("wrong")])
-async def test_fatal_and_listed_errors_are_not_retried(app, error):
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(Fatal("no"), "fatal"), (KeyError("listed"), "fatal"), (hf.UsageError("wrong"), "usage")],
+)
+async def test_fatal_and_listed_errors_are_not_retried(app, error, kind):
     calls = Calls(error)
     plan = ship(app, calls, retry=Backoff.fixed(1, attempts=9, fatal=(KeyError,)))
     async with app.worker():
-        assert await outcome(app, await app.start(plan)) == ("failed", "fatal")
+        assert await outcome(app, await app.start(plan)) == ("failed", kind)
     assert len(calls.seen) == 1
 
 
@@ -177,12 +180,12 @@ async def test_what_cannot_be_recorded_fails_with_kind_encoding_and_no_retry(app
     assert len(calls.seen) == 1
 
 
-@pytest.mark.parametrize("answer", [Completed(1, cost=-1), Completed(1, outbound=[Message("", 1)])])
-async def test_what_makes_no_sense_is_fatal(app, answer):
-    calls = Calls(answer)
+@pytest.mark.spec("RETRY-7")
+async def test_a_message_without_a_sink_fails_with_kind_usage(app):
+    calls = Calls(Completed(1, outbound=[Message("", 1)]))
     plan = ship(app, calls)
     async with app.worker():
-        assert await outcome(app, await app.start(plan)) == ("failed", "fatal")
+        assert await outcome(app, await app.start(plan)) == ("failed", "usage")
     assert len(calls.seen) == 1
 
 

@@ -93,7 +93,7 @@ async def test_a_name_used_from_two_tasks_without_keys_is_refused_at_once(app):
 
     async with app.worker():
         run = await app.start(order)
-        assert await outcome(app, run) == ("failed", "fatal")
+        assert await outcome(app, run) == ("failed", "usage")
     assert "more than one task" in (await app.get(run.id)).error.message
     assert (await app.get(run.id)).attempt == 1
 
@@ -210,7 +210,7 @@ async def test_the_idempotency_key_belongs_inside_a_step(app):
 
     async with app.worker():
         run = await app.start(order)
-        assert await outcome(app, run) == ("failed", "fatal")
+        assert await outcome(app, run) == ("failed", "usage")
     assert "inside a step" in (await app.get(run.id)).error.message
 
 
@@ -306,7 +306,7 @@ async def test_a_step_inside_a_step_is_refused(app):
 
     async with app.worker():
         run = await app.start(order)
-        assert await outcome(app, run) == ("failed", "fatal")
+        assert await outcome(app, run) == ("failed", "usage")
     assert "inside step 'outer'" in (await app.get(run.id)).error.message
 
 
@@ -320,7 +320,7 @@ async def test_a_call_instead_of_a_function_is_told_how_to_write_it(app):
 
     async with app.worker():
         run = await app.start(order)
-        assert await outcome(app, run) == ("failed", "fatal")
+        assert await outcome(app, run) == ("failed", "usage")
     assert "give the function and its arguments" in (await app.get(run.id)).error.message
 
 

@@ -112,7 +112,7 @@ async def test_one_key_for_two_things_is_refused_and_does_not_hang(app, kind):
 
     async with app.worker():
         run = await app.start(order)
-        assert await outcome(app, run, 300) == ("failed", "fatal")
+        assert await outcome(app, run, 300) == ("failed", "usage")
 
 
 @pytest.mark.spec("FLOW-19", "REW-2")
@@ -252,7 +252,7 @@ async def test_a_key_that_is_no_text_is_refused(app):
 
     async with app.worker():
         run = await app.start(order)
-        assert await outcome(app, run, 300) == ("failed", "fatal")
+        assert await outcome(app, run, 300) == ("failed", "usage")
 
 
 @pytest.mark.spec("FLOW-1")
@@ -263,7 +263,7 @@ async def test_a_name_that_no_store_can_keep_is_refused(app):
 
     async with app.worker():
         run = await app.start(order)
-        assert await outcome(app, run, 600) == ("failed", "fatal")
+        assert await outcome(app, run, 600) == ("failed", "usage")
 
 
 @pytest.mark.spec("FLOW-11")
@@ -317,7 +317,7 @@ async def test_a_policy_whose_function_is_broken_fails_the_run_and_says_so(app):
     async with app.worker():
         run = await app.start(order)
         status, kind = await outcome(app, run, 600)
-        assert (status, kind) == ("failed", "fatal")
+        assert (status, kind) == ("failed", "usage")
 
 
 @pytest.mark.spec("FLOW-10")
@@ -360,7 +360,7 @@ async def test_what_is_no_duration_is_refused_and_does_not_go_round_for_ever(app
             broken()
 
     async with app.worker():
-        assert await outcome(app, await app.start(order), 600) == ("failed", "fatal")
+        assert await outcome(app, await app.start(order), 600) == ("failed", "usage")
 
 
 @pytest.mark.spec("FLOW-23")

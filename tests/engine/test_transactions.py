@@ -155,12 +155,12 @@ async def _coroutine():
     [
         (_raise, "exhausted", "never"),
         (_endless, "timeout", "longer than 0.02 s"),
-        (_commits, "fatal", "calls commit"),
+        (_commits, "usage", "calls commit"),
         (_unencodable, "encoding", "the result of step"),
         (_stops, "exhausted", "raised StopIteration"),
         (_exits, "exhausted", "1"),
         (_gives_up, "fatal", "no"),
-        (lambda connection: put(connection, "ada") and _coroutine(), "fatal", "is async"),
+        (lambda connection: put(connection, "ada") and _coroutine(), "usage", "is async"),
     ],
 )
 async def test_whatever_is_wrong_with_it_nothing_stays_and_the_step_fails_by_its_kind(
@@ -334,7 +334,7 @@ async def test_a_store_without_a_database_says_so(world):
 
     run = await app.start(banking)
     async with app.worker():
-        assert await outcome(app, run) == ("failed", "fatal")
+        assert await outcome(app, run) == ("failed", "usage")
     error = (await app.get(run.id)).error
     assert error.message.startswith("step 'put' failed: the memory store has no database")
 

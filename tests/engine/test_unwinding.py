@@ -42,7 +42,7 @@ async def test_code_that_swallows_even_the_signal_fails_with_a_clear_error(app, 
 
     async with app.worker():
         run = await app.start(order)
-        assert await outcome(app, run, 30) == ("failed", "fatal")
+        assert await outcome(app, run, 30) == ("failed", "usage")
     assert "caught the signal that parks it" in (await app.get(run.id)).error.message
 
 
@@ -82,7 +82,7 @@ async def test_code_that_swallows_every_signal_in_a_loop_does_not_stop_the_worke
         run = await app.start(bad)
         await asyncio.sleep(1)
         assert await (await app.start(good)).result(5) == "fine"
-        assert await outcome(app, run, 30) == ("failed", "fatal")
+        assert await outcome(app, run, 30) == ("failed", "usage")
     # What is left of such code complains when it is collected; not in the next test.
     del bad, app.workflows["shop.bad.v1"]
     gc.collect()
@@ -331,4 +331,4 @@ async def test_a_continue_as_that_the_code_swallows_is_found_out(app):
         return "went on"
 
     async with app.worker():
-        assert await outcome(app, await app.start(order, 1)) == ("failed", "fatal")
+        assert await outcome(app, await app.start(order, 1)) == ("failed", "usage")

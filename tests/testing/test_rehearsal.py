@@ -335,7 +335,7 @@ def test_a_mistake_is_told_in_one_line(shop, mistake, told):
 
 def test_time_does_not_go_back_and_the_stage_is_moved_from_outside_only(rehearsal, shop):
     stage = rehearsal(shop.app)
-    with pytest.raises(hf.UsageError, match="time does not go back"):
+    with pytest.raises(hf.UsageError, match="advance is -1 s: a duration from 0 s"):
         stage.advance(-1)
     stage.replace(shop.ship, lambda _: stage.advance(1))
     run = stage.start(shop.order, 5)

@@ -202,7 +202,7 @@ def test_jitter_only_adds_is_bounded_and_the_same_each_time():
         ({"cron": "0 0 1 13 *"}, "bad month"),
         ({"cron": "0 0 * * FOO"}, "bad day-of-week"),
         ({"cron": "9" * 300}, "five fields"),
-        ({"cron": 5}, "cron '5': five fields"),
+        ({"cron": 5}, "cron 5: five fields"),
         ({"cron": "@reboot"}, "has 1 field: "),
         ({"cron": "0 3 * * *", "zone": "Europe/Berln"}, "is not known: did you mean Europe/Berlin?"),
         ({"cron": "0 3 * * *", "zone": "Berlin"}, "is not known: did you mean Europe/Berlin?"),

@@ -13,8 +13,9 @@ from typing import Any
 
 import click
 
+from holdfast.arguments import check_patterns
 from holdfast.engine.app import App, loop_factory
-from holdfast.engine.definitions import check_patterns, matches
+from holdfast.engine.definitions import matches
 from holdfast.engine.stopping import SIGNALS, run
 from holdfast.engine.worker import SLOTS
 from holdfast.errors import StoreError, UsageError

@@ -10,14 +10,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakSet
 
+from holdfast.arguments import (
+    Seconds,
+    check_kept,
+    check_list,
+    check_name,
+    check_positive,
+    check_whole,
+)
 from holdfast.backoff import Backoff
-from holdfast.durations import Seconds, seconds
+from holdfast.clipped import clipped
 from holdfast.errors import UsageError
 from holdfast.sealing import CodecHook, Sealed
 from holdfast.store import TTL_SECONDS
 from holdfast.world import THREADS, RealWorld, World
 
-from .checks import check_kept
 from .client import Client
 from .definitions import REFRESH_SECONDS, STEPS_MAX, Defined, Workflow
 from .hooks import Hooks, check_names, register
@@ -59,10 +66,12 @@ class App(Client):
 
         if store is None:
             store = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
+        check_whole("threads", threads, 1)
+        name, ttl_seconds = check_name("name", name), check_kept("ttl", ttl)
         world = world or RealWorld(threads)
         self._codec = codec
         super().__init__(make_store(store) if isinstance(store, str) else store, world)
-        self.name, self.ttl_seconds = name, check_kept("ttl", ttl)
+        self.name, self.ttl_seconds = name, ttl_seconds
         self.hooks: Hooks = {}
         self.sinks: Sinks = {}
         self.origin: App | None = None  # whose workflows these are, if not its own
@@ -173,10 +182,13 @@ class App(Client):
         if callable(name):
             raise UsageError('a sink needs a name: write @app.sink("mail")')
 
+        check_name("sink", name)
+        timeout_seconds = check_positive(f"sink {name!r}: timeout", timeout)
+
         def named(function: H) -> H:
             if name in self.sinks:
                 raise UsageError(f"sink {name!r} is defined twice in this app: give one another name")
-            self.sinks[name] = sink_of(name, function, seconds(timeout))
+            self.sinks[name] = sink_of(name, function, timeout_seconds)
             return function
 
         return named
@@ -210,9 +222,10 @@ class App(Client):
     def _workers(self, stores: Sequence[str | Store] | None, options: dict[str, Any]) -> list[Worker]:
         if stores is None:
             return [self.worker(**options)]
-        if not stores or isinstance(stores, str):
-            raise UsageError(f"stores is {stores!r}: give a list with at least one store")
-        return [self.at(one).worker(**options) for one in stores]
+        listed = check_list("stores", stores)
+        if not listed:
+            raise UsageError(f"stores is {clipped(stores)}: give a list with at least one store")
+        return [self.at(one).worker(**options) for one in listed]
 
     @cached_property
     def sync(self) -> Door:

@@ -13,6 +13,8 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.arguments import check_bare
+from holdfast.clipped import clipped
 from holdfast.codec import MARK, Codec, plain, unwrapped
 from holdfast.durations import Seconds
 from holdfast.errors import ChildFailed, Drift, StoreError, UsageError
@@ -21,12 +23,11 @@ from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import Json, NewRun, StepWrite
 from holdfast.sealing.envelope import reason, shut_by
 
-from .checks import check_child_options
 from .definitions import Defined, bare, newest
 from .failures import stored
 from .keeper import TROUBLE_SECONDS
 from .record import Recorded
-from .starting import new_run
+from .starting import check_child_options, new_run
 from .waits import wait
 
 if TYPE_CHECKING:
@@ -202,8 +203,10 @@ def child_name(workflow: Any, options: Any) -> str:
     if options:
         check_child_options(options)
     if isinstance(workflow, str):
-        return bare(workflow)
+        return bare(check_bare(workflow))
     type_ = getattr(workflow, "type", None)
     if not isinstance(type_, str):
-        raise UsageError(f"{workflow!r} is no workflow: give the decorated function, or its type as text")
+        raise UsageError(
+            f"{clipped(workflow)} is no workflow: give the decorated function, or its type as text"
+        )
     return bare(type_)

@@ -10,9 +10,27 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.arguments import (
+    BIG_MAX,
+    Seconds,
+    check_attempts,
+    check_by,
+    check_datetime,
+    check_duration,
+    check_id,
+    check_kept,
+    check_key,
+    check_limit,
+    check_list,
+    check_name,
+    check_sought,
+    check_step_name,
+    check_topic,
+    check_whole,
+)
 from holdfast.bounds import slices
+from holdfast.clipped import clipped
 from holdfast.codec import MARK, plain
-from holdfast.durations import Seconds, seconds
 from holdfast.errors import (
     HoldfastError,
     ResultTimeout,
@@ -33,25 +51,12 @@ from holdfast.records import (
     Started,
     Step,
     TrailEntry,
-    instant,
 )
 from holdfast.records.sizes import start_bytes
 from holdfast.sealing.envelope import reason
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.world import World
 
-from .checks import (
-    check_attempts,
-    check_by,
-    check_id,
-    check_kept,
-    check_key,
-    check_name,
-    check_options,
-    check_sought,
-    check_step_name,
-    check_topic,
-)
 from .deciding import Gates
 from .definitions import Defined, newest
 from .doctor import Report, examine
@@ -63,7 +68,7 @@ from .limiting import Limiting
 from .outbox import Outgoing
 from .plans.plan import Plan
 from .scheduling import Scheduling
-from .starting import new_run
+from .starting import check_options, check_start, new_run
 
 STARTS_MAX = 500  # runs that one commit starts at most
 
@@ -101,27 +106,24 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         *,
         connection: Any = None,
     ) -> list[Handle[Any] | HoldfastError]:
-        """Start many in few round trips. A conflict is the answer for its item; the others are started.
+        """Start many in few round trips. What is wrong with one item is the answer of that item; the others
+        are started.
 
         They are recorded in order, in commits of at most 500 runs and 8 MiB: after a crash in between the
         first of them are there. With a key for each, the same call again starts the rest.
         `connection`: one for all, as in `start`; then all are part of your transaction.
         """
+        listed = check_list("starts", starts)
         if connection is None:
             await self._opened()
-        made: list[tuple[NewRun, Defined | None]] = []
-        plans: list[Plan] = []
-        for workflow, params, *rest in starts:
-            known = await self._workflow(workflow, look=connection is None)
-            new = new_run(self.world, known, params, **check_options(rest[0] if rest else {}))
-            made.append((new, known if isinstance(known, Defined) else None))
-            if isinstance(known, Plan) and connection is None:
-                plans.append(known)
-        if plans:
+        made = [await self._made(one, look=connection is None) for one in listed]
+        plans = [one[1] for one in made if isinstance(one, tuple) and isinstance(one[1], Plan)]
+        if plans and connection is None:
             await self._publish(plans)
-        handles: list[Handle[Any] | HoldfastError] = []
+        good = [one for one in made if isinstance(one, tuple)]
         within = () if connection is None else (connection,)
-        for slice_ in slices(made, lambda one: start_bytes(one[0]), most=STARTS_MAX):
+        handles: list[Handle[Any] | HoldfastError] = []
+        for slice_ in slices(good, lambda one: start_bytes(one[0]), most=STARTS_MAX):
             for answer, (_, defined) in zip(
                 await self.store.start([new for new, _ in slice_], *within), slice_, strict=True
             ):
@@ -130,7 +132,18 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
                     if isinstance(answer, Started)
                     else answer
                 )
-        return handles
+        answers = iter(handles)
+        return [next(answers) if isinstance(one, tuple) else one for one in made]
+
+    async def _made(self, start: Any, *, look: bool) -> tuple[NewRun, Defined | None] | UsageError:
+        """The intent of one start, and the workflow if it is known here; or what is wrong with it."""
+        try:
+            workflow, params, *rest = check_start(start)
+            known = await self._workflow(workflow, look=look)
+            new = new_run(self.world, known, params, **check_options(rest[0] if rest else {}))
+        except UsageError as error:
+            return error
+        return new, known if isinstance(known, Defined) else None
 
     async def _publish(self, plans: Iterable[Plan]) -> None:
         """Once for each store: a run gets its rows from what is published when it starts."""
@@ -145,12 +158,14 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         if isinstance(workflow, Defined):
             return workflow
         if not isinstance(workflow, str):
-            raise UsageError(f"{workflow!r} is no workflow: give the decorated function, or its type as text")
+            raise UsageError(
+                f"{clipped(workflow)} is no workflow: give the decorated function, or its type as text"
+            )
         type_ = workflow
         if type_ not in self.workflows:
             if not look and not _is_full(type_):
                 raise UsageError(
-                    f"{type_!r}: beside a connection of your own say which version, as in {type_}.v1"
+                    f"{clipped(type_)}: beside a connection of yours say which version, as in shop.order.v1"
                 )
             published = {} if _is_full(type_) else {one.type for one in await self.store.definitions()}
             type_ = newest(type_, {*published, *self.workflows})
@@ -186,7 +201,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
             id=check_name("event id", id) if id is not None else str(self.world.uuid7()),
             run=None if run is None else check_id(run),
             tenant=check_name("tenant", tenant),
-            keep_seconds=None if keep is None else seconds(keep),
+            keep_seconds=None if keep is None else check_kept("keep", keep),
         )
         return await self.store.emit(event, *(() if connection is None else (connection,)))
 
@@ -221,8 +236,10 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
     async def append_step(self, run: UUID | str, name: str, max_attempts: int | None = None) -> Step:
         """Add a task behind the last step of an open plan run: `@plan.task(name)` is its handler."""
         await self._opened()
-        attempts = check_attempts(f"append_step {name!r}", max_attempts)
-        return await self.store.append_step(check_id(run), check_step_name(name), attempts)
+        check_step_name(name)
+        what = f"append_step {name!r}: max_attempts"
+        attempts = None if max_attempts is None else check_attempts(what, max_attempts)
+        return await self.store.append_step(check_id(run), name, attempts)
 
     async def delete(self, run: UUID | str, by: str = "") -> Run:
         """Hide a run and execute it no more; `restore` brings it back until it is purged."""
@@ -244,9 +261,9 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
 
         Finished runs go by their own ttl, else `older_than` (None: the app's ttl) after their end.
         """
-        await self._opened()
         ttl = self.ttl_seconds if older_than is None else check_kept("older_than", older_than)
         deleted, done = check_kept("deleted_after", deleted_after), Purged()
+        await self._opened()
         while (one := await self.store.purge(ttl, deleted)).total:
             done = Purged(
                 runs=done.runs + one.runs,
@@ -277,11 +294,14 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
     ) -> Sequence[Run]:
         """Runs, newest first; `after` is the last id of the page before."""
         if where is not None and not isinstance(where, RunFilter):
-            raise UsageError(f"list({where!r}): give a filter, as in RunFilter(statuses=(Status.FAILED,))")
+            raise UsageError(
+                f"list({clipped(where)}): give a filter, as in RunFilter(statuses=(Status.FAILED,))"
+            )
         where = where or RunFilter()
         check_sought(type=where.type, tenant=where.tenant, key=where.key)
+        check_limit(limit)
         await self._opened()
-        return await self.store.list(where, limit, after)
+        return await self.store.list(where, limit, None if after is None else check_id(after))
 
     async def steps(self, run: UUID | str) -> Sequence[Step]:
         """All steps of a run, in the order in which their outcomes became known."""
@@ -300,11 +320,16 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         until: datetime | None = None,
     ) -> Sequence[TrailEntry]:
         """What happened to a run or to all, oldest first, from a seq on; by type, tenant and time."""
-        for type_ in types:
+        for type_ in check_list("types", types):
             check_sought(type=type_)
         check_sought(tenant=tenant)
+        check_whole("after", after, 0, BIG_MAX)
+        check_limit(limit)
+        between = (
+            None if since is None else check_datetime("since", since),
+            None if until is None else check_datetime("until", until),
+        )
         await self._opened()
-        between = (None if since is None else instant(since), None if until is None else instant(until))
         chosen = None if run is None else check_id(run)
         return await self.store.trail(chosen, tenant, types, after, limit, between)
 
@@ -335,16 +360,17 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
 
     async def final(self, run: UUID | str, timeout: Seconds | None = None) -> Run:
         """The run once it has ended, however; ResultTimeout when it has not in time."""
+        limit = None if timeout is None else check_duration("timeout", timeout)
         await self._opened()
         bell = Bell()
         unlisten = self.store.listen(bell.ring)
         try:
-            async with asyncio.timeout(None if timeout is None else seconds(timeout)):
+            async with asyncio.timeout(limit):
                 while (found := await self.known(run)).status not in FINAL:
                     await bell.wait(None)
         except TimeoutError:
             raise ResultTimeout(
-                f"run {run} has not ended within {seconds(timeout or 0):g} s; nothing is lost, and "
+                f"run {run} has not ended within {limit or 0:g} s; nothing is lost, and "
                 f"`holdfast explain {run}` says what it waits for"
             ) from None
         finally:

@@ -8,20 +8,25 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 from uuid import UUID
 
-from holdfast.backoff import Backoff
+from holdfast.arguments import (
+    Seconds,
+    check_duration,
+    check_name,
+    check_topic,
+    check_whole,
+)
+from holdfast.backoff import Backoff, check_policy
 from holdfast.codec import plain
-from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
-from holdfast.records import COST_UNIT, NewEvent, Outbound, StepWrite, TrailWrite, moment
+from holdfast.records import NewEvent, Outbound, StepWrite, TrailWrite, moment
 
-from .checks import check_topic
 from .failures import text
 from .messages import Message, message_of, outbound
 from .parking import Parking
 from .record import EMITTED, KEYED, SENT
 from .signals import Continued
-from .steps import SCOPE, Call, Scope, check_callable, misplaced, within
+from .steps import SCOPE, Call, Scope, add_cost, check_callable, misplaced, progress_of, within
 from .transactions import TransactionCall, check_transaction, transaction_limit, transaction_name
 
 if TYPE_CHECKING:
@@ -30,8 +35,6 @@ if TYPE_CHECKING:
     from .execution import Execution
 
 T = TypeVar("T")
-
-COST_MAX = 1_000_000_000  # of one call: sums stay far from where a store's integers end
 
 
 class Context(Parking):
@@ -118,7 +121,8 @@ class Context(Parking):
         key = self._key(name, key)
         call = Call(self._run, self._stage, key, fn, args)
         if retry is not None or timeout is not None:
-            call.limited(retry, None if timeout is None else seconds(timeout))
+            limit = None if timeout is None else check_duration(f"step {key!r}: timeout", timeout)
+            call.limited(check_policy(f"step {key!r}", retry), limit)
         answer = self._stage.promised[key] = call.answer()
         return answer
 
@@ -168,7 +172,7 @@ class Context(Parking):
         key = self._key(name, key)
         call = TransactionCall(self._run, self._stage, key, fn, args)
         call.on = on
-        call.limited(retry, transaction_limit(name, limit))
+        call.limited(check_policy(f"transaction {name!r}", retry), transaction_limit(name, limit))
         answer = self._stage.promised[key] = call.answer()
         return answer
 
@@ -182,10 +186,11 @@ class Context(Parking):
         timeout: Seconds | None = None,
     ) -> Awaitable[list[Any]]:
         """Run a step for each item, at most `limit` at once, each recorded on its own; results in order."""
-        if limit < 1:
-            raise UsageError(f"map {name!r}: limit is {limit}, at least 1")
-        gate = asyncio.Semaphore(limit)
         base = self._key(name, None)
+        gate = asyncio.Semaphore(check_whole(f"map {base!r}: limit", limit, 1))
+        check_policy(f"map {base!r}", retry)
+        if timeout is not None:
+            check_duration(f"map {base!r}: timeout", timeout)
 
         async def one(n: int, item: Any) -> Any:
             async with gate:
@@ -222,7 +227,7 @@ class Context(Parking):
 
     def log(self, /, message: str, level: str = "info", **data: Any) -> None:
         """Add a row to the trail with the run's next commit; an execution again does not repeat it."""
-        row: dict[str, Any] = {**data, "message": text(message), "level": level}
+        row: dict[str, Any] = {**data, "message": text(message), "level": check_name("level", level)}
         row.pop("log_no", None)  # ours, below
         scope = within()
         if scope is not None:
@@ -242,15 +247,12 @@ class Context(Parking):
 
     def cost(self, amount: float) -> None:
         """Inside a step: what it has cost. The run's cost is the sum over its steps."""
-        if not 0 <= amount <= COST_MAX:
-            raise UsageError(f"cost {amount!r}: a number from 0 to {COST_MAX:,}")
-        self._scope("cost").cost += round(amount * COST_UNIT)
+        add_cost(self._scope("cost"), amount)
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """How far the run is, for people; written with the next commit or renewal, at most once a second."""
         within()
-        shown = {"done": done, "total": total, "note": None if note is None else text(note, 200)}
-        self._run.journal.progress(plain.encode(shown, "progress"))
+        self._run.journal.progress(progress_of(done, total, note))
 
     def emit(self, topic: str, payload: Any = None, *, name: str | None = None) -> None:
         """Emit an event with this step's commit, or the run's next: once, however often it is executed.

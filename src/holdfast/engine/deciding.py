@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from holdfast.arguments import check_by, check_id, check_key, check_limit, check_sought, check_text
 from holdfast.records import DEFAULT_TENANT, ApprovalRequest, Decided
-
-from .checks import check_by, check_id, check_key, check_text
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -67,6 +66,10 @@ class Gates:
         after: ApprovalRequest | tuple[UUID, str] | None = None,
     ) -> Sequence[ApprovalRequest]:
         """Open gates, oldest run first; `after` is the last one of the page before. tenant=None: of all."""
-        await self._opened()
+        check_sought(tenant=tenant)
+        check_limit(limit)
         last = (after.run, after.step) if isinstance(after, ApprovalRequest) else after
+        if last is not None:
+            last = check_id(last[0]), check_key(last[1])
+        await self._opened()
         return await self.store.approvals(tenant, limit, last)

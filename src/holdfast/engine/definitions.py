@@ -8,47 +8,27 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from holdfast.backoff import DEFAULT, Backoff
+from holdfast.arguments import (
+    Seconds,
+    check_budget,
+    check_duration,
+    check_type,
+    check_whole,
+    is_bare,
+    is_type,
+)
+from holdfast.backoff import DEFAULT, Backoff, check_policy
+from holdfast.clipped import clipped
 from holdfast.codec import Codec, annotated, plain
-from holdfast.durations import Seconds, seconds
-from holdfast.errors import BadType, UnknownWorkflow, UsageError
+from holdfast.errors import UnknownWorkflow, UsageError
 from holdfast.records import Definition, Json
 
-from .checks import check_budget
 from .failures import text
 
-_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
-_TYPE = re.compile(_NAME.pattern + r"\.v[1-9][0-9]*")
 _VERSION = re.compile(r"\.v([0-9]+)")
 
 STEPS_MAX = 10_000
 REFRESH_SECONDS = 1.0  # in a segment: how old the news of a run may be at a boundary
-
-
-def check_type(type_: Any) -> str:
-    """The type itself, when it is one: domain.action.vN."""
-    if not isinstance(type_, str) or not _TYPE.fullmatch(type_):
-        raise BadType(
-            f"{type_!r} is no workflow type: write domain.action.vN with letters, digits, _ and -, "
-            f"for example {_suggestion(str(type_))!r}"
-        )
-    return type_
-
-
-def check_bare(name: Any) -> str:
-    """The name itself, when it is a type, or one without its version, which speaks for all of them."""
-    return name if isinstance(name, str) and _NAME.fullmatch(name) else check_type(name)
-
-
-def _suggestion(wrong: str) -> str:
-    if "//" in wrong or len(wrong) > 100:
-        return "shop.order.v1"  # a URL may hold a password
-    words = [
-        word for word in re.split(r"[^A-Za-z0-9_-]+", wrong) if word and not re.fullmatch(r"v[0-9]+", word)
-    ]
-    if len(words) < 2:
-        words = ["shop", *(words or ["order"])]
-    return ".".join(words) + ".v1"
 
 
 def version(type_: str) -> int:
@@ -64,9 +44,9 @@ def bare(name: str) -> str:
 
 def newest(name: str, known: Iterable[str]) -> str:
     """The type that a typed or bare name stands for; the newest version by number, not by text."""
-    if _TYPE.fullmatch(name):
+    if is_type(name):
         return name
-    if not _NAME.fullmatch(name) or _VERSION.fullmatch("." + name.rsplit(".", 1)[-1]):
+    if not is_bare(name) or _VERSION.fullmatch("." + name.rsplit(".", 1)[-1]):
         return check_type(name)
     known = list(known)
     versions = [type_ for type_ in known if type_.rsplit(".v", 1)[0] == name]
@@ -88,14 +68,6 @@ def matches(type_: str, patterns: Sequence[str]) -> bool:
     return any(type_.startswith(one[:-1]) if one.endswith("%") else type_ == one for one in patterns)
 
 
-def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
-    """The patterns themselves, when they are such."""
-    for pattern in patterns:
-        if "%" in pattern[:-1] or not pattern:
-            raise UsageError(f"pattern {pattern!r}: % stands at the end only, as in 'billing.%'")
-    return tuple(patterns)
-
-
 class Defined:
     """What is common to code workflows and plans: a versioned name, a policy, defaults, and codecs."""
 
@@ -105,12 +77,10 @@ class Defined:
         self, type_: str, retry: Backoff | None, timeout: Seconds | None, budget: float | None = None
     ) -> None:
         self.type = check_type(type_)
-        if retry is not None and not isinstance(retry, Backoff):
-            raise UsageError(
-                f"workflow {type_}: retry={retry!r}: give a Backoff, as in Backoff.fixed(5, attempts=3)"
-            )
-        self.retry = retry or DEFAULT
-        self.timeout_seconds = None if timeout is None else seconds(timeout)
+        self.retry = check_policy(f"workflow {type_}", retry) or DEFAULT
+        self.timeout_seconds = (
+            None if timeout is None else check_duration(f"workflow {type_}: timeout", timeout)
+        )
         self.budget = None if budget is None else check_budget(f"workflow {type_}: budget", budget)
         self.params = self.result = plain
 
@@ -139,10 +109,11 @@ class Workflow(Defined):
     ) -> None:
         super().__init__(type_, retry, timeout, budget)
         self.function = function
-        self.steps_max = steps_max
-        if checkpoint not in {"step", "segment"}:
-            raise UsageError(f"workflow {type_}: checkpoint={checkpoint!r}: 'step' or 'segment'")
-        self.segment, self.refresh_seconds = checkpoint == "segment", seconds(refresh)
+        self.steps_max = check_whole(f"workflow {type_}: steps_max", steps_max, 1)
+        if checkpoint not in ("step", "segment"):
+            raise UsageError(f"workflow {type_}: checkpoint={clipped(checkpoint)}: 'step' or 'segment'")
+        self.segment = checkpoint == "segment"
+        self.refresh_seconds = check_duration(f"workflow {type_}: refresh", refresh)
         self.takes_params = _takes_params(type_, function)
         self.plain = not is_async(function)
         hints = annotated(function)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import traceback
 
 import msgspec
 
 from holdfast import errors
+from holdfast.arguments import check_duration
 from holdfast.backoff import Backoff
-from holdfast.durations import seconds
 from holdfast.errors import (
     BadValue,
     ChildFailed,
@@ -103,7 +102,9 @@ def final_kind(error: BaseException, policy: Backoff) -> str | None:
             return "history"
         case BadValue():
             return "encoding"
-        case Fatal() | UsageError():
+        case UsageError():
+            return "usage"
+        case Fatal():
             return "fatal"
         case BaseExceptionGroup():
             return next(filter(None, (final_kind(one, policy) for one in error.exceptions)), None)
@@ -127,9 +128,13 @@ def delay_after(error: BaseException, policy: Backoff, n: int, chance: float) ->
     """Seconds before the next try, by the error itself or the policy; UsageError when that is no duration."""
     name = type(error).__qualname__
     try:
-        delay = seconds(error.delay) if isinstance(error, RetryAfter) else policy.delay(n, chance)
+        if isinstance(error, RetryAfter):
+            return check_duration("its delay", error.delay, "; raise Fatal to give up")
+        return check_duration("the delay of its policy", policy.delay(n, chance), "; raise Fatal to give up")
     except Exception as broken:  # noqa: BLE001 - the policy may be a function of the user's
-        raise UsageError(f"the delay after {name} cannot be told: {broken!r}") from error
-    if delay == math.inf:
-        raise UsageError(f"the delay after {name} has no end: raise Fatal to give up") from error
-    return delay
+        why = (
+            text(broken, 500)
+            if isinstance(broken, UsageError)
+            else f"{type(broken).__name__}: {text(broken, 500)}"
+        )
+        raise UsageError(f"the delay after {name} cannot be told: {why}") from error

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.arguments import check_key
+from holdfast.clipped import clipped
 from holdfast.codec import digest, plain, unwrapped
 from holdfast.codec import shown as as_data
 from holdfast.errors import BadValue, UsageError
@@ -33,9 +35,12 @@ class _Said(msgspec.Struct):
 def shown(name: str, ask: Any, data: Any, on_timeout: str) -> dict[str, str]:
     """The fields of a gate's row: question, data, their digest, and what it says on its own."""
     if not isinstance(ask, str):
-        raise UsageError(f"approval {name!r}: ask={ask!r:.60}: the question is text; data= is shown with it")
-    if on_timeout not in VERDICTS:
-        raise UsageError(f"approval {name!r}: on_timeout={on_timeout!r}: 'reject' or 'approve'")
+        raise UsageError(
+            f"approval {clipped(name)}: ask={clipped(ask)}: the question is text; data= is shown with it"
+        )
+    check_key(name)
+    if on_timeout not in tuple(VERDICTS):
+        raise UsageError(f"approval {clipped(name)}: on_timeout={clipped(on_timeout)}: 'reject' or 'approve'")
     what = f"what approval {name!r} shows"
     text = plain.encode({"ask": ask, "data": as_data(data, what)}, what)
     return {"ask": text, "digest": digest("approval", text), "on_timeout": on_timeout}

@@ -6,12 +6,24 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.durations import Seconds, seconds
+from holdfast.arguments import (
+    Seconds,
+    check_bare,
+    check_datetime,
+    check_duration,
+    check_name,
+    check_number,
+    check_patterns,
+    check_positive,
+    check_text,
+    check_type,
+    check_whole,
+)
+from holdfast.clipped import clipped
 from holdfast.errors import UsageError
-from holdfast.records import Limit, Registration, instant
+from holdfast.records import Limit, Registration
 
-from .checks import check_name, check_text
-from .definitions import Defined, check_bare, check_patterns, check_type
+from .definitions import Defined
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -72,10 +84,10 @@ class Limiting:
         """
         _, name = _named(None, None, key)
         if isinstance(until, datetime):
+            at = check_datetime("until", until)
             await self._opened()
-            return await self.store.pause_key(name, instant(until))
-        if (delay := seconds(until)) < 0:
-            raise UsageError(f"pause_key({key!r}, {delay:g}): 0 seconds or more, or a datetime")
+            return await self.store.pause_key(name, at)
+        delay = check_duration("until", until, ", or a datetime")
         await self._opened()
         return await self.store.pause_key(name, delay_seconds=delay)
 
@@ -100,7 +112,7 @@ class Limiting:
         """
         name = _registered(type)
         if enabled is not None and not isinstance(enabled, bool):
-            raise UsageError(f"register({name!r}): enabled is {enabled!r}: True or False")
+            raise UsageError(f"register({name!r}): enabled is {clipped(enabled)}: True or False")
         for what, said in (("runtime", runtime), ("intent_type", intent_type)):
             if said is not None:
                 check_name(what, said)
@@ -140,26 +152,17 @@ def _registered(type_: Defined | str) -> str:
 
 
 def _places(concurrency: Any) -> int | None:
-    if concurrency is None or (type(concurrency) is int and concurrency >= 0):
-        return concurrency
-    raise UsageError(f"concurrency is {concurrency!r}: how many runs at once, a whole number from 0 on")
+    return None if concurrency is None else check_whole("concurrency", concurrency)
 
 
 def _rate(rate: Any) -> tuple[int, float] | None:
     if rate is None:
         return None
-    try:
-        count, period = rate
-    except (TypeError, ValueError):
-        count = period = None
-    if type(count) is not int or count < 1 or period is None or seconds(period) <= 0:
-        raise UsageError(f"rate is {rate!r}: how many claims in how long, as in rate=(100, 60)")
-    return count, seconds(period)
+    if not isinstance(rate, tuple | list) or len(rate) != 2:
+        raise UsageError(f"rate is {clipped(rate)}: how many claims in how long, as in rate=(100, 60)")
+    how = ", as in rate=(100, 60)"
+    return check_whole("rate", rate[0], 1, hint=how), check_positive("the period of a rate", rate[1], how)
 
 
 def _weight(weight: Any) -> float | None:
-    if weight is None:
-        return None
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.001 <= weight <= 1000:
-        raise UsageError(f"weight is {weight!r}: a share between 0.001 and 1000, 1 is usual")
-    return float(weight)
+    return None if weight is None else check_number("weight", weight, 0.001, 1000)

@@ -9,12 +9,12 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.arguments import check_name
 from holdfast.bounds import MIB
+from holdfast.clipped import clipped
 from holdfast.codec import plain
 from holdfast.errors import TooLarge, UsageError
 from holdfast.records import Instant, Outbound
-
-from .checks import check_name
 
 SAID_BYTES = 64 * MIB  # what one step sends and logs: it is one commit and cannot be divided
 
@@ -47,7 +47,7 @@ def message_of(message: Any, payload: Any = None, key: str | None = None) -> Mes
             raise UsageError("send(Message(…)) takes its payload in the message, and none beside it")
         return message if key is None else msgspec.structs.replace(message, key=key)
     if not isinstance(message, str):
-        raise UsageError(f"send({message!r:.60}): give a Message, or a sink's name and a payload")
+        raise UsageError(f"send({clipped(message)}): give a Message, or a sink's name and a payload")
     return Message(message, payload, key)
 
 

@@ -7,13 +7,14 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.arguments import BIG_MAX, check_limit, check_name, check_sought, check_whole
+from holdfast.clipped import clipped
 from holdfast.codec import MARK, unwrapped
 from holdfast.errors import BadValue, Conflict, UsageError
 from holdfast.records import OutboxFilter, OutboxMessage, Webhook, moment
 from holdfast.sealing.envelope import reason
 from holdfast.store import Store
 
-from .checks import check_name
 from .posting import check_url, place
 from .signing import check_secret, make_secret, masked
 from .sinks import Sinks, Target
@@ -45,7 +46,11 @@ class Outgoing:
     ) -> Sequence[OutboxMessage]:
         """Messages, in the order in which they were sent; `after` is the last seq of the page before."""
         if where is not None and not isinstance(where, OutboxFilter):
-            raise UsageError(f"outbox({where!r}): give a filter, as in OutboxFilter(sink='mail')")
+            raise UsageError(f"outbox({clipped(where)}): give a filter, as in OutboxFilter(sink='mail')")
+        if where is not None:
+            check_sought(sink=where.sink, tenant=where.tenant, id=where.id)
+        check_limit(limit)
+        check_whole("after", after, 0, BIG_MAX)
         await self.store.open()
         return await self.store.outbox(where, limit, after)
 
@@ -99,6 +104,7 @@ class Outgoing:
 
     async def remove_webhook(self, name: str) -> bool:
         """Whether there was one; messages to it stay until there is a sink of that name."""
+        check_name("sink", name)
         await self.store.open()
         return await self.store.remove_webhook(name)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 from uuid import UUID
 
-from holdfast.durations import Seconds, seconds
+from holdfast.arguments import Seconds, check_datetime, check_duration, check_topic, check_units
+from holdfast.clipped import clipped
 from holdfast.errors import EventTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import Decision, Event, StepWrite, instant
+from holdfast.records import Decision, Event, StepWrite
 
 from .arrived import event_of
-from .checks import check_topic
 from .children import Child, ChildOptions, child_name
 from .definitions import Defined
 from .gates import decision, shown
@@ -41,14 +41,11 @@ class Parking:
 
     def sleep(self, /, duration: Seconds = 0, *, key: str | None = None, **units: float) -> Awaitable[None]:
         """Park for a while, holding nothing: `ctx.sleep(5)`, `ctx.sleep(hours=1)`, a timedelta."""
-        delay = seconds(duration) + (timedelta(**units).total_seconds() if units else 0.0)
-        if delay < 0:
-            raise UsageError(f"sleep({delay}): a duration is not negative")
-        return self._sleep(key, delay_seconds=delay)
+        return self._sleep(key, delay_seconds=check_units("sleep", duration, units))
 
     def sleep_until(self, at: datetime, *, key: str | None = None) -> Awaitable[None]:
         """Park until an instant; one that has passed is due at once."""
-        return self._sleep(key, due_at=instant(at))
+        return self._sleep(key, due_at=check_datetime("sleep_until", at))
 
     def await_event(
         self,
@@ -63,14 +60,14 @@ class Parking:
         Events emitted since the run was started count, oldest first, each once; since="now": only later ones.
         """
         if since not in ("start", "now"):
-            raise UsageError(f"since={since!r}: 'start' or 'now'")
+            raise UsageError(f"since={clipped(since)}: 'start' or 'now'")
         write = self._wait(
             f"event:{check_topic(topic)}",
             key,
             StepKind.EVENT,
             topic=topic,
             since_now=since == "now",
-            delay_seconds=None if timeout is None else seconds(timeout),
+            delay_seconds=None if timeout is None else check_duration("await_event: timeout", timeout),
         )
         came = self._stage.promised[write.key] = self._came(write, topic)
         return came
@@ -90,7 +87,7 @@ class Parking:
         `ask` and `data` are what he is shown. Nobody in time: `on_timeout` decides, and `timed_out` says so.
         """
         asked = shown(name, ask, data, on_timeout)
-        delay = None if timeout is None else seconds(timeout)
+        delay = None if timeout is None else check_duration(f"approval {clipped(name)}: timeout", timeout)
         write = self._wait(name, key, StepKind.APPROVAL, delay_seconds=delay, **asked)
         decided = self._stage.promised[write.key] = self._decided(write)
         return decided

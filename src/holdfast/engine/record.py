@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.arguments import check_key
 from holdfast.errors import Drift, HistoryFull, UsageError
 from holdfast.lifecycle import SETTLED, StepKind, StepStatus
 from holdfast.records import Claim, Step, StepWrite
-
-from .checks import check_key
 
 AT_ONCE = frozenset({StepKind.NOW, StepKind.EMIT})  # asked for without an await, answered in the same breath
 OUTCOMES = SETTLED - {StepStatus.CANCELLED}  # what was given up has none

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.arguments import check_duration
 from holdfast.backoff import Backoff
-from holdfast.errors import Fatal, RetryAfter, StoreError
+from holdfast.errors import Fatal, RetryAfter, StoreError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.records import SECOND, Json, Parcel, RelayAsk, Relayed
 from holdfast.store import Store
@@ -241,7 +242,7 @@ class Relay:
         except Fatal as error:
             return "dead", sinks.raised(error), 0.0
         except RetryAfter as error:
-            return "failed", sinks.raised(error), max(0.0, error.delay)
+            return "failed", sinks.raised(error), _asked(error, delay)
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it would end the event loop
@@ -285,3 +286,11 @@ class Relay:
             again = f"again in {said.delay_seconds:.0f} s" if said.answer == "failed" else "not tried again"
             where, why = (parcel.id, parcel.sink, parcel.attempt), sinks.in_short(said.error)
             log.warning("message %s to %s failed at attempt %d (%s), %s", *where, why, again)
+
+
+def _asked(error: RetryAfter, usual: float) -> float:
+    """The delay that a sink has asked for; the usual one when that is no duration."""
+    try:
+        return check_duration("delay", error.delay)
+    except UsageError:
+        return usual

@@ -7,8 +7,9 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.arguments import Seconds, check_by, check_name, check_sought
+from holdfast.clipped import clipped
 from holdfast.cron import micros_of_jitter, rhythm
-from holdfast.durations import Seconds
 from holdfast.errors import Conflict, UnknownSchedule, UsageError
 from holdfast.records import (
     DEFAULT_TENANT,
@@ -20,7 +21,6 @@ from holdfast.records import (
     Schedule,
 )
 
-from .checks import check_by, check_name
 from .definitions import Defined
 from .plans.plan import Plan
 from .starting import new_run
@@ -77,6 +77,7 @@ class Scheduling:
         if unknown:
             raise UsageError(f"schedule has no option {unknown[0]!r}: there are {', '.join(OPTIONS)}")
         check_name("schedule", name)
+        check_name("tenant", tenant)
         await self._opened()
         now = await self.store.now()
         times = rhythm(cron, every, zone, now, jitter)
@@ -113,6 +114,7 @@ class Scheduling:
         self, tenant: str | None = DEFAULT_TENANT, name: str | None = None
     ) -> Sequence[Schedule]:
         """All schedules of a tenant, or of all (None), by name; or those of one name."""
+        check_sought(tenant=tenant, schedule=name)
         await self._opened()
         found: list[Schedule] = []
         after: tuple[str, str] | None = None
@@ -123,11 +125,13 @@ class Scheduling:
 
     async def unschedule(self, name: str, tenant: str = DEFAULT_TENANT) -> bool:
         """Remove a schedule; whether there was one. Its runs go on."""
+        check_sought(tenant=tenant, schedule=name)
         await self._opened()
         return await self.store.unschedule(name, tenant)
 
     async def pause_schedule(self, name: str, tenant: str = DEFAULT_TENANT, by: str = "") -> Schedule:
         """Let a schedule miss its times until it is resumed."""
+        check_sought(tenant=tenant, schedule=name)
         await self._opened()
         return await self.store.pause_schedule(name, tenant, check_by(by))
 
@@ -147,6 +151,7 @@ class Scheduling:
         raise Conflict(f"schedule {name!r} is changed all the time: try again")
 
     async def _schedule(self, name: str, tenant: str) -> Schedule:
+        check_sought(tenant=tenant, schedule=name)
         await self._opened()
         found = await self.store.schedules(tenant, name)
         if not found:
@@ -163,4 +168,4 @@ def _one_of(kind: type[E], what: str, said: object) -> E:
     try:
         return kind(str(said))
     except ValueError:
-        raise UsageError(f"{what} is {said!r}: one of {', '.join(kind)}") from None
+        raise UsageError(f"{what} is {clipped(said)}: one of {', '.join(kind)}") from None

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.arguments import check_name
 from holdfast.codec import MARK, plain, unwrapped
 from holdfast.errors import BadValue, UsageError
 from holdfast.records import SECOND, Error, Json, Parcel, Webhook, moment
@@ -20,7 +21,6 @@ from holdfast.sealing.outbox import RAISED
 from holdfast.world import World
 
 from . import signing
-from .checks import check_name
 from .failures import encoded, stored, text
 from .messages import Delivery
 from .posting import Poster, Unpostable
@@ -59,8 +59,6 @@ def sink_of(name: str, function: Any, timeout_seconds: float) -> Sink:
     """A function as a sink; UsageError for what can never be one."""
     if not callable(function) or not _takes_one(function):
         raise UsageError(f"sink {name!r} takes one argument, the delivery: write def {name}(delivery)")
-    if timeout_seconds <= 0:
-        raise UsageError(f"sink {name!r}: timeout is {timeout_seconds:g} s, and it is to be more than 0")
     inner = getattr(function, "func", None) or type(function).__call__  # a partial, or an object
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inner)
     return Sink(check_name("sink", name), function, is_async, timeout_seconds)

@@ -2,26 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from holdfast.codec import digest, plain
-from holdfast.durations import Seconds, seconds
-from holdfast.errors import UsageError
-from holdfast.records import DEFAULT_TENANT, PRIORITY, NewRun, instant
-from holdfast.world import World
-
-from .checks import (
+from holdfast.arguments import (
+    Seconds,
+    check_attempts,
     check_budget,
     check_datetime,
+    check_duration,
     check_id,
     check_kept,
     check_labels,
     check_name,
     check_priority,
+    check_type,
 )
+from holdfast.clipped import clipped
+from holdfast.codec import digest, plain
+from holdfast.errors import UsageError
+from holdfast.records import DEFAULT_TENANT, PRIORITY, NewRun
+from holdfast.world import World
+
 from .definitions import Defined
+
+OPTIONS = [
+    "key",
+    "id",
+    "priority",
+    "run_at",
+    "delay",
+    "timeout",
+    "max_attempts",
+    "ttl",
+    "budget",
+    "limit_key",
+    "parent",
+    "tenant",
+    "labels",
+    "connection",
+]
+
+
+def check_start(start: Any) -> Sequence[Any]:
+    """One start of many: (workflow, params), or (workflow, params, options)."""
+    if not isinstance(start, tuple | list) or not 2 <= len(start) <= 3:
+        raise UsageError(f"{clipped(start)} is no start: (workflow, params) or (workflow, params, options)")
+    return start
+
+
+def check_options(options: Any) -> dict[str, Any]:
+    """The options of a start, all of them known."""
+    if not isinstance(options, dict):
+        raise UsageError(f"options {clipped(options)}: give a dict, as in {{'priority': 5}}")
+    if "connection" in options:
+        raise UsageError("one connection serves all: start_many([…], connection=connection)")
+    unknown = sorted((one for one in options if one not in OPTIONS), key=str)
+    if unknown:
+        raise UsageError(f"start has no option {clipped(unknown[0])}: there are {', '.join(OPTIONS)}")
+    return options
+
+
+CHILD_OPTIONS = [one for one in OPTIONS if one not in {"key", "id", "parent", "tenant", "connection"}]
+
+
+def check_child_options(options: dict[str, Any]) -> None:
+    """What a child may be started with, beside `key`, which is that of its step."""
+    unknown = sorted(set(options) - set(CHILD_OPTIONS))
+    if unknown:
+        raise UsageError(
+            f"a child run has no option {unknown[0]!r}: there are {', '.join(CHILD_OPTIONS)}; its tenant and "
+            f"parent are given, and `key` names its step, which is recorded once"
+        )
 
 
 def new_run(
@@ -45,15 +99,11 @@ def new_run(
 ) -> NewRun:
     """The intent, checked and encoded."""
     known = workflow if isinstance(workflow, Defined) else None
-    type_ = known.type if known else str(workflow)
+    type_ = known.type if known else check_type(workflow)
     if run_at is not None and delay is not None:
         raise UsageError("give run_at= or delay=, not both")
-    if max_attempts is not None and max_attempts < 1:
-        raise UsageError(f"max_attempts is {max_attempts}: at least 1, the first execution counts")
     if known and params is not None and not known.takes_params:
         raise UsageError(f"workflow {type_} takes no value: give its function a parameter, or no params")
-    if delay is not None and seconds(delay) < 0:
-        raise UsageError(f"delay is {seconds(delay):g} s: not negative")
     text = (known.params if known else plain).encode(params, f"params of {type_}")
     if known and max_attempts is None:
         max_attempts = known.retry.attempts
@@ -67,10 +117,10 @@ def new_run(
         tenant=check_name("tenant", tenant),
         key=None if key is None else check_name("key", key),
         priority=check_priority(priority),
-        run_at=None if run_at is None else instant(check_datetime("run_at", run_at)),
-        delay_seconds=None if delay is None else seconds(delay),
-        max_attempts=max_attempts,
-        timeout_seconds=None if timeout is None else seconds(timeout),
+        run_at=None if run_at is None else check_datetime("run_at", run_at),
+        delay_seconds=None if delay is None else check_duration("delay", delay),
+        max_attempts=None if max_attempts is None else check_attempts("max_attempts", max_attempts),
+        timeout_seconds=None if timeout is None else check_duration("timeout", timeout),
         ttl_seconds=None if ttl is None else check_kept("ttl", ttl),
         budget=check_budget("budget", budget) if budget is not None else known.budget if known else None,
         limit_key=None if limit_key is None else check_name("limit_key", limit_key),

@@ -11,14 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.arguments import COST_MAX, PROGRESS_MAX, check_cost, check_number
 from holdfast.backoff import IN_PLACE_MAX_SECONDS, Backoff
-from holdfast.codec import Codec, result_codec
+from holdfast.clipped import clipped
+from holdfast.codec import Codec, plain, result_codec
 from holdfast.errors import StepFailed, StepTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import SECOND, Error, Instant, NewEvent, Outbound, StepWrite, TrailWrite
+from holdfast.records import (
+    COST_UNIT,
+    SECOND,
+    Error,
+    Instant,
+    Json,
+    NewEvent,
+    Outbound,
+    StepWrite,
+    TrailWrite,
+)
 from holdfast.records.sizes import payload_bytes
 
-from .failures import delay_after, encoded, error_of, final_kind, line, named, stored
+from .failures import delay_after, encoded, error_of, final_kind, line, named, stored, text
 from .messages import check_said
 from .signals import Continued, Parked
 from .waits import back_off
@@ -58,6 +70,23 @@ class Scope:
     def note(self, journal: Journal, row: TrailWrite) -> None:
         """A row of the trail, from inside this step."""
         journal.note(row)
+
+
+def add_cost(scope: Scope, amount: Any) -> None:
+    """What a step has cost, more of it."""
+    total = scope.cost + check_cost(amount)
+    if total > COST_MAX * COST_UNIT:
+        raise UsageError(f"step {scope.key!r} has cost more than {COST_MAX:,}, the limit of one step")
+    scope.cost = total
+
+
+def progress_of(done: Any, total: Any, note: Any) -> Json:
+    """How far a run is, as it is recorded."""
+    for what, number in (("done", done), ("total", total)):
+        if what == "done" or number is not None:
+            check_number(f"progress: {what}", number, -PROGRESS_MAX, PROGRESS_MAX)
+    said = {"done": done, "total": total, "note": None if note is None else text(note, 200)}
+    return plain.encode(said, "progress")
 
 
 SCOPE: ContextVar[Scope | None] = ContextVar("holdfast_step", default=None)
@@ -325,7 +354,10 @@ def check_callable(name: str, fn: Any) -> None:
         return
     if inspect.iscoroutine(fn):
         fn.close()
+        said = clipped(name)
         raise UsageError(
-            f"step {name!r}: give the function and its arguments, not a call: ctx.step({name!r}, fn, arg)"
+            f"step {said}: give the function and its arguments, not a call: ctx.step({said}, fn, arg)"
         )
-    raise UsageError(f"step {name!r}: {fn!r} cannot be called: give the function itself, then its arguments")
+    raise UsageError(
+        f"step {clipped(name)}: {clipped(fn)} cannot be called: give the function itself, then its arguments"
+    )

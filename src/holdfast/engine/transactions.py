@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.arguments import Seconds, check_positive
 from holdfast.bounds import sent_bytes
-from holdfast.durations import Seconds, seconds
 from holdfast.errors import UsageError
 from holdfast.records import Item, StepWrite, TrailWrite
 from holdfast.store import TRANSACTION_SECONDS, OwnEngine, Store
@@ -209,10 +209,7 @@ def transaction_name(fn: Any, name: str | None) -> str:
 
 def transaction_limit(name: str, limit: Seconds | None) -> float | None:
     """How long its function may keep all others from writing, if that was said."""
-    wanted = None if limit is None else seconds(limit)
-    if wanted is not None and wanted <= 0:
-        raise UsageError(f"transaction {name!r}: limit is {wanted:g} s, and it is to be more than 0")
-    return wanted
+    return None if limit is None else check_positive(f"transaction {name!r}: limit", limit)
 
 
 def _under_lease(key: str, limit: float | None, lease_seconds: float) -> float:

@@ -11,7 +11,17 @@ from typing import NoReturn, Self
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from holdfast.durations import Seconds, seconds
+from holdfast.arguments import (
+    Seconds,
+    check_duration,
+    check_kept,
+    check_lease,
+    check_name,
+    check_names,
+    check_patterns,
+    check_positive,
+    check_whole,
+)
 from holdfast.errors import LeaseLost, StoreError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.records import RUNTIME, SECOND, Ask, Claim
@@ -20,9 +30,8 @@ from holdfast.store import TTL_SECONDS, Store
 from holdfast.threads import Stragglers
 from holdfast.world import World
 
-from .checks import check_kept, check_name, check_text
 from .committer import Committer
-from .definitions import Defined, check_patterns, matches
+from .definitions import Defined, matches
 from .failures import text
 from .held import UNWIND_SECONDS, HeldRun
 from .holding import held, lacking, why_lacking
@@ -41,7 +50,7 @@ _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary() 
 SLOTS = 100
 GATHER_SECONDS = 0.003  # how long a nearly full worker lets slots gather before it claims again
 HURRIED_SECONDS = 0.5  # what code may take to clean up after a second signal
-LEASE_MAX_SECONDS = 86_400.0
+PLACE_MAX = 200  # characters of a worker's place in its id
 CLAIM_SECONDS = 5.0  # how long a worker that stops waits for the answer to its last claim
 
 
@@ -70,34 +79,29 @@ class Worker:
         sinks: Sinks | None = None,
         relay: bool = True,
     ) -> None:
-        if slots < 1:
-            raise UsageError(f"slots is {slots}: at least 1")
-        if seconds(lease) < 0.5:
-            raise UsageError(f"lease is {seconds(lease)} s: at least 0.5, or it cannot be renewed in time")
-        if seconds(lease) > LEASE_MAX_SECONDS:
-            raise UsageError(
-                f"lease is {seconds(lease)} s: at most a day, for the runs of a worker that dies wait so long"
-            )
         self.store, self.world = store, world
         # The process's place alone would not do: two workers of one process would take each other's runs
         # for strays, and give them back.
-        self.id = f"{check_text('name', name)}:{text(world.place())}{world.uuid7().int & 0xFFFF:04x}"
+        self.id = (
+            f"{check_name('name', name)}:{text(world.place(), PLACE_MAX)}{world.uuid7().int & 0xFFFF:04x}"
+        )
         self.patterns = check_patterns(patterns)
         self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
         self.lacking = {type_: tasks for type_, one in self._workflows.items() if (tasks := lacking(one))}
         self.types = tuple(type_ for type_ in self._workflows if type_ not in self.lacking)
         self.hooks: Hooks = {} if hooks is None else hooks
         self.teller = Teller(self.hooks, world, self.id)
-        self.tenants = None if tenants is None else tuple(check_name("tenant", one) for one in tenants)
+        self.tenants = None if tenants is None else check_names("tenant", tenants)
         self.runtime = check_name("runtime", runtime)
-        self.slots, self._batch = slots, batch or slots
-        self.lease_seconds, self._grace = seconds(lease), seconds(grace)
+        self.slots = check_whole("slots", slots, 1)
+        self._batch = slots if batch is None else check_whole("batch", batch, 1)
+        self.lease_seconds, self._grace = check_lease(lease), check_duration("grace", grace)
         self._with_keeper, self._ttl_seconds = keeper, check_kept("ttl", ttl)
         self._wait_timeouts = wait_timeouts
         # Functions are here and nowhere else; an address is any keeper's.
         functions = dict(sinks or {}) if relay else {}
         self.relay = Relay(store, world, self.id, functions, tenants=self.tenants, webhooks=relay and keeper)
-        self._bell = Bell(poll_of(store) if poll is None else seconds(poll))
+        self._bell = Bell(poll_of(store) if poll is None else check_positive("poll", poll))
         self._draining = self._hurried = self._works = False
         self._refresh = Refresh(self)
         self._executions: dict[asyncio.Task[None], HeldRun] = {}
@@ -176,7 +180,7 @@ class Worker:
         await asyncio.wait([claims], timeout=CLAIM_SECONDS)
         claims.cancel()
         await asyncio.wait(self._loops)
-        grace_seconds = self._grace if grace is None else seconds(grace)
+        grace_seconds = self._grace if grace is None else check_duration("grace", grace)
         relaying = self.world.spawn(self.relay.end(grace_seconds), "holdfast-relay-end")
         if self._executions:
             await asyncio.wait(self._executions, timeout=grace_seconds)

@@ -16,7 +16,7 @@ COST_UNIT = 1_000_000  # costs are kept as integers, or sums differ from store t
 
 
 def instant(at: datetime) -> Instant:
-    """A datetime as the stores keep it; one without a zone is taken as local time."""
+    """A datetime that has a zone, as stores keep it. `arguments.check_datetime` refuses one without."""
     return (at.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, cast
 from uuid import UUID
 
-from holdfast.durations import Seconds, seconds
+from holdfast.arguments import Seconds, check_datetime, check_positive, check_units
 from holdfast.engine.app import APPS, App
 from holdfast.engine.definitions import Defined
 from holdfast.engine.handle import Handle
@@ -29,7 +29,6 @@ from holdfast.records import (
     RunFilter,
     Step,
     TrailEntry,
-    instant,
     moment,
 )
 
@@ -105,8 +104,12 @@ class Rehearsal:
     ) -> None:
         if not what or not all(isinstance(one, App | Defined) for one in what):
             raise UsageError("Rehearsal: give your app, or workflows, as in `with Rehearsal(app) as stage:`")
-        self._what, self._make_store, self._lease_seconds = what, _maker(store), seconds(lease)
-        self._begins_at = EPOCH if at is None else instant(at)
+        self._what, self._make_store, self._lease_seconds = (
+            what,
+            _maker(store),
+            check_positive("lease", lease),
+        )
+        self._begins_at = EPOCH if at is None else check_datetime("at", at)
         self._watch = watch or Watch()
         self._parts = Parts(replace, self._watch.begun)
         self._curtain = Curtain(what)
@@ -212,9 +215,7 @@ class Rehearsal:
 
     def advance(self, duration: Seconds = 0, **units: float) -> None:
         """Let time pass: `stage.advance(days=30)`, seconds, or a timedelta. All that comes due happens."""
-        delay = seconds(duration) + (timedelta(**units).total_seconds() if units else 0.0)
-        if delay < 0:
-            raise UsageError(f"advance({delay:g}): time does not go back")
+        delay = check_units("advance", duration, units)
         until = self._works.elapsed + round(delay * SECOND)
         while self._works.elapsed < until:
             self._works.turn(until)

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 from uuid import UUID
 
-from holdfast.durations import Seconds, seconds
+from holdfast.arguments import Seconds, seconds
 from holdfast.records import SECOND, Instant
 from holdfast.threads import Ended, Pool, Stragglers, Talk, TurnTalk
 from holdfast.world import Dice, Pulse, uuid7

@@ -8,8 +8,7 @@ import re
 import psycopg
 import pytest
 
-from holdfast.engine.checks import check_name, check_priority, check_topic
-from holdfast.engine.definitions import check_type
+from holdfast.arguments import check_name, check_priority, check_topic, check_type
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Status
 from holdfast.records import RunFilter

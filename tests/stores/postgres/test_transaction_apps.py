@@ -146,9 +146,9 @@ async def _unencodable(connection):
         (_raises, "exhausted", "never"),
         (_gives_up, "fatal", "no"),
         (_sleeps, "timeout", "longer than 0.2 s"),
-        (_commits, "fatal", "calls commit"),
+        (_commits, "usage", "calls commit"),
         (_unencodable, "encoding", "the result of step"),
-        (lambda _connection: 7, "fatal", "write `async def deposit(connection, …)`"),
+        (lambda _connection: 7, "usage", "write `async def deposit(connection, …)`"),
     ],
 )
 async def test_whatever_is_wrong_with_it_nothing_stays_and_the_step_fails_by_its_kind(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from holdfast.durations import Seconds, seconds
-from holdfast.engine.checks import check_attempts, check_key, check_topic
+from holdfast.arguments import Seconds, check_attempts, check_duration, check_key, check_topic
+from holdfast.clipped import clipped
 from holdfast.engine.definitions import STEPS_MAX
 from holdfast.engine.gates import shown
 from holdfast.errors import UsageError
@@ -71,7 +70,7 @@ def rows(type_: str, steps: Sequence[Element]) -> tuple[PlanStep, ...]:
 
 def _listed(type_: str, steps: Any) -> list[Any]:
     if isinstance(steps, str | Element) or not hasattr(steps, "__iter__"):
-        raise UsageError(f"plan {type_}: {steps!r:.60} is no list of steps, such as [hf.Task('SHIP')]")
+        raise UsageError(f"plan {type_}: {clipped(steps)} is no list of steps, such as [hf.Task('SHIP')]")
     listed: list[Any] = list(steps)
     if len(listed) > STEPS_MAX:
         raise UsageError(
@@ -82,11 +81,11 @@ def _listed(type_: str, steps: Any) -> list[Any]:
         name = getattr(one, "name", None)
         if not isinstance(one, Element):
             raise UsageError(
-                f"plan {type_}: {one!r:.60} is no step: there are Task, Approval, Wait, Sleep, "
+                f"plan {type_}: {clipped(one)} is no step: there are Task, Approval, Wait, Sleep, "
                 f"as in hf.Task('SHIP')"
             )
         if not isinstance(name, str) or not name.strip():
-            raise UsageError(f"plan {type_} has a step without a name: {one!r:.60}")
+            raise UsageError(f"plan {type_} has a step without a name: {clipped(one)}")
         check_key(name)
     return listed
 
@@ -95,7 +94,8 @@ def _row(type_: str, one: Element) -> PlanStep:
     what = f"plan {type_}, step {one.name!r}"
     match one:
         case Task():
-            return PlanStep(name=one.name, max_attempts=check_attempts(what, one.attempts))
+            attempts = None if one.attempts is None else check_attempts(f"{what}: attempts", one.attempts)
+            return PlanStep(name=one.name, max_attempts=attempts)
         case Approval():
             gate: dict[str, Any] = {**shown(one.name, one.ask, one.data, one.on_timeout)}
             kind, timeout = StepKind.APPROVAL, check_span(f"{what}: timeout", one.timeout)
@@ -105,15 +105,10 @@ def _row(type_: str, one: Element) -> PlanStep:
             topic = check_topic(one.topic)
             return PlanStep(name=one.name, kind=StepKind.EVENT, topic=topic, timeout_seconds=timeout)
         case Sleep():
-            duration = check_span(f"{what}: duration", one.duration)
+            duration = check_duration(f"{what}: duration", one.duration)
             return PlanStep(name=one.name, kind=StepKind.SLEEP, timeout_seconds=duration)
 
 
 def check_span(what: str, span: Seconds | None) -> float | None:
-    """A duration that is not negative and has an end."""
-    if span is None:
-        return None
-    total = seconds(span)
-    if total < 0 or math.isinf(total):
-        raise UsageError(f"{what} is {total:g} s: a number of seconds, 0 or more")
-    return total
+    """A duration, or none."""
+    return None if span is None else check_duration(what, span)

@@ -14,6 +14,7 @@ from holdfast.engine import outcome as ends
 from holdfast.engine.ending import ended, stopped
 from holdfast.engine.failures import delay_after, encoded, error_of, final_kind, line, stored, text
 from holdfast.engine.messages import Message, check_said, outbound
+from holdfast.engine.steps import add_cost
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status, StepStatus
@@ -21,7 +22,6 @@ from holdfast.records import SECOND, Error, Outbound, Step, StepWrite, Verdict
 from holdfast.records.sizes import payload_bytes
 
 from .outcomes import Completed, Dead, Retry, Waiting
-from .task import units
 
 if TYPE_CHECKING:
     from .execution import PlanExecution
@@ -75,7 +75,7 @@ async def _commit(run: PlanExecution, end: Completed[Any] | Waiting) -> bool:
 async def _complete(run: PlanExecution, end: Completed[Any]) -> bool:
     step = _current(run)
     output = run.plan.handlers[step.key].codec.encode(end.output, f"the output of step {step.key!r}")
-    run.scope.cost += units(end.cost)
+    add_cost(run.scope, end.cost)
     fields = _fields(run, end.outbound)
     goes_on = run.goes_on
     if not goes_on:

@@ -10,13 +10,11 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from holdfast.arguments import Seconds, check_cost, check_duration, check_topic
+from holdfast.clipped import clipped
 from holdfast.codec import Codec, annotated, plain
-from holdfast.durations import Seconds
-from holdfast.engine.checks import check_topic
 from holdfast.engine.messages import Message
 from holdfast.errors import UsageError
-
-from .elements import check_span
 
 T = TypeVar("T")
 
@@ -29,7 +27,8 @@ class Completed(msgspec.Struct, Generic[T], frozen=True):
     outbound: Sequence[Message] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be sent, where the handler can see it."""
+        """Refuse what cannot be recorded or sent, where the handler can see it."""
+        check_cost(self.cost)
         _check_outbound("Completed", self.outbound)
 
 
@@ -46,7 +45,8 @@ class Waiting(msgspec.Struct, frozen=True):
             raise UsageError("Waiting() would wait for ever: give a topic, a timeout, or both")
         if self.topic is not None:
             check_topic(self.topic)
-        check_span("Waiting: timeout", self.timeout)
+        if self.timeout is not None:
+            check_duration("Waiting: timeout", self.timeout)
         _check_outbound("Waiting", self.outbound)
 
 
@@ -57,8 +57,10 @@ class Retry(msgspec.Struct, frozen=True):
     error: str | BaseException = "the handler asked to be called again"
 
     def __post_init__(self) -> None:
-        """Refuse what is no duration."""
-        check_span("Retry: delay", self.delay)
+        """Refuse what is no duration, and what is no error."""
+        if self.delay is not None:
+            check_duration("Retry: delay", self.delay)
+        _check_error("Retry", self.error)
 
 
 class Dead(msgspec.Struct, frozen=True):
@@ -66,13 +68,22 @@ class Dead(msgspec.Struct, frozen=True):
 
     error: str | BaseException = "the handler gave up"
 
+    def __post_init__(self) -> None:
+        """Refuse what is no error."""
+        _check_error("Dead", self.error)
+
 
 Outcome = Completed[Any] | Waiting | Retry | Dead
 
 
+def _check_error(what: str, error: Any) -> None:
+    if not isinstance(error, str | BaseException):
+        raise UsageError(f"{what}: error={clipped(error)}: text, or an exception")
+
+
 def _check_outbound(what: str, outbound: Any) -> None:
-    if isinstance(outbound, str | Message) or not all(isinstance(one, Message) for one in outbound):
-        raise UsageError(f"{what}: outbound={outbound!r:.60}: a list of hf.Message(sink, payload)")
+    if not isinstance(outbound, list | tuple) or not all(isinstance(one, Message) for one in outbound):
+        raise UsageError(f"{what}: outbound={clipped(outbound)}: a list of hf.Message(sink, payload)")
 
 
 def output_codec(handler: Any) -> Codec:

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.arguments import Seconds, check_step_name, check_text, check_whole
 from holdfast.backoff import Backoff
+from holdfast.clipped import clipped
 from holdfast.codec import Codec, plain
-from holdfast.durations import Seconds
-from holdfast.engine.checks import check_step_name, check_text
 from holdfast.engine.definitions import Defined, is_async
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
@@ -56,9 +56,8 @@ class Plan(Defined):
         self._kinds = {one.name: one.kind for one in self.steps}
         if params is not Any:
             self.params = Codec(params)
-        if max_waits < 1:
-            raise UsageError(f"plan {type_}: max_waits is {max_waits}: at least 1")
-        self.max_waits, self.description = max_waits, check_text("description", description)
+        self.max_waits = check_whole(f"plan {type_}: max_waits", max_waits, 1)
+        self.description = check_text("description", description)
         self.no_handler_seconds = check_span(f"plan {type_}: no_handler_after", no_handler_after)
         self.handlers: dict[str, Handler] = {}
 
@@ -116,7 +115,7 @@ class Plan(Defined):
 
 def _check_function(type_: str, name: str, function: Any) -> None:
     if not callable(function):
-        raise UsageError(f"plan {type_}: the handler of {name!r} is no function: {function!r:.60}")
+        raise UsageError(f"plan {type_}: the handler of {name!r} is no function: {clipped(function)}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(f"plan {type_}: the handler of {name!r} is a generator: write `return`, not `yield`")
     try:

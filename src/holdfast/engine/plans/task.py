@@ -9,20 +9,19 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.arguments import check_name
 from holdfast.codec import plain, unwrapped
 from holdfast.engine.arrived import Came, event, event_of
 from holdfast.engine.failures import text
 from holdfast.engine.gates import decision
-from holdfast.errors import UsageError
+from holdfast.engine.steps import add_cost, progress_of
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import COST_UNIT, Event, Step, TrailWrite
+from holdfast.records import Event, Step, TrailWrite
 
 if TYPE_CHECKING:
     from holdfast.engine.steps import Scope
 
     from .execution import PlanExecution
-
-COST_MAX = 1_000_000_000  # of one call, as in code workflows
 
 Reason = Literal["start", "retry", "event", "timeout"]
 
@@ -87,19 +86,19 @@ class PlanTask:
     def log(self, /, message: str, level: str = "info", **data: Any) -> None:
         """Add a row to the trail with the commit of this execution."""
         self._check()
-        row = {**data, "message": text(message), "level": level, "step": self.name}
+        said = {"message": text(message), "level": check_name("level", level), "step": self.name}
+        row = {**data, **said}
         self._run.journal.note(TrailWrite("log", plain.encode(row, f"log {text(message, 40)!r}")))
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """How far the run is, for people; written with the next commit or renewal, at most once a second."""
         self._check()
-        shown = {"done": done, "total": total, "note": None if note is None else text(note, 200)}
-        self._run.journal.progress(plain.encode(shown, "progress"))
+        self._run.journal.progress(progress_of(done, total, note))
 
     def cost(self, amount: float) -> None:
         """What this execution has cost so far; `Completed(cost=)` adds to it."""
         self._check()
-        self._scope.cost += units(amount)
+        add_cost(self._scope, amount)
 
     def _check(self) -> None:
         if self._scope.over:
@@ -147,10 +146,3 @@ def _woken(step: Step, attempt: int) -> tuple[Reason, Event | None]:
     what = f"the event that called step {step.key!r}"
     found = unwrapped(step.wake, _Wake, what)
     return found.reason, None if found.event is None else event(found.event, what)
-
-
-def units(amount: float) -> int:
-    """A cost as stores add it up."""
-    if not 0 <= amount <= COST_MAX:
-        raise UsageError(f"cost {amount!r}: a number from 0 to {COST_MAX:,}")
-    return round(amount * COST_UNIT)

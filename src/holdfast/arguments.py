@@ -1,0 +1,360 @@
+"""Checks of arguments: numbers, durations, times, names and counts of callers, definitions and workflows.
+
+Each rule has one function here, and every layer uses it. A refusal is a `UsageError` of one line: what is
+wrong, and what is right. A value is cut: a text of 10 MB or a number of 100,000 digits is never printed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from .clipped import CLIPPED_MAX, clipped
+from .errors import BadType, UsageError
+from .records import COST_UNIT, EPOCH, Instant
+
+Seconds = float | int | timedelta
+
+WHOLE_MAX = 2**31 - 1  # what a 32-bit column holds
+BIG_MAX = 2**63 - 1  # fences, revisions and places in a list: what a 64-bit column holds
+FOREVER_SECONDS = 1000 * 365.25 * 86400.0
+LATEST: Instant = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+EARLIEST: Instant = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+LEASE_MIN_SECONDS, LEASE_MAX_SECONDS = 0.5, 86_400.0
+TOPIC_MAX = 512
+NAME_MAX = 255
+KEY_MAX = 640  # above that of a topic, which is part of keys; an index of Postgres holds 2,700 bytes
+TEXT_MAX = 10_000
+COST_MAX = 1_000_000_000  # of a step and of a budget: sums stay far from where a store's integers end
+PROGRESS_MAX = 2**53  # numbers that every reader of JSON keeps exactly
+SEPARATOR = "\x1f"  # scopes the keys of tenants in the stores
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
+_TYPE = re.compile(_NAME.pattern + r"\.v[1-9][0-9]*")
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def is_whole(value: object, least: int, most: int) -> bool:
+    """Whether the value is a whole number in that range. True and 1.0 are not whole numbers."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def check_whole(what: str, value: Any, least: int = 0, most: int = WHOLE_MAX, hint: str = "") -> int:
+    """A whole number from `least` to `most`."""
+    if not is_whole(value, least, most):
+        raise UsageError(f"{what} is {clipped(value)}: a whole number from {least:,} to {most:,}{hint}")
+    return int(value)
+
+
+def check_attempts(what: str, attempts: Any) -> int:
+    """A number of attempts, at least one."""
+    return check_whole(what, attempts, 1, hint="; the first execution counts")
+
+
+def check_priority(priority: Any) -> int:
+    """A priority from 0 to 999, lower first."""
+    if not is_whole(priority, 0, 999):
+        raise UsageError(f"priority {clipped(priority)}: a whole number from 0 to 999, lower goes first")
+    return int(priority)
+
+
+def check_limit(limit: Any, least: int = 0) -> int:
+    """How many rows a list or a chore handles at once."""
+    return check_whole("limit", limit, least)
+
+
+def check_number(what: str, value: Any, least: float, most: float) -> float:
+    """A number from `least` to `most`; no text, no True."""
+    number = _number(value)
+    if number is None or not least <= number <= most:
+        raise UsageError(f"{what} is {clipped(value)}: a number from {least:,} to {most:,}")
+    return number
+
+
+def check_cost(cost: Any) -> int:
+    """A cost in the units that stores add up."""
+    number = _number(cost)
+    if number is None or not 0 <= number <= COST_MAX:
+        raise UsageError(f"cost {clipped(cost)}: a number from 0 to {COST_MAX:,}")
+    return round(number * COST_UNIT)
+
+
+def check_budget(what: str, budget: Any) -> int:
+    """The cost at which a run pauses, above 0, in the units that stores add up."""
+    number = _number(budget)
+    if number is None or not 0 < number <= COST_MAX:
+        raise UsageError(f"{what}={clipped(budget)}: a cost above 0, at most {COST_MAX:,}")
+    return max(1, round(number * COST_UNIT))
+
+
+def _number(value: Any) -> float | None:
+    """The value as a float; None when it is no number, or NaN, or beyond what a float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    try:
+        number = float(value)
+    except (OverflowError, ValueError):
+        return None
+    return None if math.isnan(number) else number
+
+
+# -- durations and times ---------------------------------------------------------------------------
+
+
+def seconds(value: Seconds, what: str = "") -> float:
+    """A duration as a number of seconds; it may be negative, or have no end."""
+    try:
+        text = isinstance(value, bool | str | bytes)
+        total = value.total_seconds() if isinstance(value, timedelta) else float("x" if text else value)
+    except (TypeError, ValueError, OverflowError):
+        where = f"{what} is {clipped(value)}, which" if what else clipped(value)
+        wanted = "give a number of seconds, or a timedelta such as hf.minutes(5)"
+        raise UsageError(f"{where} is no duration: {wanted}") from None
+    if math.isnan(total):
+        where = f"{what} is NaN, which" if what else "NaN"
+        raise UsageError(f"{where} is no duration: give a number of seconds")
+    return total
+
+
+def check_duration(what: str, value: Seconds, hint: str = "") -> float:
+    """A duration from 0 s to 1,000 years, in seconds."""
+    total = seconds(value, what)
+    if not 0 <= total <= FOREVER_SECONDS:
+        raise UsageError(f"{what} is {total:g} s: a duration from 0 s to 1,000 years{hint}")
+    return total
+
+
+def check_positive(what: str, value: Seconds, hint: str = "") -> float:
+    """A duration above 0 s."""
+    total = seconds(value, what)
+    if not 0 < total <= FOREVER_SECONDS:
+        raise UsageError(f"{what} is {total:g} s: more than 0 s, and at most 1,000 years{hint}")
+    return total
+
+
+def check_kept(what: str, kept: Seconds) -> float:
+    """How long something is kept, in seconds; `math.inf` is for ever."""
+    total = seconds(kept, what)
+    if total < 0 or FOREVER_SECONDS < total < math.inf:
+        raise UsageError(
+            f"{what} is {total:g} s: how long runs are kept, 0 or more, at most 1,000 years, or math.inf"
+        )
+    return total
+
+
+def check_lease(lease: Seconds) -> float:
+    """The lease of a worker: long enough to be renewed in time, and not for ever."""
+    total = seconds(lease, "lease")
+    if total < LEASE_MIN_SECONDS:
+        raise UsageError(f"lease is {total:g} s: at least 0.5, or it cannot be renewed in time")
+    if total > LEASE_MAX_SECONDS:
+        raise UsageError(f"lease is {total:g} s: at most a day, for so long the runs of a dead worker wait")
+    return total
+
+
+def check_units(what: str, duration: Seconds, units: dict[str, Any]) -> float:
+    """A duration and further units of it, as in `sleep(hours=1)`, in seconds."""
+    try:
+        more = timedelta(**units).total_seconds() if units else 0.0
+    except (TypeError, ValueError, OverflowError):
+        said = ", ".join(f"{name}={clipped(value)}" for name, value in list(units.items())[:5])
+        raise UsageError(f"{what}({said}) is no duration: write seconds, or hours=1, days=2") from None
+    return check_duration(what, seconds(duration, what) + more)
+
+
+def check_datetime(what: str, at: Any) -> Instant:
+    """A datetime with a zone, as stores keep it."""
+    if not isinstance(at, datetime):
+        right = "a datetime with a zone, as in datetime.now(UTC) + hf.hours(1)"
+        raise UsageError(f"{what} {clipped(at)}: {right}")
+    if at.utcoffset() is None:
+        raise UsageError(
+            f"{what} {clipped(at)} has no zone: say which clock is meant, "
+            f"as in datetime(2030, 1, 1, tzinfo=UTC)"
+        )
+    try:
+        return (at.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
+    except OverflowError:
+        raise UsageError(f"{what} {clipped(at)}: a time in the years 1 to 9999 of UTC") from None
+
+
+def check_instant(what: str, at: Any) -> Instant:
+    """An instant of a record: microseconds that a calendar can show."""
+    if not is_whole(at, EARLIEST, LATEST):
+        raise UsageError(f"{what} {clipped(at)}: microseconds since 1970, a time in the years 1 to 9999")
+    return int(at)
+
+
+# -- names and text --------------------------------------------------------------------------------
+
+
+def check_type(type_: Any) -> str:
+    """A workflow type: domain.action.vN, at most 255 characters."""
+    if not isinstance(type_, str) or len(type_) > NAME_MAX or not _TYPE.fullmatch(type_):
+        raise BadType(
+            f"{clipped(type_)} is no workflow type: write domain.action.vN with letters, digits, _ and -, "
+            f"for example {_suggestion(type_)!r}{_too_long(type_)}"
+        )
+    return type_
+
+
+def check_bare(name: Any) -> str:
+    """A type, or one without its version, which speaks for all of them."""
+    return name if is_bare(name) else check_type(name)
+
+
+def is_type(name: object) -> bool:
+    """Whether this is a workflow type."""
+    return isinstance(name, str) and len(name) <= NAME_MAX and _TYPE.fullmatch(name) is not None
+
+
+def is_bare(name: object) -> bool:
+    """Whether this is a workflow type, with or without its version."""
+    return isinstance(name, str) and len(name) <= NAME_MAX and _NAME.fullmatch(name) is not None
+
+
+def _suggestion(wrong: object) -> str:
+    said = wrong if isinstance(wrong, str) and len(wrong) <= CLIPPED_MAX else ""
+    if "//" in said:
+        return "shop.order.v1"  # a URL may hold a password
+    words = [
+        word for word in re.split(r"[^A-Za-z0-9_-]+", said) if word and not re.fullmatch(r"v[0-9]+", word)
+    ]
+    if len(words) < 2:
+        words = ["shop", *(words or ["order"])]
+    return ".".join(words) + ".v1"
+
+
+def _too_long(text: object) -> str:
+    return f", at most {NAME_MAX} characters" if isinstance(text, str) and len(text) > NAME_MAX else ""
+
+
+def check_patterns(patterns: Any) -> tuple[str, ...]:
+    """Names of types, tenants or keys; `%` at the end stands for any rest."""
+    return tuple(_pattern(one) for one in check_list("patterns", patterns))
+
+
+def _pattern(pattern: Any) -> str:
+    said = check_name("pattern", pattern)
+    if "%" in said[:-1]:
+        raise UsageError(f"pattern {clipped(said)}: % stands at the end only, as in 'billing.%'")
+    return said
+
+
+def check_list(what: str, values: Any) -> list[Any]:
+    """A list, or something like it; a text alone is a slip."""
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise UsageError(f"{what} is {clipped(values)}: give a list, as in [{clipped(values)}]")
+    return list(values)
+
+
+def check_names(what: str, names: Any) -> tuple[str, ...]:
+    """Several names: of tenants, of types."""
+    return tuple(check_name(what, one) for one in check_list(f"{what}s", names))
+
+
+def check_topic(topic: Any) -> str:
+    """A topic: 1 to 512 characters, any but NUL."""
+    said = _text("topic", topic)
+    if not said or len(said) > TOPIC_MAX or not _storable(said):
+        raise UsageError(f"topic {said[:40]!r}: 1 to {TOPIC_MAX} characters of text, without NUL")
+    return said
+
+
+def check_name(what: str, name: Any) -> str:
+    """A key, tenant, worker or event id: 1 to 255 characters, without NUL or U+001F."""
+    said = _text(what, name)
+    if not said or len(said) > NAME_MAX or SEPARATOR in said or not _storable(said):
+        raise UsageError(f"{what} {said[:40]!r}: 1 to {NAME_MAX} characters of text, without NUL or U+001F")
+    return said
+
+
+def check_text(what: str, text: Any, most: int = TEXT_MAX) -> str:
+    """Words of a person, empty ones too: text that every store can keep."""
+    said = _text(what, text)
+    if len(said) > most or not _storable(said):
+        raise UsageError(f"{what} {clipped(said)}: text of at most {most:,} characters, without NUL")
+    return said
+
+
+def check_sought(**sought: Any) -> None:
+    """What is looked for, where anything is: text that could be there."""
+    for what, text in sought.items():
+        if text is not None:
+            check_text(what, text)
+
+
+def check_by(by: Any) -> str:
+    """Who does something, for the trail; empty: nobody says."""
+    return check_text("by", by)
+
+
+def check_key(key: Any) -> str:
+    """A step's name or key: text that every store can keep, and look for."""
+    if not isinstance(key, str) or not key or len(key) > KEY_MAX or not _storable(key):
+        raise UsageError(
+            f"a step's name and key are text of at most {KEY_MAX} characters, without NUL, not {clipped(key)}"
+        )
+    return key
+
+
+def check_step_name(name: Any) -> str:
+    """The name of a plan's task, which people read in lists."""
+    if not check_key(name).strip():
+        raise UsageError(f"a plan's step has a name that can be seen, not {clipped(name)}")
+    return str(name)
+
+
+def _text(what: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise UsageError(f"{what} {clipped(value)}{_which(value)}: give text")
+
+
+def _which(value: Any) -> str:
+    """What is wrong with one that is no text."""
+    kind = type(value).__name__
+    known = isinstance(value, str) or value is None
+    return "" if known else f" is {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
+
+
+def check_labels(labels: Any) -> dict[str, str]:
+    """Names and values, all text."""
+    if not isinstance(labels, dict) or not all(
+        isinstance(one, str) for pair in labels.items() for one in pair
+    ):
+        raise UsageError(
+            f"labels {clipped(labels)}: a dict of text to text, as in {{'team': 'billing'}}{_odd(labels)}"
+        )
+    return labels
+
+
+def _odd(labels: Any) -> str:
+    parts = [one for pair in labels.items() for one in pair] if isinstance(labels, dict) else []
+    return next((f"; {clipped(one)}{_which(one)}" for one in parts if not isinstance(one, str)), "")
+
+
+def check_id(run: UUID | str) -> UUID:
+    """A run's id, also as text."""
+    if isinstance(run, UUID):
+        return run
+    try:
+        return UUID(run)
+    except (ValueError, AttributeError, TypeError):
+        raise UsageError(
+            f"{clipped(run)} is no run id: ids look like 0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10"
+        ) from None
