@@ -6,10 +6,9 @@ list; a larger one does not even fit into a column. A thousand years are as good
 
 from __future__ import annotations
 
+from holdfast.arguments import FOREVER_SECONDS
 from holdfast.errors import UsageError
 from holdfast.records import SECOND
-
-FOREVER_SECONDS = 1000 * 365.25 * 86400.0
 
 
 def bounded(seconds: float) -> float:

@@ -47,6 +47,7 @@ from holdfast.records import (
     Verdict,
 )
 from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TRANSACTION_SECONDS, TTL_SECONDS, OwnEngine
+from holdfast.stores.checked import checked
 
 from . import chores, claim, cleaning, commit, gates, moves, reads, start, waits
 from .children import carry_out
@@ -68,6 +69,7 @@ def _wall_clock() -> Instant:
     return time.time_ns() // 1000
 
 
+@checked
 class MemoryStore(LimitsRoom, OutboxRoom, ScheduleRoom):
     """Every verb of the contract over dicts."""
 

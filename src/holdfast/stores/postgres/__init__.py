@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.errors import Unavailable
 from holdfast.records import Instant
+from holdfast.stores.checked import checked
 
 from . import forks, migrate
 from .address import parsed
@@ -39,6 +40,7 @@ BYTES_A_SECOND = 50_000  # of records, that a slow server takes in
 Pools = dict[asyncio.AbstractEventLoop, Pool]
 
 
+@checked
 class PostgresStore(
     QueueRoom,
     TransactRoom,

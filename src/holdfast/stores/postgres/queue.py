@@ -12,7 +12,7 @@ import msgspec
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
 from holdfast.lifecycle import Status
 from holdfast.records import Ask, Claim, Item, NewRun, Run, Started, Verdict
-from holdfast.stores.items import brings_news, refuse_bad
+from holdfast.stores.items import brings_news
 
 from . import plain
 from .calling import SENT_AGAIN
@@ -98,7 +98,6 @@ class QueueRoom(Calls):
         return await self._ask(_CLAIMS, "claim", json_text(ask)) if ask.limit > 0 else []
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
-        refuse_bad(batch)
         return await self._commit([finite_item(item) for item in batch], news=brings_news(batch))
 
     async def _commit(self, batch: Sequence[Item], *, news: bool) -> builtins.list[Verdict]:

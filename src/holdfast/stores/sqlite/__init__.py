@@ -48,6 +48,7 @@ from holdfast.records import (
 from holdfast.records.sizes import item_bytes, payload_bytes, start_bytes
 from holdfast.store import SLICE, TRANSACTION_SECONDS, OwnEngine
 from holdfast.stores import items
+from holdfast.stores.checked import checked
 
 from . import (
     checkup,
@@ -87,6 +88,7 @@ def _wall_clock() -> Instant:
     return time.time_ns() // 1000
 
 
+@checked
 class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openings):
     """Every verb of the contract over one database file.
 
@@ -303,7 +305,6 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openi
         return await self._write(lambda db, now: claim.claim(db, now, ask, self._clock))
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
-        items.refuse_bad(batch)
         news = items.brings_news(batch)
         size = sum(map(item_bytes, batch))
         return await self._write(lambda db, now: commit.commit(db, now, batch), news=news, size=size)

@@ -1,0 +1,309 @@
+"""Records as every store takes them: numbers, times, names and counts that all of them can keep.
+
+A refusal is a `UsageError`. A duration without end is a very long one here (see `durations`): only less than
+nothing, and NaN, are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.arguments import (
+    BIG_MAX,
+    COST_MAX,
+    EARLIEST,
+    KEY_MAX,
+    LATEST,
+    NAME_MAX,
+    WHOLE_MAX,
+    check_attempts,
+    check_instant,
+    check_key,
+    check_name,
+    check_number,
+    check_priority,
+    check_text,
+    check_topic,
+    check_type,
+    check_whole,
+    seconds,
+)
+from holdfast.clipped import clipped
+from holdfast.errors import UsageError
+from holdfast.records import (
+    COST_UNIT,
+    SCOPES,
+    Ask,
+    Definition,
+    Firing,
+    Instant,
+    Item,
+    Lease,
+    NewEvent,
+    NewRun,
+    NewSchedule,
+    PlanStep,
+    Presence,
+    RelayAsk,
+    Relayed,
+    StepWrite,
+    Webhook,
+)
+
+from .items import refuse_bad
+
+UNITS_MAX = COST_MAX * COST_UNIT
+ROW_KEY_MAX = KEY_MAX + 60  # the key of a step, with the number that a repeated name is given
+WORKER_MAX = 2 * NAME_MAX  # a worker's name, and the place where it runs
+EVENT_ID_MAX = KEY_MAX + 360  # an event that a step emits is named after its run and the step
+
+
+# -- parts of records ------------------------------------------------------------------------------
+
+
+def check_at(what: str, at: Instant | None) -> None:
+    """An instant that a calendar can show, or none."""
+    if at is not None and not (type(at) is int and EARLIEST <= at <= LATEST):
+        check_instant(what, at)
+
+
+def check_span(what: str, span: float | None) -> None:
+    """A duration that is not negative, or none."""
+    if span is not None and not (type(span) is float and span >= 0) and seconds(span, what) < 0:
+        raise UsageError(f"{what} is {clipped(span)} s: a duration of 0 s or more")
+
+
+def check_worker(what: str, worker: Any) -> None:
+    """The id of a worker or a relay."""
+    check_text(what, worker, WORKER_MAX)
+
+
+def check_rows(what: str, limit: Any) -> None:
+    """How many rows are wanted. Less than none: none."""
+    check_whole(what, limit, -WHOLE_MAX)
+
+
+def check_big(what: str, number: Any) -> None:
+    """A fence, a revision, a place in a list: 64 bits."""
+    if not (type(number) is int and 0 <= number <= BIG_MAX):
+        check_whole(what, number, 0, BIG_MAX)
+
+
+def _attempts(what: str, attempts: Any) -> None:
+    if attempts is not None:
+        check_attempts(what, attempts)
+
+
+def _budget(what: str, budget: Any) -> None:
+    if budget is not None:
+        check_whole(what, budget, 1, UNITS_MAX)
+
+
+def _names(what: str, names: Sequence[str] | None) -> None:
+    for name in names or ():
+        check_name(what, name)
+
+
+def _optional(what: str, name: str | None) -> None:
+    if name is not None:
+        check_name(what, name)
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+def check_run(new: NewRun) -> None:
+    """A run that is to be started."""
+    check_type(new.type)
+    check_name("tenant", new.tenant)
+    check_priority(new.priority)
+    _optional("key", new.key)
+    _optional("limit_key", new.limit_key)
+    _attempts("max_attempts", new.max_attempts)
+    _budget("budget", new.budget)
+    check_at("run_at", new.run_at)
+    check_span("delay", new.delay_seconds)
+    check_span("timeout", new.timeout_seconds)
+    check_span("ttl", new.ttl_seconds)
+
+
+def check_event(_: str, event: NewEvent) -> None:
+    """An event that anyone sends."""
+    _event(event)
+    check_name("event id", event.id)
+
+
+def _event(event: NewEvent) -> None:
+    check_topic(event.topic)
+    check_name("tenant", event.tenant)
+    check_span("keep", event.keep_seconds)
+
+
+def check_batch(_: str, batch: Sequence[Item]) -> None:
+    """What holders write in one commit."""
+    refuse_bad(batch)
+    for item in batch:
+        check_item("item", item)
+
+
+def check_item(_: str, item: Item) -> None:
+    """What a holder writes."""
+    check_big("fence", item.fence)
+    check_big("number", item.number)
+    for write in item.steps:
+        _step(write)
+    for event in item.events:
+        _event(event)
+        check_text("event id", event.id, EVENT_ID_MAX)
+    for new in item.starts:
+        check_run(new)
+    for message in item.outbox:
+        check_name("sink", message.sink)
+        _optional("message key", message.key)
+    for step in item.plan:
+        _plan_step(step)
+    check_at("started_at", item.started_at)
+    check_span("delay", item.delay_seconds)
+    check_span("lease", item.lease_seconds)
+
+
+def _step(write: StepWrite) -> None:
+    key: Any = write.key
+    if not isinstance(key, str) or not 0 < len(key) <= ROW_KEY_MAX:
+        raise UsageError(f"a step's key is text of at most {ROW_KEY_MAX} characters, not {clipped(key)}")
+    if not (type(write.attempts) is int and 0 <= write.attempts <= WHOLE_MAX):
+        check_whole("attempts of a step", write.attempts)
+    if not (type(write.cost) is int and 0 <= write.cost <= UNITS_MAX):
+        check_whole("cost of a step", write.cost, 0, UNITS_MAX)
+    check_at("due_at of a step", write.due_at)
+    check_at("started_at of a step", write.started_at)
+    check_span("delay of a step", write.delay_seconds)
+    if write.topic is not None:
+        check_topic(write.topic)
+    if write.child is not None:
+        check_run(write.child)
+
+
+def _plan_step(step: PlanStep) -> None:
+    check_key(step.name)
+    _attempts("max_attempts of a step", step.max_attempts)
+    check_span("timeout of a step", step.timeout_seconds)
+    if step.topic is not None:
+        check_topic(step.topic)
+
+
+def check_ask(_: str, ask: Ask) -> None:
+    """What a worker is ready to take."""
+    check_worker("worker", ask.worker)
+    check_rows("limit", ask.limit)
+    _names("type", ask.types)
+    _names("tenant", ask.tenants)
+    check_name("runtime", ask.runtime)
+    check_span("lease", ask.lease_seconds)
+    for count in ask.crashed or ():
+        check_whole("crashed", count)
+
+
+def check_leases(_: str, leases: Sequence[Lease]) -> None:
+    """What a worker says that it holds."""
+    for lease in leases:
+        check_big("fence", lease.fence)
+        check_at("started_at", lease.started_at)
+
+
+def check_definitions(_: str, definitions: Sequence[Definition]) -> None:
+    """Workflows that are to be published."""
+    for one in definitions:
+        check_type(one.type)
+        check_text("description", one.description)
+        _attempts("max_attempts", one.max_attempts)
+        _budget("budget", one.budget)
+        check_span("timeout", one.timeout_seconds)
+        for step in one.steps:
+            _plan_step(step)
+
+
+def check_presence(_: str, presence: Presence) -> None:
+    """What a worker says of itself."""
+    check_worker("worker", presence.worker)
+    _names("type", presence.types)
+    check_whole("slots", presence.slots)
+    check_whole("stragglers", presence.stragglers)
+
+
+def check_schedule(_: str, new: NewSchedule) -> None:
+    """A schedule, and what its runs begin with."""
+    check_name("schedule", new.name)
+    check_type(new.type)
+    check_name("tenant", new.tenant)
+    check_priority(new.priority)
+    _optional("limit_key", new.limit_key)
+    _attempts("max_attempts", new.max_attempts)
+    _budget("budget", new.budget)
+    check_span("timeout", new.timeout_seconds)
+    check_span("ttl", new.ttl_seconds)
+    check_text("zone", new.zone, NAME_MAX)
+    check_text("cron", new.cron or "", NAME_MAX)
+    if new.every_us is not None:
+        check_whole("every_us", new.every_us, 1, LATEST)
+    check_whole("jitter_us", new.jitter_us, 0, LATEST)
+    check_at("anchor_at", new.anchor_at)
+    check_at("next_at", new.next_at)
+
+
+def check_firing(_: str, firing: Firing) -> None:
+    """Times of a schedule that start runs."""
+    check_big("rev", firing.rev)
+    check_at("next_at", firing.next_at)
+    check_at("missed_at", firing.missed_at)
+    for fire in firing.fires:
+        check_at("a time of the schedule", fire.at)
+        check_run(fire.run)
+
+
+def check_relay_ask(_: str, ask: RelayAsk) -> None:
+    """What a relay is ready to send."""
+    check_worker("relay", ask.relay)
+    check_rows("limit", ask.limit)
+    check_rows("each", ask.each)
+    for counts in (ask.bounds, ask.taken):
+        _counts(counts)
+    check_span("lease", ask.lease_seconds)
+
+
+def _counts(counts: Mapping[str, int]) -> None:
+    for sink, count in counts.items():
+        check_rows(f"sink {clipped(sink)}", count)
+
+
+def check_relayed(_: str, answers: Sequence[Relayed]) -> None:
+    """What became of parcels."""
+    for one in answers:
+        check_big("fence", one.fence)
+        check_span("delay", one.delay_seconds)
+
+
+def check_webhook(_: str, webhook: Webhook) -> None:
+    """An address that messages go to."""
+    check_name("sink", webhook.name)
+    check_big("rev", webhook.rev)
+
+
+def check_rate(what: str, rate: tuple[int, float]) -> None:
+    """So many claims in a period."""
+    count, period = rate
+    check_whole(what, count, 1)
+    if not seconds(period, "the period of a rate") > 0:
+        raise UsageError(f"the period of a rate is {clipped(period)} s, and it is to be more than 0 s")
+
+
+def check_weight(what: str, weight: Any) -> None:
+    """A tenant's share."""
+    check_number(what, weight, 0.001, 1000)
+
+
+def check_scope(_: str, scope: Any) -> None:
+    """What a limit is about."""
+    if scope not in SCOPES:
+        raise UsageError(f"a limit is of one of {', '.join(SCOPES)}, not {clipped(scope)}")

@@ -1,0 +1,168 @@
+"""The checks of every store's verbs, before the verb: `@checked class SomeStore`.
+
+So all stores refuse the same arguments in the same words, and nothing has changed then. A bad run of `start`
+is answered by its error, and the others are started.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, TypeVar
+
+from holdfast.arguments import check_bare, check_key, check_name, check_text, check_whole
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.records import NewRun, Started
+from holdfast.store import Store
+
+from . import arguments
+
+S = TypeVar("S", bound=type)
+Check = Callable[[str, Any], object]
+
+
+def _chunk(what: str, limit: Any) -> None:
+    """How many rows one commit of a chore touches: with none it would never end."""
+    check_whole(what, limit, 1)
+
+
+def _between(what: str, span: tuple[Any, Any]) -> None:
+    for at in span:
+        arguments.check_at(what, at)
+
+
+def _name(_: str, name: Any) -> None:
+    check_bare(name)
+
+
+def _step(_: str, step: Any) -> None:
+    check_key(step)
+
+
+# By the name of the argument. What may be None is not looked at then.
+CHECKS: Mapping[str, Check] = {
+    "answers": arguments.check_relayed,
+    "ask": arguments.check_ask,
+    "batch": arguments.check_batch,
+    "between": _between,
+    "by": check_text,
+    "comment": check_text,
+    "concurrency": check_whole,
+    "definitions": arguments.check_definitions,
+    "delay_seconds": arguments.check_span,
+    "deleted_seconds": arguments.check_span,
+    "description": check_text,
+    "digest": check_text,
+    "event": arguments.check_event,
+    "firing": arguments.check_firing,
+    "intent_type": check_name,
+    "item": arguments.check_item,
+    "key": check_name,
+    "lease_seconds": arguments.check_span,
+    "leases": arguments.check_leases,
+    "limit": arguments.check_rows,
+    "limit_seconds": arguments.check_span,
+    "max_attempts": lambda what, value: check_whole(what, value, 1),
+    "new": arguments.check_schedule,
+    "next_at": arguments.check_at,
+    "presence": arguments.check_presence,
+    "rate": arguments.check_rate,
+    "rev": arguments.check_big,
+    "runtime": check_name,
+    "scope": arguments.check_scope,
+    "ttl_seconds": arguments.check_span,
+    "until": arguments.check_at,
+    "webhook": arguments.check_webhook,
+    "weight": arguments.check_weight,
+    "worker": arguments.check_worker,
+}
+# By verb and argument, where the name alone does not tell.
+OF_VERBS: Mapping[tuple[str, str], Check] = {
+    ("append_step", "name"): _step,
+    ("deliver", "limit"): _chunk,
+    ("limit", "name"): check_name,
+    ("outbox", "after"): arguments.check_big,
+    ("purge", "limit"): _chunk,
+    ("register", "name"): _name,
+    ("relay", "ask"): arguments.check_relay_ask,
+    ("tick", "limit"): _chunk,
+    ("trail", "after"): arguments.check_big,
+}
+
+
+def checked(store: S) -> S:
+    """A store whose verbs refuse what no store can keep."""
+    for name, verb in inspect.getmembers(Store, inspect.isfunction):
+        parameters = list(inspect.signature(verb).parameters.values())[1:]
+        checks = [
+            (one.name, check, one.default is None)
+            for one in parameters
+            if (check := OF_VERBS.get((name, one.name)) or CHECKS.get(one.name)) is not None
+        ]
+        if checks:
+            setattr(
+                store, name, _guarded(getattr(store, name), _look([one.name for one in parameters], checks))
+            )
+    store.start = _starting(store.start)  # type: ignore[attr-defined]  # every store has this verb
+    return store
+
+
+def _look(names: list[str], checks: list[tuple[str, Check, bool]]) -> Callable[..., None]:
+    """The check of all arguments of one call. Those that were left out are as the contract has them."""
+    places = [(names.index(name), name, check, optional) for name, check, optional in checks]
+
+    def look(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        given = len(args)
+        for place, name, check, optional in places:
+            if place < given:
+                value = args[place]
+            elif name in kwargs:
+                value = kwargs[name]
+            else:
+                continue
+            if value is not None or not optional:
+                check(name, value)
+
+    return look
+
+
+def _guarded(verb: Callable[..., Any], look: Callable[..., None]) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(verb):
+
+        @wraps(verb)
+        async def awaited(self: Any, *args: Any, **kwargs: Any) -> Any:
+            look(args, kwargs)
+            return await verb(self, *args, **kwargs)
+
+        return awaited
+
+    @wraps(verb)
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        look(args, kwargs)
+        return verb(self, *args, **kwargs)
+
+    return called
+
+
+def _starting(verb: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(verb)
+    async def start(
+        self: Any, runs: Sequence[NewRun], connection: Any = None
+    ) -> list[Started | HoldfastError]:
+        wrong = [_wrong(run) for run in runs]
+        good = [run for run, error in zip(runs, wrong, strict=True) if error is None]
+        if len(good) == len(wrong):
+            return await verb(self, runs, connection)  # type: ignore[no-any-return]  # as the contract has it
+        answers = iter(await verb(self, good, connection) if good else ())
+        return [next(answers) if error is None else error for error in wrong]
+
+    return start
+
+
+def _wrong(run: NewRun) -> UsageError | None:
+    try:
+        arguments.check_run(run)
+    except UsageError as error:
+        return error
+    return None

@@ -1,0 +1,348 @@
+"""Arguments that no store can keep: every store refuses them in the same words, and changes nothing."""
+
+from __future__ import annotations
+
+import math
+import sys
+from uuid import UUID
+
+import pytest
+
+from holdfast.errors import UsageError
+from holdfast.lifecycle import Move, Status
+from holdfast.records import (
+    SECOND,
+    Ask,
+    Definition,
+    Fire,
+    Firing,
+    NewEvent,
+    NewRun,
+    NewSchedule,
+    Outbound,
+    PlanStep,
+    Presence,
+    RelayAsk,
+    Relayed,
+    RunFilter,
+    Started,
+    StepWrite,
+    Webhook,
+)
+
+from .hand import EPOCH, TYPE, call, done, sleep
+
+LATE = 253_402_300_800 * SECOND  # the first instant of the year 10000
+LONG = "x" * 5000
+HUGE = 10**100_000  # more digits than Python prints
+
+# What is no whole number of 32 bits from 1 on.
+NOT_WHOLE = [True, 1.5, math.inf, math.nan, "3", 2**31, sys.maxsize, 10**30, HUGE, -(2**31) - 1]
+NOT_COUNTED = [*NOT_WHOLE, 0, -1]
+NO_SPAN = [-1.0, -1e30, math.nan, -math.inf, "5", True]
+NO_TIME = [LATE, 2**63, 10**30, math.inf, 1.5, True, "now"]
+NO_NAME = ["", LONG, "a\0b", "a\x1fb", "a\ud800", 7]
+
+WRONG_RUNS = [
+    *(("max_attempts", value) for value in NOT_COUNTED),
+    *(("priority", value) for value in (True, 1.5, math.nan, -1, 1000, 10**30, "5", None)),
+    *(("budget", value) for value in (True, 1.5, 0, -1, 10**30, math.inf)),
+    *((field, value) for field in ("delay_seconds", "timeout_seconds", "ttl_seconds") for value in NO_SPAN),
+    *(("run_at", value) for value in NO_TIME),
+    *((field, value) for field in ("tenant", "key", "limit_key") for value in NO_NAME),
+    *(("type", value) for value in (f"shop.{LONG}.v1", f"shop.{'x' * 250}.v1", "shop", "", 7)),
+]
+
+
+def named(values):
+    """What a parameter is called: the value, cut."""
+    return [f"{field}-{type(value).__name__}-{number}" for number, (field, value) in enumerate(values)]
+
+
+def refused(hand, verb, *args, **fields):
+    """One line of bounded length, and nothing has changed."""
+    before = hand.everything()
+    with pytest.raises(UsageError) as refusal:
+        hand.run(getattr(hand.store, verb)(*args, **fields))
+    assert_clear(refusal.value)
+    assert hand.everything() == before
+    return str(refusal.value)
+
+
+def assert_clear(error):
+    assert type(error).__mro__[1] is UsageError or type(error) is UsageError
+    assert len(str(error)) < 500
+    assert "\n" not in str(error)
+
+
+@pytest.mark.spec("START-10", "START-5")
+@pytest.mark.parametrize(("field", "value"), WRONG_RUNS, ids=named(WRONG_RUNS))
+def test_a_bad_run_is_answered_by_its_error_and_the_others_are_started(hand, field, value):
+    first, last = NewRun(id=hand.id(), type=TYPE), NewRun(id=hand.id(), type=TYPE)
+    bad = NewRun(**{"id": hand.id(), "type": TYPE, field: value})
+    one, error, two = hand.start_many([first, bad, last])
+    assert (one, two) == (Started(first.id, created=True), Started(last.id, created=True))
+    assert isinstance(error, UsageError)
+    assert_clear(error)
+    assert {run.id for run in hand.run(hand.store.list(RunFilter()))} == {first.id, last.id}
+
+
+@pytest.mark.spec("START-10")
+def test_a_call_with_bad_runs_alone_starts_nothing(hand):
+    (error,) = hand.start_many([NewRun(id=hand.id(), type=TYPE, max_attempts=2**31)])
+    assert str(error) == (
+        "max_attempts is 2147483648: a whole number from 1 to 2,147,483,647; the first execution counts"
+    )
+    assert hand.run(hand.store.list(RunFilter())) == []
+
+
+@pytest.mark.spec("START-10")
+def test_the_largest_values_that_are_taken_come_back(hand):
+    widest = f"shop.{'x' * 247}.v1"
+    run = hand.start(
+        widest, max_attempts=2**31 - 1, priority=999, run_at=LATE - 1, key="k" * 255, tenant="t" * 255,
+        limit_key="l" * 255, budget=10**15,
+    )  # fmt: skip
+    shown = hand.get(run)
+    assert len(shown.type) == 255
+    assert (shown.max_attempts, shown.priority, shown.run_at.year) == (2**31 - 1, 999, 9999)
+    assert (shown.key, shown.budget_units) == ("k" * 255, 10**15)
+
+
+def _steps(run):
+    return [
+        *(done("a", attempts=value) for value in (True, 1.5, 2**31, -1, HUGE)),
+        *(done("a", cost=value) for value in (True, 1.5, -1, 10**30, math.inf)),
+        *(sleep("nap", value) for value in NO_SPAN),
+        *(sleep("nap", 1.0, due_at=value) for value in NO_TIME),
+        done("a", started_at=LATE),
+        *(done(key) for key in ("", LONG, 7)),
+        sleep("nap", 1.0, topic=LONG),
+        call("child", run, max_attempts=2**31),
+        call("child", run, type=f"shop.{LONG}.v1"),
+        call("child", run, priority=True),
+        call("child", run, delay_seconds=-1.0),
+    ]
+
+
+@pytest.mark.spec("START-10")
+def test_a_step_that_no_store_can_keep_is_refused_with_its_batch(hand):
+    """All or nothing: the item, and its neighbour in the same commit."""
+    first, second = hand.held(), hand.held()
+    before = hand.everything()
+    for write in _steps(hand.id()):
+        move = Move.PARK if write.kind != "task" else Move.CHECKPOINT
+        good = hand.item(first, Move.CHECKPOINT, done("a"))
+        with pytest.raises(UsageError) as refusal:
+            hand.send(good, hand.item(second, move, write))
+        assert_clear(refusal.value)
+        assert hand.everything() == before
+    assert (hand.status(first.id), hand.status(second.id)) == (Status.LEASED, Status.LEASED)
+
+
+@pytest.mark.spec("START-10")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"delay_seconds": -1.0},
+        {"started_at": LATE},
+        {"lease_seconds": math.nan},
+        {"fence": 2**63},
+        {"fence": True},
+        {"number": 1.5},
+        {"events": (NewEvent(topic=LONG, id="e"),)},
+        {"events": (NewEvent(topic="t", id=LONG),)},
+        {"events": (NewEvent(topic="t", id="e", keep_seconds=-1.0),)},
+        {"starts": (NewRun(id=UUID(int=1), type=TYPE, max_attempts=2**31),)},
+        {"outbox": (Outbound(id="m", sink=LONG),)},
+        {"outbox": (Outbound(id="m", sink="s", key=""),)},
+        {"plan": (PlanStep(name="A", max_attempts=2**31),)},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_an_item_that_no_store_can_keep_is_refused(hand, fields):
+    claim = hand.held()
+    before = hand.everything()
+    with pytest.raises(UsageError) as refusal:
+        hand.commit(claim, Move.RETRY, **{"delay_seconds": 1.0, **fields})
+    assert_clear(refusal.value)
+    assert hand.everything() == before
+
+
+@pytest.mark.spec("START-10")
+@pytest.mark.parametrize(
+    "ask",
+    [
+        *({"limit": value} for value in NOT_WHOLE),
+        {"worker": LONG},
+        {"worker": 7},
+        {"types": (f"shop.{LONG}.v1",)},
+        {"tenants": ("",)},
+        {"runtime": LONG},
+        {"lease_seconds": math.nan},
+        {"lease_seconds": -1.0},
+        {"crashed": (True,)},
+    ],
+    ids=lambda ask: next(iter(ask)),
+)
+def test_a_claim_for_no_number_of_runs_takes_none(hand, ask):
+    hand.start()
+    refused(hand, "claim", Ask(**{"worker": "w", "types": (TYPE,), "limit": 1, **ask}))
+
+
+COUNTS = [
+    ("list", (RunFilter(),), "limit", NOT_WHOLE),
+    ("trail", (), "limit", NOT_WHOLE),
+    ("trail", (), "after", [True, 1.5, 2**63, -1, "1"]),
+    ("trail", (), "between", [(LATE, None), (None, 1.5)]),
+    ("stuck", (), "limit", NOT_WHOLE),
+    ("approvals", (), "limit", NOT_WHOLE),
+    ("outbox", (), "limit", NOT_WHOLE),
+    ("outbox", (), "after", [True, 1.5, 2**63, -1]),
+    ("schedules", (), "limit", NOT_WHOLE),
+    ("due_schedules", (), "limit", NOT_WHOLE),
+    ("tick", (), "limit", NOT_COUNTED),
+    ("deliver", (), "limit", NOT_COUNTED),
+    ("purge", (), "limit", NOT_COUNTED),
+    ("purge", (), "ttl_seconds", NO_SPAN),
+    ("purge", (), "deleted_seconds", NO_SPAN),
+    ("append_step", (UUID(int=1), "A"), "max_attempts", NOT_COUNTED),
+    ("append_step", (UUID(int=1),), "name", ["", LONG, 7]),
+    ("limit", ("key", "k"), "concurrency", [*NOT_WHOLE, -1, 2**40]),
+    ("limit", ("key", "k"), "rate", [(value, 60.0) for value in NOT_COUNTED]),
+    ("limit", ("key", "k"), "rate", [(1, value) for value in (*NO_SPAN, 0.0)]),
+    ("limit", ("tenant", "k"), "weight", [True, math.nan, math.inf, 0, -1, 10**30, "1"]),
+    ("limit", ("key",), "name", NO_NAME),
+    ("pause_key", ("k",), "delay_seconds", NO_SPAN),
+    ("pause_key", ("k",), "until", NO_TIME),
+    ("pause_key", (), "key", NO_NAME),
+    ("register", (), "name", ["", LONG, f"shop.{LONG}", 7]),
+    ("register", ("shop.order",), "runtime", NO_NAME),
+    ("register", ("shop.order",), "description", ["x" * 10_001, "a\0b", 7]),
+    ("resume_schedule", ("s",), "rev", [True, 1.5, 2**63, -1]),
+]
+
+
+@pytest.mark.spec("START-10")
+@pytest.mark.parametrize(
+    ("verb", "args", "field", "values"), COUNTS, ids=[f"{verb}-{field}" for verb, _, field, _ in COUNTS]
+)
+def test_a_verb_refuses_what_is_no_number_no_time_and_no_name(hand, verb, args, field, values):
+    """In bounded time and length: also a number of 100,000 digits, which Python does not print."""
+    hand.start()
+    more = {"next_at": None} if verb == "resume_schedule" else {}
+    for value in values:
+        refused(hand, verb, *args, **{field: value}, **more)
+
+
+NEW = {"id": UUID(int=7), "name": "s", "type": TYPE, "every_us": SECOND, "anchor_at": EPOCH, "next_at": EPOCH}
+
+
+@pytest.mark.spec("START-10", "SCHED-1")
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("name", NO_NAME),
+        ("tenant", NO_NAME),
+        ("limit_key", NO_NAME),
+        ("type", [f"shop.{LONG}.v1", "shop"]),
+        ("max_attempts", NOT_COUNTED),
+        ("priority", [True, -1, 1000, 1.5]),
+        ("budget", [True, 0, 10**30]),
+        ("timeout_seconds", NO_SPAN),
+        ("ttl_seconds", NO_SPAN),
+        ("every_us", [True, 0, 1.5, 10**30]),
+        ("jitter_us", [True, -1, 1.5, 10**30]),
+        ("anchor_at", NO_TIME),
+        ("next_at", NO_TIME),
+        ("cron", [LONG]),
+        ("zone", [LONG]),
+    ],
+)
+def test_a_schedule_that_no_store_can_keep_is_refused(hand, field, values):
+    for value in values:
+        refused(hand, "schedule", NewSchedule(**{**NEW, field: value}))
+    assert hand.run(hand.store.schedules(None)) == []
+
+
+RECORDS = [
+    ("emit", NewEvent(topic=LONG, id="e")),
+    ("emit", NewEvent(topic="t", id=LONG)),
+    ("emit", NewEvent(topic="t", id="e", tenant="")),
+    ("emit", NewEvent(topic="t", id="e", keep_seconds=-1.0)),
+    ("emit", NewEvent(topic="t", id="e", keep_seconds=math.nan)),
+    ("publish", [Definition(type=TYPE, max_attempts=sys.maxsize)]),
+    ("publish", [Definition(type=TYPE, max_attempts=math.inf)]),
+    ("publish", [Definition(type=TYPE), Definition(type=f"shop.{LONG}.v1")]),
+    ("publish", [Definition(type=TYPE, timeout_seconds=-1.0)]),
+    ("publish", [Definition(type=TYPE, budget=10**30)]),
+    ("publish", [Definition(type=TYPE, kind="plan", steps=(PlanStep(name="A", max_attempts=2**31),))]),
+    ("publish", [Definition(type=TYPE, kind="plan", steps=(PlanStep(name="A", timeout_seconds=-1.0),))]),
+    ("publish", [Definition(type=TYPE, kind="plan", steps=(PlanStep(name=LONG),))]),
+    ("present", Presence(worker=LONG, types=(TYPE,))),
+    ("present", Presence(worker="w", types=(TYPE,), slots=2**40)),
+    ("present", Presence(worker="w", types=(TYPE,), slots=True)),
+    ("fire_schedule", Firing(schedule=UUID(int=7), name="s", tenant="default", rev=2**63)),
+    ("fire_schedule", Firing(schedule=UUID(int=7), name="s", tenant="default", rev=1, next_at=LATE)),
+    (
+        "fire_schedule",
+        Firing(
+            schedule=UUID(int=7), name="s", tenant="default", rev=1,
+            fires=(Fire(EPOCH, NewRun(id=UUID(int=8), type=TYPE, priority=True)),),
+        ),
+    ),
+    ("relay", RelayAsk(relay="r", limit=2**40)),
+    ("relay", RelayAsk(relay="r", each=True)),
+    ("relay", RelayAsk(relay="r", lease_seconds=-1.0)),
+    ("relay", RelayAsk(relay="r", bounds={"mail": 1.5})),
+    ("relay", RelayAsk(relay=LONG)),
+    ("relayed", [Relayed(id="m", fence=True, answer="sent")]),
+    ("relayed", [Relayed(id="m", fence=1, answer="failed", delay_seconds=-1.0)]),
+    ("put_webhook", Webhook(name=LONG, target="{}")),
+]  # fmt: skip
+
+
+@pytest.mark.spec("START-10")
+@pytest.mark.parametrize(
+    ("verb", "record"), RECORDS, ids=[f"{verb}-{number}" for number, (verb, _) in enumerate(RECORDS)]
+)
+def test_a_record_that_no_store_can_keep_is_refused(hand, verb, record):
+    refused(hand, verb, record)
+    assert list(hand.run(hand.store.definitions())) == []
+    assert hand.stats().workers == ()
+
+
+@pytest.mark.spec("START-10")
+def test_a_renewal_for_no_time_renews_nothing(hand):
+    claim = hand.held()
+    before = hand.snapshot(claim.id)
+    for lease in (math.nan, -1.0, "5"):
+        with pytest.raises(UsageError):
+            hand.renew(claim, lease=lease)
+    with pytest.raises(UsageError):
+        hand.renew(claim, worker=LONG)
+    assert hand.snapshot(claim.id) == before
+
+
+@pytest.mark.spec("START-10")
+def test_the_words_of_a_refusal_are_the_same_on_every_store(hand):
+    """So that whoever reads them need not know which store it is."""
+    claim = hand.held()
+    with pytest.raises(UsageError) as refusal:
+        hand.park(claim, StepWrite(key="nap", kind="sleep", status="waiting", delay_seconds=-1.0))
+    said = [
+        str(refusal.value),
+        refused(hand, "limit", "key", "k", concurrency=2**40),
+        refused(hand, "list", RunFilter(), True),
+        refused(hand, "tick", 0),
+        refused(hand, "pause_key", "k", LATE),
+        refused(hand, "trail", after=HUGE),
+    ]
+    assert said == [
+        "delay of a step is -1.0 s: a duration of 0 s or more",
+        "concurrency is 1099511627776: a whole number from 0 to 2,147,483,647",
+        "limit is True: a whole number from -2,147,483,647 to 2,147,483,647",
+        "limit is 0: a whole number from 1 to 2,147,483,647",
+        "until 253402300800000000: microseconds since 1970, a time in the years 1 to 9999",
+        "after is <a whole number of 332,193 bits>: a whole number from 0 to 9,223,372,036,854,775,807",
+    ]
