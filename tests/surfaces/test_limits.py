@@ -87,7 +87,7 @@ def test_a_key_is_paused_for_a_while_and_resumed(cli_):
             ("limit", "set", "--key", "k", "--weight", 2),
             "--weight is a tenant's share: give it with --tenant",
         ),
-        (("limit", "set", "--tenant", "k", "--weight", 0), "--weight is 0.0: a share between"),
+        (("limit", "set", "--tenant", "k", "--weight", 0), "--weight is 0.0: a number from 0.001"),
         (("limit", "rm"), "give --type, --tenant or --key"),
         (("limit", "pause", "k"), "say how long"),
         (("limit", "wat"), "limit has no command 'wat': ls, set, rm, pause, resume"),

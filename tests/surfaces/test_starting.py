@@ -127,7 +127,7 @@ def test_strict_refuses_a_full_name_that_nobody_published(cli_, work):
         ("--delay", "soon", "'soon' is no duration: write seconds (90)"),
         ("--run-at", "tomorrow", "'tomorrow' is no time: write 2030-12-24T18:00"),
         ("--label", "blue", "'blue' is no label: write it as key=value"),
-        ("--max-attempts", "0", "--max-attempts is 0: at least 1"),
+        ("--max-attempts", "0", "--max-attempts is 0: a whole number from 1"),
         ("--budget", "-1", "--budget -1.0: a cost above 0"),
         ("--limit-key", "", "--limit-key '': 1 to 255 characters"),
         ("--tenant", "", "tenant ''"),

@@ -34,7 +34,7 @@ from .committer import Committer
 from .definitions import Defined, matches
 from .failures import text
 from .held import UNWIND_SECONDS, HeldRun
-from .holding import held, lacking, why_lacking
+from .holding import crashed_quota, held, lacking, why_lacking
 from .hooks import Hooks
 from .keeper import TROUBLE_SECONDS, Bell, Keeper, poll_of, seconds_until, unforeseen
 from .lease import Leases
@@ -328,15 +328,7 @@ class Worker:
         return len(claims) == limit
 
     def _crashed_room(self) -> tuple[int, ...]:
-        """How many more runs that crashed so often it may hold: soon the one that kills is alone."""
-        held = [one.suspect for one in self.leases.held.values() if one.suspect]
-        room, cap, level = [], self.slots, 1
-        while True:
-            cap = max(1, cap // 8)
-            room.append(max(0, cap - sum(crashes >= level for crashes in held)))
-            if cap == 1:
-                return tuple(room)
-            level += 1
+        return crashed_quota(self.slots, [one.suspect for one in self.leases.held.values() if one.suspect])
 
     def _begin(self, claim: Claim, claimed_at: float) -> None:
         execution = held(claim, self._workflows[claim.type], self, claimed_at)
