@@ -32,6 +32,7 @@ declare
 begin
     for name in
         select tablename from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema'
+        order by tablename  -- the trail before its runs
     loop
         execute format('delete from workflow.%I', name);
     end loop;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 import pytest
 
@@ -122,7 +124,6 @@ def test_of_a_pending_run_priority_time_and_labels_may_be_set(hand, plain):
         "max_attempts = 9",
         "type = 'a.b.v1'",
         "tenant = 'x'",
-        "deleted_at = now()",
         "owes = 1",
         "attempt = 0 - 1",
         "id = gen_random_uuid()",
@@ -134,6 +135,94 @@ def test_what_the_database_keeps_is_not_set(hand, plain, status, change):
     text = f"update workflow.workflow_run set {change} where id = :'id'"
     refused(plain, "leave it out|only priority, run_at and labels", text, id=run)
     assert hand.snapshot(run) == before
+
+
+@pytest.mark.spec("SQL-12")
+@pytest.mark.parametrize(
+    ("change", "way"),
+    [
+        ("payload = '7', fence = 9", "sets payload, fence, .*: leave it out; payload: when a run is started"),
+        ("leased_by = 'p1'", "leased_by: with status = 'leased', by a claim or a heartbeat"),
+        ("result = '7'", "result: by the worker that holds the run, with a heartbeat or an end"),
+        ("pause_asked_by = 'ann'", r"pause_asked_by: by select workflow\.pause\(run, tenant, who\)"),
+        (
+            "deleted_at = now(), priority = 1",
+            "the delete of run .* sets priority.*; priority: while the run is p",
+        ),
+        ("fence = 9", "which the database keeps: leave it out$"),
+    ],
+)
+def test_a_refused_column_names_the_way_that_works(hand, plain, change, way):
+    text = f"update workflow.workflow_run set {change} where id = :'id'"
+    with pytest.raises(psycopg.Error) as caught:
+        plain(text, id=hand.start())
+    assert re.search(way, caught.value.diag.message_primary), caught.value
+
+
+@pytest.mark.spec("SQL-12")
+def test_what_is_set_only_while_a_run_is_pending_says_so(hand, plain):
+    run = hand.pause(hand.start()).id
+    text = "update workflow.workflow_run set priority = 1 where id = :'id'"
+    refused(plain, "is paused: only priority.*; priority: while the run is pending", text, id=run)
+
+
+DELETE = "update workflow.workflow_run set deleted_at = now() where id = :'id'"
+RESTORE = "update workflow.workflow_run set deleted_at = null where id = :'id'"
+
+
+@pytest.mark.spec("SQL-12", "MOVE-5")
+@pytest.mark.parametrize("status", list(Status))
+def test_a_plain_delete_and_restore_are_those_of_the_verbs(hand, plain, status):
+    """The row, the trail and the fence are the same, but for the name of who did it."""
+    mine, theirs = in_status(hand, plain, status), in_status(hand, plain, status)
+    fences = {run: hand.get(run).fence for run in (mine, theirs)}
+    assert plain(DELETE, id=mine) == 1
+    hand.delete(theirs, by="ann")
+    assert hand.get(mine) is None
+    assert plain(DELETE, id=mine) == len(plain("cancel", id=mine)) == 0
+    assert plain(RESTORE, id=mine) == 1
+    hand.restore(theirs, by="ann")
+    assert plain(RESTORE, id=mine) == 1  # it is shown already: nothing is told
+    shown, like = hand.get(mine), hand.get(theirs)
+    assert (shown.status, shown.leased_by, shown.attempt) == (like.status, like.leased_by, like.attempt)
+    assert shown.fence - fences[mine] == like.fence - fences[theirs]
+    assert hand.told(mine) == hand.told(theirs)
+    who = hand.last(mine, "deleted").pop("by")
+    assert (who[:4], hand.last(mine, "deleted") | {"by": "ann"}) == ("sql:", hand.last(theirs, "deleted"))
+    hand.assert_replayed(mine)
+
+
+@pytest.mark.spec("SQL-12", "LEASE-5")
+def test_a_plain_delete_shuts_the_holder_out(hand, plain):
+    """Of the engine, with a pause that was asked for: it lands there."""
+    claim = hand.held()
+    hand.pause(claim.id, by="ann")
+    assert plain(DELETE, id=claim.id) == 1
+    assert hand.complete(claim).answer == "lost"
+    plain(RESTORE, id=claim.id)
+    assert hand.status(claim.id) is Status.PAUSED
+    assert hand.told(claim.id)[-3:] == ["deleted", "paused", "restored"]
+    hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("SQL-12")
+@pytest.mark.parametrize("at", ["'-infinity'", "'infinity'", "now() - interval '9 years'"])
+def test_the_time_of_a_plain_delete_is_that_of_the_store(hand, plain, at):
+    run = hand.start()
+    plain(f"update workflow.workflow_run set deleted_at = {at} where id = :'id'", id=run)
+    ((deleted_at, now),) = plain("select deleted_at, workflow.clock() from workflow.workflow_run")
+    assert deleted_at == now
+    assert hand.restore(run).status is Status.PENDING
+
+
+@pytest.mark.spec("SQL-12")
+@pytest.mark.parametrize("status", list(Status))
+def test_a_raw_delete_is_refused_with_the_way_that_works(hand, plain, status):
+    run = in_status(hand, plain, status)
+    before = hand.everything()
+    said = "has rows in other tables: set deleted_at = now.*holdfast purge.*workflow.purge"
+    assert refused(plain, said, "delete from workflow.workflow_run where id = :'id'", id=run) == "HF007"
+    assert hand.everything() == before
 
 
 def test_a_status_that_nobody_knows_is_refused(hand, plain):

@@ -129,6 +129,7 @@ def live(plain):
     assert plain("retry", id=run, me="p1", error="no", seconds=9) == [("pending",)]
     assert plain("hurry", id=run) == [(run,)]
     assert plain("cancel", id=run) != []
+    assert plain("delete", id=run) == plain("restore", id=run) == [(run,)]
     prefixed = start("p")
     values = {"prefix": TYPE[:4] + "%", "runtime": "go", "me": "p1"}
     assert plain.one("take_by_prefix", **values) == (prefixed, TYPE, {"n": 1})

@@ -27,6 +27,12 @@ update workflow.workflow_run set status = 'cancelled', updated_at = now()
 where id = :'id' and status in ('pending', 'leased', 'waiting', 'paused')
 returning id;
 
+-- delete
+update workflow.workflow_run set deleted_at = now() where id = :'id' and deleted_at is null returning id;
+
+-- restore
+update workflow.workflow_run set deleted_at = null where id = :'id' and deleted_at is not null returning id;
+
 -- hurry
 update workflow.workflow_run set priority = 1, run_at = now() where id = :'id' and status = 'pending' returning id;
 

@@ -15,10 +15,13 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
         perform refuse('UsageError', 'runs are changed in READ COMMITTED, where each statement sees what there is: '
                        || 'this transaction is ' || upper(current_setting('transaction_isolation')));
+    elsif old.deleted_at is null and new.deleted_at is not null then
+        n := plain_delete(old, touched, now);
+    elsif old.deleted_at > '-infinity' and new.deleted_at is null then
+        n := plain_restore(old, touched, now);
     elsif old.deleted_at is not null then
         return null;
-    end if;
-    if old.status = 'leased' and new.status in ('leased', 'succeeded', 'failed', 'pending') then
+    elsif old.status = 'leased' and new.status in ('leased', 'succeeded', 'failed', 'pending') then
         n := plain_held(old, new, touched, tg_nargs > 0, now);
     elsif old.status = 'pending' and new.status = 'leased' then
         n := plain_claim(old, new, touched, now);
@@ -65,38 +68,6 @@ begin
     return row_to_json(r);
 end $$;
 
-create or replace function refuse_touching(run uuid, touched text[], allowed text[], what text) returns void
-language plpgsql as $$
-declare
-    others text := (select string_agg(c, ', ') from unnest(touched) as c where c <> all(allowed));
-begin
-    if others is not null then
-        perform refuse('UsageError', what || ' run ' || run || ' sets ' || others || ', which the database keeps: leave it out');
-    end if;
-end $$;
-
--- A status that no plain statement may give: what it would be called, and how it is done.
-create or replace function refuse_plain(run uuid, wanted text, status text) returns void language plpgsql as $$
-declare
-    move text := case wanted
-        when 'leased' then 'claim' when 'succeeded' then 'complete' when 'failed' then 'fail' when 'cancelled' then 'cancel'
-        when 'paused' then 'pause' when 'waiting' then 'park'
-        when 'pending' then case when status in ('waiting', 'paused') then 'resume' else 'retry_run' end end;
-    way text := case
-        when status in ('pending', 'leased', 'waiting') and move = 'pause' then 'pause(run, tenant, who)'
-        when status = 'paused' and move = 'resume' then 'resume(run, tenant, who)'
-        when status = 'failed' and move = 'retry_run' then 'retry_run(run, tenant, who)'
-        when status in ('succeeded', 'cancelled') and move = 'retry_run' then 'rewind(run, step, tenant, who, children)' end;
-begin
-    if move is null then
-        perform refuse('UsageError', '''' || coalesce(wanted, '') || ''' is no status: pending, leased, waiting, paused, '
-                       || 'succeeded, failed or cancelled');
-    end if;
-    perform refuse('IllegalMove', 'cannot ' || replace(move, '_run', '') || ' run ' || run || ' by an update: it is ' || status
-                   || coalesce('; use select ' || current_schema() || '.' || way, ''),
-                   json_build_object('run', run, 'move', move, 'status', status, 'hint', ''));
-end $$;
-
 create or replace function plain_cancel(o workflow_run, n workflow_run, touched text[], now timestamptz)
 returns workflow_run language plpgsql as $$
 begin
@@ -112,6 +83,44 @@ begin
     end if;
     n := plain_end(n, now);
     perform note(o.id, 'cancelled', json_build_object('by', 'sql:' || session_user)::text, now);
+    return n;
+end $$;
+
+-- Hidden, whatever time the statement gives. A leased run is given back, and its holder is shut out.
+create or replace function plain_delete(o workflow_run, touched text[], now timestamptz) returns workflow_run
+language plpgsql as $$
+declare
+    n workflow_run := o;
+    leased boolean := o.status = 'leased';
+    said text := json_build_object('by', 'sql:' || session_user)::text;
+begin
+    perform refuse_touching(o.id, touched, array['deleted_at'], 'the delete of');
+    perform note(o.id, 'deleted', case when leased then left(said, -1) || ',"status":"pending"}' else said end, now);
+    n.deleted_at := now;
+    if leased then
+        n.status := 'pending';
+        n.run_at := now;
+        n.fence := o.fence + 1;
+        n.attempt := greatest(0, o.attempt - 1);
+        n := plain_let_go(n);
+        if o.pause_asked_by is not null then
+            n.status := 'paused';
+            n.resume_to := 'pending';
+            perform note(o.id, 'paused', json_build_object('by', o.pause_asked_by)::text, now);
+        end if;
+    end if;
+    return n;
+end $$;
+
+create or replace function plain_restore(o workflow_run, touched text[], now timestamptz) returns workflow_run
+language plpgsql as $$
+declare
+    n workflow_run := o;
+begin
+    perform refuse_touching(o.id, touched, array['deleted_at'], 'the restore of');
+    perform note(o.id, 'restored', json_build_object('by', 'sql:' || session_user)::text, now);
+    perform hint();
+    n.deleted_at := null;
     return n;
 end $$;
 
@@ -146,7 +155,7 @@ begin
         perform hint();
     elsif touched <> '{}' then
         perform refuse('UsageError', 'run ' || o.id || ' is ' || o.status || ': only priority, run_at and labels of a pending '
-                       || 'run are set by an update');
+                       || 'run are set by an update' || ways(touched));
     end if;
     return n;
 end $$;

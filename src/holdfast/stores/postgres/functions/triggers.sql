@@ -17,6 +17,8 @@ begin
              execute function plain_update(''why'')'),
         ('plain_4_update', 'workflow_run',
             'before update on workflow_run for each row when (new.rev = old.rev) execute function plain_update()'),
+        ('plain_5_remove', 'workflow_run',
+            'before delete on workflow_run for each row execute function plain_remove()'),
         ('plain_1_tell', 'workflow_event',
             'before insert on workflow_event for each row when (new.told) execute function plain_tell()')
     ) as t (name, of_table, words)
