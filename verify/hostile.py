@@ -74,9 +74,11 @@ async def hostile(
                 tell(f"{seen.sent} statements, {len(seen.canaries)} canaries, {len(seen.looks)} looks")
         over.set()
         await asyncio.gather(*beside)
+        untold = await _untold(scene)
         lost, minutes = scene.lost(), (time.monotonic() - began) / 60
         logs = scene.logs()
     report = _judged(store, seen, logs, minutes)
+    report.checks.append(Check("H6 dev no longer tells", len(untold), tuple(untold), invariant=True))
     tails = [f"{name}: {line}" for name, text in logs.items() for line in ascii(text[-800:]).split("\\n")]
     report.expect("no worker was lost", not lost, "\n          ".join([f"{lost} were", *tails]))
     report.figures["seconds"] = round(minutes * 60, 1)
@@ -192,6 +194,16 @@ async def _looks(scene: _Scene, seen: Seen, over: asyncio.Event, *, seed: int) -
             seen.looks.append(await scene.reader(*args, limit=LOOK_SECONDS))
             if over.is_set() and not last:
                 break
+
+
+async def _untold(scene: _Scene) -> list[str]:
+    """Whether `dev` still tells what happens: a last canary, unless it does."""
+    run = await scene.app.start(CANARY, 21)
+    for _ in range(round(CANARY_SECONDS / 0.1)):
+        if str(run.id)[-8:] in (scene.folder / "dev.log").read_text("utf-8", "replace"):
+            return []
+        await asyncio.sleep(0.1)
+    return [f"nothing of run {run.id}"]
 
 
 async def _some_runs(scene: _Scene) -> list[str]:
