@@ -119,6 +119,11 @@ class _Scene:
 
             yield write
 
+    async def until_dev_is_up(self) -> None:
+        async with asyncio.timeout(60.0):
+            while b"Ctrl-C stops" not in (self.folder / "dev.log").read_bytes():  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
     def lost(self) -> int:
         return self.fleet.supervise() + (self.dev.poll() is not None)
 
@@ -146,7 +151,9 @@ async def _scene(store: str, sabotage: str | None) -> AsyncIterator[_Scene]:
             work = (url, str(folder / "worker.log"), {"lease": 3.0})
             fleet = stack.enter_context(Fleet(spiteful_work, work, 1))
             dev = stack.enter_context(_dev(url, folder / "dev.log"))
-            yield _Scene(url, app, stack.enter_context(Reader(url, sabotage)), fleet, dev, folder)
+            scene = _Scene(url, app, stack.enter_context(Reader(url, sabotage)), fleet, dev, folder)
+            await scene.until_dev_is_up()
+            yield scene
         finally:
             await app.close()
 
@@ -203,7 +210,8 @@ async def _untold(scene: _Scene) -> list[str]:
         if str(run.id)[-8:] in (scene.folder / "dev.log").read_text("utf-8", "replace"):
             return []
         await asyncio.sleep(0.1)
-    return [f"nothing of run {run.id}"]
+    tail = (scene.folder / "dev.log").read_text("utf-8", "replace")[-400:]
+    return [f"nothing of run {run.id} behind {tail!a}"]
 
 
 async def _some_runs(scene: _Scene) -> list[str]:
