@@ -33,6 +33,21 @@ def sent_bytes(text: str | None) -> int:
     return text_bytes(text) + text.count('"') + text.count("\\")
 
 
+def page(items: Iterable[T], size: Callable[[T], int], limit: int, budget: int | None = None) -> list[T]:
+    """The first items, at most `limit`, as many as fit into one answer; at least one, if there is one."""
+    budget = BATCH_BYTES if budget is None else budget
+    found: list[T] = []
+    if limit > 0:
+        for item in items:
+            budget -= size(item)
+            if found and budget < 0:
+                break
+            found.append(item)
+            if len(found) == limit:
+                break
+    return found
+
+
 def slices(
     items: Iterable[T], size: Callable[[T], int], budget: int = BATCH_BYTES, most: int | None = None
 ) -> Iterator[list[T]]:

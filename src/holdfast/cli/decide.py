@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import click
 import msgspec
 
 from holdfast.engine.client import Client
+from holdfast.engine.pages import gathered
 from holdfast.records import DEFAULT_TENANT, ApprovalRequest, Decided, moment
 from holdfast.records.reading import MARK, UNREADABLE, read_object
 
@@ -48,7 +50,8 @@ async def _approvals(
     client: Client, tenant: str | None, limit: int, after: tuple[str, str] | None, *, as_json: bool
 ) -> None:
     last = None if after is None else ((await find(client, after[0])).id, after[1])
-    found = await client.approvals(tenant, limit + 1, last)
+    fetch = partial(client.approvals, tenant)
+    found = await gathered(fetch, limit + 1, last, lambda gate: (gate.run, gate.step))
     gates = found[:limit]
     if as_json:
         for gate in gates:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from uuid import UUID
 
 from holdfast.engine.client import Client
+from holdfast.engine.pages import gathered
 from holdfast.errors import UnknownRun, UsageError
 from holdfast.records import Run, RunFilter
 
@@ -68,17 +70,17 @@ async def _named(client: Client, digits: str, where: RunFilter) -> list[Run]:
 async def _beginning(client: Client, digits: str, where: RunFilter) -> list[Run]:
     """Ids are listed downwards, so those with this beginning stand together."""
     top = int(digits.ljust(32, "f"), 16) + 1
-    runs = await client.list(where, SHOWN + 1, after=UUID(int=top) if top < 1 << 128 else None)
+    after = UUID(int=top) if top < 1 << 128 else None
+    runs = await gathered(partial(client.list, where), SHOWN + 1, after, lambda run: run.id)
     return [run for run in runs if run.id.hex.startswith(digits)]
 
 
 async def _ending(client: Client, digits: str, where: RunFilter) -> list[Run]:
     found: list[Run] = []
     after: UUID | None = None
-    for _ in range(SCAN_MAX // PAGE):
-        page = await client.list(where, PAGE, after=after)
+    left = SCAN_MAX
+    while left > 0 and (page := await client.list(where, min(PAGE, left), after=after)):
         found += [run for run in page if run.id.hex.endswith(digits)]
-        if len(page) < PAGE:
-            break
+        left -= len(page)
         after = page[-1].id
     return found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
 import click
 import msgspec
 
 from holdfast.engine.client import Client
+from holdfast.engine.pages import gathered, without_values
 from holdfast.errors import UsageError
 from holdfast.lifecycle import ALIASES, Status, StepKind
 from holdfast.records import DEFAULT_TENANT, Run, RunFilter, moment
@@ -72,7 +74,8 @@ def ls(
 
 async def _ls(client: Client, where: RunFilter, limit: int, after: str | None, *, as_json: bool) -> None:
     last = (await find(client, after, deleted=where.deleted)).id if after else None
-    runs = await client.list(where, limit + 1, last)
+    fetch = partial(client.list, where)
+    runs = await gathered(fetch, limit + 1, last, lambda run: run.id, None if as_json else without_values)
     shown, more = runs[:limit], len(runs) > limit
     if as_json:
         for run in shown:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import click
 
 from holdfast.engine.client import Client
+from holdfast.engine.pages import gathered
 from holdfast.engine.postal import nobody_has, unserved, why
 from holdfast.errors import UnknownMessage, UsageError
 from holdfast.records import MessageStatus, OutboxFilter, OutboxMessage, moment
@@ -73,7 +75,7 @@ def ls(
             run=(await find(client, run, deleted=True)).id if run else None,
             tenant=tenant,
         )
-        messages = await client.outbox(where, limit, after)
+        messages = await gathered(partial(client.outbox, where), limit, after, lambda one: one.seq)
         if as_json:
             for one in messages:
                 print_json(data(one))
@@ -162,11 +164,10 @@ async def _find(client: Client, said: str) -> OutboxMessage:
 async def _ending(client: Client, end: str, where: OutboxFilter) -> list[OutboxMessage]:
     found: list[OutboxMessage] = []
     after = 0
-    for _ in range(SCAN_MAX // PAGE):
-        page = await client.outbox(where, PAGE, after)
+    left = SCAN_MAX
+    while left > 0 and (page := await client.outbox(where, min(PAGE, left), after)):
         found += [one for one in page if one.id.endswith(end)]
-        if len(page) < PAGE:
-            break
+        left -= len(page)
         after = page[-1].seq
     return found
 

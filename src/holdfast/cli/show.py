@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import click
 
 from holdfast.engine.client import Client
+from holdfast.engine.pages import gathered, without_values
 from holdfast.lifecycle import SETTLED, Status, StepStatus
 from holdfast.records import DEFAULT_TENANT, PRIORITY, SECOND, Error, Json, Run, RunFilter, Step, moment
 from holdfast.records.reading import MARK, UNREADABLE, read_error
@@ -45,7 +47,8 @@ def show(run: str, *, every: bool, as_json: bool) -> None:
 async def _show(client: Client, said: str, *, every: bool, as_json: bool) -> None:
     run = await find(client, said)
     steps = list(await client.steps(run.id))
-    children = await client.list(RunFilter(parent=run.id, tenant=None), CHILDREN_MAX)
+    fetch = partial(client.list, RunFilter(parent=run.id, tenant=None))
+    children = await gathered(fetch, CHILDREN_MAX, None, lambda child: child.id, without_values)
     if as_json:
         print_json(whole_run_data(run, steps, children))
         return

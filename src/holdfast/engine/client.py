@@ -292,7 +292,10 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
     async def list(
         self, where: RunFilter | None = None, limit: int = 100, after: UUID | None = None
     ) -> Sequence[Run]:
-        """Runs, newest first; `after` is the last id of the page before."""
+        """Runs, newest first; `after` is the last id of the page before.
+
+        A page holds fewer than `limit` where values are large (8 MiB a page): only an empty one is the end.
+        """
         if where is not None and not isinstance(where, RunFilter):
             raise UsageError(
                 f"list({clipped(where)}): give a filter, as in RunFilter(statuses=(Status.FAILED,))"
@@ -319,7 +322,10 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Sequence[TrailEntry]:
-        """What happened to a run or to all, oldest first, from a seq on; by type, tenant and time."""
+        """What happened to a run or to all, oldest first, from a seq on; by type, tenant and time.
+
+        In pages, as `list`: `after` is the last seq of the page before, and only an empty page is the end.
+        """
         for type_ in check_list("types", types):
             check_sought(type=type_)
         check_sought(tenant=tenant)

@@ -65,7 +65,10 @@ class Gates:
         limit: int = 100,
         after: ApprovalRequest | tuple[UUID, str] | None = None,
     ) -> Sequence[ApprovalRequest]:
-        """Open gates, oldest run first; `after` is the last one of the page before. tenant=None: of all."""
+        """Open gates, oldest run first; `after` is the last one of the page before. tenant=None: of all.
+
+        A page holds fewer than `limit` where what is shown is large: only an empty one is the end.
+        """
         check_sought(tenant=tenant)
         check_limit(limit)
         last = (after.run, after.step) if isinstance(after, ApprovalRequest) else after

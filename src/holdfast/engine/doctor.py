@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -20,6 +21,7 @@ from holdfast.store import Store
 
 from . import postal, timed
 from .explain import lacked
+from .pages import gathered, without_values
 
 LEVELS = ("ok", "warning", "error")
 LAG_SECONDS = 60.0
@@ -183,12 +185,17 @@ def _events(stats: Stats) -> Finding:
 
 
 async def _by_lists(store: Store) -> list[Finding]:
-    pending = await store.list(RunFilter(statuses=(Status.PENDING,), tenant=None), PENDING_MAX)
+    pending = await _newest(store, Status.PENDING, PENDING_MAX)
     return [*await _leases(store), *_shut(pending), *_crashed(pending)]
 
 
+async def _newest(store: Store, status: Status, limit: int) -> list[Run]:
+    fetch = partial(store.list, RunFilter(statuses=(status,), tenant=None))
+    return await gathered(fetch, limit, None, lambda run: run.id, without_values)
+
+
 async def _leases(store: Store) -> list[Finding]:
-    held = await store.list(RunFilter(statuses=(Status.LEASED,), tenant=None), LEASED_MAX)
+    held = await _newest(store, Status.LEASED, LEASED_MAX)
     now = moment(await store.now())
     past = [
         run

@@ -37,8 +37,9 @@ async def _around(store: Store, run: Run) -> Known:
             workers = (await store.stats()).workers
             return Known(now=now, workers=workers, holds=holds, failed=await _failed(store, run))
         case Status.PAUSED:
-            pauses = await store.trail(run.id, types=("paused",))
-            by = str(pauses[-1].data.get("by") or "") if pauses else ""
+            by, after = "", 0
+            while pauses := await store.trail(run.id, types=("paused",), after=after):
+                by, after = str(pauses[-1].data.get("by") or ""), pauses[-1].seq
             return Known(now=now, paused_by=by, children=await _children(store, run))
         case _:
             workers = (await store.stats()).workers if _overdue(run, now) else ()

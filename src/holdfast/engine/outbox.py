@@ -44,7 +44,10 @@ class Outgoing:
     async def outbox(
         self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0
     ) -> Sequence[OutboxMessage]:
-        """Messages, in the order in which they were sent; `after` is the last seq of the page before."""
+        """Messages, in the order in which they were sent; `after` is the last seq of the page before.
+
+        A page holds fewer than `limit` where payloads are large: only an empty one is the end.
+        """
         if where is not None and not isinstance(where, OutboxFilter):
             raise UsageError(f"outbox({clipped(where)}): give a filter, as in OutboxFilter(sink='mail')")
         if where is not None:

@@ -80,8 +80,7 @@ class Scheduling:
         check_name("tenant", tenant)
         await self._opened()
         now = await self.store.now()
-        # In a thread: zones are read from files, and an expression may need thousands of steps.
-        times = await self.world.thread(rhythm, cron, every, zone, now, jitter, aside=True)
+        times = rhythm(cron, every, zone, now, jitter)
         known = await self._workflow(workflow, look=True)
         run = new_run(self.world, known, params, tenant=tenant, **options)
         if isinstance(known, Plan):

@@ -9,6 +9,7 @@ from holdfast.escaping import escaped
 from holdfast.records import SECOND, Finding, Instant, Schedule, instant
 from holdfast.store import Store
 
+from .pages import gathered
 from .timetable import rhythm_of, timed_run
 
 LATE_SECONDS = 10.0  # a keeper comes by every second
@@ -19,7 +20,7 @@ WHY_MAX = 500  # characters of the reason
 
 async def due(store: Store) -> Sequence[Schedule]:
     """Those that a keeper should fire now."""
-    return await store.due_schedules(DUE_MAX)
+    return await gathered(store.due_schedules, DUE_MAX, None, lambda one: one.id)
 
 
 def trouble(one: Schedule, now: Instant) -> str | None:

@@ -9,6 +9,8 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import BATCH_BYTES
+
 from .reading import read_error
 from .units import DEFAULT_TENANT, Instant, Json
 from .written import Error
@@ -99,6 +101,7 @@ class RelayAsk(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     tenants: tuple[str, ...] | None = None  # whose messages those may get; None: all
     webhooks: bool = True
     limit: int = 100
+    bytes: int = BATCH_BYTES  # of payloads; the first message is taken however large it is
     each: int = 100  # at most so many of one sink,
     bounds: dict[str, int] = {}  # but of these
     taken: dict[str, int] = {}  # of which it has so many already: they count

@@ -1,10 +1,15 @@
-"""How many bytes of JSON text the records that are written take: names count too, numbers do not."""
+"""How many bytes of JSON text records take: their values exactly, the rest of a row as a constant."""
 
 from __future__ import annotations
 
 from holdfast.bounds import sent_bytes
 
+from .outgoing import OutboxMessage
+from .schedules import Schedule
+from .shown import ApprovalRequest, Run, Step, TrailEntry
 from .written import Item, NewEvent, NewRun, Outbound, StepWrite
+
+ROW = 300  # what a row takes in an answer beside its values
 
 
 def start_bytes(run: NewRun) -> int:
@@ -39,3 +44,34 @@ def item_bytes(item: Item) -> int:
     for step_ in item.plan:
         size += sent_bytes(step_.ask)
     return size
+
+
+def run_bytes(run: Run) -> int:
+    """The size of a run as lists show it, with its open waits."""
+    values = (run.params_json, run.result_json, run.error_json, run.labels_json, run.progress_json)
+    return ROW + sum(map(sent_bytes, values)) + sum(map(shown_step_bytes, run.waiting_on))
+
+
+def shown_step_bytes(step: Step) -> int:
+    """The size of a step as it is shown."""
+    return ROW + sum(map(sent_bytes, (step.key, step.output, step.error, step.ask, step.wake)))
+
+
+def entry_bytes(entry: TrailEntry) -> int:
+    """The size of a trail row."""
+    return ROW + sent_bytes(entry.data_json)
+
+
+def message_bytes(message: OutboxMessage) -> int:
+    """The size of a message as lists show it."""
+    return ROW + sent_bytes(message.payload_json) + sent_bytes(message.error_json)
+
+
+def request_bytes(request: ApprovalRequest) -> int:
+    """The size of an open gate."""
+    return ROW + sent_bytes(request.ask_json)
+
+
+def schedule_bytes(schedule: Schedule) -> int:
+    """The size of a schedule."""
+    return ROW + sent_bytes(schedule.params_json) + sent_bytes(schedule.labels_json)

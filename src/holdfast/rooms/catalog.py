@@ -21,7 +21,12 @@ from holdfast.records import (
 
 
 class Catalog(Protocol):
-    """Reads. They change nothing, take no lock that a writer waits for, and show committed state."""
+    """Reads. They change nothing, take no lock that a writer waits for, and show committed state.
+
+    A page (of `list` and `trail`, and of `approvals`, `outbox`, `schedules`, `due_schedules`) holds at most
+    `limit` records, and fewer when their values are large: it ends before the record that would bring it
+    above `bounds.BATCH_BYTES`, but holds at least one. So only an empty page says that there are no more.
+    """
 
     async def now(self) -> Instant:
         """The store's clock."""

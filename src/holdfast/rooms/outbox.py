@@ -28,7 +28,8 @@ class Outbox(Protocol):
 
     async def relay(self, ask: RelayAsk) -> Sequence[Parcel]:
         """Take due messages for the sinks in ask.sinks (of ask.tenants) and for webhooks; at most `limit`,
-        and of one sink `each`, or what `bounds` says of it. By turns: the first of each sink, the second of
+        and of one sink `each`, or what `bounds` says of it; in their order, as many as
+        ask.bytes bytes of payloads allow, one at least. By turns: the first of each sink, the second of
         each, and so on; what the relay has `taken` of a sink counts, for its turn and its bound. In a turn,
         and of one sink, by due time, then seq. One commit; any number of relays at once get disjoint sets.
         Finding none writes nothing.

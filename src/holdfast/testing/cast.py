@@ -104,8 +104,12 @@ class Cast:
         return taken or actor.world.monotonic() - actor.fell_at > 3 * self._lease_seconds
 
     async def _held_under(self) -> dict[UUID, int]:
-        runs = await self._store.list(RunFilter(statuses=(Status.LEASED,), tenant=None))
-        return {run.id: run.fence for run in runs}
+        held: dict[UUID, int] = {}
+        after: UUID | None = None
+        while page := await self._store.list(RunFilter(statuses=(Status.LEASED,), tenant=None), after=after):
+            held |= {run.id: run.fence for run in page}
+            after = page[-1].id
+        return held
 
 
 async def patient(call: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -10,6 +10,7 @@ import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 from uuid import UUID
@@ -18,6 +19,7 @@ from holdfast.arguments import Seconds, check_datetime, check_positive, check_un
 from holdfast.engine.app import APPS, App
 from holdfast.engine.definitions import Defined
 from holdfast.engine.handle import Handle
+from holdfast.engine.pages import gathered
 from holdfast.errors import UnknownRun, UsageError
 from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import (
@@ -38,6 +40,7 @@ from .understudy import Parts, taken_over
 from .virtual import EPOCH, VirtualWorld
 
 LEASE_SECONDS = 30.0
+ALL = 100_000  # runs, gates or trail rows that are shown
 TURNS_MAX = 100_000  # of the clock, until a run that has not ended is taken for one that never will
 IDLE_TURNS_MAX = (
     500  # and of one that only others can wake, while they go on without it: a schedule never ends
@@ -79,7 +82,9 @@ class RehearsedRun:
 
     def trail(self) -> list[TrailEntry]:
         """What happened to it, in order."""
-        return list(self._stage.do(self._stage.app.trail(self.id, limit=100_000)))
+        app = self._stage.app
+        pages = gathered(lambda limit, after: app.trail(self.id, after, limit), ALL, 0, lambda row: row.seq)
+        return cast("list[TrailEntry]", self._stage.do(pages))
 
     def explain(self) -> str:
         """Why it is not moving, in a sentence."""
@@ -164,7 +169,8 @@ class Rehearsal:
 
     def approvals(self) -> list[ApprovalRequest]:
         """The gates that wait for a decision, of all runs."""
-        return list(self.do(self.app.approvals(None, 10_000)))
+        fetch = partial(self.app.approvals, None)
+        return cast("list[ApprovalRequest]", self.do(gathered(fetch, ALL, None, lambda gate: gate)))
 
     def cancel(self, run: RehearsedRun | UUID, *, children: bool = True) -> None:
         """Cancel a run, and its open children unless they are to go on."""
@@ -246,7 +252,8 @@ class Rehearsal:
 
     def runs(self, type: str | None = None) -> list[RehearsedRun]:
         """All runs, or those of a type (`shop.%` is a prefix), in the order of their starts."""
-        found = self.do(self.app.list(RunFilter(type=type, tenant=None), limit=10_000))
+        fetch = partial(self.app.list, RunFilter(type=type, tenant=None))
+        found = self.do(gathered(fetch, ALL, None, lambda run: run.id))
         return [RehearsedRun(self, self._handle(run)) for run in reversed(found)]
 
     # -- inside --------------------------------------------------------------------------------

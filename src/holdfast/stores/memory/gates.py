@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from holdfast.bounds import page
 from holdfast.errors import IllegalMove
 from holdfast.lifecycle import OPEN, StepKind, StepStatus
 from holdfast.records import ApprovalRequest, Decided, Instant, moment
+from holdfast.records.sizes import request_bytes
 from holdfast.stores.gates import check_digest, check_same, decision, meant, verb
 
 from .moves import find
@@ -29,14 +31,15 @@ def approvals(
         # One that is decided by now has another number: its run is looked through once more.
         last = next((seq for run, seq, _, gate in gates if (run, gate.key) == after), -1)
         gates = [one for one in gates if one[:2] > (after[0], last)]
-    return [
+    requests = (
         ApprovalRequest(
             run=run, type=row.type, tenant=row.tenant, step=gate.key, ask_json=gate.ask, digest=gate.digest,
             opened_at=moment(gate.started_at or row.created_at),
             due_at=None if gate.due_at is None else moment(gate.due_at),
         )
-        for run, _, row, gate in gates[: max(0, limit)]
-    ]  # fmt: skip
+        for run, _, row, gate in gates
+    )  # fmt: skip
+    return page(requests, request_bytes, limit)
 
 
 def decide(

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import page, text_bytes
 from holdfast.errors import UnknownMessage, UsageError
 from holdfast.records import (
     Backlog,
@@ -26,6 +27,7 @@ from holdfast.records import (
     Webhook,
     moment,
 )
+from holdfast.records.sizes import message_bytes
 from holdfast.store import GIVE_UP_SECONDS
 from holdfast.stores.durations import micros
 
@@ -135,7 +137,8 @@ def relay(post: Post, ask: RelayAsk, now: Instant) -> list[Parcel]:
         if turns[row.sink] <= ask.bounds.get(row.sink, ask.each):
             placed.append((turns[row.sink], row.next_at, row.seq, row))
     placed.sort(key=lambda one: one[:3])
-    return [_take(post, ask, row, now) for *_, row in placed[: max(0, ask.limit)]]
+    chosen = page((row for *_, row in placed), lambda row: text_bytes(row.payload), ask.limit, ask.bytes)
+    return [_take(post, ask, row, now) for row in chosen]
 
 
 def _is_for(post: Post, row: MessageRow, ask: RelayAsk) -> bool:
@@ -210,8 +213,8 @@ def relay_at(
 
 def outbox(post: Post, where: OutboxFilter, limit: int, after: int) -> list[OutboxMessage]:
     rows = sorted(post.messages.values(), key=lambda row: row.seq)
-    page = (row for row in rows if row.seq > after and _matches(row, where))
-    return [_shown(row, post.is_first(row)) for row, _ in zip(page, range(limit), strict=False)]
+    found = (row for row in rows if row.seq > after and _matches(row, where))
+    return page((_shown(row, post.is_first(row)) for row in found), message_bytes, limit)
 
 
 def _matches(row: MessageRow, where: OutboxFilter) -> bool:

@@ -8,8 +8,10 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import page
 from holdfast.lifecycle import FINAL, OPEN, Status, StepKind, StepStatus
 from holdfast.records import Instant, Presence, Run, RunFilter, Stats, Step, TrailEntry, moment
+from holdfast.records.sizes import entry_bytes, run_bytes
 from holdfast.store import LIVE_SECONDS
 from holdfast.stores.durations import micros
 from holdfast.stores.rules import Rules
@@ -69,8 +71,8 @@ _LIVE = {Status.PENDING: StepStatus.READY, Status.LEASED: StepStatus.RUNNING}
 
 def runs(state: State, where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
     rows = sorted(state.runs.values(), key=lambda row: row.id, reverse=True)
-    page = (row for row in rows if (after is None or row.id < after) and _matches(row, where))
-    return [shown(row) for row, _ in zip(page, range(limit), strict=False)]
+    found = (row for row in rows if (after is None or row.id < after) and _matches(row, where))
+    return page(map(shown, found), run_bytes, limit)
 
 
 def _matches(row: RunRow, where: RunFilter) -> bool:
@@ -108,13 +110,14 @@ def trail(
         and (not types or entry.type in types)
         and (since is None or entry.at >= since) and (until is None or entry.at < until)
     )  # fmt: skip
-    return [
+    entries = (
         TrailEntry(
             seq=entry.seq, run=entry.run, type=entry.type, at=moment(entry.at),
             data_json=entry.data if isinstance(entry.data, str) else msgspec.json.encode(entry.data).decode(),
         )
-        for entry, _ in zip(rows, range(limit), strict=False)
-    ]  # fmt: skip
+        for entry in rows
+    )  # fmt: skip
+    return page(entries, entry_bytes, limit)
 
 
 def next_claim(

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import page
 from holdfast.errors import Conflict, UnknownSchedule
 from holdfast.lifecycle import FINAL
 from holdfast.records import (
@@ -22,6 +23,7 @@ from holdfast.records import (
     Started,
     moment,
 )
+from holdfast.records.sizes import schedule_bytes
 from holdfast.stores.schedules import FORGET_MAX, keeps_runs, place, same_rhythm, same_time
 
 from .rows import ScheduleRow, State
@@ -37,7 +39,7 @@ def listed(
         row for key, row in sorted(state.schedules.items())
         if tenant in {None, key[0]} and name in {None, key[1]} and (after is None or key > after)
     ]  # fmt: skip
-    return [shown(row) for row in rows[:limit]]
+    return page(map(shown, rows), schedule_bytes, limit)
 
 
 def put(state: State, new: NewSchedule, now: Instant) -> ScheduleRow:
@@ -82,7 +84,7 @@ def resume(
 def due(state: State, limit: int, after: UUID | None, now: Instant) -> list[Schedule]:
     rows = sorted(state.schedules.values(), key=lambda row: row.new.id)
     found = [row for row in rows if (at := _due_at(state, row)) is not None and at <= now]
-    return [shown(row) for row in found if after is None or row.new.id > after][:limit]
+    return page((shown(row) for row in found if after is None or row.new.id > after), schedule_bytes, limit)
 
 
 def due_at(state: State, besides: Sequence[tuple[UUID, int]]) -> Iterable[Instant]:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast import bounds
 from holdfast.errors import Conflict
 from holdfast.records import ApprovalRequest, Decided
 from holdfast.store import SLICE
@@ -37,7 +38,7 @@ class GatesRoom(Calls):
         self, tenant: str | None = "default", limit: int = 100, after: tuple[UUID, str] | None = None
     ) -> builtins.list[ApprovalRequest]:
         run, step = (None, None) if after is None else after
-        return await self._ask(_REQUESTS, "approvals", tenant, limit, run, step)
+        return await self._ask(_REQUESTS, "approvals", tenant, limit, run, step, bounds.BATCH_BYTES)
 
     async def decide(
         self,

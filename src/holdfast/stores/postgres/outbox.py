@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
+from holdfast import bounds
 from holdfast.records import Backlog, Instant, OutboxFilter, OutboxMessage, Parcel, RelayAsk, Relayed, Webhook
 from holdfast.stores.durations import bounded
 
@@ -43,7 +44,9 @@ class OutboxRoom(Calls):
     async def outbox(
         self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0
     ) -> list[OutboxMessage]:
-        return await self._ask(_MESSAGES, "outbox", json_text(where or _ALL), limit, after)
+        return await self._ask(
+            _MESSAGES, "outbox", json_text(where or _ALL), limit, after, bounds.BATCH_BYTES
+        )
 
     async def resend(self, id: str, tenant: str | None = None) -> OutboxMessage:
         return await self._ask(_MESSAGE, "resend", id, tenant)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast import bounds
 from holdfast.records import (
     Definition,
     Finding,
@@ -52,7 +53,7 @@ class ReadsRoom(Calls):
         return None if found is None else _RUN.decode(found)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
-        return await self._ask(_RUNS, "list", json_text(where), min(limit, _MAX), after)
+        return await self._ask(_RUNS, "list", json_text(where), min(limit, _MAX), after, bounds.BATCH_BYTES)
 
     async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
         return await self._ask(_STEPS, "steps", run, tenant)
@@ -68,7 +69,7 @@ class ReadsRoom(Calls):
     ) -> builtins.list[TrailEntry]:
         since, until = between
         which = {"run": run, "tenant": tenant, "types": types, "since": since, "until": until}
-        return await self._ask(_TRAIL, "trail", json_text(which), after, min(limit, _MAX))
+        return await self._ask(_TRAIL, "trail", json_text(which), after, min(limit, _MAX), bounds.BATCH_BYTES)
 
     async def waiting_on(self, topic: str, tenant: str = "default") -> builtins.list[UUID]:
         return await self._ask(_IDS, "waiting_on", topic, tenant)

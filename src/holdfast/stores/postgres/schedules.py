@@ -7,6 +7,7 @@ from uuid import UUID
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
+from holdfast import bounds
 from holdfast.records import Fired, Firing, Instant, NewSchedule, Schedule
 from holdfast.stores.durations import bounded
 
@@ -27,7 +28,9 @@ class ScheduleRoom(Calls):
         limit: int = 100,
         after: tuple[str, str] | None = None,
     ) -> list[Schedule]:
-        return await self._ask(_SCHEDULES, "schedules", tenant, name, limit, *(after or (None, None)))
+        return await self._ask(
+            _SCHEDULES, "schedules", tenant, name, limit, *(after or (None, None)), bounds.BATCH_BYTES
+        )
 
     async def schedule(self, new: NewSchedule) -> Schedule:
         finite = replace(
@@ -47,7 +50,7 @@ class ScheduleRoom(Calls):
         return await self._ask(_SCHEDULE, "resume_schedule", name, rev, next_at, tenant)
 
     async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> list[Schedule]:
-        return await self._ask(_SCHEDULES, "due_schedules", limit, after)
+        return await self._ask(_SCHEDULES, "due_schedules", limit, after, bounds.BATCH_BYTES)
 
     async def fire_schedule(self, firing: Firing) -> Fired:
         return await self._ask(_FIRED, "fire_schedule", json_text(firing))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import apsw
@@ -48,6 +49,11 @@ class Database:
 
     def all(self, sql: str, args: Any = ()) -> list[Row]:
         return self.run(sql, args).fetchall()
+
+    def each(self, sql: str, args: Any = ()) -> Iterator[Row]:
+        """Rows one by one, on a cursor of its own: what is not asked for is not read."""
+        with closing(self.connection.cursor()) as rows:
+            yield from rows.execute(sql, args)
 
     def close(self) -> None:
         self.connection.close()

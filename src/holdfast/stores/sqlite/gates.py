@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
+from holdfast.bounds import page
 from holdfast.errors import Conflict, IllegalMove, UnknownRun
 from holdfast.lifecycle import Status, StepStatus
 from holdfast.records import ApprovalRequest, Decided, Instant, Step, moment
+from holdfast.records.sizes import request_bytes
 from holdfast.stores.gates import check_digest, check_same, decision, meant, verb
 
 from . import plans, waits
@@ -34,15 +36,16 @@ def approvals(
     db: Database, tenant: str | None, limit: int, after: tuple[UUID, str] | None
 ) -> list[ApprovalRequest]:
     run, seq = ("", -1) if after is None else (str(after[0]), _seq(db, *after))
-    page = (run, seq, max(0, limit))
-    found = db.all(_SQL["open_of_all"], page) if tenant is None else db.all(_SQL["open"], (tenant, *page))
-    return [
+    part = (run, seq, max(0, limit))
+    found = db.each(_SQL["open_of_all"], part) if tenant is None else db.each(_SQL["open"], (tenant, *part))
+    requests = (
         ApprovalRequest(
             run=UUID(row[0]), type=row[1], tenant=row[2], step=row[3], ask_json=row[4], digest=row[5],
             opened_at=moment(row[6]), due_at=None if row[7] is None else moment(row[7]),
         )
         for row in found
-    ]  # fmt: skip
+    )  # fmt: skip
+    return page(requests, request_bytes, limit)
 
 
 def _seq(db: Database, run: UUID, name: str) -> int:

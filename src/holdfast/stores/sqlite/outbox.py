@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import page
 from holdfast.errors import UnknownMessage, UsageError
 from holdfast.records import (
     Backlog,
@@ -22,6 +23,7 @@ from holdfast.records import (
     Webhook,
     moment,
 )
+from holdfast.records.sizes import message_bytes
 from holdfast.store import GIVE_UP_SECONDS
 from holdfast.stores.durations import micros
 
@@ -64,15 +66,17 @@ def _json(counts: dict[str, int]) -> str:
 
 
 def relay(db: Database, now: Instant, ask: RelayAsk) -> list[Parcel]:
-    rows = due(db, now, ask, ask.limit)
+    rows = page(due(db, now, ask, ask.limit), lambda row: int(row[7]), ask.limit, ask.bytes)
     taken = {"seqs": text([row[0] for row in rows]), "relay": ask.relay, "now": now}
     db.run(_SQL["take"], {**taken, "until": now + micros(ask.lease_seconds)})
-    return [_parcel(row) for row in rows]
+    return [_parcel(db, row) for row in rows]
 
 
-def _parcel(row: Row) -> Parcel:
+def _parcel(db: Database, row: Row) -> Parcel:
+    (payload,) = db.one(_SQL["payload"], row[:1]) or (None,)
     return Parcel(
-        id=row[1], fence=row[2], tenant=row[3], run=UUID(row[4]), sink=row[5], key=row[6], payload=row[7],
+        id=row[1], fence=row[2], tenant=row[3], run=UUID(row[4]), sink=row[5], key=row[6],
+        payload=payload or "null",
         attempt=row[8], created_at=row[9], webhook=None if row[10] else _webhook(row[11:]),
     )  # fmt: skip
 
@@ -138,7 +142,7 @@ def outbox(db: Database, where: OutboxFilter, limit: int, after: int) -> list[Ou
     terms = [("seq > ?", after), *_terms(where)]
     sql = _SQL["list"].replace("$terms", " and ".join(term for term, *_ in terms))
     values = [value for _, *values in terms for value in values]
-    return [_shown(row) for row in db.all(sql, (*values, max(0, limit)))]
+    return page(map(_shown, db.each(sql, (*values, max(0, limit)))), message_bytes, limit)
 
 
 def _terms(where: OutboxFilter) -> Iterator[tuple[Any, ...]]:

@@ -10,8 +10,8 @@ select :id, run.id, run.tenant, :step, :sink, :key, :payload,
 from workflow_run as run where run.id = :run
 on conflict (id) do nothing
 
--- :due    Of each sink, by its index, as many as it has room for; then by turns. Payloads come last: most rows that are
--- looked at are not taken. A function goes before a webhook of that name, and may be of some tenants only.
+-- :due    Of each sink, by its index, as many as it has room for; then by turns. Of payloads only the size: not
+-- all that are chosen are taken. A function goes before a webhook of that name, and may be of some tenants only.
 with own (name) as (select value from json_each(:sinks)),
 has (name, taken) as materialized (select key, value from json_each(:taken)),
 bounded (name, bound) as materialized (select key, value from json_each(:bounds)),
@@ -49,11 +49,14 @@ chosen as materialized (
     from placed where place <= room order by turn, next_at, seq limit :limit
 )
 select message.seq, message.id, message.fence + 1, message.tenant, message.run_id, message.sink, message.key,
-    message.payload, message.attempts + 1, message.created_at,
+    octet_length(message.payload), message.attempts + 1, message.created_at,
     chosen.own, webhook.name, webhook.target, webhook.allow_private, webhook.rev, webhook.created_at, webhook.updated_at
 from chosen cross join workflow_outbox as message on message.seq = chosen.seq
 left join workflow_webhook as webhook on webhook.name = chosen.name and not chosen.own
 order by chosen.turn, chosen.next_at, chosen.seq
+
+-- :payload
+select payload from workflow_outbox where seq = :seq
 
 -- :take
 update workflow_outbox

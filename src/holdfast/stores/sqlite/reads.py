@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import page
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import (
@@ -24,6 +25,7 @@ from holdfast.records import (
     TrailEntry,
     moment,
 )
+from holdfast.records.sizes import entry_bytes, run_bytes
 from holdfast.store import LIVE_SECONDS
 from holdfast.stores.durations import micros
 from holdfast.stores.rules import Rules
@@ -33,7 +35,7 @@ from .claim import next_claim
 from .database import Database
 from .keys import stored_key
 from .rooms import mark_of, rules_of
-from .rows import LIST, definition, run_of, run_record, steps_of
+from .rows import LIST, definition, run_of, run_or_deleted, steps_of
 from .schedules import next_due
 from .sql import statements
 
@@ -51,11 +53,13 @@ def get(db: Database, run: UUID, tenant: str | None) -> Run | None:
 
 
 def listed(db: Database, where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
-    """A page by id, newest first; only the conditions that were asked for."""
+    """A page by id, newest first; only the conditions that were asked for. Values of a row are read last: one
+    that has to be sorted, or does not fit in, is not worth it."""
     terms = [*_by_place(where, after), *_by_kind(where)]
     sql = LIST.replace("$terms", " and ".join(term for term, *_ in terms) or "true")
     values = [value for _, *values in terms for value in values]
-    return [run_record(db, row) for row in db.all(sql, (*values, max(0, limit)))]
+    found = (run_or_deleted(db, run) for (run,) in db.all(sql, (*values, max(0, limit))))
+    return page((run for run in found if run is not None), run_bytes, limit)
 
 
 def _by_place(where: RunFilter, after: UUID | None) -> Iterator[Term]:
@@ -114,10 +118,10 @@ def trail(
     tenant: str | None,
     types: Sequence[str],
     between: tuple[Instant | None, Instant | None],
-    page: tuple[int, int],
+    part: tuple[int, int],
 ) -> list[TrailEntry]:
-    """`page`: the seq after which it begins, and how many at most."""
-    after, limit = page
+    """`part`: the seq after which it begins, and how many at most."""
+    after, limit = part
     terms: list[Term] = [("event.id > ?", after)]
     if run is not None:
         if db.one(_SQL["tenant"], (str(run),)) is None:
@@ -136,10 +140,11 @@ def trail(
         terms.append(("event.created_at < ?", until))
     sql = _SQL["trail"].replace("$terms", " and ".join(term for term, *_ in terms))
     values = [value for _, *values in terms for value in values]
-    return [
+    entries = (
         TrailEntry(seq=row[0], run=UUID(row[1]), type=row[2], at=moment(row[4]), data_json=row[3])
-        for row in db.all(sql, (*values, max(0, limit)))
-    ]
+        for row in db.each(sql, (*values, max(0, limit)))
+    )
+    return page(entries, entry_bytes, limit)
 
 
 def waiting_on(db: Database, topic: str, tenant: str) -> list[UUID]:

@@ -45,4 +45,4 @@ select $run_columns from workflow_run where id = :run and deleted_at is null
 select $run_columns from workflow_run where id = :run and coalesce(deleted_at, 0) >= 0
 
 -- :list
-select $run_columns from workflow_run where $terms order by id desc limit ?
+select id from workflow_run where $terms order by id desc limit ?

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import page
 from holdfast.errors import Conflict, UnknownSchedule
 from holdfast.records import (
     CatchUp,
@@ -24,6 +25,7 @@ from holdfast.records import (
     instant,
     moment,
 )
+from holdfast.records.sizes import schedule_bytes
 from holdfast.stores.schedules import FORGET_MAX, keeps_runs, place, same_rhythm, same_time
 
 from .database import Database, Row, text
@@ -49,7 +51,8 @@ def listed(
 ) -> list[Schedule]:
     after_tenant, after_name = (None, None) if after is None else after
     where = {"tenant": tenant, "name": name, "after_tenant": after_tenant, "after_name": after_name}
-    return [_shown(row) for row in db.all(_SQL["list"], {**where, "limit": max(0, limit)})]
+    rows = db.each(_SQL["list"], {**where, "limit": max(0, limit)})
+    return page(map(_shown, rows), schedule_bytes, limit)
 
 
 def put(db: Database, now: Instant, new: NewSchedule) -> Schedule:
@@ -98,7 +101,8 @@ def resume(db: Database, now: Instant, name: str, tenant: str, seen: tuple[int, 
 
 def due(db: Database, now: Instant, limit: int, after: UUID | None) -> list[Schedule]:
     cursor = None if after is None else str(after)
-    return [_shown(row) for row in db.all(_SQL["due"], {"now": now, "after": cursor, "limit": max(0, limit)})]
+    rows = db.each(_SQL["due"], {"now": now, "after": cursor, "limit": max(0, limit)})
+    return page(map(_shown, rows), schedule_bytes, limit)
 
 
 def next_due(db: Database, besides: Sequence[tuple[UUID, int]] = ()) -> Instant | None:

@@ -1,9 +1,9 @@
 -- Which schedules are due, and what becomes of their times: one run a time, whoever fires it.
 -- Ids are gathered first and rows found by them: a planner that has seen empty tables joins them in any way.
 
-create or replace function due_schedules(most bigint, after uuid) returns json language plpgsql
-set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
-set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+create or replace function due_schedules(most bigint, after uuid, budget bigint default 8388608) returns json language plpgsql
+set search_path from current set cursor_tuple_fraction = 1 set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
     page uuid[] := array(
@@ -16,11 +16,12 @@ declare
         ) as due
         where after is null or due.id > after order by due.id limit greatest(0, most)
     );
+    records refcursor;
 begin
-    return (
-        select coalesce(json_agg(schedule_record(s) order by s.id), '[]')
-        from workflow_schedule as s where s.id = any(page)
-    );
+    open records no scroll for select schedule_record(shown.s)::text from (
+        select s from workflow_schedule as s where s.id = any(page) order by s.id
+    ) as shown;
+    return page_of(records, budget);
 end $$;
 
 -- When a keeper may find one to fire; at once, whatever the clock says, when one in line can begin. `besides`: pairs of

@@ -7,28 +7,32 @@ $$;
 
 -- Of open runs that are not deleted, oldest run first: those behind a gate of some run. One that is decided by now has
 -- another number: its run is looked through once more.
-create or replace function approvals(tenant text, lim integer, after_run uuid, after_step text) returns json
-language plpgsql stable set search_path from current set enable_seqscan = off as $$
+create or replace function approvals(tenant text, lim integer, after_run uuid, after_step text, budget bigint default 8388608)
+returns json language plpgsql stable
+set search_path from current set cursor_tuple_fraction = 1 set enable_seqscan = off as $$
 declare
     run uuid := coalesce(after_run, '00000000-0000-0000-0000-000000000000');
     place integer := coalesce((
         select s.seq from workflow_step as s where s.run_id = run and s.key = after_step and s.status = 'waiting'
     ), -1);
+    records refcursor;
 begin
     if approvals.tenant is null then
-        return (select coalesce(json_agg(shown.gate), '[]') from (
-            select gate_record(s, r) as gate from workflow_step as s join workflow_run as r on r.id = s.run_id
+        open records no scroll for select gate_record(shown.s, shown.r)::text from (
+            select s, r from workflow_step as s join workflow_run as r on r.id = s.run_id
             where s.kind = 'approval' and s.status = 'waiting' and (s.run_id, s.seq) > (run, place)
                 and r.deleted_at is null
             order by s.run_id, s.seq limit greatest(lim, 0)
-        ) as shown);
+        ) as shown;
+        return page_of(records, budget);
     end if;
-    return (select coalesce(json_agg(shown.gate), '[]') from (
-        select gate_record(s, r) as gate from workflow_step as s join workflow_run as r on r.id = s.run_id
+    open records no scroll for select gate_record(shown.s, shown.r)::text from (
+        select s, r from workflow_step as s join workflow_run as r on r.id = s.run_id
         where s.kind = 'approval' and s.status = 'waiting' and s.tenant = approvals.tenant
             and (s.run_id, s.seq) > (run, place) and r.deleted_at is null
         order by s.run_id, s.seq limit greatest(lim, 0)
-    ) as shown);
+    ) as shown;
+    return page_of(records, budget);
 end $$;
 
 create or replace function gate_record(s workflow_step, r workflow_run) returns json language sql stable as $$

@@ -51,12 +51,12 @@ create or replace function message_record(o workflow_outbox) returns json langua
 $$;
 
 -- Planned for what is asked for. What has not been sent has an index of its own.
-create or replace function outbox(filter json, most bigint, after bigint) returns json language plpgsql
-set search_path from current set enable_seqscan = off set jit = off as $$
+create or replace function outbox(filter json, most bigint, after bigint, budget bigint default 8388608) returns json language plpgsql
+set search_path from current set cursor_tuple_fraction = 1 set enable_seqscan = off set jit = off as $$
 declare
     statuses text[] := array(select json_array_elements_text(filter -> 'statuses'));
     terms text := 'o.seq > $1';
-    page json;
+    records refcursor;
 begin
     terms := terms || case when filter ->> 'id' is null then '' else ' and o.id = $2 ->> ''id''' end
         || case when filter ->> 'run' is null then '' else ' and o.run_id = ($2 ->> ''run'')::uuid' end
@@ -64,11 +64,11 @@ begin
         || case when filter ->> 'sink' is null then '' else ' and o.sink = $2 ->> ''sink''' end
         || case when statuses = '{}' then '' else ' and o.status = any($3)' end
         || case when statuses = '{}' or 'sent' = any(statuses) then '' else ' and o.status <> ''sent''' end;
-    execute format(
-        'select coalesce(json_agg(message_record(o) order by o.seq), ''[]'')
+    open records no scroll for execute format(
+        'select message_record(o::workflow_outbox)::text
         from (select * from workflow_outbox as o where %s order by o.seq limit $4) as o', terms
-    ) into page using after, filter, statuses, greatest(0, most);
-    return page;
+    ) using after, filter, statuses, greatest(0, most);
+    return page_of(records, budget);
 end $$;
 
 -- The run's row is held, so that no purge has begun to take the message away, or begins.

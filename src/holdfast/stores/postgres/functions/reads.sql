@@ -1,5 +1,24 @@
 -- Reads: what people see. They lock nothing that a writer waits for, and each sees one instant of the store.
 
+-- A page of an answer that is bounded in bytes: the records of a cursor, as long as they fit in; at least one, if there is
+-- one. Each is fetched by itself, so that no more values are read than are shown, but for those of one row. Whoever opens
+-- the cursor sets cursor_tuple_fraction = 1: else a plan is chosen that is good for the first rows only.
+create or replace function page_of(records refcursor, budget bigint) returns json language plpgsql as $$
+declare
+    record text;
+    page text[] := '{}';
+begin
+    loop
+        fetch records into record;
+        exit when not found;
+        budget := budget - octet_length(record);
+        exit when budget < 0 and page <> '{}';
+        page := page || record;
+    end loop;
+    close records;
+    return ('[' || array_to_string(page, ',') || ']')::json;
+end $$;
+
 create or replace function get(run uuid, tenant text) returns json language plpgsql stable set search_path from current
 as $$
 begin
@@ -12,8 +31,8 @@ end $$;
 -- A page by id, newest first. Only the terms that are asked for are in the statement, and it is planned for their values:
 -- a plan that had to serve every filter would walk through all runs for a rare status. So each status is looked for on
 -- its own: an index of status and id gives the order too.
-create or replace function list(filter json, lim integer, after uuid) returns json language plpgsql stable
-set search_path from current set jit = off as $$
+create or replace function list(filter json, lim integer, after uuid, budget bigint default 8388608) returns json language plpgsql stable
+set search_path from current set cursor_tuple_fraction = 1 set jit = off as $$
 declare
     statuses text[] := array(select distinct s from unnest(texts(filter -> 'statuses')) as s);
     kind text := filter ->> 'waiting_on';
@@ -42,19 +61,16 @@ declare
     );
     part constant text := '(select r.* from workflow_run as r where %s order by r.id desc limit $1)';
     parts text;
-    page json;
+    records refcursor;
 begin
     select string_agg(format(part, terms || ' and r.status = $3[' || place || ']'), ' union all ') into parts
     from generate_subscripts(statuses, 1) as place;
-    execute format(
-        $sql$
-            select coalesce(json_agg(run_record(r::workflow_run) order by r.id desc), '[]')
-            from (select * from (%s) as r order by r.id desc limit $1) as r
-        $sql$,
+    open records no scroll for execute format(
+        'select run_record(r::workflow_run)::text from (select * from (%s) as r order by r.id desc limit $1) as r',
         coalesce(parts, format(part, terms))
     )
-    into page using greatest(0, lim), after, statuses, kind, prefix, type, tenant, key, parent;
-    return page;
+    using greatest(0, lim), after, statuses, kind, prefix, type, tenant, key, parent;
+    return page_of(records, budget);
 end $$;
 
 -- The current task of a plan takes its live status from the run: it is not stored twice.

@@ -74,6 +74,22 @@ begin
     return mine;
 end $$;
 
+-- Those of the locked ones that one answer holds, in order: the first, and as many more as its bytes allow.
+create or replace function fitting_messages(wanted bigint[], mine bigint[], budget bigint) returns bigint[]
+language plpgsql as $$
+declare
+    one bigint;
+    fitting bigint[] := '{}';
+begin
+    foreach one in array wanted loop
+        continue when one <> all(mine);
+        budget := budget - (select octet_length(o.payload::text) from workflow_outbox as o where o.seq = one);
+        exit when budget < 0 and fitting <> '{}';
+        fitting := fitting || one;
+    end loop;
+    return fitting;
+end $$;
+
 -- Parcels in the order of `wanted`. A webhook that is gone by now has none.
 create or replace function take_messages(ask json, wanted bigint[], mine bigint[], now timestamptz) returns json
 language plpgsql as $$
@@ -120,7 +136,7 @@ begin
         exit when cardinality(mine) = cardinality(wanted);
         passed := passed || array(select unnest(wanted) except select unnest(mine));
     end loop;
-    return take_messages(ask, wanted, mine, now);
+    return take_messages(ask, wanted, fitting_messages(wanted, mine, coalesce((ask ->> 'bytes')::bigint, 8388608)), now);
 end $$;
 
 -- One counted answer; whether something may be due sooner for it.

@@ -32,18 +32,20 @@ begin
     );
 end $$;
 
-create or replace function schedules(of_tenant text, of_name text, most bigint, after_tenant text, after_name text)
-returns json language plpgsql set search_path from current set plan_cache_mode = force_custom_plan set jit = off as $$
+create or replace function schedules(
+    of_tenant text, of_name text, most bigint, after_tenant text, after_name text, budget bigint default 8388608
+) returns json language plpgsql
+set search_path from current set cursor_tuple_fraction = 1 set plan_cache_mode = force_custom_plan set jit = off as $$
+declare
+    records refcursor;
 begin
-    return (
-        select coalesce(json_agg(schedule_record(s) order by s.tenant, s.name), '[]')
-        from (
-            select * from workflow_schedule as s
-            where (of_tenant is null or s.tenant = of_tenant) and (of_name is null or s.name = of_name)
-                and (after_tenant is null or (s.tenant, s.name) > (after_tenant, after_name))
-            order by s.tenant, s.name limit greatest(0, most)
-        ) as s
-    );
+    open records no scroll for select schedule_record(shown.s)::text from (
+        select s from workflow_schedule as s
+        where (of_tenant is null or s.tenant = of_tenant) and (of_name is null or s.name = of_name)
+            and (after_tenant is null or (s.tenant, s.name) > (after_tenant, after_name))
+        order by s.tenant, s.name limit greatest(0, most)
+    ) as shown;
+    return page_of(records, budget);
 end $$;
 
 -- Making and changing.

@@ -11,8 +11,9 @@
 -- written here, however long they are, hide nothing. (Not by xmin: a row of an older transaction may have the higher
 -- number; and the oldest xid of a server may be that of some other database.)
 
-create or replace function trail(filter json, after bigint, lim integer) returns json language plpgsql volatile
-set search_path from current set jit = off as $$
+create or replace function trail(filter json, after bigint, lim integer, budget bigint default 8388608) returns json
+language plpgsql volatile
+set search_path from current set cursor_tuple_fraction = 1 set jit = off as $$
 declare
     run uuid := (filter ->> 'run')::uuid;
     tenant text := filter ->> 'tenant';
@@ -20,7 +21,7 @@ declare
     since timestamptz := moment((filter ->> 'since')::bigint);
     until timestamptz := moment((filter ->> 'until')::bigint);
     last bigint;
-    page json;
+    records refcursor;
 begin
     if run is not null then
         if not exists (select 1 from workflow_run as r where r.id = run and r.deleted_at is null) then
@@ -31,12 +32,12 @@ begin
     else
         last := settled_to(after, clock());
     end if;
-    execute format(
+    open records no scroll for execute format(
         $sql$
-            select coalesce(json_agg(json_build_object(
+            select json_build_object(
                 'seq', e.id, 'run', e.workflow_id, 'type', e.event_type, 'at', shown_at(e.created_at),
                 'data_json', e.data::text, 'told', e.told
-            ) order by e.id), '[]') from (
+            )::text from (
                 select e.* from workflow_event as e where e.id > $1 and %s order by e.id limit $2
             ) as e
         $sql$,
@@ -53,8 +54,8 @@ begin
             case when until is not null then 'e.created_at < $8' end
         )
     )
-    into page using after, greatest(0, lim), run, last, tenant, types, since, until;
-    return page;
+    using after, greatest(0, lim), run, last, tenant, types, since, until;
+    return page_of(records, budget);
 end $$;
 
 -- The transactions that may have taken numbers which are not seen yet. One that is prepared has no pid.

@@ -1,0 +1,148 @@
+"""Pages: what is listed is bounded in bytes, and going on after the last one shows everything once."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from holdfast.bounds import sent_bytes, text_bytes
+from holdfast.records import RunFilter, TrailWrite
+
+from .hand import ask, done
+from .post import answered, message, outbox, relay, sent_by, webhook
+from .timetable import made
+
+BUDGET = 20_000
+LARGE = '"' + '\\"' * 2_000 + '"'  # 4 kB, and twice as much inside another JSON text: two fit in
+SMALL = '"small"'
+VALUES = [SMALL, *[LARGE] * 5, SMALL, SMALL]
+
+
+def pages(fetch, value, cursor):
+    """Every page, each asked for after the last one before it, with a budget that is soon used up."""
+    found, after = [], ()
+    with patch("holdfast.bounds.BATCH_BYTES", BUDGET):
+        while page := fetch(*after):
+            assert len(page) == 1 or sum(sent_bytes(value(one)) for one in page) <= BUDGET
+            found.append(list(page))
+            after = (cursor(page[-1]),)
+    return found
+
+
+def check(found, value):
+    """All values in order, in several pages, which were not ended too early."""
+    assert [value(one) for page in found for one in page] == VALUES
+    assert 3 <= len(found) <= 5
+
+
+@pytest.mark.spec("READ-1")
+def test_a_list_of_runs_is_bounded_in_bytes(hand):
+    """Params count, and what a run returned."""
+    for value in reversed(VALUES):
+        hand.start(params=value)
+
+    def listed(after=None):
+        return hand.run(hand.store.list(RunFilter(), 100, after))
+
+    check(pages(listed, lambda run: run.params_json, lambda run: run.id), lambda run: run.params_json)
+    for claim in hand.claim():
+        hand.complete(claim, result=LARGE)
+    assert max(len(page) for page in pages(listed, lambda run: run.result_json, lambda run: run.id)) <= 2
+    assert [len(hand.run(hand.store.list(RunFilter(), limit))) for limit in (0, 1)] == [0, 1]
+
+
+@pytest.mark.spec("READ-1")
+def test_a_value_that_is_larger_than_a_page_is_shown_alone(hand):
+    """Nothing is left out for its size."""
+    huge = '"' + "x" * 2 * BUDGET + '"'
+    runs = [hand.start(params=value) for value in (SMALL, huge, SMALL)]
+
+    def listed(after=None):
+        return hand.run(hand.store.list(RunFilter(), 100, after))
+
+    found = pages(listed, lambda run: run.params_json, lambda run: run.id)
+    assert [[run.id for run in page] for page in found] == [[runs[2]], [runs[1]], [runs[0]]]
+
+
+@pytest.mark.spec("READ-1")
+def test_the_trail_is_bounded_in_bytes(hand):
+    """Of one run, and over all runs."""
+    claim = hand.held()
+    rows = tuple(TrailWrite("log", f'{{"message":{value}}}') for value in VALUES)
+    hand.checkpoint(claim, done("a"), trail=rows)
+
+    def message_of(entry):
+        return entry.data_json.removeprefix('{"message":').removesuffix("}")
+
+    for run in (claim.id, None):
+
+        def listed(after=0, run=run):
+            return hand.run(hand.store.trail(run, types=("log",), after=after))
+
+        check(pages(listed, lambda entry: entry.data_json, lambda entry: entry.seq), message_of)
+
+
+@pytest.mark.spec("READ-1")
+def test_the_outbox_is_listed_within_a_bound_in_bytes(hand):
+    """Payloads count."""
+    sent_by(hand, *(message(f"m{n}", payload=value) for n, value in enumerate(VALUES)))
+
+    def listed(after=0):
+        return outbox(hand, after=after)
+
+    check(pages(listed, lambda one: one.payload_json, lambda one: one.seq), lambda one: one.payload_json)
+
+
+@pytest.mark.spec("READ-1")
+@pytest.mark.parametrize("tenant", ["default", None])
+def test_open_gates_are_listed_within_a_bound_in_bytes(hand, tenant):
+    """What is shown with the question counts."""
+    claim = hand.held()
+    hand.park(claim, *(ask(f"g{n}", ask=f'{{"ask":{value}}}') for n, value in enumerate(VALUES)))
+
+    def listed(after=None):
+        return hand.run(hand.store.approvals(tenant, 100, after))
+
+    def asked(gate):
+        return gate.ask_json.removeprefix('{"ask":').removesuffix("}")
+
+    check(pages(listed, lambda gate: gate.ask_json, lambda gate: (gate.run, gate.step)), asked)
+
+
+@pytest.mark.spec("READ-1")
+def test_schedules_are_listed_within_a_bound_in_bytes(hand):
+    """All of them, and those that are due."""
+    for n, value in enumerate(VALUES):
+        made(hand, name=f"s{n}", params=value, next_at=hand.clock.now)
+
+    def listed(after=None):
+        return hand.run(hand.store.schedules("default", None, 100, after))
+
+    def due(after=None):
+        return hand.run(hand.store.due_schedules(100, after))
+
+    def params(one):
+        return one.params_json
+
+    check(pages(listed, params, lambda one: (one.tenant, one.name)), params)
+    check(pages(due, params, lambda one: one.id), params)
+
+
+@pytest.mark.spec("OUT-1")
+def test_a_relay_takes_no_more_bytes_than_it_asks_for(hand):
+    """In their order, the first however large it is; what is left is due as before."""
+    hand.run(hand.store.put_webhook(webhook("shop")))
+    sinks = ["mail", "shop"]
+    sent_by(hand, *(message(f"m{n}", sinks[n % 2], payload=value) for n, value in enumerate(VALUES)))
+    taken = []
+    while parcels := relay(hand, bytes=9_000):
+        assert sum(text_bytes(one.payload) for one in parcels) <= 9_000
+        taken.append([one.id for one in parcels])
+        assert all(one.attempt == 1 for one in parcels)
+    assert sorted(one for batch in taken for one in batch) == [f"m{n}" for n in range(8)]
+    assert [len(batch) for batch in taken] == [3, 2, 3]
+    hand.clock.turn(120)
+    (parcel,) = relay(hand, bytes=1)
+    assert parcel.id == "m0"
+    assert answered(hand, parcel)
