@@ -16,6 +16,9 @@ VALUE_BYTES = 4 * MIB  # one value: params, a result, an event's payload
 DEPTH_MAX = 64  # levels of nesting in one value
 BATCH_BYTES = 8 * MIB  # one commit, or one answer, that holds many values; one value alone may be larger
 LARGE_BATCH_BYTES = 4 * MIB  # one commit of large items only: small ones may have to wait for it
+RUN_BYTES = 256 * MIB  # all values that one run has recorded, unless its workflow says otherwise
+ROW_BYTES = 200  # what a step takes in an answer beside its key and its values
+NEWS_BYTES = 64 * 1024  # values of one run's settled waits in an answer that tells of many runs
 LARGE_BYTES = MIB  # a value, or an item of a commit, from which on others do not wait beside it
 
 

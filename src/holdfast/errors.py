@@ -117,7 +117,11 @@ class StepTimeout(HoldfastError):
 
 
 class HistoryFull(HoldfastError):
-    """The run has recorded as many steps as it may; `ctx.continue_as` is made for endless loops."""
+    """The run has recorded as many steps or bytes as it may; `ctx.continue_as` is for endless loops."""
+
+
+class RecordUnreadable(HoldfastError):
+    """What the run has recorded cannot be read from the store, however small the pages."""
 
 
 class Outcome(HoldfastError):

@@ -45,7 +45,7 @@ from .records import (
     Ticked,
     Verdict,
 )
-from .rooms import Approvals, Catalog, Limits, Outbox, Registry, Schedules
+from .rooms import Approvals, Catalog, Limits, Outbox, Recorded, Registry, Schedules
 
 LIVE_SECONDS = 45.0  # a worker whose presence is older than this is taken for gone
 EVENT_KEEP_SECONDS = 7 * 86400.0
@@ -68,7 +68,7 @@ class OwnEngine(NamedTuple):
     thread: Thread
 
 
-class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
+class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
     """Writes. Batches first; each verb is one round trip and one commit unless it says otherwise.
 
     A store may have a number `writers`: so many commits of a worker can be on their way at once; without
@@ -118,6 +118,9 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         crashed c >= 1 times is passed over once the claim holds as many with >= k crashes as ask.crashed[k-1]
         allows, for any k <= c (above the list: its last; crashed=None: no limit). The cost does
         not grow with runs of other types or tenants, nor with finished, sleeping or later ones.
+        The answer brings at most ask.bytes bytes of params, labels and steps, in order: a run that does not
+        fit into what is left of them comes `unread`, without any, and `load` reads them. A store may leave a
+        run unread that would fit, if finding out means to read much.
         What the registry does not leave to ask.runtime, or a limit holds back, is passed over (see `Registry`
         and `Limits`, which say what else decides the order): the limits hold in this very commit.
         Trail: leased.
@@ -206,7 +209,9 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
         (SUCCEEDED, WAITING), retry and fail may (READY, FAILED), release does not. Any other step is `lost`,
         and so are its checkpoints and completes: it goes on by advance alone.
         Attempts never go below 0. `known` given: `settled` lists the run's waits settled with
-        seq > known, by seq, on every applied answer, and `seq` is its highest.
+        seq > known, by seq, on every applied answer, and `seq` is its highest. Where their values are large,
+        `settled` is empty and `more` is true: `load` reads them. Of a plan's row that is large, `settled`
+        says nothing: `steps` does.
         """
 
     async def transact(
@@ -237,8 +242,8 @@ class Store(Catalog, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
 
         BLOCKING, and called from a thread of its own: a blocked event loop must not starve it.
         It goes before queued commits. Answers per lease: applied, cancelled or lost; whether a
-        pause is asked; waits settled with seq > known. started_at: `started` goes into the
-        trail unless it is there for this fence. heartbeat: a heartbeat row. progress: stored.
+        pause is asked; waits settled with seq > known, or `more`, as in commit. started_at: `started` goes
+        into the trail unless it is there for this fence. heartbeat: a heartbeat row. progress: stored.
         strays: runs leased to this worker which it did not name, with their fences; they are
         named, not changed. No leases and no strays: nothing is written.
         """

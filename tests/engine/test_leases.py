@@ -307,10 +307,10 @@ async def test_a_worker_holds_ever_fewer_of_the_runs_that_have_crashed_ever_more
         await asyncio.sleep(1000)
 
     async with Worker(store, app.world, app.workflows, slots=64) as worker:
-        assert worker._crashed_room() == (8, 1)
+        assert worker._appetite._crashed_quota() == (8, 1)
         await asyncio.sleep(1)
         worker.leases.held = {n: Held(crashes) for n, crashes in enumerate([0, 1, 1, 2])}
-        assert worker._crashed_room() == (5, 0)
+        assert worker._appetite._crashed_quota() == (5, 0)
         worker.leases.held = {}
     assert asked[0] == (8, 1)
 

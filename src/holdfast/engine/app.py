@@ -19,6 +19,7 @@ from holdfast.arguments import (
     check_whole,
 )
 from holdfast.backoff import Backoff
+from holdfast.bounds import RUN_BYTES
 from holdfast.clipped import clipped
 from holdfast.errors import UsageError
 from holdfast.sealing import CodecHook, Sealed
@@ -103,6 +104,7 @@ class App(Client):
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
         steps_max: int = STEPS_MAX,
+        bytes_max: int = RUN_BYTES,
         checkpoint: Literal["step", "segment"] = "step",
         refresh: Seconds = REFRESH_SECONDS,
         budget: float | None = None,
@@ -112,13 +114,15 @@ class App(Client):
         checkpoint: "step" commits each result before the next step begins; "segment" keeps them until the run
         ends, parks, pauses or fails, and asks about a pause or cancel when the last news is `refresh` old.
         budget: the cost at which a run pauses, unless it was started with another.
+        steps_max, bytes_max: how many steps a run may record, and how many bytes of values; then it fails, of
+        kind `history`. A loop that never ends goes on with `ctx.continue_as`.
         """
         if callable(type_):
             raise UsageError('a workflow needs a type: write @app.workflow("shop.order.v1")')
 
         def named(function: Callable[..., Any]) -> Workflow:
             return self._define(
-                Workflow(type_, function, retry, timeout, steps_max, checkpoint, refresh, budget)
+                Workflow(type_, function, retry, timeout, steps_max, checkpoint, refresh, budget, bytes_max)
             )
 
         return named

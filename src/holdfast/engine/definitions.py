@@ -18,6 +18,7 @@ from holdfast.arguments import (
     is_type,
 )
 from holdfast.backoff import DEFAULT, Backoff, check_policy
+from holdfast.bounds import RUN_BYTES
 from holdfast.clipped import clipped
 from holdfast.codec import Codec, annotated, plain
 from holdfast.errors import UnknownWorkflow, UsageError
@@ -106,10 +107,12 @@ class Workflow(Defined):
         checkpoint: str = "step",
         refresh: Seconds = REFRESH_SECONDS,
         budget: float | None = None,
+        bytes_max: int = RUN_BYTES,
     ) -> None:
         super().__init__(type_, retry, timeout, budget)
         self.function = function
         self.steps_max = check_whole(f"workflow {type_}: steps_max", steps_max, 1)
+        self.bytes_max = check_whole(f"workflow {type_}: bytes_max", bytes_max, 1)
         if checkpoint not in ("step", "segment"):
             raise UsageError(f"workflow {type_}: checkpoint={clipped(checkpoint)}: 'step' or 'segment'")
         self.segment = checkpoint == "segment"

@@ -9,6 +9,7 @@ from holdfast.sealing.envelope import OURS, SHUT
 
 from .failures import encoded
 from .held import HeldRun
+from .loading import AGAIN_SECONDS, NO_ROOM
 
 log = safe_logger("holdfast.run")
 
@@ -33,17 +34,19 @@ async def stopped(run: HeldRun, reason: str) -> bool:
     if reason == "released":
         return ended(run, await run.journal.outcome(Move.RELEASE), back="run.released")
     if reason.startswith(SHUT):
-        return await _put_back(run, reason)
+        return await _put_back(run, Error(kind=OURS, message=reason.removeprefix(SHUT)), SHUT_SECONDS)
+    if reason.startswith(NO_ROOM):
+        return await _put_back(run, Error(kind="full", message=reason.removeprefix(NO_ROOM)), AGAIN_SECONDS)
     if run.worker.hooks and reason != "lost":
         run.worker.teller.run(f"run.{reason}", run, status=Status(reason))
     return False
 
 
-async def _put_back(run: HeldRun, reason: str) -> bool:
-    """It cannot be opened here. That is no fault of the run: it waits for a worker that has the key."""
-    log.warning("run %s goes back for %g s, %s", run.claim.id, SHUT_SECONDS, reason)
-    error = Error(kind=OURS, message=reason.removeprefix(SHUT))
+async def _put_back(run: HeldRun, error: Error, seconds: float) -> bool:
+    """It cannot be opened, or there is no room for it, here: it waits for a worker that can take it."""
+    log.warning("run %s goes back for %g s, %s: %s", run.claim.id, seconds, error.kind, error.message)
+    said = f"{error.kind}: {error.message}"[:500]
     move = run.journal.outcome(
-        Move.RETRY, error=encoded(error), last_error=reason[:500], delay_seconds=SHUT_SECONDS, refund=True
+        Move.RETRY, error=encoded(error), last_error=said, delay_seconds=seconds, refund=True
     )
     return ended(run, await move, error, "run.retried")

@@ -11,6 +11,7 @@ from holdfast.errors import BadValue, RunOverdue, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import SECOND, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
+from holdfast.sealing.envelope import shut
 
 from . import outcome as ends
 from .context import Context
@@ -18,9 +19,10 @@ from .drive import Drive
 from .finish import finish
 from .held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
 from .journal import GRANTED, Asked, Journal, Written
+from .loading import lease_of
 from .plain import bridge
 from .record import OUTCOMES, Record
-from .signals import Parked, continued, only_signals
+from .signals import CONTINUED_ON, SWALLOWED, Parked, continued, only_signals
 from .stage import Stage
 
 if TYPE_CHECKING:
@@ -30,16 +32,6 @@ if TYPE_CHECKING:
 log = safe_logger("holdfast.run")
 
 GIVE_WAY_SECONDS = 0.005
-
-SWALLOWED = (
-    "the workflow caught the signal that parks it (a bare `except:`, `except BaseException`, or a `finally` "
-    "that does not end, around a sleep or an awaited event): catch Exception instead"
-)
-
-CONTINUED_ON = (
-    "the workflow caught the signal of ctx.continue_as (a bare `except:` or `except BaseException`) and "
-    "went on: catch Exception instead"
-)
 
 
 class Execution:
@@ -52,6 +44,7 @@ class Execution:
         "_gave_way_at",
         "_heartbeat_at",
         "_parking",
+        "_reading",
         "_stop",
         "_swallowed",
         "_told_at",
@@ -77,7 +70,8 @@ class Execution:
     def __init__(self, claim: Claim, workflow: Workflow, worker: Worker, claimed_at: float) -> None:
         self.claim, self.workflow, self.worker = claim, workflow, worker
         self.world = worker.world
-        self.record = Record(claim, workflow.steps_max)
+        # In a segment the values of steps are not in the store yet.
+        self.record = Record(claim, workflow.steps_max, workflow.bytes_max, keeps=workflow.segment)
         self.journal = Journal(
             claim,
             self.record,
@@ -87,6 +81,7 @@ class Execution:
             self._told_verdict if worker.hooks else self._verdict,
             # A grant is no commit: no hook is told of it.
             on_grant=self._verdict if workflow.segment else None,
+            complete=worker.loads.completed,
         )
         self.attempt, self.crashes = claim.attempt, claim.crashes
         self.ended_as, self.ending = "", False
@@ -94,6 +89,7 @@ class Execution:
         self.clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
         self._heartbeat_at = self._told_at = self._gave_way_at = claimed_at
         self._stop: str | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._parking: ends.Waits | None = None
         self._swallowed = False
         self.unopened: dict[str, StepWrite] = {}
@@ -120,6 +116,13 @@ class Execution:
         finally:
             # Or every run is a knot that only the garbage collector can untie.
             self.journal.leave()
+
+    def take(self, claim: Claim) -> None:
+        """Go on with all that the run has recorded, which its claim did not bring."""
+        self.claim = claim
+        self.record.fill(claim.steps)
+        if why := shut(claim):
+            self.stop(why)
 
     def stop(self, reason: str, unwind_seconds: float = UNWIND_SECONDS) -> None:
         """Unwind user code: the run was cancelled, lost or paused, or is to be released."""
@@ -155,12 +158,27 @@ class Execution:
             self.stop(held.answer)
             return
         self.journal.pause_asked = held.pause_asked
+        self._learn(held.settled)
+        if held.more and self._reading is None:
+            self._reading = self.world.spawn(self._read_news(), "holdfast-read")
+
+    def _learn(self, settled: Iterable[Step]) -> None:
         if self.journal.busy:
             # What was settled after the commit on its way is not learnt before that commit's answer: a later
             # execution finds the two in the store's order.
-            self._early.extend(held.settled)
+            self._early.extend(settled)
         else:
-            self._settled(held.settled)
+            self._settled(settled)
+
+    async def _read_news(self) -> None:
+        try:
+            answer, steps = await self.worker.loads.news(lease_of(self.claim), self.record.known)
+        finally:
+            self._reading = None
+        if answer == "applied":
+            self._learn(steps)
+        else:
+            self.stop(answer)
 
     @property
     def suspect(self) -> int:
@@ -179,6 +197,9 @@ class Execution:
     # -- one execution of the function ---------------------------------------------------------
 
     async def _perform(self) -> ends.Outcome:
+        unread: ends.Raised | ends.Stopped | None = None
+        if self.claim.unread or self.record.partial:
+            unread = await self.worker.loads.read(self, self.workflow.bytes_max)
         self.record.begin()
         self._parking, self.unopened, self.backoffs, self.given_up = None, {}, {}, {}
         self.continuing = False
@@ -186,6 +207,9 @@ class Execution:
         if self._stop is not None:
             self.stage.leave()  # it was told to stop before it began: what it still sends is answered
             return ends.Stopped(self._stop)
+        if unread is not None:
+            self.stage.leave()
+            return unread
         try:
             params = self._params()
             plain, function = self.workflow.plain, self.workflow.function
@@ -356,9 +380,8 @@ class Execution:
             raise RunOverdue(f"run {self.claim.id} has not ended before its timeout")
 
     def check_room(self) -> None:
-        """Before a new step: refuse one too many; warn once at half."""
-        if self.record.check_room(self.stage.running + len(self.unopened)):
-            log.warning("run %s has used half of its %d steps", self.claim.id, self.workflow.steps_max)
+        """Before a new step: refuse one too many."""
+        self.record.check_room(self.stage.running + len(self.unopened))
 
 
 def _standing(verdict: Verdict, write: StepWrite, value: Any) -> Any:

@@ -304,6 +304,9 @@ def _later(run: Run, known: Known, data: dict[str, Any]) -> Explanation:
         case kind if kind == OURS:
             said = f"The worker that took it could not open it ({why}); it is offered again at {at}"
             return Explanation("sealed", f"{said}.", data)
+        case "full":
+            said = f"The worker that took it has no room for so large a record; it is offered again at {at}"
+            return Explanation("full", f"{said}.", data)
         case "lease_expired":
             said = f"{run.crashes} in a row of its workers have died with it ({why})"
             return Explanation("crashed", f"{said}; it is tried again at {at}.", data)

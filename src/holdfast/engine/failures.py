@@ -16,6 +16,7 @@ from holdfast.errors import (
     EventTimeout,
     Fatal,
     HistoryFull,
+    RecordUnreadable,
     RetryAfter,
     RunOverdue,
     StepFailed,
@@ -87,30 +88,28 @@ def line(error: Error) -> str:
     return f"{error.kind}: {what}".replace("\n", " ")[:500]
 
 
+# The first that fits counts: BadValue is a UsageError.
+_FINAL: tuple[tuple[type[BaseException], str], ...] = (
+    (EventTimeout, "timeout"),
+    (RunOverdue, "timeout"),
+    (ChildFailed, "child_failed"),
+    (Drift, "drift"),
+    (HistoryFull, "history"),
+    (RecordUnreadable, "too_large"),
+    (BadValue, "encoding"),
+    (UsageError, "usage"),
+    (Fatal, "fatal"),
+)
+
+
 def final_kind(error: BaseException, policy: Backoff) -> str | None:
     """The kind with which this exception fails a run at once; None when it may be tried again."""
-    match error:
-        case StepFailed():
-            return error.kind
-        case EventTimeout() | RunOverdue():
-            return "timeout"
-        case ChildFailed():
-            return "child_failed"
-        case Drift():
-            return "drift"
-        case HistoryFull():
-            return "history"
-        case BadValue():
-            return "encoding"
-        case UsageError():
-            return "usage"
-        case Fatal():
-            return "fatal"
-        case BaseExceptionGroup():
-            return next(filter(None, (final_kind(one, policy) for one in error.exceptions)), None)
-        case _:
-            pass
-    return "fatal" if policy.fatal and isinstance(error, policy.fatal) else None
+    if isinstance(error, StepFailed):
+        return error.kind
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, (final_kind(one, policy) for one in error.exceptions)), None)
+    kind = next((kind for type_, kind in _FINAL if isinstance(error, type_)), None)
+    return kind or ("fatal" if policy.fatal and isinstance(error, policy.fatal) else None)
 
 
 def guilty_step(error: BaseException | None) -> str | None:

@@ -30,6 +30,13 @@ class HeldRun(Protocol):
     async def run(self) -> None:
         """Execute until the run ends, parks, or is no longer ours."""
 
+    def take(self, claim: Claim) -> None:
+        """Go on with all that the run has recorded, which its claim did not bring."""
+
+    @property
+    def cancelled(self) -> bool:
+        """User code should come to its end."""
+
     def stop(self, reason: str, unwind_seconds: float = UNWIND_SECONDS) -> None:
         """Unwind user code: the run was cancelled, lost or paused, or is to be released."""
 

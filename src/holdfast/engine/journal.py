@@ -13,12 +13,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.bounds import BATCH_BYTES, MIB, sent_bytes
 from holdfast.lifecycle import Move, Status, StepStatus
-from holdfast.records import Claim, Instant, Item, Json, NewEvent, Outbound, StepWrite, TrailWrite, Verdict
+from holdfast.records import (
+    Claim,
+    Instant,
+    Item,
+    Json,
+    Lease,
+    NewEvent,
+    Outbound,
+    StepWrite,
+    TrailWrite,
+    Verdict,
+)
 from holdfast.records.sizes import payload_bytes, step_bytes
 from holdfast.world import World
 
@@ -38,6 +49,8 @@ _NONE: dict[str, Any] = {}
 _MAY_RETRY = frozenset({Move.CHECKPOINT, Move.RETRY})
 _APPLIED = Verdict(answer="applied", status=Status.LEASED)
 
+Completes = Callable[[Lease, int, Verdict], Awaitable[Verdict]]  # reads what a verdict could not bring
+
 Asked = asyncio.Future[Any] | None  # whoever awaits a step's outcome
 Written = tuple[StepWrite, Asked, Any]
 
@@ -51,6 +64,8 @@ class Journal:
         "_buffer",
         "_bytes",
         "_committer",
+        "_complete",
+        "_completing",
         "_due",
         "_events",
         "_fence",
@@ -86,10 +101,11 @@ class Journal:
         on_verdict: Callable[[Verdict, list[Written]], None],
         *,
         on_grant: Callable[[Verdict, list[Written]], None] | None = None,
+        complete: Completes | None = None,
     ) -> None:
         self._run, self._tenant, self._fence, self._record = claim.id, claim.tenant, claim.fence, record
         self._committer, self._world, self._lease_seconds = committer, world, lease_seconds
-        self._on_verdict = on_verdict
+        self._on_verdict, self._complete = on_verdict, complete
         self._on_grant, self._bytes = on_grant, 0  # how a segment answers; None: it is none
         # What may still be spent; None: no matter how much. A budget that was reached has had its pause.
         self._left = None if claim.budget is None or claim.cost >= claim.budget else claim.budget - claim.cost
@@ -301,6 +317,10 @@ class Journal:
         self._committer.put(item, self._answered)
 
     def _answered(self, verdict: Verdict) -> None:
+        if self._complete is not None and is_to_be_completed(verdict):
+            # Until then the item is on its way: what it brings is learnt in the store's order.
+            self._completing = self._world.spawn(self._completed(self._complete, verdict), "holdfast-read")
+            return
         sent, self._sent = self._sent, None
         if self._transaction is not None:
             made, self._transaction = self._transaction.made, None
@@ -314,6 +334,10 @@ class Journal:
             self._wake(self._idle, verdict)
         elif (self._due or self._transactions) and verdict.answer == "applied":
             self._send_waiting()
+
+    async def _completed(self, complete: Completes, verdict: Verdict) -> None:
+        lease = Lease(run=self._run, tenant=self._tenant, fence=self._fence)
+        self._answered(await complete(lease, self._record.known, verdict))
 
     def _wake(self, idle: asyncio.Future[Verdict], verdict: Verdict) -> None:
         self._idle = None
@@ -338,6 +362,11 @@ class Journal:
             return None
         progress, self._progress, self._progress_at = self._progress, None, now
         return progress
+
+
+def is_to_be_completed(verdict: Verdict) -> bool:
+    """Whether the run goes on, with waits that the verdict could not bring."""
+    return verdict.more and verdict.answer == "applied" and verdict.status is Status.LEASED
 
 
 def _taken(rows: deque[T]) -> tuple[T, ...]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.arguments import check_key
+from holdfast.bounds import RUN_BYTES, text_bytes
 from holdfast.errors import Drift, HistoryFull, UsageError
+from holdfast.escaping import safe_logger
 from holdfast.lifecycle import SETTLED, StepKind, StepStatus
-from holdfast.records import Claim, Step, StepWrite
+from holdfast.records import Claim, Json, Step, StepWrite
+
+log = safe_logger("holdfast.run")
 
 AT_ONCE = frozenset({StepKind.NOW, StepKind.EMIT})  # asked for without an await, answered in the same breath
 OUTCOMES = SETTLED - {StepStatus.CANCELLED}  # what was given up has none
@@ -17,6 +24,8 @@ KEYED = "give each use a key of its own, as in key=f'%s:{n}'"
 SENT = "give each use a name of its own, as in name=f'%s:{n}', or send it inside a step"
 EMITTED = "give each use a name of its own, as in name=f'%s:{n}', or emit it inside a step"
 
+KEPT_BYTES = 64 * 1024  # a value that is kept in memory after its commit
+
 Recorded = Step | StepWrite  # what was read from the store, or what was written to it since
 
 
@@ -25,26 +34,39 @@ class Record:
 
     __slots__ = (
         "_asked",
+        "_bytes_max",
         "_count",
+        "_keeps",
         "_names",
+        "_run",
         "_steps_max",
+        "bytes",
         "known",
         "logged",
         "logs",
         "open_waits",
+        "partial",
         "rank",
         "steps",
     )
 
-    def __init__(self, claim: Claim, steps_max: int) -> None:
+    def __init__(
+        self, claim: Claim, steps_max: int, bytes_max: int = RUN_BYTES, *, keeps: bool = True
+    ) -> None:
+        self.logged = claim.logs  # log rows of the body that are in the trail
+        self._run, self._steps_max, self._bytes_max = claim.id, steps_max, bytes_max
+        self._keeps = keeps  # large values stay here after their commit
+        self.fill(claim.steps)
+
+    def fill(self, steps: Sequence[Step]) -> None:
+        """Begin with these steps, and forget all others."""
         self.steps: dict[str, Recorded] = {}
         self.rank: dict[str, int] = {}  # position in the order of outcomes
-        self._count = 0
+        self._count = self.open_waits = 0
         self.known = 0  # the highest seq of the store that was seen here
-        self.open_waits = 0
-        self.logged = claim.logs  # log rows of the body that are in the trail
-        self._steps_max = steps_max
-        for step in claim.steps:
+        self.bytes = 0  # of values: recorded, or about to be
+        self.partial = False  # large values were left out: an execution again has to read them anew
+        for step in steps:
             self.add(step)
 
     def begin(self) -> None:
@@ -89,17 +111,35 @@ class Record:
             )
         return step
 
-    def check_room(self, on_their_way: int) -> bool:
-        """Whether half of the history is used up just now; HistoryFull when all of it is."""
+    def check_room(self, on_their_way: int) -> None:
+        """Before a new step: HistoryFull when all of the history is used up; a warning at half of it."""
         used = len(self.steps) + on_their_way
         if used >= self._steps_max:
             raise HistoryFull(
                 f"the run has recorded {self._steps_max} steps, the limit: end it with ctx.continue_as(…)"
             )
-        return used == self._steps_max // 2
+        self._check_bytes(1)
+        if used == self._steps_max // 2:
+            log.warning("run %s has used half of its %d steps", self._run, self._steps_max)
+
+    def count(self, value: Json) -> None:
+        """Before a value is recorded: HistoryFull when it is too much; a warning at half."""
+        size, half = text_bytes(value), self._bytes_max // 2
+        self._check_bytes(size)
+        if self.bytes < half <= self.bytes + size:
+            log.warning("run %s has recorded half of its %d bytes of values", self._run, self._bytes_max)
+        self.bytes += size
+
+    def _check_bytes(self, more: int) -> None:
+        if self.bytes + more > self._bytes_max:
+            raise HistoryFull(
+                f"the run has recorded {self.bytes:,} bytes of values, and {self._bytes_max:,} are the "
+                f"limit: end it with ctx.continue_as(…), or record less"
+            )
 
     def add(self, step: Step) -> None:
         """A step is recorded now: it comes last in the order."""
+        self.bytes += step_bytes(step)
         self.committed(step)
         self.known = max(self.known, step.seq)
 
@@ -111,6 +151,9 @@ class Record:
             self.open_waits -= 1
         if step.status is StepStatus.WAITING:
             self.open_waits += 1
+        if not self._keeps and isinstance(step, StepWrite) and len(step.output or "") > KEPT_BYTES:
+            # The code has it by now. Many runs that record much would fill the memory of their worker.
+            step, self.partial = msgspec.structs.replace(step, output=None), True
         self.steps[key] = step
         self._count += 1
         self.rank[key] = self._count
@@ -119,3 +162,8 @@ class Record:
         """The keys whose outcome is known and will be awaited, in order."""
         settled = [step for step in self.steps.values() if step.status in OUTCOMES]
         return sorted([one.key for one in settled if one.kind not in AT_ONCE], key=self.rank.__getitem__)
+
+
+def step_bytes(step: Step) -> int:
+    """How many bytes of values a step has recorded."""
+    return text_bytes(step.output) + text_bytes(step.error)

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+SWALLOWED = (
+    "the workflow caught the signal that parks it (a bare `except:`, `except BaseException`, or a `finally` "
+    "that does not end, around a sleep or an awaited event): catch Exception instead"
+)
+
+CONTINUED_ON = (
+    "the workflow caught the signal of ctx.continue_as (a bare `except:` or `except BaseException`) and "
+    "went on: catch Exception instead"
+)
+
 
 class Parked(BaseException):
     """The run waits: its code is unwound here and begins again, by replay, when something has come."""

@@ -208,6 +208,7 @@ class Call:
                     else self._limited(is_async=is_async)
                 )
                 output, value = codec.record(value, f"the result of step {key!r}")
+                run.record.count(output)
             except (Parked, Continued, KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.arguments import Seconds, check_positive
 from holdfast.bounds import sent_bytes
 from holdfast.errors import UsageError
-from holdfast.records import Item, StepWrite, TrailWrite
+from holdfast.records import Item, Json, StepWrite, TrailWrite
 from holdfast.store import TRANSACTION_SECONDS, OwnEngine, Store
 from holdfast.threads import Ended
 
@@ -54,6 +54,7 @@ class Transaction:
         "_args",
         "_awaits",
         "_codec",
+        "_count",
         "_fn",
         "_write",
         "context",
@@ -75,10 +76,12 @@ class Transaction:
         write: StepWrite,
         limit_seconds: float,
         on: OwnEngine | None,
+        count: Callable[[Json], None],
         *,
         awaits: bool,
     ) -> None:
         self._fn, self._args, self._codec, self._write = fn, args, codec, write
+        self._count: Callable[[Json], None] | None = count
         self._awaits = awaits
         self.limit_seconds = limit_seconds
         self.on = () if on is None else (on,)
@@ -118,6 +121,9 @@ class Transaction:
 
     def _completed(self, item: Item, value: Any, scope: TransactionScope) -> Item:
         output, value = self._codec.record(value, f"the result of step {scope.key!r}")
+        if self._count is not None:
+            self._count(output)
+            self._count = None  # a commit that has to be made again records it once all the same
         write = msgspec.structs.replace(self._write, output=output, cost=scope.cost)
         self.made = (write, self.future, value)
         return msgspec.structs.replace(
@@ -166,7 +172,14 @@ class TransactionCall(Call):
                 await stage.refuse()
             write = StepWrite(key=self.key, attempts=tries, started_at=run.now())
             transaction = Transaction(
-                self._fn, self._args, codec, write, limit or TRANSACTION_SECONDS, on, awaits=awaits
+                self._fn,
+                self._args,
+                codec,
+                write,
+                limit or TRANSACTION_SECONDS,
+                on,
+                run.record.count,
+                awaits=awaits,
             )
             try:
                 run.journal.transact(transaction)

@@ -24,20 +24,22 @@ from holdfast.arguments import (
 )
 from holdfast.errors import LeaseLost, StoreError, UsageError
 from holdfast.escaping import safe_logger
-from holdfast.records import RUNTIME, SECOND, Ask, Claim
+from holdfast.records import RUNTIME, SECOND, Claim
 from holdfast.sealing.envelope import shut
 from holdfast.store import TTL_SECONDS, Store
 from holdfast.threads import Stragglers
 from holdfast.world import World
 
+from .appetite import Appetite
 from .committer import Committer
 from .definitions import Defined, matches
 from .failures import text
 from .held import UNWIND_SECONDS, HeldRun
-from .holding import crashed_quota, held, lacking, why_lacking
+from .holding import held, lacking, why_lacking
 from .hooks import Hooks
 from .keeper import TROUBLE_SECONDS, Bell, Keeper, poll_of, seconds_until, unforeseen
 from .lease import Leases
+from .loading import Loads
 from .presence import Refresh, show, shows
 from .relay import Relay
 from .sinks import Sinks
@@ -107,6 +109,7 @@ class Worker:
         self._executions: dict[asyncio.Task[None], HeldRun] = {}
         self.straggling = Stragglers(self._returned)
         self._at_end = self._ending = 0
+        self.loads, self._appetite = Loads(self), Appetite(self)
         self._more = True  # whether the last claim has left some, for want of slots
         self.finished = 0
 
@@ -288,6 +291,7 @@ class Worker:
                 # Whatever it was: a loop that ends in silence leaves a worker that is there and does nothing.
                 log.warning("cannot claim now, will try again: %s", error, exc_info=unforeseen(error))
                 due, self._more = TROUBLE_SECONDS, False
+                self._appetite.failed()
             await self._rest(due)
 
     async def _rest(self, due: float | None) -> None:
@@ -306,29 +310,18 @@ class Worker:
 
     async def _claim(self, types: tuple[str, ...], limit: int) -> bool:
         """Claim and begin; whether there may be more at once."""
+        ask = self._appetite.ask(types, limit)
         claimed_at = self.world.monotonic()
         self.leases.claiming = True
         try:
-            ask = Ask(
-                worker=self.id,
-                types=types,
-                limit=limit,
-                lease_seconds=self.lease_seconds,
-                tenants=self.tenants,
-                runtime=self.runtime,
-                crashed=self._crashed_room(),
-            )
-            claims = await self.store.claim(ask)
-            if claims:
+            if claims := await self.store.claim(ask):
                 self._bell.found()
+            self._appetite.answered()
             for claim in claims:
                 self._begin(claim, claimed_at)
         finally:
             self.leases.claiming = False
-        return len(claims) == limit
-
-    def _crashed_room(self) -> tuple[int, ...]:
-        return crashed_quota(self.slots, [one.suspect for one in self.leases.held.values() if one.suspect])
+        return len(claims) == ask.limit
 
     def _begin(self, claim: Claim, claimed_at: float) -> None:
         execution = held(claim, self._workflows[claim.type], self, claimed_at)
@@ -359,6 +352,7 @@ class Worker:
                 del self.leases.held[claim.id]
             self.finished += 1
             self.committer.ended(claim.id)
+            self.loads.freed()
             self._ending -= execution.ending  # its slot was given on when its end was sent
             if not execution.ending or claim.crashes:
                 self._bell.ring()  # the room for runs that have crashed is free only now

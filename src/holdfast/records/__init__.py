@@ -5,7 +5,19 @@ are aware datetimes. Values (params, results, payloads, errors) cross the seam a
 stores keep and never look into. Records form no cycles, so the garbage collector leaves them alone.
 """
 
-from .answers import Claim, Decided, Due, Emitted, Held, Purged, Renewal, Started, Ticked, Verdict
+from .answers import (
+    Claim,
+    Decided,
+    Due,
+    Emitted,
+    Held,
+    Loaded,
+    Purged,
+    Renewal,
+    Started,
+    Ticked,
+    Verdict,
+)
 from .limits import RUNTIME, SCOPES, Hold, Limit, Registration
 from .outgoing import (
     Backlog,
@@ -81,6 +93,7 @@ __all__ = [
     "Json",
     "Lease",
     "Limit",
+    "Loaded",
     "MessageStatus",
     "NewEvent",
     "NewRun",

@@ -37,6 +37,7 @@ class Verdict(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     kept: tuple[tuple[str, Json | None], ...] = ()  # keys that existed, with the value that stands
     settled: tuple[Step, ...] = ()  # waits settled since `known`, oldest first; of a plan: the current step
     seq: int = 0  # highest seq of the run, when `known` was given
+    more: bool = False  # waits were settled whose values are too large for this answer: `load` reads them
 
 
 class Held(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -45,6 +46,7 @@ class Held(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     answer: str  # applied | cancelled | lost
     pause_asked: bool = False
     settled: tuple[Step, ...] = ()
+    more: bool = False  # as in Verdict
 
 
 class Renewal(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -57,13 +59,29 @@ class Renewal(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     strays: tuple[tuple[UUID, int], ...] = ()
 
 
+class Loaded(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """One page of what a held run was started with and has recorded.
+
+    applied    here it is
+    cancelled  nothing is read: the run was cancelled
+    lost       nothing is read: another holds it, or nobody
+    sealed: …  it cannot be opened here, and why
+    """
+
+    answer: str
+    params: Json | None = None  # on the first page
+    labels_json: Json | None = None  # on the first page
+    steps: tuple[Step, ...] = ()
+    more: bool = False  # there is a further page, after the last of these steps
+
+
 class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A run that is now held, with all that is needed to execute it."""
+    """A run that is now held, with all that is needed to execute it; or `unread`, where that is much."""
 
     id: UUID
     type: str
     tenant: str
-    params: Json
+    params: Json = "null"
     fence: int
     attempt: int
     crashes: int
@@ -78,6 +96,7 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     cost: int = 0
     budget: int | None = None
     labels_json: Json | None = None
+    unread: bool = False  # params, labels and steps are not here: `load` reads them, page by page
 
     @property
     def labels(self) -> dict[str, str]:

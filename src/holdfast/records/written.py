@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import BATCH_BYTES
 from holdfast.lifecycle import Move, StepKind, StepStatus
 
 from .limits import RUNTIME
@@ -166,6 +167,7 @@ class Ask(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     runtime: str = RUNTIME
     # crashed[c - 1]: how many runs that crashed c times or more it would still take (above: the last).
     crashed: tuple[int, ...] | None = None
+    bytes: int = BATCH_BYTES  # of params, labels and steps that the answer may bring
 
 
 class Presence(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import BATCH_BYTES
 from holdfast.codec import digest
 from holdfast.errors import CannotOpen, CannotSeal, HoldfastError, KeyReused, Unavailable
 from holdfast.lifecycle import Status, StepKind
@@ -25,6 +26,7 @@ from holdfast.records import (
     Instant,
     Item,
     Lease,
+    Loaded,
     NewEvent,
     NewRun,
     Presence,
@@ -39,6 +41,7 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
+from holdfast.rooms.records import START
 from holdfast.store import (
     DELETED_SECONDS,
     PURGE_SLICE,
@@ -195,7 +198,18 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         return Started(found.id, created=False) if same else refused
 
     async def claim(self, ask: Ask) -> builtins.list[Claim]:
-        return [self._records.claim(claim) for claim in await self.inner.claim(ask)]
+        claims = await self.inner.claim(ask)
+        return [claim if claim.unread else self._records.claim(claim) for claim in claims]
+
+    async def load(self, lease: Lease, after: int = START, bytes: int = BATCH_BYTES) -> Loaded:
+        page = await self.inner.load(lease, after, bytes)
+        of = lease.tenant, lease.run
+        try:
+            params = None if page.params is None else self._records.opened_params(page.params, *of)
+            steps = tuple([self._records.opened_step(step, *of) for step in page.steps])
+        except CannotOpen as why:
+            return Loaded(answer=shut_by(why))
+        return _replace(page, params=params, steps=steps)
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         sealed: builtins.list[Item] = []

@@ -40,6 +40,7 @@ READS = frozenset(
         "get",
         "list",
         "steps",
+        "load",
         "trail",
         "waiting_on",
         "definitions",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from holdfast.bounds import RUN_BYTES
 from holdfast.engine import outcome as ends
 from holdfast.engine.drive import Drive
 from holdfast.engine.held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
@@ -102,6 +103,13 @@ class PlanExecution:
         finally:
             self.journal.leave()
 
+    def take(self, claim: Claim) -> None:
+        """Go on with all that the run has recorded, which its claim did not bring."""
+        self.claim, self.rows = claim, {step.key: step for step in claim.steps}
+        self.record.fill(claim.steps)
+        if why := shut(claim):
+            self.stop(why)
+
     def stop(self, reason: str, unwind_seconds: float = UNWIND_SECONDS) -> None:
         """Unwind the handler: the run was cancelled, lost or paused, or is to be released."""
         if self._stop is None:
@@ -149,8 +157,11 @@ class PlanExecution:
     # -- one execution of one step -------------------------------------------------------------
 
     async def _perform(self) -> End:
+        unread = await self.worker.loads.read(self, RUN_BYTES) if self.claim.unread else None
         if self._stop is not None:
             return ends.Stopped(self._stop)
+        if unread is not None:
+            return unread
         if self._begun and self.worker.draining:
             return ends.Stopped("released")
         self.step, self.scope, self.begun_at = self._current(), Scope(""), self.now()

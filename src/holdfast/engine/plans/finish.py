@@ -15,7 +15,7 @@ from holdfast.engine.ending import ended, stopped
 from holdfast.engine.failures import delay_after, encoded, error_of, final_kind, line, stored, text
 from holdfast.engine.messages import Message, check_said, outbound
 from holdfast.engine.steps import add_cost
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HistoryFull, HoldfastError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import SECOND, Error, Outbound, Step, StepWrite, Verdict
@@ -57,6 +57,8 @@ async def finish(run: PlanExecution, end: End) -> bool:
             return await _retry_or_fail(run, end.error, end)
         case Dead():
             return await _fail(run, _recorded(run, end.error, "fatal"))
+        case ends.Raised() if run.step is None:
+            return await _fail_unread(run, end.error)
         case ends.Raised():
             return await _retry_or_fail(run, end.error)
         case Completed() | Waiting():
@@ -66,7 +68,10 @@ async def finish(run: PlanExecution, end: End) -> bool:
 async def _commit(run: PlanExecution, end: Completed[Any] | Waiting) -> bool:
     try:
         return await (_complete(run, end) if isinstance(end, Completed) else _wait(run, end))
-    except UsageError as error:  # nothing was sent: what is wrong was found while it was encoded
+    except (
+        UsageError,
+        HistoryFull,
+    ) as error:  # nothing was sent: what is wrong was found while it was encoded
         if run.cancelled:  # it was told to stop: whatever it answers is no failed try
             return await stopped(run, "released")
         return await _retry_or_fail(run, error)
@@ -75,6 +80,7 @@ async def _commit(run: PlanExecution, end: Completed[Any] | Waiting) -> bool:
 async def _complete(run: PlanExecution, end: Completed[Any]) -> bool:
     step = _current(run)
     output = run.plan.handlers[step.key].codec.encode(end.output, f"the output of step {step.key!r}")
+    run.record.count(output)
     add_cost(run.scope, end.cost)
     fields = _fields(run, end.outbound)
     goes_on = run.goes_on
@@ -148,6 +154,17 @@ async def _fail(run: PlanExecution, recorded: Error) -> bool:
     error = encoded(recorded)
     write = _write(run, StepStatus.FAILED, error=error)
     verdict = await _sent(run, Move.FAIL, write, error=error, last_error=line(recorded), kind=recorded.kind)
+    return ended(run, verdict, recorded)
+
+
+async def _fail_unread(run: PlanExecution, error: BaseException) -> bool:
+    """Its rows could not be read: no step is known that has failed."""
+    kind = final_kind(error, run.plan.retry) or "too_large"
+    recorded = error_of(error, kind)
+    run.worker.ends(run)
+    verdict = await run.journal.outcome(
+        Move.FAIL, error=encoded(recorded), last_error=line(recorded), kind=kind
+    )
     return ended(run, verdict, recorded)
 
 

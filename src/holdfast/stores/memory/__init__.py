@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 import msgspec
 
+from holdfast.bounds import BATCH_BYTES
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.records import (
     RUNTIME,
@@ -32,6 +33,7 @@ from holdfast.records import (
     Instant,
     Item,
     Lease,
+    Loaded,
     NewEvent,
     NewRun,
     Presence,
@@ -46,6 +48,7 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
+from holdfast.rooms.records import START
 from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TRANSACTION_SECONDS, TTL_SECONDS, OwnEngine
 from holdfast.stores.checked import checked
 
@@ -167,6 +170,10 @@ class MemoryStore(LimitsRoom, OutboxRoom, ScheduleRoom):
     async def claim(self, ask: Ask) -> builtins.list[Claim]:
         with self._lock:
             return claim.claim(self._state, ask, self._clock())
+
+    async def load(self, lease: Lease, after: int = START, bytes: int = BATCH_BYTES) -> Loaded:
+        with self._lock:
+            return claim.load(self._state, lease, after, bytes, self._clock())
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         with self._lock:

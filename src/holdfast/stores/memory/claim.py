@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from holdfast.bounds import ROW_BYTES, text_bytes
 from holdfast.lifecycle import Status
-from holdfast.records import Ask, Claim, Held, Instant, Lease, Renewal
+from holdfast.records import Ask, Claim, Held, Instant, Json, Lease, Loaded, Renewal, Step
+from holdfast.rooms.records import START
 from holdfast.stores.durations import micros
 from holdfast.stores.rules import Rooms
 from holdfast.stores.shares import Shares
 
 from .limits import note_claims, note_turns, rooms
-from .rows import RunRow, State, TrailRow, check
-from .settling import settled_since
+from .rows import RunRow, State, StepRow, TrailRow, check
+from .settling import news_since
 
 
 def claim(state: State, ask: Ask, now: Instant) -> list[Claim]:
@@ -34,7 +36,21 @@ def claim(state: State, ask: Ask, now: Instant) -> list[Claim]:
     note_claims(state, room, now)
     if taken and room.rules.weighs:
         note_turns(state.limiting, ask, shares, now)
-    return [_take(state, ask, row, now) for row in taken]
+    left, claims = ask.bytes, []
+    for row in taken:
+        size = _size(row)
+        claims.append(_take(state, ask, row, now, read=size <= left))
+        left -= size if size <= left else 0
+    return claims
+
+
+def _size(row: RunRow) -> int:
+    values = (row.params, row.labels, *(value for step in row.steps.values() for value in _values(step)))
+    return ROW_BYTES * len(row.steps) + sum(map(text_bytes, values))
+
+
+def _values(step: StepRow) -> tuple[Json | None, ...]:
+    return step.key, step.output, step.error, step.ask, step.wake
 
 
 def _in_turn(due: list[RunRow], shares: Shares) -> Iterator[RunRow]:
@@ -69,20 +85,42 @@ def _too_many_crashed(allowed: Sequence[int] | None, taken: Sequence[RunRow], ro
     )
 
 
-def _take(state: State, ask: Ask, row: RunRow, now: Instant) -> Claim:
+def _take(state: State, ask: Ask, row: RunRow, now: Instant, *, read: bool) -> Claim:
     row.status, row.leased_by, row.lease_until = Status.LEASED, ask.worker, now + micros(ask.lease_seconds)
     row.attempt, row.fence = row.attempt + 1, row.fence + 1
     state.note(row, "leased", now, worker=ask.worker, attempt=row.attempt, fence=row.fence)
     check(row)
     return Claim(
-        id=row.id, type=row.type, tenant=row.tenant, params=row.params, fence=row.fence,
+        id=row.id, type=row.type, tenant=row.tenant, params=row.params if read else "null", fence=row.fence,
         attempt=row.attempt, crashes=row.crashes, max_attempts=row.max_attempts,
         created_at=row.created_at, lease_until=row.lease_until, timeout_at=row.timeout_at,
         kind=row.kind, parent=row.parent, cost=row.cost, budget=row.budget,
-        labels_json=row.labels,
-        steps=tuple(step.shown() for step in sorted(row.steps.values(), key=lambda step: step.seq)),
+        labels_json=row.labels if read else None, unread=not read,
+        steps=tuple(step.shown() for step in row.in_order()) if read else (),
         logs=max((_log_number(entry) for entry in state.trail if entry.run == row.id), default=0),
     )  # fmt: skip
+
+
+def load(state: State, lease: Lease, after: int, most: int, now: Instant) -> Loaded:
+    row = state.runs.get(lease.run)
+    if row is None or not held(row, lease.fence, now):
+        return Loaded(answer="cancelled" if row and row.status is Status.CANCELLED else "lost")
+    first = after == START
+    left = most - (text_bytes(row.params) + text_bytes(row.labels) if first else 0)
+    steps: list[Step] = []
+    rows = [step for step in row.in_order() if step.seq > after]
+    for step in rows:
+        left -= ROW_BYTES + sum(map(text_bytes, _values(step)))
+        if left < 0 and steps:
+            break
+        steps.append(step.shown())
+    return Loaded(
+        answer="applied",
+        params=row.params if first else None,
+        labels_json=row.labels if first else None,
+        steps=tuple(steps),
+        more=len(steps) < len(rows),
+    )
 
 
 def held(row: RunRow, fence: int, now: Instant) -> bool:
@@ -123,9 +161,8 @@ def _renew_one(state: State, worker: str, lease: Lease, lease_seconds: float, no
     if lease.progress is not None:
         row.progress = lease.progress
     check(row)
-    return Held(
-        answer="applied", pause_asked=row.pause_asked_by is not None, settled=settled_since(row, lease.known)
-    )
+    settled, more = news_since(row, lease.known)
+    return Held(answer="applied", pause_asked=row.pause_asked_by is not None, settled=settled, more=more)
 
 
 def _log_number(entry: TrailRow) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from holdfast.bounds import NEWS_BYTES, text_bytes
 from holdfast.errors import UsageError
 from holdfast.lifecycle import HOLDER_MOVES, Move, Status, StepKind, StepStatus
 from holdfast.records import Instant, Item, Json, Step, Verdict
@@ -64,7 +65,8 @@ def _repeated(row: RunRow, item: Item) -> Verdict:
     first = first or Verdict(answer="applied", status=Status.LEASED)
     if item.known is None or first.answer != "applied":
         return first
-    return msgspec.structs.replace(first, settled=settling.settled_since(row, item.known), seq=row.seq)
+    settled, more = settling.news_since(row, item.known)
+    return msgspec.structs.replace(first, settled=settled, more=more, seq=row.seq)
 
 
 class _Writing:
@@ -102,13 +104,19 @@ class _Writing:
         row, item = self.row, self.item
         # A park tells what it has just settled even to a holder who had no open wait before.
         asked = item.known is not None or item.move is Move.PARK
+        settled, more = settling.news_since(row, self.known if asked else None)
         return Verdict(
             answer="paused" if row.status is Status.PAUSED else "applied",
             status=row.status,
             kept=tuple(self.recorded.kept),
-            settled=self.news if row.is_plan else settling.settled_since(row, self.known) if asked else (),
+            settled=self._row() if row.is_plan else settled,
+            more=more and not row.is_plan,
             seq=row.seq if item.known is not None else 0,
         )
+
+    def _row(self) -> tuple[Step, ...]:
+        """Of a plan: the row that is current now. The holder reads a large one by itself."""
+        return () if any(text_bytes(step.wake) > NEWS_BYTES for step in self.news) else self.news
 
     def _moves(self) -> dict[Move, Callable[[], None]]:
         return {

@@ -10,6 +10,7 @@ from math import inf
 
 import msgspec
 
+from holdfast.bounds import NEWS_BYTES, text_bytes
 from holdfast.lifecycle import FINAL, WAIT_MOVES, WAITS, Status, StepKind, StepStatus, WaitMove
 from holdfast.records import Error, Instant, Json, Step
 from holdfast.stores.durations import micros
@@ -39,6 +40,13 @@ def settled_since(row: RunRow, known: int | None) -> tuple[Step, ...]:
         return ()
     news = [s for s in row.steps.values() if _has_waited(s) and s.status in COME and s.seq > known]
     return tuple(step.shown() for step in sorted(news, key=lambda step: step.seq))
+
+
+def news_since(row: RunRow, known: int | None) -> tuple[tuple[Step, ...], bool]:
+    """The same for an answer; nothing, and True, where they are too large for it."""
+    settled = settled_since(row, known)
+    large = sum(text_bytes(step.output) + text_bytes(step.error) for step in settled) > NEWS_BYTES
+    return ((), True) if large else (settled, False)
 
 
 def _has_waited(step: StepRow) -> bool:

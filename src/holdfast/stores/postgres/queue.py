@@ -9,9 +9,11 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import BATCH_BYTES
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
 from holdfast.lifecycle import Status
-from holdfast.records import Ask, Claim, Item, NewRun, Run, Started, Verdict
+from holdfast.records import Ask, Claim, Item, Lease, Loaded, NewRun, Run, Started, Verdict
+from holdfast.rooms.records import START
 from holdfast.stores.items import brings_news
 
 from . import plain
@@ -30,6 +32,7 @@ class _Answer(msgspec.Struct):
 
 _ANSWERS = msgspec.json.Decoder(list[_Answer])
 _CLAIMS = msgspec.json.Decoder(list[Claim])
+_LOADED = msgspec.json.Decoder(Loaded)
 
 
 class _Committed(msgspec.Struct):
@@ -96,6 +99,9 @@ class QueueRoom(Calls):
 
     async def claim(self, ask: Ask) -> builtins.list[Claim]:
         return await self._ask(_CLAIMS, "claim", json_text(ask)) if ask.limit > 0 else []
+
+    async def load(self, lease: Lease, after: int = START, bytes: int = BATCH_BYTES) -> Loaded:
+        return await self._ask(_LOADED, "load", lease.run, lease.fence, after, bytes)
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         return await self._commit([finite_item(item) for item in batch], news=brings_news(batch))

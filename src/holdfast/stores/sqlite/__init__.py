@@ -20,6 +20,7 @@ from uuid import UUID
 
 import apsw
 
+from holdfast.bounds import BATCH_BYTES
 from holdfast.errors import HoldfastError, Unavailable, UsageError
 from holdfast.records import (
     RUNTIME,
@@ -32,6 +33,7 @@ from holdfast.records import (
     Instant,
     Item,
     Lease,
+    Loaded,
     NewEvent,
     NewRun,
     Presence,
@@ -46,6 +48,7 @@ from holdfast.records import (
     Verdict,
 )
 from holdfast.records.sizes import item_bytes, payload_bytes, start_bytes
+from holdfast.rooms.records import START
 from holdfast.store import SLICE, TRANSACTION_SECONDS, OwnEngine
 from holdfast.stores import items
 from holdfast.stores.checked import checked
@@ -303,6 +306,9 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openi
         if not (await self._is_open(ask) if found is None else found):
             return []
         return await self._write(lambda db, now: claim.claim(db, now, ask, self._clock))
+
+    async def load(self, lease: Lease, after: int = START, bytes: int = BATCH_BYTES) -> Loaded:
+        return self._read(claim.load, self._clock(), lease, after, bytes)
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         news = items.brings_news(batch)

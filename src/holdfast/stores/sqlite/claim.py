@@ -9,16 +9,19 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.records import Ask, Claim, Instant
+from holdfast.lifecycle import Status
+from holdfast.records import Ask, Claim, Instant, Lease, Loaded, Step
+from holdfast.rooms.records import START
 from holdfast.stores.durations import micros
 
 from . import openings, walks
 from .database import Database, Row, text
 from .limited import Limited
-from .rows import steps_of
+from .rows import steps_after
 from .sql import statements
 
 _SQL = statements("claim")
+SMALL_BYTES = 16 * 1024  # params and labels that every claim brings at once
 
 
 def candidates(db: Database, now: Instant, ask: Ask) -> Iterator[Row]:
@@ -112,6 +115,7 @@ def claim(db: Database, now: Instant, ask: Ask, clock: Callable[[], Instant]) ->
         "worker": ask.worker,
         "now": now,
         "until": now + micros(ask.lease_seconds),
+        "small": SMALL_BYTES,
     }
     claimed = {row[0]: row for row in db.all(_SQL["claim"], values)}
     by = text(ask.worker)
@@ -119,32 +123,63 @@ def claim(db: Database, now: Instant, ask: Ask, clock: Callable[[], Instant]) ->
         (run, f'{{"worker":{by},"attempt":{claimed[run][5]},"fence":{claimed[run][4]}}}') for run in chosen
     ]
     db.run(_SQL["leased"], {"rows": text(trail), "now": now})
-    return [_claim(db, claimed[run]) for run in chosen]
+    left, claims = ask.bytes, []
+    for run in chosen:
+        claim, size = _claim(db, claimed[run], left)
+        left -= size
+        claims.append(claim)
+    return claims
 
 
-def _claim(db: Database, row: Row) -> Claim:
+def _claim(db: Database, row: Row, most: int) -> tuple[Claim, int]:
+    """The claim, and how many bytes of values it brings; none, and `unread`, if they are more than `most`."""
     run = row[0]
     again = row[11] > 1  # a row that only this claim has changed since its start has neither steps nor logs
     claim = Claim(
-        id=UUID(run), type=row[1], tenant=row[2], params=row[3], fence=row[4], attempt=row[5], crashes=row[6],
-        max_attempts=row[7], created_at=row[8], lease_until=row[9], timeout_at=row[10],
-        steps=tuple(steps_of(db, run)) if again else (), logs=_logs(db, run) if again else 0,
+        id=UUID(run), type=row[1], tenant=row[2], params=row[3] or "null", fence=row[4], attempt=row[5],
+        crashes=row[6], max_attempts=row[7], created_at=row[8], lease_until=row[9], timeout_at=row[10],
+        logs=_logs(db, run) if again else 0,
     )  # fmt: skip
-    return claim if row[12] is None else _more(db, claim, row[12])
+    if row[12] is not None:
+        claim = _rare(claim, row[12])
+    left, more, steps = most - row[13], False, list[Step]()
+    if left >= 0 and (again or claim.kind == "plan"):
+        steps, left, more = steps_after(db, run, START, left)
+    if left < 0 or more:
+        return msgspec.structs.replace(claim, params="null", labels_json=None, unread=True), 0
+    if row[13] > SMALL_BYTES:
+        params, labels = _values(db, run)
+        claim = msgspec.structs.replace(claim, params=params, labels_json=labels)
+    return msgspec.structs.replace(claim, steps=tuple(steps)) if steps else claim, most - left
 
 
-def _more(db: Database, claim: Claim, rare: str) -> Claim:
-    """What most runs have nothing of; a plan has its steps from the start."""
+def _rare(claim: Claim, rare: str) -> Claim:
+    """What most runs have nothing of."""
     kind, parent, cost, budget, labels = msgspec.json.decode(rare)
+    parent = None if parent is None else UUID(parent)
     return msgspec.structs.replace(
-        claim,
-        kind=kind,
-        parent=None if parent is None else UUID(parent),
-        cost=cost,
-        budget=budget,
-        labels_json=labels,
-        steps=tuple(steps_of(db, str(claim.id))) if kind == "plan" else claim.steps,
+        claim, kind=kind, parent=parent, cost=cost, budget=budget, labels_json=labels
     )
+
+
+def _values(db: Database, run: str) -> Row:
+    row = db.one(_SQL["values"], (run,))
+    assert row is not None
+    return row
+
+
+def load(db: Database, now: Instant, lease: Lease, after: int, most: int) -> Loaded:
+    """One page of what a held run has recorded."""
+    run = str(lease.run)
+    row = db.one(_SQL["held"], {"run": run, "fence": lease.fence, "now": now})
+    if row is None or not row[0]:
+        return Loaded(answer="cancelled" if row is not None and row[1] == Status.CANCELLED else "lost")
+    params = labels = None
+    if after == START:
+        params, labels = _values(db, run)
+        most -= row[3]
+    steps, _, more = steps_after(db, run, after, most)
+    return Loaded(answer="applied", params=params, labels_json=labels, steps=tuple(steps), more=more)
 
 
 def _logs(db: Database, run: str) -> int:

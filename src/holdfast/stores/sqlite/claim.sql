@@ -80,14 +80,25 @@ set status = 'leased', leased_by = :worker, lease_until = :until, attempt = atte
     updated_at = :now, rev = rev + 1
 where id in (select value from json_each(:runs))
     and status in ('pending') and run_at <= :now and deleted_at is null
-returning id, type, tenant, payload, fence, attempt, crashes, max_attempts, created_at, lease_until, timeout_at, rev,
+returning id, type, tenant, iif(octet_length(payload) <= :small, payload, null), fence, attempt, crashes, max_attempts,
+    created_at, lease_until, timeout_at, rev,
     iif(kind = 'code' and parent_id is null and cost = 0 and budget is null and labels is null, null,
-        json_array(kind, parent_id, cost, budget, labels))
+        json_array(kind, parent_id, cost, budget, iif(octet_length(labels) <= :small, labels, null))),
+    octet_length(payload) + coalesce(octet_length(labels), 0)
+
+-- :values    What was too large to be brought by every claim.
+select payload, labels from workflow_run where id = :run
+
+-- :held    Whether the fence may read the run; and its status, if not.
+select status = 'leased' and fence = :fence and lease_until >= :now, status, kind,
+    octet_length(payload) + coalesce(octet_length(labels), 0)
+from workflow_run where id = :run
 
 -- :leased
 insert into workflow_event (workflow_id, event_type, data, created_at)
 select value ->> 0, 'leased', value ->> 1, :now from json_each(:rows)
 
 -- :logs
-select coalesce(max(data ->> '$.log_no'), 0) from workflow_event where workflow_id = :run and event_type = 'log'
+select data ->> '$.log_no' from workflow_event where workflow_id = :run and event_type = 'log'
     and json_type(data, '$.log_no') = 'integer'
+order by id desc limit 1

@@ -16,7 +16,7 @@ from holdfast.stores.plans import strays
 
 from . import plain, plans
 from .database import Database, Row
-from .rows import settled_since
+from .rows import news_since
 from .sql import statements
 from .steps import standing
 from .writing import Writing
@@ -83,7 +83,8 @@ def _repeated(db: Database, run: str, item: Item, answer: str | None) -> Verdict
     first = _APPLIED if answer is None else _decode_answer(answer)
     if item.known is None or first.answer != "applied":
         return first
-    return msgspec.structs.replace(first, settled=settled_since(db, run, item.known), seq=_highest(db, run))
+    settled, more = news_since(db, run, item.known)
+    return msgspec.structs.replace(first, settled=settled, more=more, seq=_highest(db, run))
 
 
 def _highest(db: Database, run: str) -> int:

@@ -10,7 +10,7 @@ from holdfast.records import Held, Instant, Lease, Renewal
 from holdfast.stores.durations import micros
 
 from .database import Database, text
-from .rows import settled_since
+from .rows import news_since
 from .sql import statements
 from .trail import TRAIL
 
@@ -41,6 +41,5 @@ def _renew(db: Database, now: Instant, worker: str, lease: Lease, until: Instant
         db.run(TRAIL, (run, "started", text({"at": begun}), now))
     if lease.heartbeat:
         db.run(TRAIL, (run, "heartbeat", text({"worker": worker}), now))
-    return Held(
-        answer="applied", pause_asked=held[0] is not None, settled=settled_since(db, run, lease.known)
-    )
+    settled, more = news_since(db, run, lease.known)
+    return Held(answer="applied", pause_asked=held[0] is not None, settled=settled, more=more)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import NEWS_BYTES, ROW_BYTES
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import Definition, Instant, PlanStep, Run, Step, moment
 
@@ -17,9 +19,9 @@ from .sql import statements
 _SQL = statements("rows")
 STEP_COLUMNS = _SQL["step_columns"]
 plan_steps = msgspec.json.Decoder(tuple[PlanStep, ...]).decode
-_STEPS, _OPEN_WAITS, _SETTLED_SINCE, _RUN, _RUN_OR_DELETED, LIST = (
+_STEPS, _STEPS_AFTER, _OPEN_WAITS, _SETTLED_SINCE, _RUN, _RUN_OR_DELETED, LIST = (
     _SQL[name].replace("$step_columns", STEP_COLUMNS).replace("$run_columns", _SQL["run_columns"])
-    for name in ("steps", "open_waits", "settled_since", "run", "run_or_deleted", "list")
+    for name in ("steps", "steps_after", "open_waits", "settled_since", "run", "run_or_deleted", "list")
 )
 
 
@@ -30,7 +32,7 @@ _OF_CODE = (None, None, None, None, None, None, 0)
 
 
 def step(row: Row) -> Step:
-    if row[13:] == _OF_CODE:
+    if row[13:20] == _OF_CODE:
         return Step(
             seq=row[0], key=row[1], kind=_KINDS[row[2]], status=_STATUSES[row[3]], attempts=row[4],
             output=row[5], error=row[6], cost=row[7], topic=row[8], due_at=row[9], fence=row[10],
@@ -49,6 +51,23 @@ def steps_of(db: Database, run: str) -> list[Step]:
     return [step(row) for row in db.all(_STEPS, (run,))]
 
 
+def steps_after(db: Database, run: str, after: int, most: int) -> tuple[list[Step], int, bool]:
+    """Steps with seq > after, by seq, in at most `most` bytes; what is left of those; whether there are more.
+
+    At least one comes, if there is one; then less than nothing may be left.
+    """
+    steps: list[Step] = []
+    # A cursor of its own, which is closed: one that is not read to its end would keep its snapshot.
+    with closing(db.connection.cursor()) as rows:
+        for row in rows.execute(_STEPS_AFTER, (run, after)):
+            size = ROW_BYTES + row[20]
+            if steps and size > most:
+                return steps, most, True
+            most -= size
+            steps.append(step(row))
+    return steps, most, False
+
+
 def open_waits(db: Database, run: str) -> list[Step]:
     """What the run waits for, first due first."""
     return [step(row) for row in db.all(_OPEN_WAITS, (run,))]
@@ -57,6 +76,19 @@ def open_waits(db: Database, run: str) -> list[Step]:
 def settled_since(db: Database, run: str, known: int | None) -> tuple[Step, ...]:
     """The waits that were settled behind the holder's back, oldest first."""
     return () if known is None else tuple(step(row) for row in db.all(_SETTLED_SINCE, (run, known)))
+
+
+def has_settled(db: Database, run: str, known: int | None) -> bool:
+    """Whether there are any."""
+    return known is not None and db.one(_SQL["has_settled"], (run, known)) is not None
+
+
+def news_since(db: Database, run: str, known: int | None) -> tuple[tuple[Step, ...], bool]:
+    """The same for an answer; nothing, and True, where they are too large for it."""
+    row = None if known is None else db.one(_SQL["news_bytes"], (run, known))
+    if row is not None and sum(filter(None, row)) > NEWS_BYTES:
+        return (), True
+    return settled_since(db, run, known), False
 
 
 def run_of(db: Database, run: str) -> Run | None:

@@ -27,6 +27,12 @@ ttl_seconds, kind, parent_step, timeout_seconds
 -- :steps
 select $step_columns from workflow_step where run_id = :run order by seq
 
+-- :steps_after
+select $step_columns,
+    octet_length(key) + coalesce(octet_length(output), 0) + coalesce(octet_length(error), 0)
+    + coalesce(octet_length(ask), 0) + coalesce(octet_length(wake), 0)
+from workflow_step where run_id = :run and seq > :after order by seq
+
 -- :open_waits    First due first. By the index of open steps: a run may have ten thousand that are done.
 select $step_columns from workflow_step indexed by idx_workflow_step_open
 where run_id = :run and status = 'waiting' and finished_at is null
@@ -37,6 +43,17 @@ select $step_columns from workflow_step
 where run_id = :run and seq > :known and kind in ('sleep', 'event', 'approval', 'child')
     and status in ('succeeded', 'failed') and (kind <> 'child' or waits > 0)
 order by seq
+
+-- :has_settled
+select 1 from workflow_step
+where run_id = :run and seq > :known and kind in ('sleep', 'event', 'approval', 'child')
+    and status in ('succeeded', 'failed') and (kind <> 'child' or waits > 0)
+limit 1
+
+-- :news_bytes    How large the values of those are.
+select sum(octet_length(output)), sum(octet_length(error)) from workflow_step
+where run_id = :run and seq > :known and kind in ('sleep', 'event', 'approval', 'child')
+    and status in ('succeeded', 'failed') and (kind <> 'child' or waits > 0)
 
 -- :run
 select $run_columns from workflow_run where id = :run and deleted_at is null

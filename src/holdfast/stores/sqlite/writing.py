@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.bounds import NEWS_BYTES
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import Instant, Item, Json, Step, StepWrite, Verdict
 from holdfast.store import BUDGET
@@ -10,7 +11,7 @@ from holdfast.stores.durations import micros
 from . import plans
 from .database import Database, Row, text
 from .outbox import put
-from .rows import open_waits, settled_since
+from .rows import has_settled, news_since, open_waits
 from .settling import Way, Whose
 from .sql import statements
 from .start import follow, start
@@ -158,7 +159,7 @@ class Writing:
         self._look()
         waits = open_waits(self.db, self.run)
         # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
-        news = not waits or (self.kind == "code" and bool(settled_since(self.db, self.run, self.known)))
+        news = not waits or (self.kind == "code" and has_settled(self.db, self.run, self.known))
         if news and self.current is not None:
             self.recorded.progress = True
             self.news = (plans.named(self.db, self.run, self.current.key),)
@@ -199,7 +200,7 @@ class Writing:
             self._note("retried", text(data | ({"step": step} if step else {}) | to))
         if stays:
             return self._stay(more=0 if item.refund else 1)
-        news = settled_since(self.db, self.run, item.known)
+        news = has_settled(self.db, self.run, item.known)
         run_at = self.now if news else self.now + micros(delay)
         return self._leave(Status.PENDING, refund=1 if item.refund else 0, run_at=run_at)
 
@@ -291,14 +292,18 @@ class Writing:
     def _verdict(self, status: Status) -> Verdict:
         asked = self.item.known is not None
         # A park tells what it has just settled even to a holder who had no open wait before.
-        settled = self.news
-        if self.kind == "code" and (asked or self.item.move is Move.PARK):
-            settled = settled_since(self.db, self.run, self.known)
+        if self.kind == "code":
+            known = self.known if asked or self.item.move is Move.PARK else None
+            settled, more = news_since(self.db, self.run, known)
+        else:  # a large row of a plan is read by the holder itself
+            large = any(len(step.wake or "") > NEWS_BYTES for step in self.news)
+            settled, more = () if large else self.news, False
         return Verdict(
             answer="paused" if status is Status.PAUSED else "applied",
             status=status,
             kept=tuple(self.recorded.kept),
             settled=settled,
+            more=more,
             seq=self._highest() if asked else 0,
         )
 

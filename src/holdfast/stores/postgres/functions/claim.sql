@@ -11,7 +11,8 @@ declare
     asked record;
 begin
     select * into asked from json_to_record(ask) as a (
-        worker text, types text[], tenants text[], "limit" integer, lease_seconds double precision, crashed integer[]
+        worker text, types text[], tenants text[], "limit" integer, lease_seconds double precision, crashed integer[],
+        bytes bigint
     );
     if is_limited() then
         chosen := choose_limited(ask, now);
@@ -26,7 +27,7 @@ begin
     if chosen is null then
         return '[]';
     end if;
-    return lease(chosen, asked.worker, span(asked.lease_seconds), now);
+    return lease(chosen, asked.worker, span(asked.lease_seconds), asked.bytes, now);
 end $$;
 
 -- The next that are due, unlocked: all distinct priorities of a type are visited by the index, and of each only what is
@@ -175,8 +176,9 @@ begin
         else array(select json_array_elements_text(list)) end;
 end $$;
 
--- Lease rows that are locked, and answer all that is needed to execute them.
-create or replace function lease(chosen uuid[], worker text, lasts interval, now timestamptz) returns json
+-- Lease rows that are locked, and answer all that is needed to execute them, in at most so many bytes of values: a run that
+-- does not fit in comes unread.
+create or replace function lease(chosen uuid[], worker text, lasts interval, bytes bigint, now timestamptz) returns json
 language plpgsql as $$
 declare
     answer text;
@@ -189,22 +191,30 @@ begin
         returning r.id, r.type, r.tenant, r.payload, r.fence, r.attempt, r.crashes, r.max_attempts, r.created_at,
             r.lease_until, r.rev, r.kind, array_position(chosen, r.id) as place,
             r.kind <> 'code' or r.timeout_at is not null or r.parent_id is not null or r.cost <> 0
-            or r.budget is not null or r.labels is not null as rare
+            or r.budget is not null or r.labels is not null as rare,
+            case when pg_column_size(r.payload) <= 500 and r.labels is null then pg_column_size(r.payload)
+                else params_bytes(r.payload, r.labels) end
+            + case when r.rev > 1 or r.kind = 'plan' then steps_bytes(r.id) else 0 end as size
     ), told as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
         select m.id, 'leased', ('{"worker":' || to_json(worker)::text || ',"attempt":' || m.attempt
                                 || ',"fence":' || m.fence || '}')::json, now, false
         from mine as m order by m.place
+    ), sized as (
+        select m.*, m.size <= bytes
+            and sum(case when m.size <= bytes then m.size else 0 end) over (order by m.place) <= bytes as fits
+        from mine as m
     )
     -- Put together by hand: json_build_object looks up the type of each value for each row, and costs as much as the claim.
     select '[' || string_agg(
         '{"id":"' || m.id || '","type":' || to_json(m.type)::text || ',"tenant":' || to_json(m.tenant)::text
-        || ',"params":' || to_json(m.payload::text)::text || ',"fence":' || m.fence || ',"attempt":' || m.attempt
+        || case when m.fits then ',"params":' || to_json(m.payload::text)::text else ',"unread":true' end
+        || ',"fence":' || m.fence || ',"attempt":' || m.attempt
         || ',"crashes":' || m.crashes || ',"max_attempts":' || m.max_attempts
         || ',"created_at":' || us_near(m.created_at) || ',"lease_until":' || us_near(m.lease_until)
-        || case when m.rev > 2 or m.rare then claim_more(m.id, m.rev, m.kind) else '' end || '}',
+        || case when m.rev > 2 or m.rare then claim_more(m.id, m.rev, m.kind, m.fits) else '' end || '}',
         ',' order by m.place
-    ) || ']' into answer from mine as m;
+    ) || ']' into answer from sized as m;
     return coalesce(answer, '[]')::json;
 end $$;
 
@@ -227,22 +237,26 @@ end $$;
 
 -- What most runs have nothing of. A row that only this claim has changed since its start has neither steps nor logs; a
 -- plan has its steps.
-create or replace function claim_more(run uuid, rev bigint, kind text) returns text language plpgsql stable as $$
+create or replace function claim_more(run uuid, rev bigint, kind text, fits boolean) returns text
+language plpgsql stable as $$
 begin
     return (
         select ',' || trim(both '{}' from json_build_object(
             'timeout_at', us(r.timeout_at), 'kind', r.kind, 'parent', r.parent_id, 'cost', r.cost, 'budget', r.budget,
-            'labels_json', r.labels::text, 'logs', case when claim_more.rev > 2 then logs_of(r.id) else 0 end
+            'labels_json', case when fits then r.labels::text end,
+            'logs', case when claim_more.rev > 2 then logs_of(r.id) else 0 end
         )::text)
         from workflow_run as r where r.id = run
-    ) || ',"steps":' || case when claim_more.rev > 2 or claim_more.kind = 'plan' then step_records(run)::text else '[]' end;
+    ) || ',"steps":' || case when fits and (claim_more.rev > 2 or claim_more.kind = 'plan')
+        then step_records(run)::text else '[]' end;
 end $$;
 
--- How many rows of its own the code has logged.
+-- How many rows of its own the code has logged. Only the newest is looked into: a run may have logged very much.
 create or replace function logs_of(run uuid) returns bigint language plpgsql stable as $$
 begin
-    return (
-        select coalesce(max(log_no(e.data)), 0) from workflow_event as e
-        where e.workflow_id = run and e.event_type = 'log' and not e.told
-    );
+    return coalesce((
+        select log_no(e.data) from workflow_event as e
+        where e.workflow_id = run and e.event_type = 'log' and not e.told and log_no(e.data) is not null
+        order by e.id desc limit 1
+    ), 0);
 end $$;

@@ -14,12 +14,16 @@ create or replace function verdict(r workflow_run, w writing, item jsonb, status
 language plpgsql stable as $$
 declare
     asked boolean := item ->> 'known' is not null;
+    -- A park tells what it has just settled even to a holder who had no open wait before.
+    tells boolean := r.kind = 'code' and (asked or w.move = 'park');
+    more boolean := tells and has_large_news(r.id, w.known);
 begin
     return json_build_object(
         'answer', case when status = 'paused' then 'paused' else 'applied' end, 'status', status, 'kept', w.kept,
-        -- A park tells what it has just settled even to a holder who had no open wait before.
-        'settled', case when r.kind = 'code' and (asked or w.move = 'park') then settled_since(r.id, w.known)
-            else coalesce(w.news, '[]'::json) end,
+        -- A large row of a plan is read by the holder itself.
+        'settled', case when more or octet_length(w.news::text) > 66000 then '[]'::json
+            when tells then settled_since(r.id, w.known) else coalesce(w.news, '[]'::json) end,
+        'more', more,
         'seq', case when asked then highest_seq(r.id, r.step_mark) else 0 end
     );
 end $$;
@@ -123,7 +127,7 @@ begin
     select * into first from open_waits(r.id) limit 1;
     -- Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
     news := first.key is null
-        or (r.kind = 'code' and json_array_length(settled_since(r.id, w.known)) > 0);
+        or (r.kind = 'code' and has_settled(r.id, w.known));
     if news and current.key is not null then
         w.progress := true;
         w.news := json_build_array(step_record(step_named(r.id, current.key)));
@@ -161,7 +165,7 @@ begin
     if stays then
         return stay(r, w, item, 1 - refund, now);
     end if;
-    if item ->> 'known' is not null and json_array_length(settled_since(r.id, w.known)) > 0 then
+    if item ->> 'known' is not null and has_settled(r.id, w.known) then
         delay := 0;
     end if;
     return leave(r, w, item, 'pending', refund, now + span(delay), null, now);

@@ -30,11 +30,15 @@ begin
             select coalesce(json_agg(case when r.status = 'leased' and r.fence = l.fence and r.lease_until >= now
                 then json_build_object(
                     'answer', 'applied', 'pause_asked', r.pause_asked_by is not null,
-                    'settled', case when l.known is null then '[]'::json else settled_since(r.id, l.known) end
+                    'settled', case when l.known is null or n.large then '[]'::json else settled_since(r.id, l.known) end,
+                    'more', n.large
                 )
                 else json_build_object('answer', case when r.status = 'cancelled' then 'cancelled' else 'lost' end)
                 end order by l.place), '[]')
             from lease_rows(leases) as l left join workflow_run as r on r.id = l.run
+            cross join lateral (
+                select case when l.known is null or r.id is null then false else has_large_news(r.id, l.known) end as large
+            ) as n
         ),
         'strays', strays
     );

@@ -185,6 +185,35 @@ begin
                 and s.status in ('succeeded', 'failed') and (s.kind <> 'child' or s.waits > 0));
 end $$;
 
+create or replace function has_settled(run uuid, known integer) returns boolean language plpgsql stable as $$
+begin
+    return exists (
+        select 1 from workflow_step as s
+        where s.run_id = run and s.seq > known and s.kind in ('sleep', 'event', 'approval', 'child')
+            and s.status in ('succeeded', 'failed') and (s.kind <> 'child' or s.waits > 0)
+    );
+end $$;
+
+-- Whether their values are too large for an answer that tells of many runs: more than 64 KiB.
+create or replace function has_large_news(run uuid, known integer) returns boolean language plpgsql stable as $$
+declare
+    stored bigint;
+begin
+    select sum(coalesce(pg_column_size(s.output), 0) + coalesce(pg_column_size(s.error), 0)) into stored
+    from workflow_step as s
+    where s.run_id = run and s.seq > known and s.kind in ('sleep', 'event', 'approval', 'child')
+        and s.status in ('succeeded', 'failed') and (s.kind <> 'child' or s.waits > 0);
+    if stored is null or stored <= 500 then
+        return false;
+    end if;
+    return stored > 65536 or (
+        select sum(coalesce(octet_length(s.output::text), 0) + coalesce(octet_length(s.error::text), 0)) > 65536
+        from workflow_step as s
+        where s.run_id = run and s.seq > known and s.kind in ('sleep', 'event', 'approval', 'child')
+            and s.status in ('succeeded', 'failed') and (s.kind <> 'child' or s.waits > 0)
+    );
+end $$;
+
 -- The highest number that a step was ever given, one that is forgotten by now too.
 create or replace function highest_seq(run uuid, step_mark integer) returns integer language plpgsql stable as $$
 begin

@@ -56,13 +56,16 @@ end $$;
 create or replace function repeated(r workflow_run, item jsonb, answer text) returns json language plpgsql stable as $$
 declare
     first json := coalesce(answer, '{"answer":"applied","status":"leased"}')::json;
+    more boolean;
 begin
     if item ->> 'known' is null or first ->> 'answer' <> 'applied' then
         return first;
     end if;
+    more := has_large_news(r.id, (item ->> 'known')::integer);
     return json_build_object(
         'answer', 'applied', 'status', first ->> 'status', 'kept', coalesce(first -> 'kept', '[]'::json),
-        'settled', settled_since(r.id, (item ->> 'known')::integer), 'seq', highest_seq(r.id, r.step_mark)
+        'settled', case when more then '[]'::json else settled_since(r.id, (item ->> 'known')::integer) end,
+        'more', more, 'seq', highest_seq(r.id, r.step_mark)
     );
 end $$;
 
