@@ -153,3 +153,20 @@ def test_no_text_of_others_forges_a_line_of_a_workers_log(cli_, work, url, tmp_p
         assert not steering(record.getMessage())
         assert "\n" not in record.getMessage()
         assert not steering(record.exc_text or "")
+
+
+@pytest.mark.spec("OPS-6")
+@pytest.mark.slow
+def test_the_traceback_of_a_bug_is_escaped_too(process, url):
+    script = f"""
+from holdfast.cli import main, session
+def bug(*_, **__):
+    raise RuntimeError({hostile.TEXT!r})
+session.run = bug
+main.main()
+"""
+    one = process("-c", script, "ls", "--store", url, module=False)
+    said, told = one.communicate(timeout=30)
+    assert (one.returncode, said) == (1, "")
+    assert "RuntimeError: \\x1b]0;x\\x07" in told
+    assert not steering(told)

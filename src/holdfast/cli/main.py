@@ -190,8 +190,18 @@ def cli(ctx: click.Context) -> None:
         ctx.color = False
 
 
+def _show_bug(*error: Any) -> None:
+    """Print the traceback of an error that nobody expected; the text in it may be of others."""
+    from traceback import format_exception
+
+    from holdfast.escaping import escaped_lines
+
+    _say(escaped_lines("".join(format_exception(*error)).rstrip("\n")))
+
+
 def main() -> NoReturn:
     """What the `holdfast` script calls."""
+    sys.excepthook = _show_bug
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character is no reason to fail.
         if hasattr(stream, "reconfigure"):

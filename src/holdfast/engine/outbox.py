@@ -12,6 +12,7 @@ from holdfast.clipped import clipped
 from holdfast.codec import MARK, unwrapped
 from holdfast.errors import BadValue, Conflict, UsageError
 from holdfast.records import OutboxFilter, OutboxMessage, Webhook, moment
+from holdfast.records.reading import UNREADABLE
 from holdfast.sealing.envelope import reason
 from holdfast.store import Store
 
@@ -19,7 +20,6 @@ from .posting import check_url, place
 from .signing import check_secret, make_secret, masked
 from .sinks import Sinks, Target
 
-UNREADABLE = "(cannot be read)"
 TAKES_MAX = 10  # times that others may be quicker
 SECRETS_MAX = 2  # that sign at once: the newest, and the one before it until the receiver has changed over
 
