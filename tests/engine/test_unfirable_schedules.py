@@ -168,7 +168,8 @@ async def test_a_long_catch_up_leaves_room_for_other_chores(app):
     for n in range(30):
         await app.store.schedule(
             NewSchedule(
-                id=uuid4(), name=f"s{n}", type="shop.report.v1", every_us=10**6, anchor_at=now - HOUR * 10**6,
+                id=uuid4(), name=f"s{n}", type="shop.report.v1", every_us=10**6,
+                anchor_at=now - int(HOUR) * 10**6,
                 next_at=now - 3_599_000_000, overlap=Overlap.ALLOW, catch_up=CatchUp.ALL,
             )
         )  # fmt: skip

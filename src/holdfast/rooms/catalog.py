@@ -53,8 +53,8 @@ class Catalog(Protocol):
         between: tuple[Instant | None, Instant | None] = (None, None),
     ) -> Sequence[TrailEntry]:
         """What happened, oldest first, with seq > `after`; of one run or of all, of some types, at or
-        after one instant and before another. Of a deleted run nothing; over all runs it is the audit,
-        and shows deleted ones too."""
+        after one instant and before another. Of a deleted run nothing, also where those of one tenant are
+        asked for; over all runs of all tenants it is the audit, and shows deleted ones too."""
 
     async def waiting_on(self, topic: str, tenant: str = "default") -> Sequence[UUID]:
         """The open runs that have an open wait on this topic, by id."""

@@ -102,11 +102,12 @@ def trail(
     between: tuple[Instant | None, Instant | None],
 ) -> list[TrailEntry]:
     since, until = between
-    if run is not None and (run not in state.runs or state.runs[run].deleted_at is not None):
+    if run is not None and not _is_there(state, run):
         return []
     rows = (
         entry for entry in state.trail
-        if entry.seq > after and run in {None, entry.run} and tenant in {None, entry.tenant}
+        if entry.seq > after and run in {None, entry.run}
+        and (tenant is None or (tenant == entry.tenant and _is_there(state, entry.run)))
         and (not types or entry.type in types)
         and (since is None or entry.at >= since) and (until is None or entry.at < until)
     )  # fmt: skip
@@ -118,6 +119,10 @@ def trail(
         for entry in rows
     )  # fmt: skip
     return page(entries, entry_bytes, limit)
+
+
+def _is_there(state: State, run: UUID) -> bool:
+    return run in state.runs and state.runs[run].deleted_at is None
 
 
 def next_claim(

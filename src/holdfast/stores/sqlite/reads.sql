@@ -21,7 +21,7 @@ from workflow_event as event where $terms order by event.id limit ?
 event.workflow_id not in (select id from workflow_run where deleted_at = -1)
 
 -- :is_of_tenant
-exists (select 1 from workflow_run where id = event.workflow_id and tenant = ?)
+exists (select 1 from workflow_run where id = event.workflow_id and tenant = ? and deleted_at is null)
 
 -- :waiting_on
 select distinct run_id from workflow_step

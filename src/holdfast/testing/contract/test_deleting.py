@@ -39,7 +39,19 @@ def test_the_trail_of_all_runs_tells_of_deleted_ones_too(hand):
     run = hand.start()
     hand.delete(run, by="ann")
     assert [(entry.run, entry.type) for entry in hand.trail()] == [(run, "created"), (run, "deleted")]
-    assert hand.trail(types=("deleted",), tenant="default")[0].data == {"by": "ann"}
+    assert hand.trail(types=("deleted",))[0].data == {"by": "ann"}
+
+
+@pytest.mark.spec("DEL-1", "READ-1", "TRAIL-3")
+def test_the_trail_of_a_tenant_leaves_out_deleted_runs(hand):
+    """As the trail of such a run does; restored, it is there again."""
+    kept, run = hand.start(), hand.start()
+    whole = hand.trail(tenant="default")
+    hand.delete(run, by="ann")
+    assert [entry.run for entry in hand.trail(tenant="default")] == [kept]
+    assert hand.trail(types=("deleted",), tenant="default") == []
+    hand.restore(run)
+    assert hand.trail(tenant="default")[: len(whole)] == whole
 
 
 @pytest.mark.spec("DEL-1", "READ-1")

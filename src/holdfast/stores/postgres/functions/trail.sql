@@ -48,7 +48,8 @@ begin
             case when run is null then
                 $t$e.workflow_id not in (select r.id from workflow_run as r where r.deleted_at = '-infinity')$t$ end,
             case when tenant is not null then
-                'exists (select 1 from workflow_run as r where r.id = e.workflow_id and r.tenant = $5)' end,
+                'exists (select 1 from workflow_run as r'
+                || ' where r.id = e.workflow_id and r.tenant = $5 and r.deleted_at is null)' end,
             case when cardinality(types) > 0 then 'e.event_type = any($6)' end,
             case when since is not null then 'e.created_at >= $7' end,
             case when until is not null then 'e.created_at < $8' end
