@@ -74,9 +74,11 @@ async def hostile(
                 tell(f"{seen.sent} statements, {len(seen.canaries)} canaries, {len(seen.looks)} looks")
         over.set()
         await asyncio.gather(*beside)
+        untold = await _untold(scene)
         lost, minutes = scene.lost(), (time.monotonic() - began) / 60
         logs = scene.logs()
     report = _judged(store, seen, logs, minutes)
+    report.checks.append(Check("H6 dev no longer tells", len(untold), tuple(untold), invariant=True))
     tails = [f"{name}: {line}" for name, text in logs.items() for line in ascii(text[-800:]).split("\\n")]
     report.expect("no worker was lost", not lost, "\n          ".join([f"{lost} were", *tails]))
     report.figures["seconds"] = round(minutes * 60, 1)
@@ -117,6 +119,11 @@ class _Scene:
 
             yield write
 
+    async def until_dev_is_up(self) -> None:
+        async with asyncio.timeout(60.0):
+            while b"Ctrl-C stops" not in (self.folder / "dev.log").read_bytes():  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
     def lost(self) -> int:
         return self.fleet.supervise() + (self.dev.poll() is not None)
 
@@ -144,7 +151,9 @@ async def _scene(store: str, sabotage: str | None) -> AsyncIterator[_Scene]:
             work = (url, str(folder / "worker.log"), {"lease": 3.0})
             fleet = stack.enter_context(Fleet(spiteful_work, work, 1))
             dev = stack.enter_context(_dev(url, folder / "dev.log"))
-            yield _Scene(url, app, stack.enter_context(Reader(url, sabotage)), fleet, dev, folder)
+            scene = _Scene(url, app, stack.enter_context(Reader(url, sabotage)), fleet, dev, folder)
+            await scene.until_dev_is_up()
+            yield scene
         finally:
             await app.close()
 
@@ -192,6 +201,17 @@ async def _looks(scene: _Scene, seen: Seen, over: asyncio.Event, *, seed: int) -
             seen.looks.append(await scene.reader(*args, limit=LOOK_SECONDS))
             if over.is_set() and not last:
                 break
+
+
+async def _untold(scene: _Scene) -> list[str]:
+    """Whether `dev` still tells what happens: a last canary, unless it does."""
+    run = await scene.app.start(CANARY, 21)
+    for _ in range(round(CANARY_SECONDS / 0.1)):
+        if str(run.id)[-8:] in (scene.folder / "dev.log").read_text("utf-8", "replace"):
+            return []
+        await asyncio.sleep(0.1)
+    tail = (scene.folder / "dev.log").read_text("utf-8", "replace")[-400:]
+    return [f"nothing of run {run.id} behind {tail!a}"]
 
 
 async def _some_runs(scene: _Scene) -> list[str]:

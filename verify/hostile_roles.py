@@ -15,6 +15,7 @@ from psycopg import sql
 from holdfast.stores.postgres.address import parsed
 
 from .readers import steering
+from .spite import seeds
 from .spite_functions import Statements
 from .spite_sql import Statement
 
@@ -34,12 +35,17 @@ Answer = tuple[str, str, str]  # kind, SQLSTATE or nothing, fault or nothing
 @contextmanager
 def sender(url: str, seed: int) -> Iterator[Callable[[int], list[Answer]]]:
     """A function that sends so many statements of a stream."""
-    dsn, stream = parsed(url).dsn, Statements(seed)
+    dsn, turns, streams = parsed(url).dsn, seeds(seed), dict[int, Statements]()
     with _roles(dsn) as roles, ExitStack() as stack:
         sessions = [stack.enter_context(_session(dsn, role)) for role in roles]
 
+        def next_sent() -> Answer:
+            turn = next(turns)
+            stream = streams[turn] = streams.get(turn) or Statements(turn)
+            return _sent(_chosen(stream, sessions), stream.next())
+
         def send(count: int) -> list[Answer]:
-            return [_sent(_chosen(stream, sessions), stream.next()) for _ in range(count)]
+            return [next_sent() for _ in range(count)]
 
         yield send
 

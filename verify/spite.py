@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -118,6 +119,15 @@ TIMES = (
     "4713-01-01 BC", "2000-02-30", "", "tomorrow", "now + 1",
 )  # fmt: skip
 HUGE_SHARE = 0.004
+KEPT_SEEDS = (7, 21, 33, 44)  # each has found a bug: they come first, whatever the seed of today is
+KEPT_VALUES = 300  # statements of each
+
+
+def seeds(seed: int) -> Iterator[int]:
+    """The seed of each statement in turn."""
+    for kept in KEPT_SEEDS:
+        yield from itertools.repeat(kept, KEPT_VALUES)
+    yield from itertools.repeat(seed)
 
 
 class Spite:

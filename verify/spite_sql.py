@@ -16,7 +16,7 @@ TYPES = ("hostile.echo.v1", "hostile.typed.v1", "hostile.waiter.v1", "hostile.sa
 UNKNOWN_TYPES = ("hostile.nobody.v1", "hostile.nobody.v99999999999", f"hostile.{'x' * 300}.v1", "hostile", "")
 STATUSES = ("pending", "leased", "waiting", "paused", "succeeded", "failed", "cancelled", "gone", "")
 TOPICS = ("hostile", "hostile 1", "hostile 2")
-RUN, EVENT = "workflow.workflow_run", "workflow.workflow_event"
+RUN, EVENT, STEP = "workflow.workflow_run", "workflow.workflow_event", "workflow.workflow_step"
 OURS = "type like 'hostile.%%'"
 IDS_KEPT = 400
 
@@ -185,6 +185,8 @@ class Plain(Source):
         values = tuple(columns[name]() for name in names)
         if s.chance(0.15):
             sets, values = s.one([("deleted_at = now()", ()), ("deleted_at = null", ())])
+        if s.chance(0.1):
+            sets += ", rev = rev + 1"  # as the functions do it: no trigger looks at such a row
         return Statement("edit", f"update {RUN} set {sets} where id = %s and {OURS}", (*values, self._id()))
 
     def _tell(self) -> Statement:
@@ -239,10 +241,30 @@ class Plain(Source):
                 (s.json(), s.text(), self._id()),
             ),
         ]
-        return s.one(makers)()
+        return self._step_row() if s.chance(0.4) else s.one(makers)()
+
+    def _step_row(self) -> Statement:
+        s = self.spite
+        values: dict[str, Callable[[], Any]] = {
+            "output": s.json,
+            "error": s.json,
+            "ask": s.json,
+            "wake": s.json,
+            "topic": s.text,
+            "due_at": s.time,
+            "attempts": s.whole,
+            "cost": s.whole,
+        }
+        names = s.dice.sample([*values], 2)
+        made = tuple(values[name]() for name in names)
+        if s.chance(0.5):
+            sets = ", ".join(f"{name} = %s" for name in names)
+            return Statement("rows", f"update {STEP} set {sets} where run_id = %s", (*made, self._id()))
+        kinds, statuses = ["task", "event", "approval", "child", "x"], ["succeeded", "waiting", "failed", "x"]
+        fixed = (self._id(), s.whole(), s.text(), s.one(kinds), s.one(statuses))
+        columns = ", ".join(["run_id", "seq", "key", "kind", "status", *names])
+        return Statement("rows", f"insert into {STEP} ({columns}) values (%s{', %s' * 6})", (*fixed, *made))
 
     def _remove(self) -> Statement:
-        table, column = self.spite.one(
-            [(RUN, "id"), (EVENT, "workflow_id"), ("workflow.workflow_step", "run_id")]
-        )
+        table, column = self.spite.one([(RUN, "id"), (EVENT, "workflow_id"), (STEP, "run_id")])
         return Statement("remove", f"delete from {table} where {column} = %s", (self._id(),))

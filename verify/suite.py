@@ -10,6 +10,7 @@ from typing import Any
 
 from .crashpoints import crashpoints
 from .exactly import exactly
+from .hostile import hostile
 from .kill9 import kill9, poison
 from .places import POSTGRES, SQLITE
 from .purging import purging
@@ -22,6 +23,7 @@ from .sabotage import (
     LATE_SYNC,
     NO_FENCE,
     OPTIMIST,
+    RAW_TEXT,
     RENEW_ON_LOOP,
     SABOTAGES,
     SPLIT_START,
@@ -46,6 +48,7 @@ def everything(seed: int, *, short: bool, postgres: bool = True) -> list[Report]
         *_together(*(_exactly(seed, name, short=short) for name in stores[1:])),
         *_together(*(zombie(rounds=1 if short else 8, seed=seed, store=name) for name in stores[1:])),
         *(on_postgres(seed, short=short) if postgres else ()),
+        *bounds(seed, short=short),
         *(_shown(report) for report in crashpoints(stores, seed=seed, short=short)),
         *twins(seed, short=short, postgres=postgres),
     ]
@@ -70,6 +73,11 @@ def on_postgres(seed: int, *, short: bool) -> list[Report]:
         _shown(asyncio.run(pg_kill(1 if short else 3, seed=seed))),
         _shown(asyncio.run(commit_cut(15 if short else 100, seed=seed))),
     ]
+
+
+def bounds(seed: int, *, short: bool) -> list[Report]:
+    """Values that are hostile: nobody is stopped by them."""
+    return [_shown(asyncio.run(hostile(1_000 if short else 20_000, SQLITE, seed)))]
 
 
 def twins(seed: int, *, short: bool = False, postgres: bool = True) -> list[Report]:
@@ -103,6 +111,7 @@ def _live_twins(seed: int, *, postgres: bool) -> list[tuple[str, Report]]:
     live = [
         (NO_FENCE, zombie(rounds=1, sabotage=NO_FENCE, seed=seed)),
         (TORN, exactly(runs=10, kills=5, seed=seed, torn=True)),
+        (RAW_TEXT, hostile(150, SQLITE, seed, RAW_TEXT)),
     ]
     if postgres:
         from .commit_cut import commit_cut

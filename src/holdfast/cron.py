@@ -7,12 +7,11 @@ and such as name all hours, fire whenever the clock on the wall shows a match.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +19,9 @@ import msgspec
 from .arguments import Seconds, seconds
 from .clipped import clipped
 from .errors import UsageError
+from .escaping import escaped
 from .records import SECOND, Instant, instant, moment
+from .wallclock import WallClock
 
 if TYPE_CHECKING:
     from cronsim import CronSim
@@ -41,7 +42,12 @@ _NICKNAMES = {
     "@annually": "0 0 1 1 *",
 }
 _RIGHT = "five fields, minute hour day month weekday, as in '0 3 * * *' for 3:00 every day"
-_SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
+_NEVER = "never fires: no month has such a day"
+_SECOND, _DAY, _AWAY = timedelta(seconds=1), timedelta(days=1), timedelta(days=2)
+_HIDDEN_MAX = 40  # times that changes of the clock may hide one after the other, until none is looked for
+_YEAR_SECONDS = 400 * 86400
+_MOVED_MAX = 4 * 86400  # seconds by which changes of the clock may have moved a time
+FIELDS = 5
 
 
 class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,13 +62,13 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
         """The first time after `at`; None when there is none within fifty years."""
         if self.every_us is not None:
             return self.anchor_at + max(1, (at - self.anchor_at) // self.every_us + 1) * self.every_us
-        sim, fixed = _parsed(self.cron or "")
+        wall, fixed = _parsed(self.cron or "")
         search = _first_of_each if fixed else _whenever_shown
         try:
-            found = search(copy.copy(sim), _zone(self.zone), moment(at).replace(microsecond=0))
-        except (StopIteration, OverflowError):
+            found = search(wall, _zone(self.zone), moment(at).replace(microsecond=0))
+        except OverflowError:
             return None
-        return instant(found)
+        return None if found is None else instant(found)
 
     def times(self, at: Instant) -> Iterator[Instant]:
         """All times after `at`, one by one."""
@@ -73,18 +79,31 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
 
     def latest(self, at: Instant) -> Instant | None:
         """The last time at or before `at`, if there is one in the year before it."""
-        # Twice as far back each time: however long nobody looked, few times are gone through.
+        if self.every_us is not None:
+            last = self.anchor_at + (at - self.anchor_at) // self.every_us * self.every_us
+            return last if self.anchor_at < last else None
+        near = self._nearly_latest(at)
+        if near is None:
+            return None
+        # A change of the clock may have moved it by hours. Twice as far back each time: few times are gone
+        # through, however long nobody looked.
         back = 64 * SECOND
-        while back < 400 * 86400 * SECOND:
-            last = None
-            for found in self.times(at - back):
-                if found > at:
-                    break
-                last = found
-            if last is not None:
-                return last
+        while back < _MOVED_MAX * SECOND:
+            if found := list(takewhile(lambda one: one <= at, self.times(min(near, at) - back))):
+                return found[-1]
             back *= 2
         return None
+
+    def _nearly_latest(self, at: Instant) -> Instant | None:
+        """The time that the wall showed last, as if its clock were never changed."""
+        wall, _ = _parsed(self.cron or "")
+        offset = _offset(_zone(self.zone), now := moment(at))
+        try:
+            shown = wall.before(now.replace(tzinfo=None) + offset)
+            found = None if shown is None else instant((shown - offset).replace(tzinfo=UTC))
+        except OverflowError:
+            return None
+        return found if found is not None and at - found < _YEAR_SECONDS * SECOND else None
 
 
 def rhythm(
@@ -99,9 +118,12 @@ def rhythm(
         made = Rhythm(every_us=_interval(every), anchor_at=at)
     else:
         made = Rhythm(cron=_expression(cron), zone="UTC" if zone is None else zone)
-        _zone(made.zone)
+        try:
+            _zone(made.zone)
+        except UsageError as unknown:
+            raise UsageError(f"{unknown}: {_nearest(str(made.zone))}") from None
     if made.after(at) is None:
-        raise UsageError(f"cron {cron!r} never fires: no month has such a day")
+        raise UsageError(f"cron {escaped(cron)!r} {_NEVER}")
     most = micros_of_jitter(jitter)
     if most and (gap := _gap(made)) is not None and most >= gap:
         raise UsageError(
@@ -149,34 +171,39 @@ def _expression(cron: object) -> str:
     text = _NICKNAMES.get(cron.strip().lower(), " ".join(cron.split()))
     count = len(text.split())
     if count == 6:
-        raise UsageError(f"cron {cron!r} has a field for seconds: {_RIGHT}; below a minute say every=")
-    if count != 5:
-        raise UsageError(f"cron {cron!r} has {count} field{'s' * (count != 1)}: {_RIGHT}")
+        said = f"cron {escaped(cron)!r} has a field for seconds"
+        raise UsageError(f"{said}: {_RIGHT}; below a minute say every=")
+    if count != FIELDS:
+        raise UsageError(f"cron {escaped(cron)!r} has {count} field{'s' * (count != 1)}: {_RIGHT}")
     _parsed(text)
     return text
 
 
 @lru_cache(maxsize=1024)
-def _parsed(cron: str) -> tuple[CronSim, bool]:
-    """The expression, and whether it names fixed local times."""
-    from cronsim import CronSim, CronSimError
-
-    begins = datetime(2000, 1, 1)  # noqa: DTZ001 - a clock on the wall has no zone
+def _parsed(cron: str) -> tuple[WallClock, bool]:
+    """The expression, and whether it names fixed local times. One that a store holds may be anything."""
+    if len(cron) > TEXT_MAX or len(fields := cron.split()) != FIELDS:
+        raise UsageError(f"cron {escaped(cron, 40)!r}: {_RIGHT}")
+    minute, hour, day, _, weekday = fields
     try:
-        sim = CronSim(cron, begins)
-    except (CronSimError, ValueError) as error:
-        fields = cron.split()
-        minute, hour, day, _, weekday = fields if len(fields) == 5 else (cron, "*", "*", "*", "*")
+        sim = _sim(cron)
+    except Exception as error:  # noqa: BLE001 - the parser of another library: whatever it says of this text
         try:
-            CronSim(f"{minute} {hour} {day} * {weekday}", begins)
-        except (CronSimError, ValueError):
-            said = str(error)
-            raise UsageError(f"cron {cron!r}: {said[:1].lower()}{said[1:]}; {_RIGHT}") from None
+            _sim(f"{minute} {hour} {day} * {weekday}")
+        except Exception:  # noqa: BLE001
+            said = escaped(error, 60)
+            raise UsageError(f"cron {escaped(cron)!r}: {said[:1].lower()}{said[1:]}; {_RIGHT}") from None
         if "day" not in str(error):
-            raise UsageError(f"cron {cron!r}: bad month; {_RIGHT}") from None
-        raise UsageError(f"cron {cron!r} never fires: no month has such a day") from None
-    minute, hour = cron.split()[:2]
-    return sim, not minute.startswith("*") and not hour.startswith("*") and len(sim.hours) < 24
+            raise UsageError(f"cron {escaped(cron)!r}: bad month; {_RIGHT}") from None
+        raise UsageError(f"cron {escaped(cron)!r} {_NEVER}") from None
+    wall = WallClock(sim.minutes, sim.hours, sim.months, sim.match_day)
+    return wall, not minute.startswith("*") and not hour.startswith("*") and len(wall.hours) < 24
+
+
+def _sim(cron: str) -> CronSim:
+    from cronsim import CronSim
+
+    return CronSim(cron, datetime(2000, 1, 1))  # noqa: DTZ001 - a clock on the wall has no zone
 
 
 @lru_cache(maxsize=1024)
@@ -189,7 +216,8 @@ def _zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     # A folder of the database ("Europe") is, to some versions of Python, a file that cannot be read.
     except (KeyError, ValueError, TypeError, OSError):
-        raise UsageError(f"zone {str(name)[:60]!r} is not known: {_nearest(str(name))}") from None
+        # Without a hint, which takes milliseconds: a keeper asks for each schedule that it cannot fire.
+        raise UsageError(f"zone {str(name)[:60]!r} is not known") from None
 
 
 def _nearest(name: str) -> str:
@@ -211,29 +239,31 @@ def _offset(zone: tzinfo, at: datetime) -> timedelta:
     return at.astimezone(zone).utcoffset() or timedelta()
 
 
-def _next(sim: CronSim, shown: datetime) -> datetime:
-    sim.dt = shown
-    return next(sim)
-
-
-def _whenever_shown(sim: CronSim, zone: tzinfo, at: datetime) -> datetime:
+def _whenever_shown(wall: WallClock, zone: tzinfo, at: datetime) -> datetime | None:
     """Each stretch between two changes of the clock on its own."""
     offset = _offset(zone, at)
     shown = at.replace(tzinfo=None) + offset
-    while True:
-        found = (_next(sim, shown) - offset).replace(tzinfo=UTC)
-        turn = _turn(zone, at, found)
-        if turn is None:
+    for _ in range(_HIDDEN_MAX):
+        following = wall.after(shown)
+        if following is None:
+            return None
+        found = (following - offset).replace(tzinfo=UTC)
+        # On another offset the same time is little more than a day away. So between the first days and the
+        # last ones nothing is shown that matches, however often the clock is changed: they are passed over.
+        far = found - at > 2 * _AWAY
+        turn = _turn(zone, at, at + _AWAY if far else found)
+        if turn is None and not far:
             return found
-        at, offset = turn, _offset(zone, turn)
-        shown = turn.replace(tzinfo=None) + offset - _SECOND
+        at = found - _AWAY if turn is None else turn
+        offset = _offset(zone, at)
+        shown = at.replace(tzinfo=None) + offset - _SECOND
+    return None
 
 
-def _first_of_each(sim: CronSim, zone: tzinfo, at: datetime) -> datetime:
+def _first_of_each(wall: WallClock, zone: tzinfo, at: datetime) -> datetime | None:
     """Each time that the clock would show if it were never changed, once."""
-    shown = at.astimezone(zone).replace(tzinfo=None)
-    while True:
-        shown = _next(sim, shown)
+    shown: datetime | None = at.astimezone(zone).replace(tzinfo=None)
+    while shown is not None and (shown := wall.after(shown)) is not None:
         found = shown.replace(tzinfo=zone, fold=0).astimezone(UTC)
         if found.astimezone(zone).replace(tzinfo=None) != shown:
             before = shown.replace(tzinfo=zone, fold=1).astimezone(UTC)
@@ -241,6 +271,7 @@ def _first_of_each(sim: CronSim, zone: tzinfo, at: datetime) -> datetime:
         # In an hour that is shown again, its times are past already.
         if found > at:
             return found
+    return None
 
 
 def _turn(zone: tzinfo, at: datetime, until: datetime) -> datetime | None:

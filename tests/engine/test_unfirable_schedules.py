@@ -48,6 +48,36 @@ async def in_no_zone(app, name="bad", overdue=HOUR):
     return await app.store.schedule(new)
 
 
+HOSTILE = [
+    "59/59 */23 * feb MON#5", "0 0 30 2 *", "0 0 */16 * MON#2", "*", "", "\x1b[2J\n * * * *", "9" * 255,
+    "* " * 127, "1/1/1 * * * *", "*/7 2 * MAR 0L",
+]  # fmt: skip
+
+
+@pytest.mark.spec("SCHED-1")
+async def test_expressions_that_somebody_has_written_keep_no_other_from_firing(app, caplog):
+    """With plain SQL, or by an older version: nobody has checked them."""
+
+    @app.workflow("shop.report.v1")
+    async def told(ctx):
+        return 1
+
+    await app.schedules()  # opens the store
+    at = await app.store.now() - int(HOUR * 1e6)
+    for n, cron in enumerate(HOSTILE):
+        for zone in ("UTC", "Europe/Berlin"):
+            new = NewSchedule(
+                id=uuid4(), name=f"a{n}{zone}", type="shop.report.v1", cron=cron, zone=zone, next_at=at
+            )
+            await app.store.schedule(new)
+    await app.schedule("good", told, every=60)
+    async with working(app):
+        await asyncio.sleep(150)
+    labels = [run.labels["schedule"] for run in await app.list(RunFilter(type="shop.report.v1"))]
+    assert labels.count("good") == 2
+    assert all(record.getMessage().isprintable() for record in caplog.records)
+
+
 @pytest.mark.spec("SCHED-1")
 async def test_timers_ring_in_time_beside_a_schedule_that_cannot_be_fired(app, caplog):
     """It is tried once a minute, and said as often."""

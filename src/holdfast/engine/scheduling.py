@@ -80,7 +80,8 @@ class Scheduling:
         check_name("tenant", tenant)
         await self._opened()
         now = await self.store.now()
-        times = rhythm(cron, every, zone, now, jitter)
+        # In a thread: zones are read from files, and an expression may need thousands of steps.
+        times = await self.world.thread(rhythm, cron, every, zone, now, jitter, aside=True)
         known = await self._workflow(workflow, look=True)
         run = new_run(self.world, known, params, tenant=tenant, **options)
         if isinstance(known, Plan):

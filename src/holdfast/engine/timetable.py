@@ -34,6 +34,7 @@ from holdfast.world import uuid7
 log = safe_logger("holdfast.keeper")
 
 PAGE = 100
+TURN = 5  # schedules that are worked out before others have a turn
 FIRES_MAX = 100  # times of one schedule in one commit
 BATCH_MAX = 100  # times that are fired at once: a store may make one commit of them, and others wait for it
 ROUND_MAX = 1000  # times in one round: other chores must not wait for a long catch-up
@@ -81,7 +82,8 @@ class Timetable:
         spent, fired, aside = 0, list[Fired](), set(self.aside())
         while page := await self._store.due_schedules(PAGE, self._after):
             now = await self._store.now()
-            for batch in self._batches([one for one in page if (one.id, one.rev) not in aside], now):
+            due = await self._due([one for one in page if (one.id, one.rev) not in aside], now)
+            for batch in _batches(due):
                 self._after = batch[-1][0].id
                 # All at once: a store with group commit makes few commits of them.
                 fired += await self._fire_all(batch)
@@ -92,20 +94,15 @@ class Timetable:
         self._after = None
         return spent, fired
 
-    def _batches(self, page: Sequence[Schedule], now: Instant) -> Iterator[list[tuple[Schedule, Firing]]]:
-        batch: list[tuple[Schedule, Firing]] = []
-        weight = 0
-        for one in page:
+    async def _due(self, page: Sequence[Schedule], now: Instant) -> list[tuple[Schedule, Firing]]:
+        found: list[tuple[Schedule, Firing]] = []
+        for n, one in enumerate(page):
+            if n % TURN == TURN - 1:
+                await asyncio.sleep(0)  # expressions of strangers cost milliseconds each: others have a turn
             due = self._firing(one, now)
-            if due is None:
-                continue
-            if batch and weight + _weight(due) > BATCH_MAX:
-                yield batch
-                batch, weight = [], 0
-            batch.append((one, due))
-            weight += _weight(due)
-        if batch:
-            yield batch
+            if due is not None:
+                found.append((one, due))
+        return found
 
     def _firing(self, one: Schedule, now: Instant) -> Firing | None:
         try:
@@ -154,6 +151,19 @@ class Timetable:
         )
         if len(self._aside) < ASIDE_MAX:
             self._aside[one.id, one.rev] = asyncio.get_running_loop().time() + ASIDE_SECONDS
+
+
+def _batches(due: list[tuple[Schedule, Firing]]) -> Iterator[list[tuple[Schedule, Firing]]]:
+    batch: list[tuple[Schedule, Firing]] = []
+    weight = 0
+    for one, fires in due:
+        if batch and weight + _weight(fires) > BATCH_MAX:
+            yield batch
+            batch, weight = [], 0
+        batch.append((one, fires))
+        weight += _weight(fires)
+    if batch:
+        yield batch
 
 
 def _weight(due: Firing) -> int:

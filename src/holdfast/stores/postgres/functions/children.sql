@@ -53,10 +53,8 @@ declare
     s workflow_step;
     p workflow_run;
 begin
-    select w.* into s from workflow_step as w
-    where w.run_id = child.parent_id and w.key = child.parent_step and w.kind = 'child' and w.status = 'waiting'
-        and w.child_id = child.id;
-    if s.seq is null then
+    s := step_named(child.parent_id, child.parent_step);
+    if (s.kind = 'child' and s.status = 'waiting' and s.child_id = child.id) is not true then
         return false;
     end if;
     select w.* into p from workflow_run as w where w.id = child.parent_id;
@@ -69,10 +67,10 @@ begin
     return array(
         select c.id from workflow_run as c
         where c.parent_id = r.id and c.finished_at is null and c.tenant = r.tenant
-            and (r.owes & 2 > 0 or (c.parent_step is not null and not exists (
-                select 1 from workflow_step as s
-                where s.run_id = r.id and s.key = c.parent_step and s.child_id = c.id
-            )))
+            and (r.owes & 2 > 0 or (c.parent_step is not null and (
+                select s.child_id from workflow_step as s
+                where s.run_id = r.id and s.key >= c.parent_step and s.key <= c.parent_step order by s.key limit 1
+            ) is distinct from c.id))
         order by c.id limit lim
     );
 end $$;

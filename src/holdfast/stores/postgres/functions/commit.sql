@@ -34,6 +34,11 @@ end $$;
 
 -- Rows of a batch as a table, said to be few: then they lead, and the runs are looked up one by one. With a guess of a
 -- hundred Postgres would rather walk along all runs of a table that was small when it planned.
+-- Statistics may say that a table is empty, and then any plan costs the same. Three forms leave no choice, here and in
+-- the other files: a join is `r.id = any(array[i.run])`, which neither sorted nor hashed rows serve; a guard is
+-- `(select 1 ... limit 1) is null`, which is never made a join; and where two indexes begin with the same column, the
+-- second one is asked for as a range, in its order (`key >= k and key <= k order by key`, with `enable_sort` off), which
+-- only one of them has.
 create or replace function checkpoint_rows(items json) returns table (
     run uuid, fence bigint, number integer, lasts double precision, key text, kind text, attempts integer, output text,
     started_at bigint, begun_at bigint
@@ -57,24 +62,26 @@ end $$;
 -- One outcome of a key that is new, each: THE guard of every write of a holder, and nothing to change in the run row,
 -- but for the first of an execution, with which `started` is due. What is passed over is answered by its place.
 -- Nothing here joins two lists: what a row needs is carried along, or a batch would cost the square of its length.
-create or replace function commit_checkpoints(items json, now timestamptz) returns integer[] language plpgsql as $$
+create or replace function commit_checkpoints(items json, now timestamptz) returns integer[] language plpgsql
+set enable_sort = off as $$
 declare
     done uuid[];
 begin
     with held as materialized (
         select r.id, r.step_mark, i.*, i.begun_at is not null and r.started_fence <> r.fence as begins
-        from checkpoint_rows(items) as i join workflow_run as r on r.id = i.run
+        from checkpoint_rows(items) as i join workflow_run as r on r.id = any(array[i.run])
         where r.status || '' = 'leased' and r.fence = i.fence and r.lease_until >= now
             and r.attempt = 1 and r.crashes = 0 and r.pause_asked_by is null and r.kind = 'code'
             and r.lease_until >= now + make_interval(secs => i.lasts * 2 / 3)
             and not (r.commit_fence = r.fence and r.commit_no >= i.number)
-            and not exists (select 1 from workflow_step as s where s.run_id = i.run and s.key = i.key)
+            and (select 1 from workflow_step as s where s.run_id = i.run and s.key >= i.key and s.key <= i.key
+                 order by s.key limit 1) is null
         for no key update of r skip locked
     ), begun as (
         update workflow_run as r
         set started_fence = r.fence, started_at = coalesce(r.started_at, moment(h.begun_at)), updated_at = now,
             rev = r.rev + 1
-        from held as h where h.begins and r.id = h.id
+        from held as h where h.begins and r.id = any(array[h.id])
     ), recorded as (
         -- A number or key that was taken since this statement began is a conflict: all of it is sent again. To look
         -- first is much cheaper than `on conflict`.
@@ -82,7 +89,9 @@ begin
             run_id, seq, key, kind, status, attempts, output, fence, number, started_at, finished_at
         )
         select h.id,
-            1 + greatest(h.step_mark, coalesce((select max(s.seq) from workflow_step as s where s.run_id = h.id), 0)),
+            1 + greatest(h.step_mark, (
+                select s.seq from workflow_step as s where s.run_id = h.id order by s.seq desc limit 1
+            )),
             h.key, h.kind, 'succeeded', h.attempts, h.output::json, h.fence, h.number, moment(h.started_at), now
         from held as h
         returning run_id, key
@@ -107,7 +116,7 @@ create or replace function commit_one(
     started_at bigint
 ) returns boolean language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
-set enable_bitmapscan = off set jit = off as $$
+set enable_bitmapscan = off set enable_sort = off set jit = off as $$
 declare
     now timestamptz := clock();
     mark integer;
@@ -124,10 +133,13 @@ begin
     insert into workflow_step (
         run_id, seq, key, kind, status, attempts, output, fence, number, started_at, finished_at
     )
-    select run, 1 + greatest(mark, coalesce((select max(s.seq) from workflow_step as s where s.run_id = run), 0)),
+    select run, 1 + greatest(mark, (
+            select s.seq from workflow_step as s where s.run_id = run order by s.seq desc limit 1
+        )),
         commit_one.key, commit_one.kind, 'succeeded', commit_one.attempts, commit_one.output::json, commit_one.fence,
         commit_one.number, moment(commit_one.started_at), now
-    where not exists (select 1 from workflow_step as s where s.run_id = run and s.key = commit_one.key);
+    where (select 1 from workflow_step as s where s.run_id = run and s.key >= commit_one.key
+           and s.key <= commit_one.key order by s.key limit 1) is null;
     if not found then
         return false;
     end if;
@@ -145,11 +157,11 @@ declare
 begin
     with held as materialized (
         select r.id, i.*, i.begun_at is not null and r.started_fence <> r.fence as begins
-        from complete_rows(items) as i join workflow_run as r on r.id = i.run
+        from complete_rows(items) as i join workflow_run as r on r.id = any(array[i.run])
         where r.status || '' = 'leased' and r.fence = i.fence and r.lease_until >= now and r.kind = 'code'
             and not (r.commit_fence = r.fence and r.commit_no >= i.number)
             and (not i.whole or (r.attempt = 1 and r.crashes = 0 and r.step_mark = 0
-                                 and not exists (select 1 from workflow_step as s where s.run_id = r.id)))
+                                 and (select 1 from workflow_step as s where s.run_id = r.id limit 1) is null))
         for no key update of r skip locked
     ), ended as (
         update workflow_run as r
@@ -159,10 +171,7 @@ begin
             started_fence = case when h.begins then r.fence else r.started_fence end,
             started_at = coalesce(r.started_at, moment(h.begun_at)), commit_fence = r.fence, commit_no = h.number,
             commit_answer = '{"answer":"applied","status":"succeeded"}', updated_at = now, rev = r.rev + 1
-        from held as h where r.id = h.id
-    ), cancelled as (
-        update workflow_step as s set status = 'cancelled', finished_at = now
-        from held as h where s.run_id = h.id and s.finished_at is null and s.status in ('ready', 'waiting')
+        from held as h where r.id = any(array[h.id])
     ), told as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
         select t.id, t.what, t.data::json, now, false
@@ -174,6 +183,9 @@ begin
         ) as t order by t.id, t.rank
     )
     select array_agg(h.id) into done from held as h;
+    -- Not in the statement above: joined with the runs, all open steps of the store might be read.
+    update workflow_step as s set status = 'cancelled', finished_at = now
+    where s.run_id = any(done) and s.finished_at is null and s.status in ('ready', 'waiting');
     if steps is not null then
         perform record_whole(steps, done, now);
     end if;
@@ -238,7 +250,8 @@ begin
     if brings.topics then
         topics := topics || array(
             select r.tenant || U&'\001F' || (w.step ->> 'topic')
-            from json_to_recordset(batch) as i (run uuid, steps json, plan json) join workflow_run as r on r.id = i.run
+            from json_to_recordset(batch) as i (run uuid, steps json, plan json)
+            join workflow_run as r on r.id = any(array[i.run])
             cross join lateral (
                 select * from json_array_elements(i.steps) union all select * from json_array_elements(i.plan)
             ) as w (step)
@@ -272,7 +285,7 @@ begin
     if brings.lines then
         perform lock_lines(array(
             select r.tenant || U&'\001F' || (o.message ->> 'sink') || U&'\001F' || (o.message ->> 'key')
-            from json_to_recordset(batch) as i (run uuid, outbox json) join workflow_run as r on r.id = i.run
+            from json_to_recordset(batch) as i (run uuid, outbox json) join workflow_run as r on r.id = any(array[i.run])
             cross join json_array_elements(i.outbox) as o (message)
             where o.message ->> 'key' is not null
         ));

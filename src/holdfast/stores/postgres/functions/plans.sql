@@ -33,12 +33,24 @@ begin
     return true;
 end $$;
 
-create or replace function step_named(run uuid, key text) returns workflow_step language plpgsql as $$
+create or replace function step_named(run uuid, key text) returns workflow_step language plpgsql
+set enable_sort = off as $$
 declare
     s workflow_step;
 begin
-    select w.* into s from workflow_step as w where w.run_id = run and w.key = step_named.key;
+    select w.* into s from workflow_step as w
+    where w.run_id = run and w.key >= step_named.key and w.key <= step_named.key order by w.key limit 1;
     return s;
+end $$;
+
+-- Where the row of a step is. It is written only by whoever holds the row of its run, so it stays there meanwhile.
+create or replace function step_place(run uuid, key text) returns tid language plpgsql stable
+set enable_sort = off as $$
+begin
+    return (
+        select w.ctid from workflow_step as w
+        where w.run_id = run and w.key >= step_place.key and w.key <= step_place.key order by w.key limit 1
+    );
 end $$;
 
 -- The first step that has not succeeded.
@@ -81,7 +93,7 @@ begin
         );
         update workflow_step as w
         set status = 'waiting', started_at = now, fence = r.fence, due_at = now + span(w.timeout_seconds)
-        where w.run_id = r.id and w.key = s.key returning w.* into s;
+        where w.ctid = step_place(r.id, s.key) returning w.* into s;
         if look(r, s, now) is null then
             perform lead_to(opened, 'waiting');
             exit;
@@ -157,7 +169,7 @@ begin
             update workflow_step as w
             set status = end_steps.status, error = case when failed then end_steps.error else w.error end,
                 attempts = case when failed then end_steps.attempt else w.attempts end, finished_at = now
-            where w.run_id = r.id and w.key = s.key;
+            where w.ctid = step_place(r.id, s.key);
             if failed then
                 perform note(r.id, 'step_failed', '{"step":' || to_json(s.key) || ',"error":'
                              || coalesce(end_steps.error, 'null') || '}', now);

@@ -47,7 +47,7 @@ begin
         elsif wanted = 'ready' then
             -- A try of a plan's task that failed: why it was called stays, what it cost is added.
             update workflow_step as s set cost = s.cost + coalesce((step ->> 'cost')::bigint, 0)
-            where s.run_id = r.id and s.key = step ->> 'key';
+            where s.ctid = step_place(r.id, step ->> 'key');
         else
             perform update_step(r, w, step, now);
         end if;
@@ -108,7 +108,7 @@ begin
         waits = s.waits + is_wait::integer,
         due_at = case when is_wait then due_of(step, now) else s.due_at end,
         topic = case when is_wait then step ->> 'topic' else s.topic end
-    where s.run_id = r.id and s.key = step ->> 'key';
+    where s.ctid = step_place(r.id, step ->> 'key');
 end $$;
 
 create or replace function tell(r workflow_run, w writing, step jsonb, now timestamptz) returns writing

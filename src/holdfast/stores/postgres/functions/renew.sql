@@ -35,7 +35,7 @@ begin
                 )
                 else json_build_object('answer', case when r.status = 'cancelled' then 'cancelled' else 'lost' end)
                 end order by l.place), '[]')
-            from lease_rows(leases) as l left join workflow_run as r on r.id = l.run
+            from lease_rows(leases) as l left join workflow_run as r on r.id = any(array[l.run])
             cross join lateral (
                 select case when l.known is null or r.id is null then false else has_large_news(r.id, l.known) end as large
             ) as n
@@ -76,7 +76,7 @@ begin
     with held as materialized (
         select r.id, l.*, l.started_at is not null and r.started_fence <> r.fence as begins
         from lease_rows(leases) as l
-        join workflow_run as r on r.id = l.run
+        join workflow_run as r on r.id = any(array[l.run])
         where (only_run is null or l.run = only_run)
             and r.status || '' = 'leased' and r.fence = l.fence and r.lease_until >= now
         for no key update of r skip locked
@@ -86,7 +86,7 @@ begin
             started_fence = case when h.begins then r.fence else r.started_fence end,
             started_at = case when h.begins then coalesce(r.started_at, moment(h.started_at)) else r.started_at end,
             rev = r.rev + 1
-        from held as h where r.id = h.id
+        from held as h where r.id = any(array[h.id])
     ), told as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
         select t.id, t.what, t.data::json, now, false
@@ -101,7 +101,7 @@ begin
     select array_agg(h.id) into renewed from held as h;
     if coalesce(cardinality(renewed), 0) < json_array_length(leases) then
         select array_agg(r.id) into missed
-        from lease_rows(leases) as l join workflow_run as r on r.id = l.run
+        from lease_rows(leases) as l join workflow_run as r on r.id = any(array[l.run])
         where r.status || '' = 'leased' and r.fence = l.fence and r.lease_until >= now
             and (renewed is null or r.id <> all(renewed));
     end if;

@@ -48,10 +48,20 @@ begin
     return is_reached(r) and seen.came is not null;
 end $$;
 
+-- Where an event is. Whoever counts on it holds the bucket of its topic, so it stays there meanwhile.
+create or replace function event_place(seq bigint) returns tid language plpgsql stable
+set enable_sort = off as $$
+begin
+    return (
+        select i.ctid from workflow_inbox as i
+        where i.seq >= event_place.seq and i.seq <= event_place.seq order by i.seq limit 1
+    );
+end $$;
+
 create or replace function count_woken(r workflow_run, event bigint, runs integer) returns void language plpgsql as $$
 begin
     if event > 0 and is_reached(r) then
-        update workflow_inbox as i set woken = i.woken + runs where i.seq = event;
+        update workflow_inbox as i set woken = i.woken + runs where i.ctid = event_place(event);
     end if;
 end $$;
 
@@ -78,8 +88,10 @@ begin
     end if;
 end $$;
 
--- The oldest event that this wait may take: for everyone since the run was started, or for this run alone.
-create or replace function available(r workflow_run, s workflow_step) returns workflow_inbox language plpgsql as $$
+-- The oldest event that this wait may take: for everyone since the run was started, or for this run alone. The order
+-- begins with the run, which only the index of topics has: by their numbers all later events of the store might be read.
+create or replace function available(r workflow_run, s workflow_step) returns workflow_inbox language plpgsql
+set enable_sort = off as $$
 declare
     everyones workflow_inbox;
     own workflow_inbox;
@@ -87,13 +99,13 @@ begin
     select i.* into everyones from workflow_inbox as i
     where i.tenant = r.tenant and i.topic = s.topic and i.run_id is null
         and i.seq > greatest(r.inbox_mark, s.since_mark) and not i.late and (s.due_at is null or i.at <= s.due_at)
-        and not exists (select 1 from workflow_receipt as t where t.run_id = r.id and t.event_seq = i.seq)
-    order by i.seq limit 1;
+        and (select 1 from workflow_receipt as t where t.run_id = r.id and t.event_seq = i.seq limit 1) is null
+    order by i.run_id, i.seq limit 1;
     select i.* into own from workflow_inbox as i
-    where i.tenant = r.tenant and i.topic = s.topic and i.run_id = r.id
+    where i.tenant = r.tenant and i.topic = s.topic and i.run_id >= r.id and i.run_id <= r.id
         and i.seq > s.since_mark and not i.late and (s.due_at is null or i.at <= s.due_at)
-        and not exists (select 1 from workflow_receipt as t where t.run_id = r.id and t.event_seq = i.seq)
-    order by i.seq limit 1;
+        and (select 1 from workflow_receipt as t where t.run_id = r.id and t.event_seq = i.seq limit 1) is null
+    order by i.run_id, i.seq limit 1;
     if own.seq < everyones.seq or everyones.seq is null then
         return own;
     end if;
@@ -121,7 +133,7 @@ end $$;
 create or replace function call_again(s workflow_step, why json) returns void language plpgsql as $$
 begin
     update workflow_step as w set status = 'pending', wake = why, due_at = null
-    where w.run_id = s.run_id and w.key = s.key and w.status = 'waiting';
+    where w.ctid = step_place(s.run_id, s.key) and w.status = 'waiting';
 end $$;
 
 -- Numbered by when it became known; a plan's rows keep their number.
@@ -132,7 +144,7 @@ begin
     update workflow_step as w
     set seq = case when r.kind = 'plan' then w.seq else 1 + highest_seq(r.id, r.step_mark) end,
         status = to_status, output = result, error = why, finished_at = now
-    where w.run_id = r.id and w.key = s.key and w.status = 'waiting';
+    where w.ctid = step_place(r.id, s.key) and w.status = 'waiting';
 end $$;
 
 create or replace function child_ended(r workflow_run, s workflow_step, now timestamptz) returns bigint
@@ -146,8 +158,8 @@ begin
     -- One statement: a child that goes on as another run hands its place over and ends in one commit.
     select w.child_id as id, coalesce(c.status, 'gone') as status, c.id is null or c.finished_at is not null as ended,
         coalesce(c.result, 'null') as result, coalesce(c.error, 'null') as error into child
-    from workflow_step as w left join workflow_run as c on c.id = w.child_id
-    where w.run_id = s.run_id and w.key = s.key;
+    from workflow_step as w left join workflow_run as c on c.id = any(array[w.child_id])
+    where w.ctid = step_place(s.run_id, s.key);
     if not child.ended then
         return null;
     end if;

@@ -31,6 +31,17 @@ begin
     return found;
 end $$;
 
+create or replace function event_named(tenant text, id text) returns workflow_inbox language plpgsql
+set enable_sort = off as $$
+declare
+    e workflow_inbox;
+begin
+    select i.* into e from workflow_inbox as i
+    where i.tenant = event_named.tenant and i.event_id >= event_named.id and i.event_id <= event_named.id
+    order by i.event_id limit 1;
+    return e;
+end $$;
+
 -- Record it, unless it is there. Strangers come in here: what a holder commits is taken as it is, or his run would never
 -- come to its end.
 create or replace function take_in(event json, now timestamptz, late boolean) returns json language plpgsql as $$
@@ -46,8 +57,7 @@ begin
         perform refuse_odd_event(whose, event ->> 'topic', event ->> 'id', payload);
     end if;
     loop
-        select i.seq into number from workflow_inbox as i
-        where i.tenant = whose and i.event_id = event ->> 'id';
+        number := (event_named(whose, event ->> 'id')).seq;
         exit when number is not null;
         perform refuse_unless_open(event, whose);
         -- Not recorded: somebody else was faster, and is seen by the next look; or it is gone again.
@@ -126,7 +136,7 @@ begin
         return;
     end if;
     -- Somebody else may have delivered it meanwhile: then nobody's row is touched. A statement of its own, which sees it.
-    if not exists (select 1 from workflow_inbox as i where i.seq = e.seq and not i.delivered) then
+    if not exists (select 1 from workflow_inbox as i where i.ctid = event_place(e.seq) and not i.delivered) then
         return;
     end if;
     got := lock_some_under(seen, names);
@@ -159,7 +169,8 @@ begin
     end if;
     if counted > 0 or ("left" is null and not passed_over) then
         update workflow_inbox as i
-        set woken = i.woken + counted, delivered = (hand_over."left" is null and not passed_over) where i.seq = e.seq;
+        set woken = i.woken + counted, delivered = (hand_over."left" is null and not passed_over)
+        where i.ctid = event_place(e.seq);
     end if;
     if woken > 0 then
         perform hint();
@@ -177,7 +188,7 @@ create or replace function number_anew(e workflow_inbox, now timestamptz) return
 begin
     update workflow_inbox as i
     set seq = nextval(pg_get_serial_sequence('workflow_inbox', 'seq')), at = now, late = false
-    where i.seq = e.seq and i.late and i.late_by is distinct from pg_current_xact_id();
+    where i.ctid = event_place(e.seq) and i.late and i.late_by is distinct from pg_current_xact_id();
     return found;
 end $$;
 
@@ -190,16 +201,16 @@ declare
     e workflow_inbox;
     slice record;
 begin
-    select i.* into e from workflow_inbox as i where i.tenant = deliver_event.tenant and i.event_id = deliver_event.id;
+    e := event_named(deliver_event.tenant, deliver_event.id);
     if e.seq is null or e.delivered then
         return json_build_object('woken', coalesce(e.woken, 0), 'left', null);
     elsif e.late and not number_anew(e, now) then
         return json_build_object('woken', 0, 'left', null);
     end if;
-    select i.* into e from workflow_inbox as i where i.tenant = deliver_event.tenant and i.event_id = deliver_event.id;
+    e := event_named(deliver_event.tenant, deliver_event.id);
     slice := hand_over(e, case when (since ->> 'seq')::bigint = e.seq then since end, greatest(lim, 1), now);
     return json_build_object(
-        'woken', coalesce((select i.woken from workflow_inbox as i where i.seq = e.seq), e.woken),
+        'woken', coalesce((event_named(e.tenant, e.event_id)).woken, e.woken),
         'left', slice."left"::text
     );
 end $$;
@@ -250,8 +261,8 @@ begin
     got := lock_some_waits(array(select one.run_id from unnest(page) as one), '{}');
     for s in
         select w.* from unnest(page) as one
-        join workflow_step as w on w.run_id = one.run_id and w.key = one.key
-        where w.run_id = any(got) and w.status = 'waiting' and w.due_at <= now
+        cross join lateral step_named(one.run_id, one.key) as w
+        where one.run_id = any(got) and w.status = 'waiting' and w.due_at <= now
         order by one.due_at, one.run_id, one.seq
     loop
         select w.* into r from workflow_run as w where w.id = s.run_id;

@@ -48,12 +48,13 @@ begin
 end $$;
 
 -- A row of the trail learns where it led.
-create or replace function lead_to(entry bigint, status text) returns void language plpgsql volatile as $$
+create or replace function lead_to(entry bigint, status text) returns void language plpgsql volatile
+set enable_sort = off as $$
 begin
     update workflow_event as e
     set data = (left(e.data::text, -1) || case when e.data::text = '{}' then '' else ',' end
                 || '"status":' || to_json(status)::text || '}')::json
-    where e.id = entry;
+    where e.ctid = (select t.ctid from workflow_event as t where t.id >= entry and t.id <= entry order by t.id limit 1);
 end $$;
 
 -- A refusal: nothing of this call is written. `data` is what the error of that name is made from.
@@ -178,11 +179,16 @@ create or replace function open_waits(run uuid) returns setof workflow_step lang
 $$;
 
 -- Waits that were settled behind the holder's back, oldest first. A child that was only started has not waited.
-create or replace function settled_since(run uuid, known integer) returns json language plpgsql stable as $$
+create or replace function settled_since(run uuid, known integer) returns json language plpgsql stable
+set enable_sort = off as $$
 begin
-    return (select coalesce(json_agg(step_record(s) order by s.seq), '[]') from workflow_step as s
-            where s.run_id = run and s.seq > known and s.kind in ('sleep', 'event', 'approval', 'child')
-                and s.status in ('succeeded', 'failed') and (s.kind <> 'child' or s.waits > 0));
+    return (
+        select coalesce(json_agg(step_record(s) order by s.seq), '[]') from (
+            select * from workflow_step as w where w.run_id = run and w.seq > known order by w.seq offset 0
+        ) as s
+        where s.kind in ('sleep', 'event', 'approval', 'child') and s.status in ('succeeded', 'failed')
+            and (s.kind <> 'child' or s.waits > 0)
+    );
 end $$;
 
 create or replace function has_settled(run uuid, known integer) returns boolean language plpgsql stable as $$
@@ -215,9 +221,12 @@ begin
 end $$;
 
 -- The highest number that a step was ever given, one that is forgotten by now too.
-create or replace function highest_seq(run uuid, step_mark integer) returns integer language plpgsql stable as $$
+create or replace function highest_seq(run uuid, step_mark integer) returns integer language plpgsql stable
+set enable_sort = off as $$
 begin
-    return greatest(step_mark, coalesce((select max(s.seq) from workflow_step as s where s.run_id = run), 0));
+    return greatest(step_mark, (
+        select s.seq from workflow_step as s where s.run_id = run order by s.seq desc limit 1
+    ));
 end $$;
 
 -- Where a run is: of a plan the first step that has not succeeded, of code the last that has its outcome. Not plain SQL,

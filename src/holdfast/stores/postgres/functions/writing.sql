@@ -14,7 +14,7 @@ begin
     end if;
     if exists (
         select 1 from jsonb_array_elements(item -> 'steps') as w (step)
-        join workflow_step as s on s.run_id = r.id and s.key = w.step ->> 'key'
+        cross join lateral step_named(r.id, w.step ->> 'key') as s
         where s.fence = his_fence and s.number >= his_number
     ) then
         return repeated(r, item, null);
@@ -171,5 +171,6 @@ create or replace function follow(before uuid, starts json) returns void languag
 begin
     update workflow_step as s set child_id = n.id
     from json_to_recordset(starts) as n (id uuid, parent uuid, parent_step text)
-    where n.parent_step is not null and s.run_id = n.parent and s.key = n.parent_step and s.child_id = before;
+    where n.parent_step is not null and s.run_id = any(array[n.parent]) and s.key = any(array[n.parent_step])
+        and s.child_id = before;
 end $$;
