@@ -131,6 +131,16 @@ async def test_a_run_holds_at_most_so_many_bytes(app, caplog):
 
 
 @pytest.mark.spec("FLOW-21")
+async def test_what_an_approval_shows_counts_too(app):
+    @app.workflow("shop.ask.v1", bytes_max=1000)
+    async def asks(ctx):
+        await asyncio.gather(*(ctx.approval(f"a{n}", ask="Ship?", data="x" * 300) for n in range(5)))
+
+    async with worker(app):
+        assert await outcome(app, await app.start(asks)) == ("failed", "history")
+
+
+@pytest.mark.spec("FLOW-21")
 async def test_steps_at_the_same_time_count_together(app):
     @app.workflow("shop.much.v1", bytes_max=1000)
     async def much(ctx):

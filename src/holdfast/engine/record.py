@@ -122,7 +122,7 @@ class Record:
         if used == self._steps_max // 2:
             log.warning("run %s has used half of its %d steps", self._run, self._steps_max)
 
-    def count(self, value: Json) -> None:
+    def count(self, value: Json | None) -> None:
         """Before a value is recorded: HistoryFull when it is too much; a warning at half."""
         size, half = text_bytes(value), self._bytes_max // 2
         self._check_bytes(size)
@@ -166,4 +166,4 @@ class Record:
 
 def step_bytes(step: Step) -> int:
     """How many bytes of values a step has recorded."""
-    return text_bytes(step.output) + text_bytes(step.error)
+    return sum(map(text_bytes, (step.output, step.error, step.ask, step.wake)))

@@ -44,6 +44,7 @@ async def _settled_wait(run: Execution, stage: Stage, write: StepWrite, found: R
     run.check_time()
     if found is None:
         run.check_room()
+        run.record.count(write.ask)
         run.unopened[write.key] = write
     elif found.status is StepStatus.CANCELLED:
         await _given_up_again(run, stage, found)
