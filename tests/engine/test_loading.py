@@ -300,7 +300,8 @@ async def test_large_results_do_not_stay_in_memory(app):
     async def large(ctx) -> int:
         text = await ctx.step("value", lambda: called.append(1) or BIG)
         (execution,) = now.leases.held.values()
-        sizes.append(len(execution.record.steps["value"].output or ""))
+        sizes.append(execution.record.held)
+        assert execution.record.bytes == len(BIG) + 2
         if not tries:
             tries.append(1)
             raise Unavailable("once")

@@ -48,7 +48,7 @@ class Loads:
     def full(self) -> bool:
         """No further large run is read now."""
         held = self._worker.leases.held.values()
-        return sum(run.record.bytes for run in held) >= HELD_BYTES
+        return sum(run.record.held for run in held) >= HELD_BYTES
 
     def freed(self) -> None:
         """A run was let go of, and what it held."""

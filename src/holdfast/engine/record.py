@@ -41,6 +41,7 @@ class Record:
         "_run",
         "_steps_max",
         "bytes",
+        "held",
         "known",
         "logged",
         "logs",
@@ -65,6 +66,7 @@ class Record:
         self._count = self.open_waits = 0
         self.known = 0  # the highest seq of the store that was seen here
         self.bytes = 0  # of values: recorded, or about to be
+        self.held = 0  # of those that are here
         self.partial = False  # large values were left out: an execution again has to read them anew
         for step in steps:
             self.add(step)
@@ -154,6 +156,7 @@ class Record:
         if not self._keeps and isinstance(step, StepWrite) and len(step.output or "") > KEPT_BYTES:
             # The code has it by now. Many runs that record much would fill the memory of their worker.
             step, self.partial = msgspec.structs.replace(step, output=None), True
+        self.held += len(step.output or "")
         self.steps[key] = step
         self._count += 1
         self.rank[key] = self._count
