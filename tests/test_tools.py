@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.lifecycle import MOVES, Move, Status
+from holdfast.lifecycle import MOVES, RULES, Move, Status
 from tools import check, docs, install, spec, stamp, tidy
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -199,6 +199,13 @@ class TestGeneratedPages:
             pairs = set(docs.edges(rule))
             assert {a for a, _ in pairs} == (rule.sources or {"[*]"})
             assert {b for _, b in pairs} == rule.targets
+
+    def test_a_move_that_keeps_the_status_draws_no_arrow(self):
+        """`restore` shows a run as it was: it makes no way from one status to another."""
+        assert all(a == b for a, b in docs.edges(RULES[Move.RESTORE]))
+        assert "restore" not in docs.run_diagram()
+        for source, target in ((Status.PENDING, Status.SUCCEEDED), (Status.SUCCEEDED, Status.PENDING)):
+            assert f"{source} --> {target}" not in docs.run_diagram()
 
 
 class TestTheWalls:

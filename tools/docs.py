@@ -39,12 +39,19 @@ def named(statuses: frozenset[Status]) -> str:
     return ", ".join(f"`{status}`" for status in Status if status in statuses) or "nothing"
 
 
+def _to(rule: Rule) -> str:
+    return "the same" if rule.keeps else named(rule.targets)
+
+
 def edges(rule: Rule) -> Iterator[tuple[str, str]]:
     """The pairs that a row allows. Only a claim gives a lease, so an outsider's move that may leave
     a run leased does so to one that already is, and to no other.
     """
     if not rule.sources:
         yield from (("[*]", target) for target in Status if target in rule.targets)
+    if rule.keeps:
+        yield from ((status, status) for status in Status if status in rule.sources)
+        return
     outsider = rule.who not in {Who.WORKER, Who.HOLDER}
     stays = {Status.LEASED} & rule.sources & rule.targets if outsider else set()
     for source in Status:
@@ -68,7 +75,7 @@ def run_diagram() -> str:
 def moves() -> str:
     runs = table(
         ["move", "from", "to", "who", "also"],
-        [[f"`{rule.move}`", named(rule.sources), named(rule.targets), rule.who, rule.also] for rule in MOVES],
+        [[f"`{rule.move}`", named(rule.sources), _to(rule), rule.who, rule.also] for rule in MOVES],
     )
     waits = table(
         ["move", "settles", "when"],

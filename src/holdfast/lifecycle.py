@@ -102,6 +102,7 @@ class Rule(msgspec.Struct, frozen=True):
     targets: frozenset[Status]
     who: Who
     also: str
+    keeps: bool = False  # the status stays as it is: of its targets only the one that is its source
 
 
 class WaitRule(msgspec.Struct, frozen=True):
@@ -122,8 +123,16 @@ _P, _L, _W, _Z = Status.PENDING, Status.LEASED, Status.WAITING, Status.PAUSED
 _S, _F, _C = Status.SUCCEEDED, Status.FAILED, Status.CANCELLED
 
 
-def _rule(move: Move, sources: Iterable[Status], targets: Iterable[Status], who: Who, also: str) -> Rule:
-    return Rule(move, frozenset(sources), frozenset(targets), who, also)
+def _rule(
+    move: Move,
+    sources: Iterable[Status],
+    targets: Iterable[Status],
+    who: Who,
+    also: str,
+    *,
+    keeps: bool = False,
+) -> Rule:
+    return Rule(move, frozenset(sources), frozenset(targets), who, also, keeps)
 
 
 MOVES: tuple[Rule, ...] = (
@@ -200,6 +209,7 @@ MOVES: tuple[Rule, ...] = (
         frozenset(Status) - {_L},
         Who.OPERATOR,
         "shown again, as it was",
+        keeps=True,
     ),
 )
 

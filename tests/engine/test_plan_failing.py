@@ -79,7 +79,7 @@ async def test_dead_fails_step_and_run_at_once_and_later_steps_stay_pending(app,
     assert await live(app, run) == [("SHIP", "failed"), ("NEXT", "pending"), ("LAST", "pending")]
 
 
-@pytest.mark.spec("PLAN-16", "RETRY-4")
+@pytest.mark.spec("PLAN-16", "RETRY-4", "RETRY-7")
 @pytest.mark.parametrize(
     ("error", "kind"),
     [(Fatal("no"), "fatal"), (KeyError("listed"), "fatal"), (hf.UsageError("wrong"), "usage")],

@@ -10,7 +10,7 @@ from tests.engine.kit import outcome, trail, until
 from tests.engine.planned import TYPE, fulfil, live
 
 
-@pytest.mark.spec("APPR-1", "APPR-4")
+@pytest.mark.spec("APPR-1", "APPR-4", "RETRY-7")
 @pytest.mark.parametrize("approved", [True, False])
 async def test_a_gate_between_two_tasks_is_decided_by_a_person(app, approved):
     seen = []

@@ -182,7 +182,7 @@ async def test_what_is_recorded_and_cannot_be_read_is_a_typed_error(store, world
             status, kind = await outcome(app, run)
     assert status == "failed"
     assert isinstance(seen[0], wanted), seen[0]
-    assert kind == {BadValue: "encoding", ChildFailed: "child_failed", StepFailed: "unknown"}[wanted]
+    assert kind == {BadValue: "encoding", ChildFailed: "child_failed", StepFailed: "encoding"}[wanted]
     assert len(seen) == 1
     assert len((await app.get(run.id)).last_error) <= 500
     assert caplog.text == ""

@@ -74,7 +74,7 @@ def stored(error: Json | bytes | None) -> Error:
     try:
         return msgspec.json.decode(error or "", type=Error)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return Error(kind="unknown", message="its error cannot be read" if error else "no error is recorded")
+        return Error(kind="encoding", message="its error cannot be read" if error else "no error is recorded")
 
 
 def named(error: Error) -> str:

@@ -364,17 +364,6 @@ create table workflow_limit_place (
 -- Of transactions in the hands of user code. Always empty: the deferred trigger of a row is what counts.
 create unlogged table workflow_pledge (id text not null);
 
-create table workflow_api_key (
-    id         text primary key,
-    tenant     text not null,
-    name       text not null,
-    hash       text not null unique,
-    roles      json not null,
-    limits     json,
-    created_at timestamptz not null default clock(),
-    revoked_at timestamptz
-);
-
 -- What an item of a holder has come to, on its way through `commit`; no table has a column of it.
 create type writing as (
     number        integer,

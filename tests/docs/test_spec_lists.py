@@ -1,0 +1,71 @@
+"""Lists in the specification are held to the program: commands, kinds of errors, tables."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import chain
+
+import pytest
+
+from holdfast import arguments, bounds, cron
+from holdfast.cli.main import COMMANDS
+from tests.docs import pages
+
+SPEC = (pages.ROOT / "docs" / "spec.md").read_text("utf-8")
+
+
+def line(id_):
+    (found,) = re.findall(rf"^- {id_} (.*)$", SPEC, re.MULTILINE)
+    return found
+
+
+def test_every_command_is_in_the_specification():
+    said = re.findall(r"`([a-z]+)`", line("CLI-1").partition(" are the commands of ")[0])
+    assert sorted(said) == sorted(COMMANDS)
+
+
+def marked(id_):
+    """The sources of all tests that show this line of the specification."""
+    folders = (pages.ROOT / "tests", pages.ROOT / "src" / "holdfast" / "testing" / "contract")
+    for path in chain.from_iterable(folder.rglob("test_*.py") for folder in folders):
+        source = path.read_text("utf-8")
+        if id_ in source:
+            for node in ast.walk(ast.parse(source)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    marks = "".join(ast.unparse(one) for one in node.decorator_list)
+                    if f"'{id_}'" in marks:
+                        yield marks + ast.unparse(node)
+
+
+KINDS = re.findall(r"`([a-z_]+)`", line("RETRY-7"))
+SHOWN = list(marked("RETRY-7"))
+
+
+def test_the_kinds_of_errors_are_all_there():
+    assert {"exhausted", "child_failed", "usage", "too_large", "encoding"} <= set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_error_has_a_test(kind):
+    assert any(f"'{kind}'" in source for source in SHOWN), f"no test of RETRY-7 names {kind}"
+
+
+def test_every_table_that_is_told_of_is_there_and_every_other_one_is_ours():
+    schema = (pages.ROOT / "src/holdfast/stores/postgres/schema/0001.sql").read_text("utf-8")
+    there = set(re.findall(r"^create (?:unlogged )?table (workflow_\w+)", schema, re.MULTILINE))
+    page = (pages.ROOT / "docs" / "sql.md").read_text("utf-8")
+    told = page.partition("\n## Tables\n")[2].partition(" Of `workflow_run`")[0]
+    assert told
+    assert set(re.findall(r"`(workflow_\w+)`", told)) <= there
+    assert "workflow_api_key" not in there | {page}
+
+
+def test_the_limits_that_are_promised_are_those_that_hold():
+    page = " ".join((pages.ROOT / "SECURITY.md").read_text("utf-8").split())
+    assert bounds.VALUE_BYTES == 4 * 2**20
+    assert (
+        f"4 MiB a value, {bounds.DEPTH_MAX} levels, {arguments.TOPIC_MAX} characters a topic, "
+        f"{arguments.NAME_MAX} a name or an idempotency key, {arguments.KEY_MAX} the key of a step"
+    ) in page
+    assert f"A cron expression has at most {cron.TEXT_MAX} characters" in page
