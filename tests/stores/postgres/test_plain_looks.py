@@ -17,7 +17,7 @@ COLUMNS = "name, status, attempts, leased_by, run_at is not null, topic, due_at 
 LIVE = f"select {COLUMNS} from workflow.workflow_step_live where run_id = :'id' order by seq"
 # The verbs are told by their search_path from the parts that they are made of.
 VERBS = """
-select p.proname || '(' || pg_get_function_arguments(p.oid) || ')' from pg_proc as p
+select p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')' from pg_proc as p
 where p.pronamespace = 'workflow'::regnamespace and p.proconfig::text like '%search_path%'
     and p.prorettype <> 'trigger'::regtype
 """

@@ -34,6 +34,7 @@ FUNCTIONS = 1
 # Who asks for a table that somebody has makes all others queue behind him: not long, then they have a turn.
 LOCK_SECONDS, PAUSE_SECONDS = 0.3, 1.0
 PATIENCE_SECONDS = 120.0
+_PLACES = {"words.sql": -1, "rights.sql": 1}
 CHANGE_SECONDS = 3600.0  # an index over many millions of rows takes its time
 _LOCK = 1752132454  # beside those of topics and lines
 _UNKNOWN_COLUMN = "42703"
@@ -74,12 +75,12 @@ class Stamp(NamedTuple):
 
 @cache
 def functions() -> dict[str, str]:
-    """The files of functions, `words` first."""
+    """The files of functions, `words` first, and `rights` last: it speaks of functions of other files."""
     folder = files(__package__) / "functions"
     found = {
         entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")
     }
-    return dict(sorted(found.items(), key=lambda pair: (pair[0] != "words.sql", pair[0])))
+    return dict(sorted(found.items(), key=lambda pair: (_PLACES.get(pair[0], 0), pair[0])))
 
 
 @cache
