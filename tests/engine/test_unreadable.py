@@ -116,10 +116,6 @@ RECORDED = {
         BadValue,
     ),
     "decision": ({"kind": StepKind.APPROVAL, "output": "7"}, BadValue),
-    "decision's time": (
-        {"kind": StepKind.APPROVAL, "output": f'{{"approved": true, "at": {10**18 * 9}}}'},
-        BadValue,
-    ),
     "child": ({"kind": StepKind.CHILD, "output": "{}["}, BadValue),
     "child's result": (
         {

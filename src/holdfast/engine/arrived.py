@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.codec import plain, unwrapped
-from holdfast.errors import BadValue
 from holdfast.records import Event, Json, moment
 
 
@@ -25,9 +24,5 @@ def event_of(output: Json | None, what: str) -> Event:
 
 def event(came: Came, what: str) -> Event:
     """An event as code sees it."""
-    try:
-        at = moment(came.at)
-    except OverflowError:
-        raise BadValue(f"{what} cannot be read: its time is out of range") from None
     payload = plain.decode(bytes(came.payload), f"the payload of {what}")
-    return Event(id=came.id, topic=came.topic, at=at, payload=payload)
+    return Event(id=came.id, topic=came.topic, at=moment(came.at), payload=payload)

@@ -14,7 +14,7 @@ from holdfast.arguments import check_key
 from holdfast.clipped import clipped
 from holdfast.codec import digest, plain, unwrapped
 from holdfast.codec import shown as as_data
-from holdfast.errors import BadValue, UsageError
+from holdfast.errors import UsageError
 from holdfast.records import Decision, moment
 
 from .record import Recorded
@@ -48,10 +48,7 @@ def shown(name: str, ask: Any, data: Any, on_timeout: str) -> dict[str, str]:
 
 def decision(step: Recorded) -> Decision:
     """What became of the gate; BadValue when it cannot be read."""
-    what = f"the decision of step {step.key!r}"
-    said = unwrapped(step.output, _Said, what)
-    try:
-        at = moment(said.at)
-    except OverflowError:
-        raise BadValue(f"{what} cannot be read: its time is out of range") from None
-    return Decision(approved=said.approved, by=said.by, comment=said.comment, at=at, timed_out=said.timed_out)
+    said = unwrapped(step.output, _Said, f"the decision of step {step.key!r}")
+    return Decision(
+        approved=said.approved, by=said.by, comment=said.comment, at=moment(said.at), timed_out=said.timed_out
+    )
