@@ -48,7 +48,7 @@ def everything(seed: int, *, short: bool, postgres: bool = True) -> list[Report]
         *_together(*(_exactly(seed, name, short=short) for name in stores[1:])),
         *_together(*(zombie(rounds=1 if short else 8, seed=seed, store=name) for name in stores[1:])),
         *(on_postgres(seed, short=short) if postgres else ()),
-        *bounds(seed, short=short),
+        *bounds(seed, stores[1:], short=short),
         *(_shown(report) for report in crashpoints(stores, seed=seed, short=short)),
         *twins(seed, short=short, postgres=postgres),
     ]
@@ -75,9 +75,10 @@ def on_postgres(seed: int, *, short: bool) -> list[Report]:
     ]
 
 
-def bounds(seed: int, *, short: bool) -> list[Report]:
+def bounds(seed: int, stores: Iterable[str], *, short: bool) -> list[Report]:
     """Values that are hostile: nobody is stopped by them."""
-    return [_shown(asyncio.run(hostile(1_000 if short else 20_000, SQLITE, seed)))]
+    writes = {SQLITE: 1_000 if short else 20_000, POSTGRES: 5_000 if short else 100_000}
+    return [_shown(asyncio.run(hostile(writes[name], name, seed))) for name in stores]
 
 
 def twins(seed: int, *, short: bool = False, postgres: bool = True) -> list[Report]:

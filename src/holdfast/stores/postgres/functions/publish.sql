@@ -69,6 +69,13 @@ $$;
 
 create or replace function present(presence json) returns json language plpgsql set search_path from current as $$
 begin
+    if exists (
+        select 1 from json_each(checked_value('presence', presence)) as p
+        where p.key in ('types', 'patterns', 'tenants', 'sinks') and json_typeof(p.value) <> 'null' and not is_texts(p.value)
+    ) or not coalesce(is_lists(presence -> 'lacking'), true) then
+        perform refuse('UsageError', 'types, patterns, tenants and sinks of a worker are lists of text, '
+                       || 'and lacking is an object of such lists');
+    end if;
     insert into workflow_worker as w (
         worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at
     )
@@ -83,6 +90,23 @@ begin
         slots = excluded.slots, stragglers = excluded.stragglers, sinks = excluded.sinks, lacking = excluded.lacking,
         seen_at = excluded.seen_at;
     return 'null';
+end $$;
+
+-- Whether every reader can take it for a list of text.
+create or replace function is_texts(list json) returns boolean language plpgsql immutable as $$
+begin
+    return json_typeof(list) = 'array' and not exists (
+        select 1 from json_array_elements(case when json_typeof(list) = 'array' then list else '[]' end) as one
+        where json_typeof(one) <> 'string'
+    );
+end $$;
+
+create or replace function is_lists(lists json) returns boolean language plpgsql immutable as $$
+begin
+    return json_typeof(lists) = 'null' or json_typeof(lists) = 'object' and not exists (
+        select 1 from json_each(case when json_typeof(lists) = 'object' then lists else '{}' end) as one
+        where not is_texts(one.value)
+    );
 end $$;
 
 create or replace function absent(worker text) returns json language plpgsql set search_path from current as $$

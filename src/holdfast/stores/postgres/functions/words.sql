@@ -64,8 +64,12 @@ begin
         when 'UnknownRun' then '001' when 'IllegalMove' then '002' when 'Conflict' then '003'
         when 'UnknownStep' then '004' when 'UnknownMessage' then '005' when 'UnknownSchedule' then '006'
         when 'UsageError' then '007' when 'SchemaMismatch' then '008' else '000' end,
-        message = message, detail = json_build_object('error', name, 'data', data)::text;
+        message = one_line(message), detail = json_build_object('error', name, 'data', data)::text;
 end $$;
+
+-- A message as a terminal or a log may show it: names in it are other people's text.
+create or replace function one_line(message text) returns text language sql immutable as
+    $$select regexp_replace(message, '[\u0001-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]', '?', 'g')$$;
 
 create or replace function refuse_unknown(run uuid) returns void language sql as $$
     select refuse('UnknownRun', 'no run ' || run, json_build_object('run', run))

@@ -153,6 +153,8 @@ begin
         when 'release' then
             perform note(r.id, 'released', '{}', now);
             return leave(r, w, item, 'pending', 1, now, null, now);
+        else
+            perform refuse('UsageError', in_a_line(w.move) || ' is no move of a holder');
     end case;
 end $$;
 

@@ -1,0 +1,53 @@
+"""Functions that are called with odd records refuse them in one line that any terminal may show."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.stores.postgres.stranger import refused, started
+
+ODD = "one\ntwo\x1b[2J\x9b\u202e\u2028"
+
+
+@pytest.mark.spec("SQL-11")
+def test_a_refusal_shows_no_raw_text(plain):
+    """A step's name is somebody's text: its line breaks and escapes do not reach a terminal."""
+    run = started(plain)
+    shown = r"has no step 'one\?two\?\[2J\?\?\?'"
+    refused(plain, shown, "select workflow.rewind(:'run', :'step', null, 'x', true)", run=run, step=ODD)
+
+
+@pytest.mark.spec("SQL-11")
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"patterns": {}},
+        {"types": [1]},
+        {"tenants": "x"},
+        {"sinks": [[]]},
+        {"lacking": {"a": 1}},
+        {"lacking": []},
+    ],
+)
+def test_a_worker_says_of_itself_what_readers_can_read(plain, field):
+    said = json.dumps({"worker": "w", "types": ["shop.order.v1"], **field})
+    assert refused(plain, "lists of text", "select workflow.present(:'said')", said=said) == "HF007"
+
+
+def test_what_a_worker_may_say_of_itself_is_taken(plain):
+    said = {"worker": "w", "types": ["a"], "patterns": None, "sinks": [], "lacking": {"p": ["t"]}, "slots": 3}
+    plain("select workflow.present(:'said')", said=json.dumps(said))
+
+
+@pytest.mark.spec("SQL-11")
+def test_a_move_that_is_none_is_refused(plain):
+    run = started(plain)
+    ask = {"worker": "w", "types": ["shop.order.v1"], "limit": 1, "lease_seconds": 30}
+    plain("select workflow.claim(:'ask')", ask=json.dumps(ask))
+    fence = plain.one("select fence from workflow.workflow_run where id = :'run'", run=run)
+    item = {"run": str(run), "fence": fence, "number": 1, "move": "gone", "lease_seconds": 30, "steps": []}
+    batch = json.dumps([{**item, "trail": [], "events": [], "starts": [], "outbox": []}])
+    commit = "select workflow.commit(:'batch', null, null, null, true)"
+    assert refused(plain, "'gone' is no move", commit, batch=batch) == "HF007"
