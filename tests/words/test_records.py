@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from uuid import UUID
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.records import Error, Step, Ticked, TrailEntry, instant, moment
+from holdfast.errors import BadValue
+from holdfast.records import Error, NewRun, Step, Ticked, TrailEntry, instant, moment
+from holdfast.records.reading import value
+from holdfast.stores.schedules import same_time
 
 
 @given(st.integers(0, 253_402_300_799_999_999))
@@ -50,3 +54,16 @@ def test_a_trail_entry_shows_its_data():
     """JSON text on its way, a dict to read."""
     entry = TrailEntry(seq=1, run=None, type="log", at=moment(0), data_json='{"message":"hi"}')
     assert entry.data == {"message": "hi"}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "9" * 5000, "1e400", '"\\ud800"'])
+def test_a_value_that_cannot_be_read_is_a_bad_value(text):
+    with pytest.raises(BadValue, match="it cannot be read: "):
+        value(text, "it")
+
+
+def test_labels_of_any_shape_stand_in_no_schedules_way():
+    new = NewRun(id=UUID(int=1), type="a.b.v1", labels='{"schedule": "s", "fire_at": "t"}')
+    for labels in ("{", "7", '{"schedule": 1}', "[" * 9999, None):
+        assert not same_time(new, "default", labels)
+    assert same_time(new, "default", new.labels)

@@ -23,6 +23,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.records import Error, Json
+from holdfast.records.reading import UNREADABLE, read_error
 
 _OURS = {"", *(name for name, one in vars(errors).items() if isinstance(one, type))}
 
@@ -71,10 +72,10 @@ def encoded(error: Error) -> Json:
 
 def stored(error: Json | bytes | None) -> Error:
     """An error as a store has it. Anyone may have written it: one that cannot be read says so."""
-    try:
-        return msgspec.json.decode(error or "", type=Error)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return Error(kind="encoding", message="its error cannot be read" if error else "no error is recorded")
+    found = read_error(error or "")
+    if found.kind != UNREADABLE:
+        return found
+    return Error(kind="encoding", message=f"its error cannot be read: {found.message}")
 
 
 def named(error: Error) -> str:

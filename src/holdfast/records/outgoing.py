@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.bounds import BATCH_BYTES
 
-from .reading import read_error
+from .reading import read_error, value
 from .units import DEFAULT_TENANT, Instant, Json
 from .written import Error
 
@@ -48,8 +48,8 @@ class OutboxMessage(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def payload(self) -> Any:
-        """What is sent."""
-        return msgspec.json.decode(self.payload_json)
+        """What is sent; BadValue if that cannot be read."""
+        return value(self.payload_json, f"the payload of message {self.id}")
 
     @property
     def error(self) -> Error | None:

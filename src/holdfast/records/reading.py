@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import BadValue
+
 from .units import Json
 from .written import Error
 
@@ -40,6 +42,14 @@ def read(text: Json | bytes, type_: Any = Any) -> Any:
         return msgspec.json.decode(text, type=type_)
     except _TROUBLE as error:
         return Unreadable(_reason(error))
+
+
+def value(text: Json, what: str) -> Any:
+    """The value that a JSON text holds; BadValue where it holds none."""
+    found = read(text)
+    if isinstance(found, Unreadable):
+        raise BadValue(f"{what} cannot be read: {found.reason}")
+    return found
 
 
 def raw(text: Json) -> msgspec.Raw | Unreadable:

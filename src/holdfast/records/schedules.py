@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from .reading import read_object
+from .reading import read_object, value
 from .units import DEFAULT_TENANT, PRIORITY, Instant, Json
 from .written import NewRun
 
@@ -102,8 +102,8 @@ class Schedule(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def params(self) -> Any:
-        """What each of its runs is started with."""
-        return msgspec.json.decode(self.params_json)
+        """What each of its runs is started with; BadValue if that cannot be read."""
+        return value(self.params_json, f"params of schedule {self.name!r}")
 
     @property
     def labels(self) -> dict[str, str]:

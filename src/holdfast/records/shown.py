@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.lifecycle import Status, StepKind, StepStatus
 
-from .reading import MARK, Unreadable, read, read_error, read_object
+from .reading import MARK, Unreadable, read, read_error, read_object, value
 from .units import COST_UNIT, DEFAULT_TENANT, Instant, Json
 from .written import Error, Presence
 
@@ -83,13 +83,13 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def params(self) -> Any:
-        """What the run was started with."""
-        return msgspec.json.decode(self.params_json)
+        """What the run was started with; BadValue if that cannot be read."""
+        return value(self.params_json, f"params of run {self.id}")
 
     @property
     def result(self) -> Any:
-        """What the run returned; None while it has not."""
-        return msgspec.json.decode(self.result_json) if self.result_json is not None else None
+        """What the run returned; None while it has not. BadValue if that cannot be read."""
+        return None if self.result_json is None else value(self.result_json, f"the result of run {self.id}")
 
     @property
     def error(self) -> Error | None:

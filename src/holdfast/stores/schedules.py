@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, assert_never
 
-import msgspec
-
 from holdfast.records import Json, NewRun, NewSchedule, Overlap
+from holdfast.records.reading import read_object
 from holdfast.rooms.schedules import QUEUE_MAX
 
 FORGET_MAX = 100  # of the runs that a schedule knows of, those that a firing looks at to forget the ended
@@ -41,7 +40,7 @@ def same_time(run: NewRun, tenant: str, labels: Json | None) -> bool:
 
 
 def _time(labels: Json | None) -> tuple[str | None, str | None]:
-    said = {} if labels is None else msgspec.json.decode(labels, type=dict[str, str])
+    said = read_object(labels)  # a run of somebody else may stand there, with labels of any shape
     return said.get("schedule"), said.get("fire_at")
 
 
