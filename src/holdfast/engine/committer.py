@@ -13,16 +13,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from holdfast.backoff import DEFAULT
 from holdfast.bounds import MIB
-from holdfast.errors import StoreError, Unavailable
+from holdfast.errors import StoreError, Unavailable, UsageError
 from holdfast.escaping import safe_logger
-from holdfast.lifecycle import Status
+from holdfast.lifecycle import Move, Status
 from holdfast.records import Item, Verdict
 from holdfast.records.sizes import item_bytes
 from holdfast.store import Store
 from holdfast.world import World
 
 from .batches import Answered, Batches, Entry
+from .failures import encoded, error_of, final_kind, line
 
 if TYPE_CHECKING:
     from .transactions import Transaction
@@ -226,6 +228,10 @@ class Committer:
                 if tries >= SPLIT_TRIES and len(items) > 1:
                     # It may be one of them that the store cannot take: no reason for the others to wait.
                     return [(await self._commit([item]))[0] for item in items]
+            except UsageError as error:
+                if len(items) == 1:
+                    return [await self._refused(items[0], error)]
+                return [(await self._commit([item]))[0] for item in items]
             except Exception:
                 if len(items) == 1:
                     # Nothing can be said of this one: its lease runs out and the run is taken up again.
@@ -234,6 +240,20 @@ class Committer:
                 return [(await self._commit([item]))[0] for item in items]
             await asyncio.sleep(delay)
             delay = min(2 * delay, 2.0)
+
+    async def _refused(self, item: Item, error: UsageError) -> Verdict:
+        """What the store refuses fails its run now: it would be refused in every further execution."""
+        lost = Verdict(answer="lost", status=Status.FAILED)
+        log.warning("an item of run %s is refused: %s", item.run, error)
+        if item.move is Move.FAIL and not item.steps:
+            return lost  # not even that can be written: its lease runs out
+        recorded = error_of(error, final_kind(error, DEFAULT) or "usage")
+        failed = Item(
+            run=item.run, tenant=item.tenant, fence=item.fence, number=item.number, move=Move.FAIL,
+            error=encoded(recorded), last_error=line(recorded), kind=recorded.kind,
+        )  # fmt: skip
+        (verdict,) = await self._commit([failed])
+        return lost if verdict.answer == "applied" else verdict
 
     def _complain(self, error: StoreError) -> None:
         if self._world.monotonic() - self._complained >= PATIENCE_SECONDS:
