@@ -141,11 +141,19 @@ def test_a_purge_of_nothing_that_is_there_leaves_nothing_behind(cli_, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.spec("CLI-3", "TTL-1")
+@pytest.mark.spec("CLI-3", "TTL-1", "START-10")
 @pytest.mark.parametrize("ages", ["9999999w", "9" * 400])
-def test_longer_than_any_calendar_is_as_good_as_for_ever(cli_, done, ages):
+def test_longer_than_any_calendar_is_refused(cli_, done, ages):
     cli_("delete", done)
-    terms = ("--older-than", ages, "--deleted-after", ages)
+    for option in ("--older-than", "--deleted-after"):
+        for how in ("--dry-run", "--yes"):
+            assert "is more than 1,000 years" in cli_.refused("purge", how, option, ages, code=2)
+
+
+@pytest.mark.spec("CLI-3", "TTL-1")
+def test_a_thousand_years_are_as_good_as_for_ever(cli_, done):
+    cli_("delete", done)
+    terms = ("--older-than", "365000d", "--deleted-after", "365000d")
     assert cli_("purge", "--dry-run", *terms).stdout == "0 of 1 runs would be removed\n"
     assert cli_("purge", "--yes", *terms).stdout == "nothing has expired\n"
     assert "say --yes" in cli_.refused("purge", *terms, code=1)

@@ -14,7 +14,7 @@ from holdfast.errors import Conflict
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import Instant, Purged, Run, RunFilter, instant, moment
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS
-from holdfast.stores.durations import bounded, micros
+from holdfast.stores.durations import micros
 
 from . import session
 from .find import find, short
@@ -107,8 +107,8 @@ def purge(
 
     With a run go its steps, its trail and its key. Open runs stay, but for deleted ones.
     """
-    ttl = TTL_SECONDS if older_than is None else bounded(older_than)
-    deleted = DELETED_SECONDS if deleted_after is None else bounded(deleted_after)
+    ttl = TTL_SECONDS if older_than is None else older_than
+    deleted = DELETED_SECONDS if deleted_after is None else deleted_after
     if dry_run:
         session.run(lambda client: _count(client, ttl, deleted, as_json=as_json))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ from .values import typed_moment
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_COUNT = re.compile("0*[1-9][0-9]{0,8}")
+
 
 def scope_options(command: F) -> F:
     """Of what: one of three."""
@@ -38,8 +41,10 @@ def scope_options(command: F) -> F:
 def rate(text: str) -> tuple[int, float]:
     """`100/1m`: so many claims in so long."""
     count, slash, period = text.partition("/")
-    if not slash or not count.strip().isdigit() or not int(count) or not (length := duration(period)):
-        raise click.BadParameter(f"{text!r} is no rate: write how many in how long, as in 100/1m or 5/1s")
+    if not slash or not _COUNT.fullmatch(count.strip()) or not (length := duration(period)):
+        raise click.BadParameter(
+            f"{text[:40]!r} is no rate: write how many in how long, as in 100/1m or 5/1s"
+        )
     return int(count), length
 
 

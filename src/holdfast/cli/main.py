@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -153,9 +154,12 @@ def exit_code(error: errors.HoldfastError) -> int:
     return USAGE if isinstance(error, errors.UsageError) and not isinstance(error, refused) else REFUSED
 
 
+_QUOTED = re.compile(r"'([^']{60})[^']{20,}'")  # long words that were typed: what is wrong stands behind
+
+
 def _words(error: click.ClickException) -> str:
     """Click's message in one line; what is wrong with a call says where its help is."""
-    said = error.format_message().rstrip(".")
+    said = _QUOTED.sub(r"'\1…'", error.format_message()[:READ_MAX]).rstrip(".")
     said = said[:1].lower() + said[1:] if said[:2].istitle() else said
     context = error.ctx if isinstance(error, click.UsageError) else None
     return said if context is None or "`" in said else f"{said} (see `{context.command_path} --help`)"

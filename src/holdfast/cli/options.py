@@ -23,6 +23,7 @@ _WHERE = (
     f"{DEFAULT_STORE} unless this or HOLDFAST_STORE says otherwise"
 )
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_YEARS_1000 = 1000 * 365.25 * 86400.0
 _NEGATIVE = re.compile(r"-[0-9]")
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d|w)?")
 
@@ -105,9 +106,12 @@ def duration(text: str) -> float:
     found = _DURATION.fullmatch(text.strip())
     if not found:
         raise click.BadParameter(
-            f"{text.strip()!r} is no duration: write seconds (90), or 500ms, 1.5s, 10m, 2h, 1d"
+            f"{text.strip()[:40]!r} is no duration: write seconds (90), or 500ms, 1.5s, 10m, 2h, 1d"
         )
-    return float(found[1]) * _UNITS[found[2] or "s"]
+    total = float(found[1]) * _UNITS[found[2] or "s"]
+    if total > _YEARS_1000:
+        raise click.BadParameter(f"{text.strip()[:40]!r} is more than 1,000 years: give less")
+    return total
 
 
 def duration_option(name: str, help_: str) -> Callable[[F], F]:

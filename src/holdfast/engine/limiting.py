@@ -87,7 +87,7 @@ class Limiting:
             at = check_datetime("until", until)
             await self._opened()
             return await self.store.pause_key(name, at)
-        delay = check_duration("until", until, ", or a datetime")
+        delay = check_duration("a pause", until, ", or a datetime")
         await self._opened()
         return await self.store.pause_key(name, delay_seconds=delay)
 
