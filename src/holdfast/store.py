@@ -5,6 +5,8 @@ the current lease changes nothing; what was recorded is never run again. "Now" i
 clock, in microseconds. Times, timers and deadlines are due at equality; leases end after it.
 Every verb that changes something is all or nothing, after a crash at any instant. A verb that
 raises `Unavailable` may or may not have been carried out: sending the same call again is safe.
+Every verb refuses numbers, times and names that no store can keep (`stores/checked.py`), with `UsageError`:
+nothing has changed then.
 
 Trail rows that verbs write (`data` in brackets; `status` there is the run's status from then on):
 created [type, steps: the names of a plan's] · leased [worker attempt fence] · started [at] ·
@@ -85,8 +87,8 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
         """Finish what is under way and let go of everything. Twice is fine."""
 
     async def start(self, runs: Sequence[NewRun], connection: Any = None) -> list[Started | HoldfastError]:
-        """Record intents; one commit for all; answers in order; an error is the answer for its
-        item alone (`KeyReused`, `DuplicateRun`, `UnknownRun`) and the others are started.
+        """Record intents; one commit for all; answers in order; an error is the answer for its item
+        alone (`KeyReused`, `DuplicateRun`, `UnknownRun`, `UsageError`) and the others are started.
 
         Same tenant and key: the existing run's id with created=False when the digest is the same
         (two items of one call too), else KeyReused; the key is looked at before the id. A new run
