@@ -141,7 +141,7 @@ async def _count(client: Client, ttl: float, deleted: float, *, as_json: bool) -
     now = await client.store.now()
     count, seen, after = 0, 0, None
     with _progress("looked at") as told:
-        while page := await client.list(RunFilter(tenant=None, deleted=True), PAGE, after):
+        while page := await client.list(RunFilter(tenant=None, deleted=True, values=False), PAGE, after):
             ends = [_expires_at(run, ttl, deleted) for run in page]
             count += sum(at is not None and at <= now for at in ends)
             seen, after = seen + len(page), page[-1].id

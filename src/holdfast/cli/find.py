@@ -32,7 +32,7 @@ def short(run_id: UUID | str) -> str:
 
 
 async def find(client: Client, said: str, *, deleted: bool = False) -> Run:
-    """The run that `said` names, a deleted one too if asked.
+    """The run that `said` names, without its values; a deleted one too if asked.
 
     One line says why when it names none, or several.
     """
@@ -50,10 +50,14 @@ async def find(client: Client, said: str, *, deleted: bool = False) -> Run:
             f"{said!r} has {len(digits)} characters: give the whole id, "
             f"or {SHORT_MIN} or more of its beginning or end"
         )
-    every = await _named(client, digits, RunFilter(tenant=None, deleted=deleted))
+    every = await _named(client, digits, RunFilter(tenant=None, deleted=deleted, values=False))
     found = {run.id: run for run in every}
     if not found:
-        hidden = () if deleted else await _named(client, digits, RunFilter(tenant=None, deleted=True))
+        hidden = (
+            ()
+            if deleted
+            else await _named(client, digits, RunFilter(tenant=None, deleted=True, values=False))
+        )
         raise Deleted(said) if hidden else UnknownRun(said)
     if len(found) > 1:
         named = ", ".join(f"{run.id} ({run.type}, {run.status})" for run in list(found.values())[:SHOWN])
@@ -71,7 +75,8 @@ async def _beginning(client: Client, digits: str, where: RunFilter) -> list[Run]
     """Ids are listed downwards, so those with this beginning stand together."""
     top = int(digits.ljust(32, "f"), 16) + 1
     after = UUID(int=top) if top < 1 << 128 else None
-    runs = await gathered(partial(client.list, where), SHOWN + 1, after, lambda run: run.id)
+    most = 1 if len(digits) == 32 else SHOWN + 1
+    runs = await gathered(partial(client.list, where), most, after, lambda run: run.id)
     return [run for run in runs if run.id.hex.startswith(digits)]
 
 

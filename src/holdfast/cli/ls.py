@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from holdfast.engine.client import Client
-from holdfast.engine.pages import gathered, without_values
+from holdfast.engine.pages import gathered
 from holdfast.errors import UsageError
 from holdfast.lifecycle import ALIASES, Status, StepKind
 from holdfast.records import DEFAULT_TENANT, Run, RunFilter, moment
@@ -63,6 +63,7 @@ def ls(
         tenant=tenant,
         key=key,
         deleted=deleted,
+        values=False,
     )
 
     async def work(client: Client) -> None:
@@ -75,14 +76,14 @@ def ls(
 async def _ls(client: Client, where: RunFilter, limit: int, after: str | None, *, as_json: bool) -> None:
     last = (await find(client, after, deleted=where.deleted)).id if after else None
     fetch = partial(client.list, where)
-    runs = await gathered(fetch, limit + 1, last, lambda run: run.id, None if as_json else without_values)
+    runs = await gathered(fetch, limit + 1, last, lambda run: run.id)
     shown, more = runs[:limit], len(runs) > limit
     if as_json:
         for run in shown:
             print_json(run_data(run))
         return
     if not shown:
-        _nothing(filtered=where != RunFilter(tenant=None) or last is not None)
+        _nothing(filtered=where != RunFilter(tenant=None, values=False) or last is not None)
         return
     now = moment(await client.store.now())
     tenants = any(run.tenant != DEFAULT_TENANT for run in shown)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from holdfast.engine.client import Client
-from holdfast.engine.pages import gathered, without_values
+from holdfast.engine.pages import gathered
 from holdfast.lifecycle import SETTLED, Status, StepStatus
 from holdfast.records import DEFAULT_TENANT, PRIORITY, SECOND, Error, Json, Run, RunFilter, Step, moment
 from holdfast.records.reading import MARK, UNREADABLE, read_error
@@ -45,10 +45,10 @@ def show(run: str, *, every: bool, as_json: bool) -> None:
 
 
 async def _show(client: Client, said: str, *, every: bool, as_json: bool) -> None:
-    run = await find(client, said)
+    run = await client.known((await find(client, said)).id)
     steps = list(await client.steps(run.id))
-    fetch = partial(client.list, RunFilter(parent=run.id, tenant=None))
-    children = await gathered(fetch, CHILDREN_MAX, None, lambda child: child.id, without_values)
+    fetch = partial(client.list, RunFilter(parent=run.id, tenant=None, values=False))
+    children = await gathered(fetch, CHILDREN_MAX, None, lambda child: child.id)
     if as_json:
         print_json(whole_run_data(run, steps, children))
         return

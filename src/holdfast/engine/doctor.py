@@ -21,7 +21,7 @@ from holdfast.store import Store
 
 from . import postal, timed
 from .explain import lacked
-from .pages import gathered, without_values
+from .pages import gathered
 
 LEVELS = ("ok", "warning", "error")
 LAG_SECONDS = 60.0
@@ -190,8 +190,8 @@ async def _by_lists(store: Store) -> list[Finding]:
 
 
 async def _newest(store: Store, status: Status, limit: int) -> list[Run]:
-    fetch = partial(store.list, RunFilter(statuses=(status,), tenant=None))
-    return await gathered(fetch, limit, None, lambda run: run.id, without_values)
+    fetch = partial(store.list, RunFilter(statuses=(status,), tenant=None, values=False))
+    return await gathered(fetch, limit, None, lambda run: run.id)
 
 
 async def _leases(store: Store) -> list[Finding]:

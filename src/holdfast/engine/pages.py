@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-import msgspec
-
-from holdfast.records import Run
-
 T = TypeVar("T")
 
 
@@ -17,19 +13,13 @@ async def gathered(
     limit: int,
     after: Any,
     cursor: Callable[[T], Any],
-    keep: Callable[[T], T] | None = None,
 ) -> list[T]:
-    """At most `limit` records after the cursor `after`, fetched in pages; `keep` drops what is not needed.
+    """At most `limit` records after the cursor `after`, fetched in pages.
 
     `fetch` is called with a limit and a cursor; `cursor` gives that of a record.
     """
     found: list[T] = []
     while len(found) < limit and (page := await fetch(limit - len(found), after)):
         after = cursor(page[-1])
-        found += page if keep is None else map(keep, page)
+        found += page
     return found
-
-
-def without_values(run: Run) -> Run:
-    """A run as a row of a table shows it. Values may be large, and those of many runs need not be kept."""
-    return msgspec.structs.replace(run, params_json="null", result_json=None)

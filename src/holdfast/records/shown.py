@@ -118,6 +118,11 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
         return None if self.budget_units is None else self.budget_units / COST_UNIT
 
 
+def without_values(run: Run) -> Run:
+    """The run without its params and its result, which may be large."""
+    return msgspec.structs.replace(run, params_json="null", result_json=None)
+
+
 class Decision(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """What became of a gate. Timed out: nobody decided, and what it says on its own stands."""
 
@@ -187,6 +192,7 @@ class RunFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     key: str | None = None
     parent: UUID | None = None
     deleted: bool = False
+    values: bool = True  # False: params and results, which may be large, are neither read nor shown
 
 
 class Stats(msgspec.Struct, gc=False, frozen=True, kw_only=True):

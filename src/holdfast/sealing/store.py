@@ -41,6 +41,7 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
+from holdfast.records.shown import without_values
 from holdfast.rooms.records import START
 from holdfast.store import (
     DELETED_SECONDS,
@@ -92,7 +93,8 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         return None if found is None else self._records.run(found)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
-        return [self._records.run(run) for run in await self.inner.list(where, limit, after)]
+        runs = [self._records.run(run) for run in await self.inner.list(where, limit, after)]
+        return runs if where.values else [without_values(run) for run in runs]
 
     async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
         steps = await self.inner.steps(run, tenant)

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.bounds import page
 from holdfast.lifecycle import FINAL, OPEN, Status, StepKind, StepStatus
 from holdfast.records import Instant, Presence, Run, RunFilter, Stats, Step, TrailEntry, moment
+from holdfast.records.shown import without_values
 from holdfast.records.sizes import entry_bytes, run_bytes
 from holdfast.store import LIVE_SECONDS
 from holdfast.stores.durations import micros
@@ -72,7 +73,8 @@ _LIVE = {Status.PENDING: StepStatus.READY, Status.LEASED: StepStatus.RUNNING}
 def runs(state: State, where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
     rows = sorted(state.runs.values(), key=lambda row: row.id, reverse=True)
     found = (row for row in rows if (after is None or row.id < after) and _matches(row, where))
-    return page(map(shown, found), run_bytes, limit)
+    runs = map(shown, found)
+    return page(runs if where.values else map(without_values, runs), run_bytes, limit)
 
 
 def _matches(row: RunRow, where: RunFilter) -> bool:

@@ -20,10 +20,16 @@ _SQL = statements("rows")
 STEP_COLUMNS = _SQL["step_columns"]
 plan_steps = msgspec.json.Decoder(tuple[PlanStep, ...]).decode
 _STEPS, _STEPS_AFTER, _OPEN_WAITS, _SETTLED_SINCE, _RUN, _RUN_OR_DELETED, LIST = (
-    _SQL[name].replace("$step_columns", STEP_COLUMNS).replace("$run_columns", _SQL["run_columns"])
+    _SQL[name]
+    .replace("$step_columns", STEP_COLUMNS)
+    .replace("$run_columns", _SQL["run_columns"])
+    .replace("$values", "payload, result")
     for name in ("steps", "steps_after", "open_waits", "settled_since", "run", "run_or_deleted", "list")
 )
 
+LIST_WITHOUT_VALUES = (
+    _SQL["list_whole"].replace("$run_columns", _SQL["run_columns"]).replace("$values", "'null', null")
+)
 
 # A lookup takes a fifth of the time of an enum's call, and a run that is taken up anew may have many steps.
 _KINDS = {kind.value: kind for kind in StepKind}

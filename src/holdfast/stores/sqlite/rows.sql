@@ -3,7 +3,7 @@ seq, key, kind, status, attempts, output, error, cost, topic, due_at, fence, sta
 timeout_seconds, ask, digest, child_id, wake, waits
 
 -- :run_columns    The order of rows.run_record(). A plain checkpoint leaves the run row alone: its trail knows when it was.
-id, tenant, type, status, payload, result, error, last_error, priority, run_at, idempotency_key, attempt,
+id, tenant, type, status, $values, error, last_error, priority, run_at, idempotency_key, attempt,
 max_attempts, crashes, fence, leased_by, lease_until, pause_asked_by, parent_id, limit_key, labels, cost, budget,
 progress, timeout_at, expires_at, created_at,
 max(updated_at, coalesce((
@@ -63,3 +63,6 @@ select $run_columns from workflow_run where id = :run and coalesce(deleted_at, 0
 
 -- :list
 select id from workflow_run where $terms order by id desc limit ?
+
+-- :list_whole    Each row is looked at once: what stands behind a large value in it is found only by going through that.
+select $run_columns from workflow_run where $terms order by id desc limit ?

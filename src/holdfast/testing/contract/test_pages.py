@@ -5,6 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.bounds import sent_bytes, text_bytes
 from holdfast.records import RunFilter, TrailWrite
@@ -50,6 +51,20 @@ def test_a_list_of_runs_is_bounded_in_bytes(hand):
         hand.complete(claim, result=LARGE)
     assert max(len(page) for page in pages(listed, lambda run: run.result_json, lambda run: run.id)) <= 2
     assert [len(hand.run(hand.store.list(RunFilter(), limit))) for limit in (0, 1)] == [0, 1]
+
+
+@pytest.mark.spec("READ-1")
+def test_lists_leave_out_values_that_are_not_asked_for(hand):
+    """Params and results; nothing else is missing, and no page ends for their size."""
+    for value in VALUES:
+        hand.start(params=value)
+    for claim in hand.claim():
+        hand.complete(claim, result=LARGE)
+    whole = hand.run(hand.store.list(RunFilter()))
+    with patch("holdfast.bounds.BATCH_BYTES", BUDGET):
+        found = hand.run(hand.store.list(RunFilter(values=False)))
+    assert [run.result_json for run in whole] == [LARGE] * len(VALUES)
+    assert found == [replace(run, params_json="null", result_json=None) for run in whole]
 
 
 @pytest.mark.spec("READ-1")

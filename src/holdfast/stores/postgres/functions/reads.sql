@@ -59,7 +59,13 @@ declare
             else 'r.idempotency_key = stored_key(r.tenant, $8)' end,
         case when parent is not null then 'r.parent_id = $9' end
     );
-    part constant text := '(select r.* from workflow_run as r where %s order by r.id desc limit $1)';
+    -- A row that is handed to a function is read with all its values. Those that are not asked for are no part of it.
+    columns text := case when coalesce((filter ->> 'values')::boolean, true) then 'r.*' else (
+        select string_agg(case a.attname when 'payload' then $t$'null'::json as payload$t$
+            when 'result' then 'null::json as result' else format('r.%I', a.attname) end, ', ' order by a.attnum)
+        from pg_attribute as a where a.attrelid = 'workflow_run'::regclass and a.attnum > 0 and not a.attisdropped
+    ) end;
+    part text := '(select ' || columns || ' from workflow_run as r where %s order by r.id desc limit $1)';
     parts text;
     records refcursor;
 begin
