@@ -43,6 +43,7 @@ class Catalog(Protocol):
         """All steps by seq: in code runs the order in which their outcomes became known.
         In plan runs the plan's order, from 0. The current step of an open plan, while it is a task in the
         queue or at work, is shown with the run's status (`ready`, `running`), attempt and error.
+        Read in parts of at most BATCH_BYTES: a step that is settled meanwhile is shown once, as it is then.
         `UnknownRun` when there is no such run in that tenant."""
 
     async def trail(

@@ -24,6 +24,7 @@ from holdfast.records import (
 )
 from holdfast.store import LIVE_SECONDS
 from holdfast.stores.durations import bounded
+from holdfast.stores.paged import StepsPage, all_steps
 
 from . import checkup
 from .address import Address
@@ -32,7 +33,7 @@ from .calls import Calls, json_text
 _MAX = 2**31 - 1  # a page has no more rows than this
 _RUN = msgspec.json.Decoder(Run)
 _RUNS = msgspec.json.Decoder(list[Run])
-_STEPS = msgspec.json.Decoder(list[Step])
+_STEPS = msgspec.json.Decoder(StepsPage)
 _TRAIL = msgspec.json.Decoder(list[TrailEntry])
 _IDS = msgspec.json.Decoder(list[UUID])
 _DEFINITIONS = msgspec.json.Decoder(list[Definition])
@@ -56,7 +57,10 @@ class ReadsRoom(Calls):
         return await self._ask(_RUNS, "list", json_text(where), min(limit, _MAX), after, bounds.BATCH_BYTES)
 
     async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
-        return await self._ask(_STEPS, "steps", run, tenant)
+        async def page(after: int) -> StepsPage:
+            return await self._ask(_STEPS, "steps_page", run, tenant, after, bounds.BATCH_BYTES)
+
+        return await all_steps(page)
 
     async def trail(
         self,

@@ -240,7 +240,7 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openi
         return self._read(reads.listed, where, limit, after)
 
     async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
-        return self._read(reads.steps, run, tenant)
+        return await reads.steps(self._read, run, tenant)
 
     async def trail(
         self,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from holdfast import bounds
 from holdfast.bounds import page
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Status, StepKind, StepStatus
@@ -28,14 +30,15 @@ from holdfast.records import (
 from holdfast.records.sizes import entry_bytes, run_bytes
 from holdfast.store import LIVE_SECONDS
 from holdfast.stores.durations import micros
+from holdfast.stores.paged import FIRST, StepsPage, all_steps
 from holdfast.stores.rules import Rules
 
 from .chores import next_chore
 from .claim import next_claim
-from .database import Database
+from .database import Database, Row
 from .keys import stored_key
 from .rooms import mark_of, rules_of
-from .rows import LIST, LIST_WITHOUT_VALUES, definition, run_of, run_or_deleted, run_record, steps_of
+from .rows import LIST, LIST_WITHOUT_VALUES, definition, run_of, run_or_deleted, run_record, steps_after
 from .schedules import next_due
 from .sql import statements
 
@@ -94,12 +97,27 @@ def _by_kind(where: RunFilter) -> Iterator[Term]:
         yield "type = ?", where.type
 
 
-def steps(db: Database, run: UUID, tenant: str | None) -> list[Step]:
+async def steps(read: Callable[..., tuple[Row, StepsPage]], run: UUID, tenant: str | None) -> list[Step]:
+    """All steps by seq. Each page is a read of its own; between two others have their turn."""
+    row: Row = ()
+
+    async def read_page(after: int) -> StepsPage:
+        nonlocal row
+        if after != FIRST:
+            await asyncio.sleep(0)
+        row, found = read(_steps_page, run, tenant, after)
+        return found
+
+    found = await all_steps(read_page)
+    return found if row[1] != "plan" else _live(found, *row[2:5])
+
+
+def _steps_page(db: Database, run: UUID, tenant: str | None, after: int) -> tuple[Row, StepsPage]:
     row = db.one(_SQL["whose"], (str(run),))
     if row is None or tenant not in {None, row[0]}:
         raise UnknownRun(run)
-    found = steps_of(db, str(run))
-    return found if row[1] != "plan" else _live(found, *row[2:])
+    found, _, more = steps_after(db, str(run), after, bounds.BATCH_BYTES)
+    return row, StepsPage(row[5], found, more)
 
 
 def _live(steps: list[Step], status: str, attempt: int, error: Json | None) -> list[Step]:

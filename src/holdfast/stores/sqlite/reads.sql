@@ -2,7 +2,7 @@
 select tenant from workflow_run where id = :run and deleted_at is null
 
 -- :whose
-select tenant, kind, status, attempt, error from workflow_run where id = :run and deleted_at is null
+select tenant, kind, status, attempt, error, fence from workflow_run where id = :run and deleted_at is null
 
 -- :has_open_wait
 exists (

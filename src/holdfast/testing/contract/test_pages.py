@@ -161,3 +161,26 @@ def test_a_relay_takes_no_more_bytes_than_it_asks_for(hand):
     (parcel,) = relay(hand, bytes=1)
     assert parcel.id == "m0"
     assert answered(hand, parcel)
+
+
+@pytest.mark.spec("READ-1")
+def test_all_steps_of_a_run_are_shown_however_large_they_are(hand):
+    """Read in several parts, in their order."""
+    claim = hand.held()
+    hand.checkpoint(claim, *(done(f"s{n}", output=value) for n, value in enumerate(VALUES)))
+    with patch("holdfast.bounds.BATCH_BYTES", BUDGET):
+        steps = hand.steps(claim.id)
+    assert [(step.key, step.output) for step in steps] == [(f"s{n}", one) for n, one in enumerate(VALUES)]
+    assert [step.seq for step in steps] == sorted({step.seq for step in steps})
+
+
+@pytest.mark.spec("READ-1", "PLAN-3")
+def test_the_current_step_of_a_plan_is_shown_live_on_whatever_page_it_is(hand):
+    """It takes its status from the run, behind many large outputs."""
+    claim = hand.begun(*(f"s{n}" for n in range(6)))
+    for n in range(4):
+        hand.advance(claim, done(f"s{n}", output=LARGE), in_place=True)
+    with patch("holdfast.bounds.BATCH_BYTES", BUDGET):
+        steps = hand.steps(claim.id)
+    assert [str(step.status) for step in steps] == [*["succeeded"] * 4, "running", "pending"]
+    assert [step.key for step in steps] == [f"s{n}" for n in range(6)]

@@ -79,17 +79,28 @@ begin
     return page_of(records, budget);
 end $$;
 
--- The current task of a plan takes its live status from the run: it is not stored twice.
-create or replace function steps(run uuid, tenant text) returns json language plpgsql stable
-set search_path from current set enable_seqscan = off as $$
+-- The steps of a run after a number, as many as fit into one answer.
+create or replace function steps(run uuid, tenant text, after integer default -1, budget bigint default 8388608)
+returns json language plpgsql stable set search_path from current as $$
+begin
+    return steps_page(run, tenant, after, budget) -> 'steps';
+end $$;
+
+-- The same, with the fence of the run and whether there are more. The current task of a plan takes its live status from
+-- the run: it is not stored twice.
+create or replace function steps_page(run uuid, tenant text, after integer, budget bigint) returns json
+language plpgsql stable set search_path from current set cursor_tuple_fraction = 1 set enable_seqscan = off as $$
 declare
     r workflow_run;
     live workflow_step;
+    records refcursor;
+    page json;
 begin
     select * into r from workflow_run as w
-    where w.id = steps.run and w.deleted_at is null and (steps.tenant is null or w.tenant = steps.tenant);
+    where w.id = steps_page.run and w.deleted_at is null
+        and (steps_page.tenant is null or w.tenant = steps_page.tenant);
     if r.id is null then
-        perform refuse_unknown(steps.run);
+        perform refuse_unknown(steps_page.run);
     end if;
     if r.kind = 'plan' and r.status in ('pending', 'leased') then
         select * into live from workflow_step as s
@@ -102,10 +113,12 @@ begin
             live := null;
         end if;
     end if;
-    return (
-        select coalesce(json_agg(step_record(case when s.seq = live.seq then live else s end) order by s.seq), '[]')
-        from workflow_step as s where s.run_id = r.id
-    );
+    open records no scroll for select step_record(case when (shown.s).seq = live.seq then live else shown.s end)::text
+    from (select s from workflow_step as s where s.run_id = r.id and s.seq > after order by s.seq) as shown;
+    page := page_of(records, budget);
+    return json_build_object('fence', r.fence, 'steps', page, 'more', exists (
+        select 1 from workflow_step as s where s.run_id = r.id and s.seq > (page -> -1 ->> 'seq')::integer
+    ));
 end $$;
 
 create or replace function waiting_on(topic text, tenant text) returns json language plpgsql stable
