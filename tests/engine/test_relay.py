@@ -237,3 +237,29 @@ async def test_a_relay_that_ends_while_it_tells_what_was_done_tells_just_that(ap
     assert (left.status, left.attempts) == ("sent" if how == "sent" else "pending", 1)
     assert set(said) == {"sent" if how == "sent" else "failed"}
     assert got == [0]
+
+
+@pytest.mark.spec("OUT-2")
+async def test_what_is_under_way_is_bounded_in_bytes_and_goes_on_when_some_of_it_has_ended(app, monkeypatch):
+    monkeypatch.setattr("holdfast.engine.relay.CARRIED_BYTES", 10_000)
+    under_way, most, came = [0], [0], []
+
+    for name in "abcdef":
+
+        @app.sink(name)
+        async def slow(delivery):
+            under_way[0] += len(delivery.payload)
+            most[0] = max(most[0], under_way[0])
+            await asyncio.sleep(5)
+            under_way[0] -= len(delivery.payload)
+            came.append(delivery.sink)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("post", lambda: [ctx.send(sink, "x" * 4_000) for sink in "abcdef"])
+
+    async with app.worker():
+        await (await app.start(order)).result(100)
+        await until_true(lambda: len(came) == 6, 60)
+    assert sorted(came) == list("abcdef")
+    assert most[0] <= 12_000

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.arguments import check_duration
 from holdfast.backoff import Backoff
+from holdfast.bounds import BATCH_BYTES, MIB, text_bytes
 from holdfast.errors import Fatal, RetryAfter, StoreError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.records import SECOND, Json, Parcel, RelayAsk, Relayed
@@ -29,6 +30,7 @@ from .sinks import DELAY_MAX_SECONDS, Refused, Shut, Sinks
 log = safe_logger("holdfast.relay")
 
 MARGIN_SECONDS = 30.0  # of a lease, above the longest try: what the answer may take to reach the store
+CARRIED_BYTES = 256 * MIB  # of messages under way; 64 that hang at the limit of a value
 SHUT_SECONDS = 60.0  # how long a relay without the key leaves a message, or a webhook, to others
 TAKE_SECONDS = 5.0  # how long one that ends waits for the answer to its last taking
 GIVE_BACK_SECONDS = 5.0
@@ -60,6 +62,7 @@ class Relay:
         self._lease = max(POST_SECONDS, *self._limits.values(), 0.0) + MARGIN_SECONDS
         self._tries: dict[asyncio.Task[None], Parcel] = {}
         self._places = Places()
+        self._carried = 0  # bytes of what is under way
         self._loop: asyncio.Task[None] | None = None
         self._hurried = self._over = False
         self.bell = Bell(poll_of(store))
@@ -98,7 +101,8 @@ class Relay:
         """Begin to send what is due, as far as there is room; how many. `hurried`: not where it is slow."""
         taken_at = self._world.monotonic()
         room = self._places.room(taken_at, hurried=hurried)
-        if room.limit <= 0 or not self._serves:
+        free = min(BATCH_BYTES, CARRIED_BYTES - self._carried)
+        if room.limit <= 0 or free <= 0 or not self._serves:
             return 0
         ask = RelayAsk(
             relay=self._name,
@@ -106,11 +110,13 @@ class Relay:
             tenants=self._tenants,
             webhooks=self._webhooks,
             lease_seconds=self._lease,
+            bytes=free,
             **msgspec.structs.asdict(room),
         )
         parcels = await self._store.relay(ask)
         for parcel in parcels:
             self._places.enter(parcel.sink)
+            self._carried += text_bytes(parcel.payload)
             task = self._world.spawn(self._carry(parcel, taken_at), f"holdfast-relay-{parcel.sink}")
             self._tries[task] = parcel
             task.add_done_callback(self._ended)
@@ -154,7 +160,9 @@ class Relay:
         return None if at is None else max(0.0, (at - await self._store.now()) / SECOND)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._places.leave(self._tries.pop(task).sink)
+        parcel = self._tries.pop(task)
+        self._places.leave(parcel.sink)
+        self._carried -= text_bytes(parcel.payload)
         self._hurry()
 
     def _hurry(self) -> None:
