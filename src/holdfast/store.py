@@ -375,7 +375,7 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
         It stays while an outbox row of it is not delivered or dead, and while its open parent has an
         open wait for it, if it has ended or that is deleted. Else it was deleted and will never end: such a
         wait is settled in the same commit, as by `deliver`: failed, with status "gone". At most `limit` runs
-        a slice, fewer when they have many rows.
+        a slice, fewer when they have many rows or large values.
         Also: delivered events for no one run whose retention is over (never before EVENT_KEEP_SECONDS: the
         same id again must be known), and workers not seen for GONE_SECONDS.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -332,3 +333,45 @@ def test_runs_that_are_held_are_passed_a_few_at_a_time_and_once(path, monkeypatc
         assert await purged(store) == 10_000
 
     live(path, story)
+
+
+@pytest.mark.spec("TTL-1")
+def test_a_slice_is_bounded_in_bytes_whatever_the_clock_says(path, monkeypatch):
+    """Small rows are quickly removed, and large ones behind them do not go in the same commit."""
+    monkeypatch.setattr("holdfast.stores.sqlite.purge.SLICE_BYTES", 50_000)
+    monkeypatch.setattr("holdfast.stores.sqlite.purge.time", SimpleNamespace(monotonic=lambda: 0.0))
+    large, removed = f'"{"x" * 20_000}"', []
+    sizes = """
+        select coalesce((select sum(octet_length(payload) + octet_length(result)) from workflow_run), 0)
+            + coalesce((select sum(octet_length(output)) from workflow_step), 0)
+    """
+
+    async def story(store):
+        for _ in range(4):
+            run = new_run(params=large)
+            await store.start([run])
+            (claim,) = await store.claim(ask())
+            outputs = ["1"] * 20 + [large] * 6
+            steps = tuple(StepWrite(key=f"s{n}", output=output) for n, output in enumerate(outputs))
+            item = Item(
+                run=run.id, fence=claim.fence, number=1, move=Move.COMPLETE, steps=steps, result=large
+            )
+            await store.commit([item])
+        write = store._write
+
+        def weighed(work):
+            def weigh(db, now):
+                before = db.one(sizes)[0]
+                answer = work(db, now)
+                removed.append(before - db.one(sizes)[0])
+                return answer
+
+            return weigh
+
+        store._write = lambda work, **fields: write(weighed(work), **fields)
+        return await purged(store)
+
+    assert live(path, story) == 4
+    assert max(removed) <= 50_000 + 2 * 20_002
+    assert sum(removed) > 4 * 8 * 20_000
+    assert rows_of(path) == dict.fromkeys(TABLES, 0)

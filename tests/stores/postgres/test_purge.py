@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import psycopg
 import pytest
 
@@ -313,3 +315,40 @@ def test_a_term_that_is_endless_keeps_everything(hand):
 def test_a_commit_removes_few_rows_by_default():
     """So that nobody who waits for one of them waits long."""
     assert purge.ROWS <= 10_000
+
+
+@pytest.mark.spec("TTL-1")
+def test_a_slice_is_bounded_in_bytes(hand, monkeypatch):
+    """Of values as they are stored: those of steps and trail, of the runs themselves, and of events."""
+    text = f'"{"".join(random.Random(7).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=40_000))}"'
+    runs = []
+    for _ in range(3):
+        claim = hand.held(params=text)
+        hand.complete(claim, *(done(f"s{n}", output=text) for n in range(4)), result=text)
+        runs.append(claim.id)
+    for n in range(4):
+        hand.emit("parcel", payload=text, id=f"e{n}", keep_seconds=1)
+    hand.clock.turn(8 * 86400)
+    monkeypatch.setattr("holdfast.bounds.BATCH_BYTES", 25_000)  # a slice has four times as many
+    slices, call = [], hand.store._call
+
+    def stored():
+        columns = {"run": "payload", "step": "output", "inbox": "payload"}
+        sums = [
+            f"(select coalesce(sum(pg_column_size({column})), 0) from workflow.workflow_{table})"
+            for table, column in columns.items()
+        ]
+        return int(database()[1].execute(f"select {' + '.join(sums)}").fetchone()[0])
+
+    async def measured(verb, *args):
+        before = stored()
+        answer = await call(verb, *args)
+        slices.append(before - stored())
+        return answer
+
+    monkeypatch.setattr(hand.store, "_call", measured)
+    assert purged(hand, ttl_seconds=1) == 3
+    assert max(slices) <= 2 * (100_000 + 40_000)  # runs with their rows, and then events
+    assert len(slices) >= 6
+    assert stored() == 0
+    assert rows() == dict.fromkeys(TABLES, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast import bounds
 from holdfast.records import Purged
 from holdfast.store import DELETED_SECONDS, PURGE_SLICE, TTL_SECONDS
 from holdfast.stores.durations import bounded
@@ -40,6 +41,7 @@ class PurgeRoom(Calls):
             "deleted_seconds": bounded(deleted_seconds),
             "limit": limit,
             "rows": ROWS,
+            "bytes": 4 * bounds.BATCH_BYTES,
         }
         while True:
             slice_ = await self._ask(_SLICE, "purge", json_text({**terms, "past": self._past}))

@@ -1,23 +1,24 @@
 """purge: what has expired goes for good, a slice a commit, so that nobody waits long for it.
 
-A slice is bounded by the clock and not by a count: to remove a row takes as long as its values are, and
-how long they are nobody knows before he has read them. So it begins with one row, and takes as many next
-as would fit, were they like those before.
+A slice is bounded by the clock and by bytes, and not by a count: to remove a row takes as long as its values
+are large. So it begins with one row, and takes as many next as would fit, were they like those before; of
+those no more than the bytes that are left allow.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.bounds import BATCH_BYTES
 from holdfast.records import Instant, Purged
 from holdfast.store import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, PURGE_SLICE, TTL_SECONDS
 from holdfast.stores.durations import micros
 
 from . import children
-from .database import Database, text
+from .database import Database, Row, text
 from .sql import statements
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ T = TypeVar("T")
 
 _SQL = statements("purge")
 _FORGET_USED = statements("limited")["forget_used"]
-_OF_A_RUN = [_SQL[f"some_{what}"] for what in ("trail", "steps", "receipts", "addressed", "outbox")]
+_OF_A_RUN = [
+    (_SQL[f"sizes_of_{what}"], _SQL[f"some_{what}"])
+    for what in ("trail", "steps", "receipts", "addressed", "outbox")
+]
 
 _LISTS = {"deleted": "deleted_at", "expired": "expires_at", "finished": "finished_at"}
 
@@ -40,6 +44,7 @@ def _of_lists(name: str) -> dict[str, str]:
 _SOME_FREE, _LAST_OF_SOME = _of_lists("some_free"), _of_lists("last_of_some")
 
 SLICE_SECONDS = 0.01
+SLICE_BYTES = 2 * BATCH_BYTES  # of values; the last row may bring more
 GROWTH = 4  # so many times as many rows at most, from one look at the clock to the next
 HALF_GONE = -1  # as deleted_at: a purge has begun to remove it
 
@@ -48,6 +53,41 @@ LOOK_MAX = 1000  # expired runs that are looked at in one go
 Terms = tuple[float, float]  # how long finished and deleted runs are kept, in seconds
 Past = dict[str, tuple[Instant, str]]  # of each list, how far all is held: instant and run
 _START = (-(2**62), "")
+
+
+class Slice:
+    """What one commit may still take: time, and bytes of values."""
+
+    def __init__(self) -> None:
+        self._until, self._began = time.monotonic() + SLICE_SECONDS, 0.0
+        self._bytes = SLICE_BYTES
+
+    @property
+    def is_over(self) -> bool:
+        return self._bytes <= 0 or time.monotonic() >= self._until
+
+    def begin(self) -> int:
+        """Rows of another kind: how many to remove first."""
+        self._began = time.monotonic()
+        return 1
+
+    def fitting(self, sizes: Iterable[int]) -> int:
+        """How many of the first rows of these sizes may go; at least one, if there is one. They count."""
+        count = 0
+        for size in sizes:
+            if count and size > self._bytes:
+                break
+            self._bytes -= size
+            count += 1
+        return count
+
+    def next(self, some: int) -> int:
+        """How many rows more there is time for, going by `some` that were removed since the last look."""
+        began, now = self._began, time.monotonic()
+        self._began = now
+        if self.is_over:
+            return 0
+        return max(1, int(some * min(GROWTH, (self._until - now) / max(now - began, 1e-6))))
 
 
 def found(db: Database, now: Instant, terms: Terms, past: Past) -> bool | None:
@@ -66,20 +106,20 @@ def found(db: Database, now: Instant, terms: Terms, past: Past) -> bool | None:
 
 def purge(db: Database, now: Instant, terms: Terms, limit: int, past: Past | None = None) -> Purged | None:
     """One slice. None: so far only a part of a run that is too long for one."""
-    until = time.monotonic() + SLICE_SECONDS
+    left = Slice()
     runs = _expired(db, now, terms, limit, past or {})
-    removed = _remove(db, now, runs, until)
+    removed = _remove(db, now, runs, left)
     if runs and not removed:
         return None
     workers = _gone(db, now)
     if workers:
         db.run(_SQL["workers"], (text(workers),))
-    late = removed and time.monotonic() >= until
+    late = removed and left.is_over
     return Purged(
         runs=removed,
-        events=0 if late else _remove_over(db, now, until),
+        events=0 if late else _remove_over(db, now, left),
         workers=len(workers),
-        claims=0 if late else _remove_uncounted(db, now, until),
+        claims=0 if late else _remove_uncounted(db, now, left),
     )
 
 
@@ -106,51 +146,52 @@ def _expired(db: Database, now: Instant, terms: Terms, limit: int, past: Past) -
     return list(runs)[: max(0, limit)]
 
 
-def _remove(db: Database, now: Instant, runs: list[str], until: float) -> int:
+def _remove(db: Database, now: Instant, runs: list[str], left: Slice) -> int:
     """As many of them as there is time for; one that is begun and not done is hidden."""
     for number, run in enumerate(runs):
-        if not _is_emptied(db, run, until):
+        if not _is_emptied(db, run, left):
             db.run(_SQL["hide"], (run,))
             return number
         awaited_by = db.one(_SQL["awaited_by"], (run,))
+        left.fitting(size for (size,) in db.all(_SQL["size_of_run"], (run,)))
         db.run(_SQL["run"], (run,))
         if awaited_by is not None:
             children.tell_parent(db, now, run, awaited_by)
-        if time.monotonic() >= until:
+        if left.is_over:
             return number + 1
     return len(runs)
 
 
-def _is_emptied(db: Database, run: str, until: float) -> bool:
+def _is_emptied(db: Database, run: str, left: Slice) -> bool:
     """Remove all that belongs to it, or some: there was no time for more."""
-    for sql in _OF_A_RUN:
-        some, began = 1, time.monotonic()
-        db.run(sql, (run, some))
-        while db.changes() == some:
-            some, began = _fitting(some, began, until)
+    for sizes, remove in _OF_A_RUN:
+        some = left.begin()
+        while fitting := left.fitting(size for (size,) in db.all(sizes, (run, some))):
+            db.run(remove, (run, fitting))
+            some = left.next(fitting)
             if not some:
                 return False
-            db.run(sql, (run, some))
     return True
 
 
-def _remove_over(db: Database, now: Instant, until: float) -> int:
+def _remove_over(db: Database, now: Instant, left: Slice) -> int:
     """Events whose time is over, one at least."""
-    removed, some, began = 0, 1, time.monotonic()
+    removed, some = 0, left.begin()
     while some and (over := _over(db, now, some)):
-        db.run(_SQL["events"], (text(over),))
-        removed += len(over)
-        some, began = _fitting(some, began, until)
+        fitting = left.fitting(size for _, size in over)
+        db.run(_SQL["events"], (text([seq for seq, _ in over[:fitting]]),))
+        removed += fitting
+        some = left.next(fitting)
     return removed
 
 
-def _remove_uncounted(db: Database, now: Instant, until: float) -> int:
+def _remove_uncounted(db: Database, now: Instant, left: Slice) -> int:
     """Claims that no rate counts any more, one at least; later claims remove some too."""
-    removed, some, began = 0, 1, time.monotonic()
+    removed, some = 0, left.begin()
     while some and _uncounted(db, now):
         db.run(_FORGET_USED, (now, some))
         removed += db.changes()
-        some, began = _fitting(some, began, until)
+        some = left.next(some)
     return removed
 
 
@@ -158,16 +199,8 @@ def _uncounted(db: Database, now: Instant) -> bool:
     return db.one(_SQL["uncounted"], (now,)) is not None
 
 
-def _fitting(some: int, began: float, until: float) -> tuple[int, float]:
-    """How many rows more there is time for, going by `some` that were begun to be removed then; and now."""
-    now = time.monotonic()
-    if now >= until:
-        return 0, now
-    return max(1, int(some * min(GROWTH, (until - now) / max(now - began, 1e-6)))), now
-
-
-def _over(db: Database, now: Instant, limit: int) -> list[int]:
-    return [seq for (seq,) in db.all(_SQL["over"], (now, now - micros(EVENT_KEEP_SECONDS), limit))]
+def _over(db: Database, now: Instant, limit: int) -> list[Row]:
+    return db.all(_SQL["over"], (now, now - micros(EVENT_KEEP_SECONDS), limit))
 
 
 def _gone(db: Database, now: Instant) -> list[str]:

@@ -32,36 +32,58 @@ run.owes < 2 and not exists (select 1 from workflow_outbox where run_id = run.id
 -- :hide    A run that is removed in several commits: from the first one on nobody sees it, or restores it.
 update workflow_run set deleted_at = -1, rev = rev + 1 where id = :run
 
+-- :sizes_of_trail
+select octet_length(data) from workflow_event where workflow_id = :run order by id limit :some
+
 -- :some_trail
 delete from workflow_event
 where id in (select id from workflow_event where workflow_id = :run order by id limit :some)
 
+-- :sizes_of_steps
+select coalesce(octet_length(output), 0) + coalesce(octet_length(error), 0) + coalesce(octet_length(ask), 0)
+    + coalesce(octet_length(wake), 0)
+from workflow_step where run_id = :run order by seq limit :some
+
 -- :some_steps
 delete from workflow_step
 where run_id = :run and seq in (select seq from workflow_step where run_id = :run order by seq limit :some)
+
+-- :sizes_of_receipts
+select 0 from workflow_receipt where run_id = :run order by event_seq limit :some
 
 -- :some_receipts
 delete from workflow_receipt
 where run_id = :run
     and event_seq in (select event_seq from workflow_receipt where run_id = :run order by event_seq limit :some)
 
+-- :sizes_of_addressed
+select octet_length(payload) from workflow_inbox where run_id is not null and run_id = :run order by seq limit :some
+
 -- :some_addressed
 delete from workflow_inbox
-where seq in (select seq from workflow_inbox where run_id is not null and run_id = :run limit :some)
+where seq in (select seq from workflow_inbox where run_id is not null and run_id = :run order by seq limit :some)
+
+-- :sizes_of_outbox
+select octet_length(payload) + coalesce(octet_length(last_error), 0)
+from workflow_outbox where run_id = :run order by seq limit :some
 
 -- :some_outbox
-delete from workflow_outbox where seq in (select seq from workflow_outbox where run_id = :run limit :some)
+delete from workflow_outbox where seq in (select seq from workflow_outbox where run_id = :run order by seq limit :some)
 
 -- :awaited_by    Of a run that has not ended: who waits for it.
 select parent_id, parent_step from workflow_run
 where id = :run and finished_at is null and parent_step is not null
+
+-- :size_of_run
+select coalesce(octet_length(payload), 0) + coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0)
+from workflow_run where id = :run
 
 -- :run
 delete from workflow_run where id = :run
 
 -- :over    Events that were delivered and whose retention has ended; one that is addressed goes with its run, if there
 -- is one.
-select seq from workflow_inbox
+select seq, octet_length(payload) from workflow_inbox
 where keep_until is not null and keep_until <= :now and at <= :since and delivered = 1
     and (run_id is null or not exists (select 1 from workflow_run where id = run_id))
 order by keep_until limit :limit

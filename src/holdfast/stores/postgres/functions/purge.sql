@@ -2,7 +2,8 @@
 -- parent waits for it, and while its children are still to be cancelled. But one that is deleted and open will never end:
 -- its parent is told so when it goes, unless that is deleted too.
 --
--- terms: ttl_seconds, deleted_seconds, limit (runs a slice), rows (that one commit removes at most), and past, up to where
+-- terms: ttl_seconds, deleted_seconds, limit (runs a slice), rows and bytes (that one commit removes at most: bytes as they
+-- are stored, which is what removing them costs; the last row may bring more), and past, up to where
 -- everything is held or gone, as the slice before has answered. Answers what has gone, the new past, and whether to call
 -- again though nothing has. What one commit cannot remove it hides, from everybody and for good, and later ones remove it.
 create or replace function purge(terms json) returns json
@@ -15,12 +16,20 @@ declare
     finished timestamptz := now - span(coalesce((terms ->> 'ttl_seconds')::double precision, 30 * 86400));
     most integer := greatest(0, coalesce((terms ->> 'limit')::integer, 100));
     rows_left integer := greatest(1, coalesce((terms ->> 'rows')::integer, 5000));
+    bytes_left bigint := greatest(1, coalesce((terms ->> 'bytes')::bigint, 33554432));
+    found uuid[];
     runs uuid[];
     past json;
 begin
-    select e.runs, e.past into runs, past from expired_runs(now, deleted, finished, most, terms -> 'past') as e;
+    select e.runs, e.past into found, past from expired_runs(now, deleted, finished, most, terms -> 'past') as e;
+    runs := first_runs(found, bytes_left);
+    if cardinality(runs) < cardinality(found) then
+        -- The others are found again: the next slice begins where this one did.
+        past := case when json_typeof(terms -> 'past') = 'object'
+            then (terms -> 'past')::jsonb || '{"went": true}' else '{"list": 0, "went": true}' end;
+    end if;
     if runs <> '{}' then
-        rows_left := remove_rows_of(runs, rows_left);
+        rows_left := remove_rows_of(runs, rows_left, bytes_left);
         if rows_left > 0 then
             perform remove_runs(runs, now);
         else
@@ -31,7 +40,7 @@ begin
         return json_build_object('gone', '{}'::json, 'past', past, 'more', true);
     end if;
     return json_build_object('past', past, 'more', false, 'gone', json_build_object(
-        'runs', cardinality(runs), 'events', remove_events(now, rows_left), 'workers', remove_workers(now),
+        'runs', cardinality(runs), 'events', remove_events(now, rows_left, bytes_left), 'workers', remove_workers(now),
         'claims', remove_claims(now, rows_left)
     ));
 end $$;
@@ -173,36 +182,86 @@ begin
     return free_of(got);
 end $$;
 
--- All that belongs to these runs, or as many rows: how many more could have been.
-create or replace function remove_rows_of(runs uuid[], most integer) returns integer language plpgsql as $$
+-- The first of these runs, as many as bring no more bytes in their own rows; at least one, if there is one.
+create or replace function first_runs(runs uuid[], bytes bigint) returns uuid[] language plpgsql as $$
+declare
+    one uuid;
+    first uuid[] := '{}';
+begin
+    foreach one in array runs loop
+        bytes := bytes - (
+            select coalesce(pg_column_size(r.payload), 0) + coalesce(pg_column_size(r.result), 0)
+                + coalesce(pg_column_size(r.error), 0) + coalesce(pg_column_size(r.labels), 0)
+            from workflow_run as r where r.id = one
+        );
+        exit when bytes < 0 and first <> '{}';
+        first := first || one;
+    end loop;
+    return first;
+end $$;
+
+-- All that belongs to these runs, or as many rows, or bytes: how many rows more could have been; 0: there may be more.
+create or replace function remove_rows_of(runs uuid[], most integer, bytes bigint) returns integer language plpgsql as $$
 declare
     removed integer;
 begin
-    delete from workflow_event as e using (
-        select t.id from workflow_event as t where t.workflow_id = any(runs) limit most
-    ) as part where e.id = part.id;
-    get diagnostics removed = row_count;
-    most := most - removed;
-    delete from workflow_step as s using (
-        select t.run_id, t.seq from workflow_step as t where t.run_id = any(runs) limit most
-    ) as part where s.run_id = part.run_id and s.seq = part.seq;
-    get diagnostics removed = row_count;
-    most := most - removed;
+    with part as materialized (
+        select t.id, coalesce(pg_column_size(t.data), 0) as size,
+            sum(coalesce(pg_column_size(t.data), 0)) over (rows unbounded preceding) as total
+        from workflow_event as t where t.workflow_id = any(runs) limit most
+    ), gone as (
+        delete from workflow_event as e using part where e.id = part.id and part.total - part.size < bytes
+        returning part.size
+    )
+    select most - count(*), bytes - coalesce(sum(g.size), 0) into most, bytes from gone as g;
+    if most <= 0 or bytes <= 0 then
+        return 0;
+    end if;
+    with part as materialized (
+        select t.run_id, t.seq, coalesce(pg_column_size(t.output), 0) + coalesce(pg_column_size(t.error), 0) + coalesce(pg_column_size(t.ask), 0) + coalesce(pg_column_size(t.wake), 0) as size,
+            sum(coalesce(pg_column_size(t.output), 0) + coalesce(pg_column_size(t.error), 0) + coalesce(pg_column_size(t.ask), 0) + coalesce(pg_column_size(t.wake), 0)) over (rows unbounded preceding) as total
+        from workflow_step as t where t.run_id = any(runs) limit most
+    ), gone as (
+        delete from workflow_step as s using part where s.run_id = part.run_id and s.seq = part.seq and part.total - part.size < bytes
+        returning part.size
+    )
+    select most - count(*), bytes - coalesce(sum(g.size), 0) into most, bytes from gone as g;
+    if most <= 0 or bytes <= 0 then
+        return 0;
+    end if;
     delete from workflow_receipt as r using (
         select t.run_id, t.event_seq from workflow_receipt as t where t.run_id = any(runs) limit most
     ) as part where r.run_id = part.run_id and r.event_seq = part.event_seq;
     get diagnostics removed = row_count;
     most := most - removed;
-    delete from workflow_inbox as i using (
-        select t.seq from workflow_inbox as t where t.run_id = any(runs) limit most
-    ) as part where i.seq = part.seq;
-    get diagnostics removed = row_count;
-    most := most - removed;
-    delete from workflow_outbox as o using (
-        select t.seq from workflow_outbox as t where t.run_id = any(runs) limit most
-    ) as part where o.seq = part.seq;
-    get diagnostics removed = row_count;
-    return most - removed;
+    if most <= 0 then
+        return 0;
+    end if;
+    with part as materialized (
+        select t.seq, coalesce(pg_column_size(t.payload), 0) as size,
+            sum(coalesce(pg_column_size(t.payload), 0)) over (rows unbounded preceding) as total
+        from workflow_inbox as t where t.run_id = any(runs) limit most
+    ), gone as (
+        delete from workflow_inbox as i using part where i.seq = part.seq and part.total - part.size < bytes
+        returning part.size
+    )
+    select most - count(*), bytes - coalesce(sum(g.size), 0) into most, bytes from gone as g;
+    if most <= 0 or bytes <= 0 then
+        return 0;
+    end if;
+    with part as materialized (
+        select t.seq, coalesce(pg_column_size(t.payload), 0) + coalesce(pg_column_size(t.last_error), 0) as size,
+            sum(coalesce(pg_column_size(t.payload), 0) + coalesce(pg_column_size(t.last_error), 0)) over (rows unbounded preceding) as total
+        from workflow_outbox as t where t.run_id = any(runs) limit most
+    ), gone as (
+        delete from workflow_outbox as o using part where o.seq = part.seq and part.total - part.size < bytes
+        returning part.size
+    )
+    select most - count(*), bytes - coalesce(sum(g.size), 0) into most, bytes from gone as g;
+    if most <= 0 or bytes <= 0 then
+        return 0;
+    end if;
+    return most;
 end $$;
 
 create or replace function remove_runs(runs uuid[], now timestamptz) returns void language plpgsql as $$
@@ -217,16 +276,19 @@ begin
 end $$;
 
 -- Events that were delivered and whose retention has ended; one that is addressed goes with its run, if there is one.
-create or replace function remove_events(now timestamptz, most integer) returns integer language plpgsql as $$
+create or replace function remove_events(now timestamptz, most integer, bytes bigint) returns integer
+language plpgsql as $$
 declare
     removed integer;
 begin
     delete from workflow_inbox as i using (
-        select o.seq from workflow_inbox as o
-        where o.keep_until is not null and o.keep_until <= now and o.at <= now - span(7 * 86400) and o.delivered
-            and (o.run_id is null or not exists (select 1 from workflow_run as w where w.id = o.run_id))
-        order by o.keep_until limit most
-    ) as over where i.seq = over.seq;
+        select o.seq, o.size, sum(o.size) over (rows unbounded preceding) as total from (
+            select o.seq, coalesce(pg_column_size(o.payload), 0) as size from workflow_inbox as o
+            where o.keep_until is not null and o.keep_until <= now and o.at <= now - span(7 * 86400) and o.delivered
+                and (o.run_id is null or not exists (select 1 from workflow_run as w where w.id = o.run_id))
+            order by o.keep_until limit most
+        ) as o
+    ) as over where i.seq = over.seq and over.total - over.size < bytes;
     get diagnostics removed = row_count;
     return removed;
 end $$;
