@@ -19,12 +19,12 @@ from .sql import statements
 _SQL = statements("rows")
 STEP_COLUMNS = _SQL["step_columns"]
 plan_steps = msgspec.json.Decoder(tuple[PlanStep, ...]).decode
-_STEPS, _STEPS_AFTER, _OPEN_WAITS, _SETTLED_SINCE, _RUN, _RUN_OR_DELETED, LIST = (
+_STEPS_AFTER, _OPEN_WAITS, _SETTLED_SINCE, _RUN, _RUN_OR_DELETED, LIST = (
     _SQL[name]
     .replace("$step_columns", STEP_COLUMNS)
     .replace("$run_columns", _SQL["run_columns"])
     .replace("$values", "payload, result")
-    for name in ("steps", "steps_after", "open_waits", "settled_since", "run", "run_or_deleted", "list")
+    for name in ("steps_after", "open_waits", "settled_since", "run", "run_or_deleted", "list")
 )
 
 LIST_WITHOUT_VALUES = (
@@ -50,11 +50,6 @@ def step(row: Row) -> Step:
         started_at=row[11], finished_at=row[12], max_attempts=row[13], timeout_seconds=row[14], ask=row[15],
         digest=row[16], child=None if row[17] is None else UUID(row[17]), wake=row[18], waits=row[19],
     )  # fmt: skip
-
-
-def steps_of(db: Database, run: str) -> list[Step]:
-    """All steps of a run, by seq."""
-    return [step(row) for row in db.all(_STEPS, (run,))]
 
 
 def steps_after(db: Database, run: str, after: int, most: int) -> tuple[list[Step], int, bool]:

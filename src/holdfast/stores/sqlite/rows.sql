@@ -24,9 +24,6 @@ iif(
 ),
 ttl_seconds, kind, parent_step, timeout_seconds
 
--- :steps
-select $step_columns from workflow_step where run_id = :run order by seq
-
 -- :steps_after
 select $step_columns,
     octet_length(key) + coalesce(octet_length(output), 0) + coalesce(octet_length(error), 0)
