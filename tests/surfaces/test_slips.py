@@ -72,7 +72,10 @@ def test_a_store_of_an_odd_scheme_is_refused_without_its_password(cli_, url):
         ("outbox", "ls", "--limit"),
         ("ls", "--limit"),
         ("approvals", "--limit"),
+        ("limit", "set", "--key", "a", "--concurrency"),
         ("start", "shop.order.v1", "--priority"),
+        ("start", "shop.order.v1", "--max-attempts"),
+        ("schedule", "add", "nightly", "shop.order.v1", "--every", "1h", "--max-attempts"),
     ],
 )
 def test_a_number_that_no_store_holds_is_one_clear_line(cli_, args, number):
