@@ -134,6 +134,8 @@ async def test_a_verb_refuses_what_is_no_number_no_time_and_no_name(app):
         *((app.outbox, (), {"limit": value}) for value in (True, 1.5, -1, 2**31)),
         *((app.outbox, (), {"after": value}) for value in (True, 1.5, -1, 2**63)),
         (app.outbox, (OutboxFilter(sink="a\0b"),), {}),
+        (app.outbox, (OutboxFilter(run="x"),), {}),
+        (app.list, (hf.RunFilter(parent="x"),), {}),
         *((app.approvals, (), {"limit": value}) for value in (True, 1.5, -1, 2**31)),
         *((app.purge, (), {field: -1}) for field in ("older_than", "deleted_after")),
         *((app.purge, (), {"older_than": value}) for value in (True, "5", timedelta.max, math.nan)),
@@ -203,6 +205,10 @@ def test_a_definition_refuses_them_when_it_is_made(app):
     for value in (True, -1, math.nan, math.inf, "1", 10**30):
         refused(hf.Backoff.fixed, jitter=value)
         refused(app.workflow("shop.order.v1", budget=value), body)
+    for value in (True, 1.5, -1, 10, "6"):
+        refused(hf.Compress, level=value)
+    for value in (True, 1.5, -1, 10**30, "6"):
+        refused(hf.Compress, min_bytes=value)
     for fatal in ("ValueError", (ValueError(),), 7):
         refused(hf.Backoff.fixed, fatal=fatal)
     refused(app.workflow(f"shop.{LONG}.v1"), body)

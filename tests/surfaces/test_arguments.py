@@ -75,3 +75,16 @@ def test_a_worker_refuses_them_before_it_works(cli_, tmp_path):
         ("--pattern", LONG),
     ):
         assert len(cli_.refused(*worker, option, value, code=2)) < 500
+
+
+@pytest.mark.spec("START-10", "RETRY-7")
+def test_a_mistake_inside_a_workflow_is_named_by_show(cli_, work):
+    run = cli_.start("shop.order.v1")
+
+    async def order(ctx):
+        await ctx.call("shop.else.v1", max_attempts=2**31)
+
+    work(order=order)
+    said = cli_("show", run).stdout
+    assert "usage: max_attempts is 2147483648: a whole number from 1 to 2,147,483,647" in said
+    assert cli_.json("show", run)["error"]["kind"] == "usage"

@@ -302,6 +302,8 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
             )
         where = where or RunFilter()
         check_sought(type=where.type, tenant=where.tenant, key=where.key)
+        if where.parent is not None:
+            check_id(where.parent)
         check_limit(limit)
         await self._opened()
         return await self.store.list(where, limit, None if after is None else check_id(after))

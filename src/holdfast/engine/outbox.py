@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.arguments import BIG_MAX, check_limit, check_name, check_sought, check_whole
+from holdfast.arguments import BIG_MAX, check_id, check_limit, check_name, check_sought, check_whole
 from holdfast.clipped import clipped
 from holdfast.codec import MARK, unwrapped
 from holdfast.errors import BadValue, Conflict, UsageError
@@ -52,6 +52,8 @@ class Outgoing:
             raise UsageError(f"outbox({clipped(where)}): give a filter, as in OutboxFilter(sink='mail')")
         if where is not None:
             check_sought(sink=where.sink, tenant=where.tenant, id=where.id)
+            if where.run is not None:
+                check_id(where.run)
         check_limit(limit)
         check_whole("after", after, 0, BIG_MAX)
         await self.store.open()

@@ -12,8 +12,9 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.arguments import BIG_MAX, check_whole
 from holdfast.codec import LIMIT_BYTES
-from holdfast.errors import CannotOpen, UsageError
+from holdfast.errors import CannotOpen
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +68,8 @@ class Compress:
     optional = True
 
     def __init__(self, min_bytes: int = 512, level: int = 6) -> None:
-        if not 0 <= level <= 9:
-            raise UsageError(f"Compress(level={level!r}): 0 to 9")
-        self._min_bytes, self._level = min_bytes, level
+        self._min_bytes = check_whole("Compress: min_bytes", min_bytes, 0, BIG_MAX)
+        self._level = check_whole("Compress: level", level, 0, 9)
 
     def __repr__(self) -> str:
         """As it was made."""
