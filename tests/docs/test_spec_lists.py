@@ -66,6 +66,6 @@ def test_the_limits_that_are_promised_are_those_that_hold():
     assert bounds.VALUE_BYTES == 4 * 2**20
     assert (
         f"4 MiB a value, {bounds.DEPTH_MAX} levels, {arguments.TOPIC_MAX} characters a topic, "
-        f"{arguments.NAME_MAX} a name or an idempotency key, {arguments.KEY_MAX} the key of a step"
+        f"{arguments.NAME_MAX} a name, a type or an idempotency key, {arguments.KEY_MAX} the key of a step"
     ) in page
     assert f"A cron expression has at most {cron.TEXT_MAX} characters" in page
