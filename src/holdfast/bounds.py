@@ -15,6 +15,7 @@ MIB = 1024 * 1024
 VALUE_BYTES = 4 * MIB  # one value: params, a result, an event's payload
 DEPTH_MAX = 64  # levels of nesting in one value
 BATCH_BYTES = 8 * MIB  # one commit, or one answer, that holds many values; one value alone may be larger
+ITEM_BYTES = 128 * MIB  # all that one run writes in one commit: Postgres needs four times that in memory
 LARGE_BATCH_BYTES = 4 * MIB  # one commit of large items only: small ones may have to wait for it
 RUN_BYTES = 256 * MIB  # all values that one run has recorded, unless its workflow says otherwise
 ROW_BYTES = 200  # what a step takes in an answer beside its key and its values

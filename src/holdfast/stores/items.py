@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.errors import UsageError
+from holdfast import bounds
+from holdfast.errors import TooLarge, UsageError
 from holdfast.lifecycle import HOLDER_MOVES, SETTLED, WAITS, Move, StepKind, StepStatus
 from holdfast.records import Item, StepWrite
+from holdfast.records.sizes import item_bytes
 
 _WRITABLE = SETTLED | {StepStatus.READY, StepStatus.WAITING}
 _OF_WAITS = frozenset({StepStatus.WAITING, StepStatus.CANCELLED})
@@ -24,6 +26,9 @@ def refuse_bad(batch: Sequence[Item]) -> None:
             raise UsageError(f"a checkpoint of run {item.run} records no step: it needs at least one")
         for write in item.steps:
             _refuse_bad_step(item.move, write)
+        if (size := item_bytes(item)) > bounds.ITEM_BYTES:
+            said = f"what run {item.run} writes at once is {size:,} bytes as JSON"
+            raise TooLarge(f"{said}, the limit is {bounds.ITEM_BYTES:,}: write it in several commits")
 
 
 def _refuse_bad_step(move: Move, write: StepWrite) -> None:

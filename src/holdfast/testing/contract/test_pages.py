@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.bounds import sent_bytes, text_bytes
+from holdfast.errors import TooLarge
 from holdfast.records import RunFilter, TrailWrite
 
 from .hand import ask, done
@@ -184,3 +185,12 @@ def test_the_current_step_of_a_plan_is_shown_live_on_whatever_page_it_is(hand):
         steps = hand.steps(claim.id)
     assert [str(step.status) for step in steps] == [*["succeeded"] * 4, "running", "pending"]
     assert [step.key for step in steps] == [f"s{n}" for n in range(6)]
+
+
+@pytest.mark.spec("START-9")
+def test_an_item_that_is_too_large_is_refused_at_once(hand):
+    """In the same words on every store, and the run stays as it is."""
+    claim = hand.held()
+    with patch("holdfast.bounds.ITEM_BYTES", BUDGET), pytest.raises(TooLarge, match="the limit is 20,000"):
+        hand.checkpoint(claim, *(done(f"s{n}", output=LARGE) for n in range(3)))
+    assert not hand.steps(claim.id)
