@@ -35,8 +35,9 @@ SETTINGS = {
     "dynamic_shared_memory_type": "mmap",
 }
 # Survives the death of every process, not the loss of power. synchronous_commit stays on: without
-# the disk it costs nothing, and a killed server would forget what it had answered.
-CARELESS = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "512MB"}
+# the disk it costs nothing, and a killed server would forget what it had answered. full_page_writes stays on
+# too: on tmpfs SIGKILL ends a write between two pages of the kernel, and half a page of the database is left.
+CARELESS = {"fsync": "off", "max_wal_size": "512MB"}
 
 
 def socket_dsn(folder: Path, port: int, database: str) -> str:
@@ -145,9 +146,17 @@ class Postgres:
             # The memory of a machine goes, too. It would stay for ever when nobody starts this server again.
             subprocess.run([ipcrm, "-m", shared[0]], check=False, capture_output=True)
 
+    def kill_postmaster(self) -> None:
+        """SIGKILL to the parent alone: its children notice, and end by themselves."""
+        self._private.end_alone(signal.SIGKILL)
+
     def stop(self) -> None:
         """As an administrator does it: connections are cut, nothing is left to recover."""
         self._private.end(signal.SIGINT)
+
+    def stop_at_once(self) -> None:
+        """As `pg_ctl stop -m immediate` does it: no checkpoint is written, the next start recovers."""
+        self._private.end(signal.SIGQUIT)
 
     def log(self) -> str:
         return self._private.log()

@@ -148,6 +148,10 @@ class Private:
         """SIGKILL, and anything that is still there after so long, takes the children along."""
         self._order("end", signal=int(with_signal), seconds=seconds)
 
+    def end_alone(self, with_signal: signal.Signals, seconds: float = 10.0) -> None:
+        """Signal the process and wait until it and its children are gone."""
+        self._order("end_alone", signal=int(with_signal), seconds=seconds)
+
     def log(self) -> str:
         """The last lines that the process wrote."""
         if not self._log.exists():

@@ -68,6 +68,17 @@ class Supervisor:
                 self._kill(self._process)
         return self.poll(order)
 
+    def end_alone(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Signal the process only. Its children have so many seconds to end by themselves."""
+        if self._process and self._process.poll() is None:
+            family = descendants(self._process.pid)
+            self._process.send_signal(order["signal"])
+            self._process.wait()
+            deadline = time.monotonic() + order["seconds"]
+            while time.monotonic() < deadline and not all(map(gone, family)):
+                time.sleep(0.002)
+        return self.poll(order)
+
     def close(self) -> None:
         """The last end: nobody needs the data any more, but what the system keeps of it has to go."""
         self.end({"signal": self._farewell, "seconds": FAREWELL_SECONDS})
@@ -155,6 +166,7 @@ def main(folder: str) -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     supervisor = Supervisor()
     verbs = {"start": supervisor.start, "poll": supervisor.poll, "end": supervisor.end}
+    verbs["end_alone"] = supervisor.end_alone
     try:
         for order in orders(owner):
             try:

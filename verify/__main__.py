@@ -84,6 +84,19 @@ def _pg_kill(args: argparse.Namespace) -> list[Report]:
     return [asyncio.run(pg_kill(args.kills, args.sabotage, args.seed))]
 
 
+def _pg_outages(args: argparse.Namespace) -> list[Report]:
+    from .pg_outages import Setting, pg_outages
+
+    setting = Setting(
+        outages=args.outages,
+        workers=args.workers,
+        lease=args.lease,
+        fsync=args.fsync == "on",
+        full_pages=args.full_page_writes == "on",
+    )
+    return [asyncio.run(pg_outages(args.rounds, setting, args.seed))]
+
+
 def _commit_cut(args: argparse.Namespace) -> list[Report]:
     from .commit_cut import commit_cut
 
@@ -127,6 +140,10 @@ COMMANDS: dict[str, tuple[str, Command]] = {
         _pg_backend_kill,
     ),
     "pg-kill": ("SIGKILL to the whole server under load: what it had answered is there afterwards", _pg_kill),
+    "pg-outages": (
+        "the server is stopped and killed in several ways under load: every run ends within a minute",
+        _pg_outages,
+    ),
     "commit-cut": (
         "a proxy lets commits through and keeps the answers: nothing is lost, nothing is done again",
         _commit_cut,
@@ -155,7 +172,7 @@ def parser() -> argparse.ArgumentParser:
     for name in ("kill9", "poison", "zombie", "starve", "exactly", "largest", "hostile"):
         made[name].add_argument("--store", choices=[SQLITE, POSTGRES], default=SQLITE)
     made["purging"].add_argument("--store", choices=[SQLITE], default=SQLITE)
-    for name in ("pg-backend-kill", "pg-kill", "commit-cut"):
+    for name in ("pg-backend-kill", "pg-kill", "pg-outages", "commit-cut"):
         made[name].add_argument("--store", choices=[POSTGRES], default=POSTGRES)
     made["crashpoints"].add_argument("--store", choices=["memory", SQLITE, POSTGRES], help="default: all")
     made["crashpoints"].add_argument("--act", choices=[*ACTS], help="default: all")
@@ -202,6 +219,12 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["pg-backend-kill"].add_argument("--seconds", type=float, default=60.0)
     made["pg-backend-kill"].add_argument("--every", type=float, default=0.3, help="seconds between kills")
     made["pg-kill"].add_argument("--kills", type=int, default=3)
+    made["pg-outages"].add_argument("--rounds", type=int, default=5)
+    made["pg-outages"].add_argument("--outages", type=int, default=4, help="in each round")
+    made["pg-outages"].add_argument("--workers", type=int, default=3)
+    made["pg-outages"].add_argument("--lease", type=float, default=30.0, help="seconds")
+    made["pg-outages"].add_argument("--fsync", choices=["on", "off"], default="off")
+    made["pg-outages"].add_argument("--full-page-writes", choices=["on", "off"], default="on")
     made["commit-cut"].add_argument("--cuts", type=int, default=100)
     bugs = {
         "kill9": [HASTY],

@@ -33,6 +33,10 @@ class Load:
         crew = self._crew
         return {"runs": self._runs, "plans": crew, "parents": crew, "children": crew * CHILDREN}
 
+    async def started(self) -> None:
+        """Wait until all plain runs are started."""
+        await asyncio.shield(self._starts)
+
     async def end(self) -> None:
         """When all has been started; whatever went wrong with it is raised."""
         await self._starts

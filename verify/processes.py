@@ -5,6 +5,8 @@ Whatever happens to the command itself, no process of it is left behind.
 
 from __future__ import annotations
 
+import asyncio
+import faulthandler
 import logging
 import multiprocessing
 import os
@@ -40,6 +42,20 @@ def quiet(file: str) -> None:
     """Worker logs go to a file, which is shown when something stalls."""
     form = "%(asctime)s %(process)d %(levelname)s %(message)s"
     logging.basicConfig(filename=file, level=logging.WARNING, format=form)
+
+
+def tell_on_signal(file: str) -> None:
+    """Write tasks and threads to the file on SIGUSR1: who waits for what."""
+
+    def tell(*_: object) -> None:
+        with open(file, "a", encoding="utf-8") as log:  # noqa: PTH123
+            print(f"--- {os.getpid()}: tasks", file=log)
+            for task in asyncio.all_tasks():
+                task.print_stack(limit=12, file=log)
+            print(f"--- {os.getpid()}: threads", file=log, flush=True)
+            faulthandler.dump_traceback(log, all_threads=True)
+
+    signal.signal(signal.SIGUSR1, tell)
 
 
 class Fleet:

@@ -97,11 +97,11 @@ class Scene:
             if now != mark:
                 mark, marked_at = now, time.monotonic()
             elif time.monotonic() - marked_at > patience:
-                self.stalled += await self.ask(self._standing_still)
+                self.stalled += await self.ask(self.standing_still)
                 return False
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _standing_still(self) -> list[str]:
+    async def standing_still(self, log_lines: int = 20) -> list[str]:
         """Everything about the runs that do: without it a stall cannot be understood."""
         told: list[str] = []
         for run in await self.app.store.list(RunFilter(statuses=tuple(OPEN), tenant=None), 10):
@@ -109,7 +109,7 @@ class Scene:
             told += [f"  {step}" for step in await self.app.store.steps(run.id)]
             told += [f"  {row.type} {row.at} {row.data_json}" for row in await self.app.store.trail(run.id)]
         if self.log.exists():
-            told += self.log.read_text("utf-8", "replace").splitlines()[-20:]
+            told += self.log.read_text("utf-8", "replace").splitlines()[-log_lines:]
         return told
 
     async def evidence(self) -> Evidence:

@@ -20,7 +20,7 @@ from holdfast.world import RealWorld
 
 from . import sabotage as sabotages
 from .ledger import Book, Entry, Ledger
-from .processes import die_with_parent, quiet
+from .processes import die_with_parent, quiet, tell_on_signal
 from .watched import Watched
 
 TRANSFER, POISON, STUBBORN = "verify.transfer.v1", "verify.poison.v1", "verify.stubborn.v1"
@@ -192,6 +192,17 @@ def name_bells(app: App, book: Book) -> None:
     It must be hints that it hears: one that has found something would look again by itself, and soon.
     """
     setattr(Bell, "found", lambda _bell: None)  # noqa: B010 - for the life of this process
+    name_bell(app, book)
+
+
+def name_all(app: App, book: Book) -> None:
+    """Every kind of run in one worker."""
+    make_app(app, book)
+    name_bell(app, book)
+
+
+def name_bell(app: App, book: Book) -> None:
+    """A run that waits for one event."""
 
     @app.workflow(BELL)
     async def bell(ctx: Context, topic: str) -> Total:
@@ -207,6 +218,7 @@ def work(url: str, socket: str, log: str, sabotage: str | None, options: dict[st
 
     die_with_parent()
     quiet(log)
+    tell_on_signal(log)
     book, world, store = Ledger(socket), RealWorld(), make_store(url)
     if "call_seconds" in options:
         store.call_seconds = options.pop("call_seconds")  # type: ignore[attr-defined] # of Postgres
@@ -214,6 +226,6 @@ def work(url: str, socket: str, log: str, sabotage: str | None, options: dict[st
         world = sabotages.apply(sabotage, world)
         store = sabotages.WRAPPERS.get(sabotage, lambda same: same)(store)
     app = App(Watched(store, book), name="verify", world=world)
-    name = {"transfers": make_app, "bells": name_bells}[options.pop("knows", "transfers")]
+    name = {"transfers": make_app, "bells": name_bells, "all": name_all}[options.pop("knows", "transfers")]
     name(app, book)
     app.run(**options)

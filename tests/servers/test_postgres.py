@@ -182,6 +182,7 @@ class TestDatabases:
     def test_a_server_without_fsync_keeps_its_word_to_a_killed_process(self, own):
         """And the store is told that it would not, were the power lost."""
         assert ask(own.dsn("postgres"), "show fsync") == ["off"]
+        assert ask(own.dsn("postgres"), "show full_page_writes") == ["on"]
         assert ask(own.dsn("postgres"), "show synchronous_commit") == ["on"]
         assert own.url("postgres") == own.dsn("postgres") + "&allow_fsync_off=1"
 
