@@ -133,16 +133,13 @@ def unfenced() -> Iterator[None]:
 @contextmanager
 def forgetful() -> Iterator[None]:
     """All stores: what runs owe is carried out after a commit, and not by a keeper's round."""
-    from holdfast.stores.memory import chores, waits
+    from holdfast.stores.memory import MemoryStore
     from holdfast.stores.postgres import PostgresStore
     from holdfast.stores.sqlite import SqliteStore
 
-    def deliver(state: Any, now: int) -> int:
-        return sum(waits.hand_over(state, event, now) for event in state.events if not event.delivered)
-
     with (
-        patch.object(chores, "deliver", deliver),
-        _not_in_a_round(SqliteStore, "_carry_out"),
+        _not_in_a_round(MemoryStore, "_owed"),
+        _not_in_a_round(SqliteStore, "_owed"),
         _not_in_a_round(PostgresStore, "_deliver"),
     ):
         yield
@@ -161,8 +158,8 @@ def _not_in_a_round(store: Any, part: str) -> Iterator[None]:
         finally:
             round_.reset(mark)
 
-    async def spared(store: Any, *args: Any) -> int:
-        return 0 if round_.get() else await real(store, *args)
+    async def spared(store: Any, *args: Any) -> tuple[int, bool]:
+        return (0, False) if round_.get() else await real(store, *args)
 
     with patch.object(store, "tick", ticked), patch.object(store, part, spared):
         yield

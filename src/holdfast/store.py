@@ -31,6 +31,7 @@ from uuid import UUID
 from .errors import HoldfastError
 from .records import (
     Ask,
+    Chore,
     Claim,
     Definition,
     Emitted,
@@ -54,7 +55,8 @@ EVENT_KEEP_SECONDS = 7 * 86400.0
 TTL_SECONDS = 30 * 86400.0  # how long a finished run without a ttl of its own is kept
 DELETED_SECONDS = 7 * 86400.0  # how long a deleted run can be restored
 GONE_SECONDS = 7 * 86400.0  # how long a worker that is not seen any more is remembered
-SLICE = 500  # how many runs one commit of a chore touches at most
+SLICE = 100  # how many runs or waits one commit of a chore touches at most
+SLICES = 100  # how many commits one call of `deliver`, or one part of `tick`, makes at most
 PURGE_SLICE = 100  # how many runs one slice of a purge removes at most
 BUDGET = "budget"  # by whom a run is paused that has reached it
 GIVE_UP_SECONDS = 3 * 86400.0  # how long a message that cannot be delivered is tried, from its first try on
@@ -157,7 +159,7 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
         mark kept. SUCCEEDED writes step_succeeded, FAILED step_failed, a new WAITING `waiting`,
         CANCELLED `cancelled` with the step.
         An opened wait's due_at is as given, else now + delay_seconds, else none. An item that opens a
-        wait looks at once, as park does: every open wait of the run is settled if it can be.
+        wait looks at once, as park does: every open wait is settled that can be (BATCH_BYTES a commit).
         `child`: that run is started with the row, as a child of this one (parent, parent_step), its id in
         the row; trail child_started, before the row's own. A key that stands starts none. WAITING: `waits` of
         the row grows by one. SUCCEEDED: the child is only started, and no wait that could ever be settled.
@@ -250,10 +252,12 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
         named, not changed. No leases and no strays: nothing is written.
         """
 
-    async def tick(self, limit: int = SLICE, *, wait_timeouts: bool = True) -> Ticked:
+    async def tick(
+        self, limit: int = SLICE, *, wait_timeouts: bool = True, only: Chore | None = None
+    ) -> Ticked:
         """A keeper's round; any number of keepers at once; finding nothing writes nothing.
-        Each part in commits of at most `limit` runs, until nothing is due.
-
+        All parts, or `only` one; each in commits as those of `deliver`, until nothing is due, or SLICES of
+        them: then `more` is set. Many runs are woken no faster than workers take them up, if any does.
         expire    leased, lease_until < now: crashes + 1, fence + 1, lease cleared, error of kind
                   lease_expired. At max_crashes failed (trail lease_expired, failed); a pause
                   asked: paused (lease_expired, paused); else pending at now + crash_delay(crashes).
@@ -269,8 +273,8 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
         """
 
     async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
-        """Record an event, then deliver it. Durable when it returns.
-
+        """Record an event (durable from then on), then deliver it to its end, in commits as of `deliver`; a
+        topic that somebody keeps locked for ten seconds is left to a keeper.
         `connection`: as in `start`. The event is part of the caller's transaction and is delivered by
         a keeper after it commits; `woken` is None.
 
@@ -281,16 +285,17 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
 
     async def deliver(self, limit: int = SLICE) -> int:
         """Hand recorded events that are not delivered yet to those who wait, oldest event first,
-        in commits of at most `limit` waits; may be repeated. Answers the number of runs woken.
-
+        in commits of at most `limit` waits and BATCH_BYTES of copied values, but always one wait; may be
+        repeated. Answers the number of runs woken. An event that takes several commits goes by turns with
+        those behind it; after SLICES commits the rest is left to the next call, which a keeper makes.
         An event is available to a wait of a run: same tenant and topic; addressed to that run,
         or to none and recorded after the run was started; no receipt of that run for it; if the
         wait is since_now, recorded after the wait was opened. A wait takes the oldest available
         one. Stored after the wait's due_at: the wait lapses instead.
-        Also carried out here is what runs owe since their own commit, in slices too: the end of a child
-        settles its parent's step, if that waits for this very run: succeeded, or failed with error kind
-        child_failed, either way with output {"run", "status", "result" or "error" (the child's own)}; and
-        the cancels of children (see `cancel`, `rewind`), each as `cancel` does it, theirs included.
+        Also carried out here, and first, is what runs owe since their own commit: the end of a child settles
+        its parent's step, if that waits for this very run: succeeded, or failed with error kind child_failed,
+        either way with output {"run", "status", "result" or "error" (the child's own)}; and the cancels of
+        children (see `cancel`, `rewind`), each as `cancel` does it, theirs included.
         Settling: the step takes the next seq, succeeded with output
         {"id","topic","at" (µs),"payload"} (a sleep: null) or failed with its error; a receipt
         (run, event, step key) is written. A waiting run becomes pending, run_at now, attempt and
@@ -306,22 +311,21 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
     async def cancel(
         self, run: UUID, tenant: str | None = None, by: str = "", *, children: bool = True
     ) -> Run:
-        """Open: cancelled, fence + 1, lease cleared, finished_at, open steps cancelled, in one
-        commit; finished steps keep their results. Cancelled: unchanged. Else IllegalMove.
-        `UnknownRun` here as in every verb on one run. Answers the run as it is now.
+        """Open: cancelled, fence + 1, lease cleared, finished_at, open steps cancelled, in one commit;
+        finished steps keep their results. Cancelled: unchanged. Else IllegalMove. `UnknownRun` here as in
+        every verb on one run. Answers the run as it is now.
         children: that its open children (parent, and of its tenant) are cancelled too is recorded in this
         commit and carried out right after it, as `deliver` does."""
 
     async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        """Pending, waiting: paused at once (trail paused). Leased: asked, kept until a boundary
-        (no trail yet). Paused: unchanged. Final: IllegalMove."""
+        """Pending, waiting: paused at once (trail paused). Leased: asked, kept until a boundary (no trail
+        yet). Paused: unchanged. Final: IllegalMove."""
 
     async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        """Paused: waiting while nothing has come for it, else pending with the run_at it had
-        (now, when something came). Leased with a pause asked: withdrawn. Else IllegalMove.
-        Trail: resumed (not for a withdrawn pause). A plan goes on by its rows: the current one is a task:
-        pending; a gate, awaited event or sleep: opened if it is not yet; there is none: succeeded; it
-        was rejected or timed out: failed."""
+        """Paused: waiting while nothing has come for it, else pending with the run_at it had (now, when
+        something came). Leased with a pause asked: withdrawn. Else IllegalMove. Trail: resumed (not for a
+        withdrawn pause). A plan goes on by its rows: the current one is a task: pending; a gate, event or
+        sleep: opened if it is not yet; there is none: succeeded; it was rejected or timed out: failed."""
 
     async def rewind(
         self, run: UUID, step: str, tenant: str | None = None, by: str = "", *, children: bool = True
@@ -351,10 +355,10 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
         changes. Trail: step_added."""
 
     async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        """Hide a run from claims, lists and every verb but `restore`; its status stays, chores go on,
-        and its key stays taken until `purge`. Leased: first given back as pending (paused, if that was
-        asked for), fence + 1, attempt - 1, so that whoever is at it writes nothing more.
-        Deleted: unchanged. Trail: deleted. A parent waits on, for it may be restored until it is purged."""
+        """Hide a run from claims, lists and every verb but `restore`; its status stays, chores go on, and its
+        key stays taken until `purge`. Leased: first given back as pending (paused, if that was asked for),
+        fence + 1, attempt - 1, so that whoever is at it writes nothing more. Deleted: unchanged. Trail:
+        deleted. A parent waits on, for it may be restored until it is purged."""
 
     async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
         """Show a deleted run again, as it is by now. Not deleted: unchanged. Trail: restored."""

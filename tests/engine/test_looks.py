@@ -15,14 +15,14 @@ async def test_looks_take_a_tenth_of_the_time_however_many_hints_come(app, cost,
     """A look that finds nothing may be slow; then it is not made again at once. But within a second it is."""
     await app.store.open()
     store = Faulty(app.store)
-    store.always("tick", delay(cost))
+    store.always("due", delay(cost))
     keeper = Keeper(store)
     task = asyncio.create_task(keeper.run())
     for _ in range(1000):
         await asyncio.sleep(0.01)
         keeper.bell.ring()
     task.cancel()
-    assert looks_max / 2 <= store.calls["tick"] <= looks_max + 1
+    assert looks_max / 2 <= store.calls["due"] <= looks_max + 1
 
 
 @pytest.mark.parametrize("poll", [10.0, 0.1])

@@ -137,7 +137,7 @@ async def test_a_keeper_that_dies_while_it_fires_leaves_one_run(app, verb, fault
     dying = VirtualWorld(seed=9)
     store = Faulty(app.store)
     store.plan(verb, 1, fault(dying))
-    task = dying.spawn(Keeper(store).run(), "dying")
+    task = dying.spawn(Keeper(store).run(dying.spawn), "dying")
     await passes(app, HOUR + 60)
     assert dying.frozen
     async with working(app):

@@ -25,9 +25,9 @@ from holdfast.sealing.envelope import reason, shut_by
 
 from .definitions import Defined, bare, newest
 from .failures import stored
-from .keeper import TROUBLE_SECONDS
 from .record import Recorded
 from .starting import check_child_options, new_run
+from .turns import TROUBLE_SECONDS
 from .waits import wait
 
 if TYPE_CHECKING:

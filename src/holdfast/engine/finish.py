@@ -18,7 +18,7 @@ from . import outcome as ends
 from .ending import ended, stopped
 from .failures import delay_after, encoded, error_of, final_kind, guilty_step, line
 from .hooks import decoded
-from .keeper import TROUBLE_SECONDS
+from .turns import TROUBLE_SECONDS
 from .waits import reopen
 
 if TYPE_CHECKING:

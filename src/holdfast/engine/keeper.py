@@ -6,34 +6,36 @@ Any number of keepers at once, in workers or alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import StoreError
 from holdfast.escaping import safe_logger
-from holdfast.records import RUNTIME, SECOND, Ticked
+from holdfast.records import RUNTIME, SECOND, Chore, Ticked
 from holdfast.store import TTL_SECONDS, Store
 
 from .timetable import Timetable
+from .turns import TROUBLE_SECONDS, Spawn, Turns, unforeseen
 
 log = safe_logger("holdfast.keeper")
 
 POLL_MIN_SECONDS = 0.02
 POLL_MAX_SECONDS = 1.0
-TROUBLE_SECONDS = 1.0
 PURGE_FIRST_SECONDS = 60.0  # a worker that has just begun has better things to do
 PURGE_SECONDS = 600.0
 PURGE_PAUSE_SECONDS = 0.02
 TICK_ROUNDS = 10  # of schedules, where one call is to do what is due
+NAMES = {
+    Chore.EXPIRE: "expire leases",
+    Chore.TIME_OUT: "time out runs",
+    Chore.LAPSE: "wake what is due",
+    Chore.DELIVER: "deliver events",
+}
 LOOK_SECONDS = 0.01  # between two looks of a keeper, however many hints come;
 LOOK_SHARE = 0.1  # and no more of its time than this goes into looks
-
-
-def unforeseen(error: Exception) -> bool:
-    """Whether the log should show where it came from: a store that is away is no mystery."""
-    return not isinstance(error, StoreError)
 
 
 def between_looks(cost_seconds: float) -> float:
@@ -84,7 +86,7 @@ class Bell:
 
 
 class Keeper:
-    """One loop that does what no worker has to be asked for."""
+    """One loop that does what no worker has to be asked for. Chores go by turns: none holds up the others."""
 
     def __init__(
         self,
@@ -101,15 +103,32 @@ class Keeper:
         self.bell = Bell(poll_of(store))
 
     async def tick(self) -> Ticked:
-        """One round."""
-        ticked, fired = await self._chores(), await self._timetable.round()
+        """All that is due, once. What one chore raises is raised when all have had their turn."""
+        done, errors = Ticked(), list[Exception]()
+        for chore in Chore:
+            try:
+                done = _sum(done, await self._all(chore))
+            except Exception as error:  # noqa: BLE001  # raised below
+                errors.append(error)
+        fired = await self._timetable.round()
         for _ in range(TICK_ROUNDS - 1):
             if self._timetable.unfinished:
                 fired += await self._timetable.round()
-        return msgspec.structs.replace(ticked, fired=fired)
+        if errors:
+            raise errors[0]
+        return msgspec.structs.replace(done, fired=fired)
 
-    async def _chores(self) -> Ticked:
-        ticked = await self._store.tick(wait_timeouts=self._wait_timeouts)
+    async def _all(self, chore: Chore) -> Ticked:
+        done = await self._chore(chore)
+        while done.more:
+            done = _sum(msgspec.structs.replace(done, more=False), await self._chore(chore))
+        return done
+
+    async def _some(self, chore: Chore) -> int:
+        return (await self._chore(chore)).total
+
+    async def _chore(self, chore: Chore) -> Ticked:
+        ticked = await self._store.tick(wait_timeouts=self._wait_timeouts, only=chore)
         if ticked.total:
             log.info(
                 "chores: %d expired, %d lapsed, %d delivered, %d timed out",
@@ -122,32 +141,40 @@ class Keeper:
             self._failed(ticked.failed)
         return ticked
 
-    async def run(self) -> None:
-        """Round after round, until cancelled."""
+    async def run(self, spawn: Spawn | None = None) -> None:
+        """Round after round, until cancelled. `spawn`: how each chore gets a task of its own."""
+        chores = {NAMES[chore]: partial(self._some, chore) for chore in Chore}
+        turns = Turns({**chores, "fire schedules": self._timetable.round}, spawn or _spawn, self.bell.ring)
+        try:
+            while True:
+                await self._round(turns)
+        finally:
+            await turns.stop()
+
+    async def _round(self, turns: Turns) -> None:
+        """A look; a turn of each chore, if any is due; else, or if they found nothing, a rest."""
         clock = asyncio.get_running_loop().time
-        while True:
-            looked_at, apart = clock(), LOOK_SECONDS
-            try:
-                done = (await self._chores()).total
-                due = await self._due()
-                if not done:
-                    apart = between_looks(clock() - looked_at)
-                if due == 0:  # and a tick has just left nothing undone: it is a schedule
-                    done += await self._timetable.round()
-                    if self._timetable.aside():
-                        due = await self._due()  # what cannot be fired hides no timer
-                if done or self._timetable.unfinished:
-                    self.bell.found()
-                    if self._news is not None:
-                        self._news()  # a store need not give hints
-            except Exception as error:
-                log.warning("cannot do chores now, will try again: %s", error, exc_info=unforeseen(error))
-                due = TROUBLE_SECONDS
+        looked_at, apart, done = clock(), LOOK_SECONDS, 0
+        try:
+            due = await self._due()
+            cost = clock() - looked_at
+            if due == 0:
+                done = await turns.round()
+            if done or self._timetable.unfinished:
+                self.bell.found()
+                if self._news is not None:
+                    self._news()  # a store need not give hints
+            else:
+                apart = between_looks(cost)
+        except Exception as error:
+            log.warning("cannot do chores now, will try again: %s", error, exc_info=unforeseen(error))
+            due = TROUBLE_SECONDS
+        if not done:
             await self.bell.wait(due)
-            # A hint comes with every commit: to look at each would cost as much as the commits do.
-            early = looked_at + min(apart, due or apart) - clock()
-            if early > 0:
-                await asyncio.sleep(early)
+        # A hint comes with every commit: to look at each would cost as much as the commits do.
+        early = looked_at + min(apart, due or apart) - clock()
+        if early > 0:
+            await asyncio.sleep(early)
 
     async def _due(self) -> float | None:
         aside, lapse = self._timetable.aside(), self._wait_timeouts
@@ -177,6 +204,21 @@ class Keeper:
             except Exception as error:
                 log.warning("cannot purge now, will try again: %s", error, exc_info=unforeseen(error))
             await asyncio.sleep(PURGE_SECONDS)
+
+
+def _spawn(work: Coroutine[Any, Any, int], name: str) -> asyncio.Task[int]:
+    return asyncio.get_running_loop().create_task(work, name=name)
+
+
+def _sum(one: Ticked, other: Ticked) -> Ticked:
+    return Ticked(
+        expired=one.expired + other.expired,
+        lapsed=one.lapsed + other.lapsed,
+        delivered=one.delivered + other.delivered,
+        timed_out=one.timed_out + other.timed_out,
+        failed=tuple(sorted({*one.failed, *other.failed})),
+        more=one.more or other.more,
+    )
 
 
 async def seconds_until(

@@ -20,8 +20,8 @@ from holdfast.records import Claim, Lease, Loaded, Step, Verdict
 from holdfast.rooms.records import START
 
 from . import outcome as ends
-from .keeper import TROUBLE_SECONDS
 from .record import OUTCOMES, step_bytes
+from .turns import TROUBLE_SECONDS
 
 if TYPE_CHECKING:
     from .held import HeldRun

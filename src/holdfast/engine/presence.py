@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.escaping import safe_logger
 from holdfast.records import Presence
 
-from .keeper import unforeseen
+from .turns import unforeseen
 
 if TYPE_CHECKING:
     from .worker import Worker

@@ -22,10 +22,11 @@ from holdfast.store import Store
 from holdfast.world import World
 
 from . import sinks
-from .keeper import LOOK_SECONDS, TROUBLE_SECONDS, Bell, between_looks, poll_of, unforeseen
+from .keeper import LOOK_SECONDS, Bell, between_looks, poll_of
 from .places import Places
 from .posting import POST_SECONDS, Poster
 from .sinks import DELAY_MAX_SECONDS, Refused, Shut, Sinks
+from .turns import TROUBLE_SECONDS, unforeseen
 
 log = safe_logger("holdfast.relay")
 

@@ -37,13 +37,14 @@ from .failures import text
 from .held import UNWIND_SECONDS, HeldRun
 from .holding import held, lacking, why_lacking
 from .hooks import Hooks
-from .keeper import TROUBLE_SECONDS, Bell, Keeper, poll_of, seconds_until, unforeseen
+from .keeper import Bell, Keeper, poll_of, seconds_until
 from .lease import Leases
 from .loading import Loads
 from .presence import Refresh, show, shows
 from .relay import Relay
 from .sinks import Sinks
 from .teller import Teller
+from .turns import TROUBLE_SECONDS, unforeseen
 
 log = safe_logger("holdfast.worker")
 
@@ -141,7 +142,7 @@ class Worker:
             self.world.spawn(shows(self), "holdfast-presence"),
         ]
         if self._with_keeper:
-            self._loops.append(self.world.spawn(self._keeper.run(), "holdfast-keeper"))
+            self._loops.append(self.world.spawn(self._keeper.run(self.world.spawn), "holdfast-keeper"))
             purges = self._keeper.purges(self.world.chance())
             self._loops.append(self.world.spawn(purges, "holdfast-purge"))
         self.relay.begin()

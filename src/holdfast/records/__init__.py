@@ -6,6 +6,7 @@ stores keep and never look into. Records form no cycles, so the garbage collecto
 """
 
 from .answers import (
+    Chore,
     Claim,
     Decided,
     Due,
@@ -73,6 +74,7 @@ __all__ = [
     "Ask",
     "Backlog",
     "CatchUp",
+    "Chore",
     "Claim",
     "Decided",
     "Decision",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from uuid import UUID
 
 import msgspec
@@ -123,8 +124,17 @@ class Emitted(msgspec.Struct, gc=False, frozen=True):
     duplicate: bool
 
 
+class Chore(StrEnum):
+    """A part of `tick`."""
+
+    EXPIRE = "expire"
+    TIME_OUT = "time_out"
+    LAPSE = "lapse"
+    DELIVER = "deliver"
+
+
 class Ticked(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What a keeper's round did."""
+    """What a keeper's round did. `more`: it was cut short, and something may be left."""
 
     expired: int = 0
     lapsed: int = 0
@@ -132,6 +142,7 @@ class Ticked(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     timed_out: int = 0
     fired: int = 0  # runs of schedules; by the keeper himself, not by a store's tick
     failed: tuple[UUID, ...] = ()  # the runs that it has ended: at the crash cap, or past their timeout
+    more: bool = False
 
     @property
     def total(self) -> int:

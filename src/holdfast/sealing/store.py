@@ -17,6 +17,7 @@ from holdfast.lifecycle import Status, StepKind
 from holdfast.records import (
     RUNTIME,
     Ask,
+    Chore,
     Claim,
     Definition,
     Due,
@@ -303,8 +304,10 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
 
     # Keepers.
 
-    async def tick(self, limit: int = SLICE, *, wait_timeouts: bool = True) -> Ticked:
-        return await self.inner.tick(limit, wait_timeouts=wait_timeouts)
+    async def tick(
+        self, limit: int = SLICE, *, wait_timeouts: bool = True, only: Chore | None = None
+    ) -> Ticked:
+        return await self.inner.tick(limit, wait_timeouts=wait_timeouts, only=only)
 
     async def deliver(self, limit: int = SLICE) -> int:
         return await self.inner.deliver(limit)

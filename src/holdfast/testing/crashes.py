@@ -223,7 +223,7 @@ def _carried(verb: str, args: tuple[Any, ...], answer: Any) -> str:
             return "the commit of a transaction"
         case "tick":
             counts = {name: getattr(answer, name) for name in type(answer).__struct_fields__}
-            return ", ".join(f"{n} {name}" for name, n in counts.items() if n and isinstance(n, int))
+            return ", ".join(f"{n} {name}" for name, n in counts.items() if n and type(n) is int)
         case _:
             return ""
 

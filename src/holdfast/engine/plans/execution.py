@@ -15,9 +15,9 @@ from holdfast.engine import outcome as ends
 from holdfast.engine.drive import Drive
 from holdfast.engine.held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
 from holdfast.engine.journal import Journal, Written
-from holdfast.engine.keeper import TROUBLE_SECONDS
 from holdfast.engine.record import Record
 from holdfast.engine.steps import Scope
+from holdfast.engine.turns import TROUBLE_SECONDS
 from holdfast.errors import RunOverdue, StoreError, UnknownRun
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus

@@ -28,13 +28,11 @@ from holdfast.records import (
     Decided,
     Definition,
     Due,
-    Emitted,
     Finding,
     Instant,
     Item,
     Lease,
     Loaded,
-    NewEvent,
     NewRun,
     Presence,
     Purged,
@@ -44,26 +42,20 @@ from holdfast.records import (
     Started,
     Stats,
     Step,
-    Ticked,
     TrailEntry,
     Verdict,
 )
 from holdfast.rooms.records import START
-from holdfast.store import DELETED_SECONDS, PURGE_SLICE, SLICE, TRANSACTION_SECONDS, TTL_SECONDS, OwnEngine
+from holdfast.store import DELETED_SECONDS, PURGE_SLICE, TRANSACTION_SECONDS, TTL_SECONDS, OwnEngine
 from holdfast.stores.checked import checked
 
-from . import chores, claim, cleaning, commit, gates, moves, reads, start, waits
+from . import claim, cleaning, commit, gates, moves, reads, start
 from .children import carry_out
+from .keeping import NO_DATABASE, KeeperRoom
 from .limits import LimitsRoom
 from .outbox import OutboxRoom
 from .rows import State
 from .schedules import ScheduleRoom
-
-NO_DATABASE = (
-    "the memory store has no database whose transaction could be shared: use a store such as sqlite:///…, "
-    'in a rehearsal store="sqlite"'
-)
-
 
 _all: WeakSet[MemoryStore] = WeakSet()
 
@@ -73,7 +65,7 @@ def _wall_clock() -> Instant:
 
 
 @checked
-class MemoryStore(LimitsRoom, OutboxRoom, ScheduleRoom):
+class MemoryStore(KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
     """Every verb of the contract over dicts."""
 
     def __init__(self, clock: Callable[[], Instant] | None = None) -> None:
@@ -193,28 +185,6 @@ class MemoryStore(LimitsRoom, OutboxRoom, ScheduleRoom):
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
         with self._lock:
             return claim.renew(self._state, worker, leases, lease_seconds, self._clock())
-
-    async def tick(self, limit: int = SLICE, *, wait_timeouts: bool = True) -> Ticked:
-        with self._lock:
-            ticked = chores.tick(self._state, self._clock(), wait_timeouts=wait_timeouts)
-            if ticked.total:
-                self._hint()
-            return ticked
-
-    async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
-        if connection is not None:
-            raise UsageError(NO_DATABASE)
-        with self._lock:
-            emitted = waits.emit(self._state, event, self._clock())
-            self._hint()
-            return emitted
-
-    async def deliver(self, limit: int = SLICE) -> int:
-        with self._lock:
-            woken = waits.deliver(self._state, self._clock())
-            if woken:
-                self._hint()
-            return woken
 
     async def cancel(
         self, run: UUID, tenant: str | None = None, by: str = "", *, children: bool = True

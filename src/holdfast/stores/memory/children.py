@@ -12,12 +12,23 @@ from .settling import is_reached, settle
 def carry_out(state: State, now: Instant) -> int:
     """Until nobody owes anything, for a cancelled child has children too. Answers the parents woken."""
     woken = 0
-    while owing := [row for row in state.runs.values() if row.owes]:
-        for row in sorted(owing, key=lambda row: row.id):
-            owed, row.owes = row.owes, Owes.NOTHING
-            woken += Owes.END in owed and _tell_parent(state, row, now)
-            if owed & (Owes.CHILDREN | Owes.ORPHANS):
-                _cancel_children(state, row, owed, now)
+    while is_owed(state):
+        woken += carry_out_some(state, now, len(state.runs))
+    return woken
+
+
+def is_owed(state: State) -> bool:
+    return any(row.owes for row in state.runs.values())
+
+
+def carry_out_some(state: State, now: Instant, limit: int) -> int:
+    """What a few runs owe, first id first. Answers the parents woken."""
+    woken = 0
+    for row in sorted((row for row in state.runs.values() if row.owes), key=lambda row: row.id)[:limit]:
+        owed, row.owes = row.owes, Owes.NOTHING
+        woken += Owes.END in owed and _tell_parent(state, row, now)
+        if owed & (Owes.CHILDREN | Owes.ORPHANS):
+            _cancel_children(state, row, owed, now)
     return woken
 
 

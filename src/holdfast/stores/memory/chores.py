@@ -1,35 +1,25 @@
-"""tick: what a keeper does, in the order of the contract. None of it needs user code."""
+"""What a keeper does: expire, time_out, lapse, a slice each. None of it needs user code."""
 
 from __future__ import annotations
+
+from uuid import UUID
 
 import msgspec
 
 from holdfast.backoff import crash_delay
 from holdfast.lifecycle import OPEN, Status
-from holdfast.records import Error, Instant, Ticked
+from holdfast.records import Error, Instant
 from holdfast.stores.durations import micros
 
 from .rows import RunRow, State, check
 from .settling import lapses, open_waits, settle
-from .waits import deliver
 
 
-def tick(state: State, now: Instant, *, wait_timeouts: bool) -> Ticked:
-    expired, late = _expire(state, now), _time_out(state, now)
-    return Ticked(
-        expired=len(expired),
-        timed_out=len(late),
-        lapsed=_lapse(state, now, wait_timeouts=wait_timeouts),
-        delivered=deliver(state, now),
-        failed=tuple(sorted({row.id for row in (*expired, *late) if row.status is Status.FAILED})),
-    )
-
-
-def _expire(state: State, now: Instant) -> list[RunRow]:
+def expire(state: State, now: Instant, limit: int) -> list[RunRow]:
     past = [row for row in state.runs.values() if row.lease_until is not None and row.lease_until < now]
-    for row in past:
+    for row in past[:limit]:
         _expire_one(state, row, now)
-    return past
+    return past[:limit]
 
 
 def _expire_one(state: State, row: RunRow, now: Instant) -> None:
@@ -50,17 +40,17 @@ def _expire_one(state: State, row: RunRow, now: Instant) -> None:
     check(row)
 
 
-def _time_out(state: State, now: Instant) -> list[RunRow]:
+def time_out(state: State, now: Instant, limit: int) -> list[RunRow]:
     timed = [row for row in state.runs.values() if row.status in OPEN and row.timeout_at is not None]
     late = [row for row in timed if row.timeout_at is not None and row.timeout_at <= now]
-    for row in late:
+    for row in late[:limit]:
         row.fence += 1
         state.note(row, "timed_out", now)
         message = f"the run did not end within {row.timeout_seconds:g} s"
         _blame(row, "timeout", message)
         _fail(state, row, "timeout", message, now)
         check(row)
-    return late
+    return late[:limit]
 
 
 def _blame(row: RunRow, kind: str, message: str) -> None:
@@ -73,13 +63,15 @@ def _fail(state: State, row: RunRow, kind: str, message: str, now: Instant) -> N
     state.note(row, "failed", now, kind=kind, message=message)
 
 
-def _lapse(state: State, now: Instant, *, wait_timeouts: bool) -> int:
+def lapse(state: State, now: Instant, limit: int, *, wait_timeouts: bool) -> list[UUID]:
+    """The runs whose waits were settled, first due first."""
     due = [
         (wait.due_at, row.id, wait.seq, row, wait)
         for row in state.runs.values()
         for wait in open_waits(row)
         if lapses(row, wait, wait_timeouts=wait_timeouts) and wait.due_at is not None and wait.due_at <= now
     ]
-    for *_, row, wait in sorted(due, key=lambda entry: entry[:3]):
+    first = sorted(due, key=lambda entry: entry[:3])[:limit]
+    for *_, row, wait in first:
         settle(state, row, wait, now)
-    return len(due)
+    return [row.id for *_, row, _ in first]

@@ -97,7 +97,7 @@ def _take(state: State, ask: Ask, row: RunRow, now: Instant, *, read: bool) -> C
         kind=row.kind, parent=row.parent, cost=row.cost, budget=row.budget,
         labels_json=row.labels if read else None, unread=not read,
         steps=tuple(step.shown() for step in row.in_order()) if read else (),
-        logs=max((_log_number(entry) for entry in state.trail if entry.run == row.id), default=0),
+        logs=max(map(_log_number, row.logs), default=0),
     )  # fmt: skip
 
 

@@ -114,11 +114,8 @@ def _is_over(state: State, event: EventRow, now: Instant) -> bool:
 
 
 def _remove_events(state: State, gone: list[EventRow]) -> None:
-    numbers = {event.seq for event in gone}
-    if numbers:
-        state.events = [event for event in state.events if event.seq not in numbers]
-    for event in gone:
-        del state.event_ids[event.tenant, event.id]
+    if gone:
+        state.drop_events(gone)
 
 
 def stuck(state: State, limit: int) -> list[UUID]:

@@ -117,6 +117,7 @@ class RunRow:
     deleted_at: Instant | None = None
     steps: dict[str, StepRow] = field(default_factory=dict)
     receipts: dict[int, str] = field(default_factory=dict)
+    logs: list[TrailRow] = field(default_factory=list)  # those of its rows in the trail that code has logged
 
     @property
     def is_plan(self) -> bool:
@@ -181,6 +182,8 @@ class EventRow:
     keep_seconds: float
     delivered: bool = False
     woken: int = 0
+    output: Json | None = None  # what a wait is settled with that takes it: one text for all of them
+    wake: Json | None = None  # what a plan's task is told
 
 
 @dataclass(slots=True, kw_only=True)
@@ -224,6 +227,9 @@ class State:
     keys: dict[tuple[str, str], UUID] = field(default_factory=dict)
     events: list[EventRow] = field(default_factory=list)
     event_ids: dict[tuple[str, str], EventRow] = field(default_factory=dict)
+    # By tenant and topic: the events, and the steps that have waited there. Some of them do no longer.
+    topics: dict[tuple[str, str], list[EventRow]] = field(default_factory=dict)
+    listeners: dict[tuple[str, str], set[tuple[UUID, str]]] = field(default_factory=dict)
     trail: list[TrailRow] = field(default_factory=list)
     definitions: dict[str, Definition] = field(default_factory=dict)
     workers: dict[str, Presence] = field(default_factory=dict)
@@ -234,6 +240,24 @@ class State:
     event_seq: int = 0
     trail_seq: int = 0
 
+    def listen(self, row: RunRow, step: StepRow) -> None:
+        """A wait was opened: whoever hands an event over finds it by its topic."""
+        if step.topic is not None:
+            self.listeners.setdefault((row.tenant, step.topic), set()).add((row.id, step.key))
+
+    def add_event(self, event: EventRow) -> None:
+        self.events.append(event)
+        self.event_ids[event.tenant, event.id] = event
+        self.topics.setdefault((event.tenant, event.topic), []).append(event)
+
+    def drop_events(self, events: list[EventRow]) -> None:
+        numbers = {event.seq for event in events}
+        self.events = [event for event in self.events if event.seq not in numbers]
+        for event in events:
+            del self.event_ids[event.tenant, event.id]
+        for name in {(event.tenant, event.topic) for event in events}:
+            self.topics[name] = [event for event in self.topics[name] if event.seq not in numbers]
+
     def note(self, row: RunRow, what: str, now: Instant, /, **data: Any) -> TrailRow:
         """Write into the trail, in the same breath as the change itself."""
         self.trail_seq += 1
@@ -241,6 +265,8 @@ class State:
             seq=self.trail_seq, run=row.id, tenant=row.tenant, type=what, at=now, data=data
         )  # fmt: skip
         self.trail.append(entry)
+        if what == "log":
+            row.logs.append(entry)
         row.updated_at = now
         return entry
 
@@ -257,10 +283,13 @@ class State:
         row.finish(status, now)
 
 
-def check(row: RunRow) -> None:
-    """What SQL stores have constraints for: refuse a row that no move may leave behind."""
+def check(row: RunRow, *, steps: bool = True) -> None:
+    """What SQL stores have constraints for: refuse a row that no move may leave behind.
+
+    `steps`: False where one step was settled, of a run that may have thousands.
+    """
     leased = row.status is Status.LEASED
-    waits = any(step.status is StepStatus.WAITING for step in row.steps.values())
+    looked_at = row.steps.values() if steps else ()
     laws = {
         "a status that is known": row.status in set(Status),
         "a holder and a lease exactly while leased": leased == (row.leased_by is not None)
@@ -269,9 +298,10 @@ def check(row: RunRow) -> None:
         "a pause asked of a leased run only": leased or row.pause_asked_by is None,
         "an end exactly when final": (row.status in FINAL) == (row.finished_at is not None),
         "a way on exactly while paused": (row.status is Status.PAUSED) == (row.resume_to is not None),
-        "something to wait for while waiting": row.status is not Status.WAITING or waits,
-        "a step status that is known": all(step.status in set(StepStatus) for step in row.steps.values()),
-        "one row a seq": len({step.seq for step in row.steps.values()}) == len(row.steps),
+        "something to wait for while waiting": row.status is not Status.WAITING
+        or any(step.status is StepStatus.WAITING for step in row.steps.values()),
+        "a step status that is known": all(step.status in set(StepStatus) for step in looked_at),
+        "one row a seq": len({step.seq for step in looked_at}) == len(looked_at),
     }
     broken = [law for law, holds in laws.items() if not holds]
     if broken:

@@ -71,11 +71,10 @@ def available(state: State, row: RunRow, wait: StepRow) -> EventRow | None:
     """The oldest event that this wait may take, stored at or before its deadline."""
     if wait.topic is None:
         return None
-    for event in state.events:
-        fits = (event.tenant, event.topic) == (row.tenant, wait.topic)
+    for event in state.topics.get((row.tenant, wait.topic), ()):
         mine = event.run == row.id or (event.run is None and event.seq > row.mark)
         in_time = wait.due_at is None or event.at <= wait.due_at
-        if fits and mine and in_time and event.seq > wait.mark and event.seq not in row.receipts:
+        if mine and in_time and event.seq > wait.mark and event.seq not in row.receipts:
             return event
     return None
 
@@ -89,8 +88,7 @@ def look(
     if event is not None:
         row.receipts[event.seq] = wait.key
         event.woken += is_reached(row)
-        came = _output(event)
-        _woken(row, wait, now, came, {"reason": "event", "event": msgspec.Raw(came.encode())})
+        _come(row, wait, now, event)
         return state.note(row, "woken", now, step=wait.key, event=event.id)
     if wait.kind is StepKind.CHILD:
         return _child_ended(state, row, wait, now)
@@ -99,13 +97,21 @@ def look(
     return None
 
 
-def _woken(row: RunRow, wait: StepRow, now: Instant, output: Json, why: dict[str, object]) -> None:
-    """It has come. A plan's task is called again, and told why."""
-    if wait.kind is StepKind.TASK:
-        wait.status, wait.wake = StepStatus.PENDING, msgspec.json.encode(why).decode()
-        wait.due_at = None
-    else:
-        outcome(row, wait, StepStatus.SUCCEEDED, now, output)
+def _come(row: RunRow, wait: StepRow, now: Instant, event: EventRow) -> None:
+    """An event has come. Whoever takes it shares one text: a large one is not copied for each."""
+    if event.output is None:
+        event.output = _output(event)
+    if wait.kind is not StepKind.TASK:
+        outcome(row, wait, StepStatus.SUCCEEDED, now, event.output)
+        return
+    if event.wake is None:
+        event.wake = '{"reason":"event","event":' + event.output + "}"
+    _call_again(wait, event.wake)
+
+
+def _call_again(wait: StepRow, why: Json) -> None:
+    """A plan's task that has waited is told why."""
+    wait.status, wait.wake, wait.due_at = StepStatus.PENDING, why, None
 
 
 def outcome(row: RunRow, wait: StepRow, status: StepStatus, now: Instant, output: Json | None) -> None:
@@ -138,14 +144,14 @@ def _blame(wait: StepRow, kind: str, message: str) -> None:
 def lapse(state: State, row: RunRow, wait: StepRow, now: Instant) -> TrailRow:
     """Its time has come."""
     if wait.kind is StepKind.SLEEP:
-        _woken(row, wait, now, "null", {})
+        outcome(row, wait, StepStatus.SUCCEEDED, now, "null")
         return state.note(row, "woken", now, step=wait.key)
     if wait.kind is StepKind.APPROVAL:
         approved = wait.on_timeout == "approve"
         decided(row, wait, now, approved=approved, timed_out=True)
         return state.note(row, "timed_out", now, step=wait.key, approved=approved)
     if wait.kind is StepKind.TASK:
-        _woken(row, wait, now, "null", {"reason": "timeout"})
+        _call_again(wait, '{"reason":"timeout"}')
     else:
         outcome(row, wait, StepStatus.FAILED, now, None)
         _blame(wait, "timeout", f"no event on {wait.topic} before the deadline")
@@ -194,7 +200,7 @@ def go_on(state: State, row: RunRow, wait: StepRow, entry: TrailRow, now: Instan
     if row.status is Status.PENDING:
         assert isinstance(entry.data, dict)
         entry.data["status"] = Status.PENDING
-    check(row)
+    check(row, steps=False)
 
 
 def following(row: RunRow, done: StepRow | None) -> StepRow | None:
@@ -226,6 +232,7 @@ def come_to(state: State, row: RunRow, done: StepRow | None, now: Instant) -> St
 def _open(state: State, row: RunRow, step: StepRow, now: Instant) -> TrailRow:
     step.status, step.started_at, step.fence = StepStatus.WAITING, now, row.fence
     step.due_at = None if step.timeout_seconds is None else now + micros(step.timeout_seconds)
+    state.listen(row, step)
     opened = "approval_opened" if step.kind is StepKind.APPROVAL else "waiting"
     return state.note(row, opened, now, step=step.key, kind=step.kind)
 

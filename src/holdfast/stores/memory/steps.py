@@ -127,6 +127,7 @@ def _tell(state: State, row: RunRow, write: StepWrite, now: Instant, recorded: R
             error = None if write.error is None else msgspec.Raw(write.error.encode())
             state.note(row, "step_failed", now, step=write.key, error=error)
         case StepStatus.WAITING:
+            state.listen(row, row.steps[write.key])
             opened = "approval_opened" if write.kind is StepKind.APPROVAL else "waiting"
             recorded.last_opened = state.note(row, opened, now, step=write.key, kind=write.kind)
         case StepStatus.CANCELLED:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+from uuid import UUID
+
 from holdfast.errors import IllegalMove, UnknownRun
-from holdfast.lifecycle import FINAL
-from holdfast.records import Emitted, Instant, NewEvent
+from holdfast.lifecycle import FINAL, Status, StepStatus
+from holdfast.records import Instant, NewEvent
 from holdfast.store import EVENT_KEEP_SECONDS
 
-from . import children
-from .rows import EventRow, RunRow, State, StepRow
-from .settling import is_reached, open_waits, settle
+from .rows import EventRow, State, StepRow
+from .settling import is_reached, settle
 
 
 def record(state: State, event: NewEvent, now: Instant) -> EventRow:
@@ -23,18 +26,16 @@ def record(state: State, event: NewEvent, now: Instant) -> EventRow:
         run=event.run, at=now,
         keep_seconds=EVENT_KEEP_SECONDS if event.keep_seconds is None else event.keep_seconds,
     )  # fmt: skip
-    state.events.append(row)
-    state.event_ids[event.tenant, event.id] = row
+    state.add_event(row)
     return row
 
 
-def emit(state: State, event: NewEvent, now: Instant) -> Emitted:
+def take_in(state: State, event: NewEvent, now: Instant) -> tuple[EventRow, bool]:
+    """Record it, unless it is there; and whether it was."""
     known = state.event_ids.get((event.tenant, event.id))
     if known is None and event.run is not None:
         _addressable(state, event)
-    recorded = record(state, event, now)
-    hand_over(state, recorded, now)
-    return Emitted(recorded.woken, known is not None)
+    return record(state, event, now), known is not None
 
 
 def _addressable(state: State, event: NewEvent) -> None:
@@ -46,29 +47,57 @@ def _addressable(state: State, event: NewEvent) -> None:
         raise IllegalMove(row.id, "emit", row.status)
 
 
-def deliver(state: State, now: Instant) -> int:
-    woken = sum(hand_over(state, event, now) for event in state.events if not event.delivered)
-    return woken + children.carry_out(state, now)
+class Delivery:
+    """One event on its way to the waits that are open when it begins: one opened later looks by itself."""
+
+    def __init__(self, state: State, event: EventRow) -> None:
+        self.event, self._state = event, state
+        self._left = deque([] if event.delivered else _waiters(state, event))
+
+    @property
+    def done(self) -> bool:
+        return self.event.delivered
+
+    def slice(self, now: Instant, limit: int) -> list[UUID]:
+        """Let the next waits look; the runs that an event has woken."""
+        woken = list[UUID]()
+        for _ in range(min(limit, len(self._left))):
+            run, key = self._left.popleft()
+            row = self._state.runs.get(run)
+            wait = None if row is None else row.steps.get(key)
+            if row is None or wait is None or not _listens(wait, self.event):
+                continue  # somebody was faster
+            # The wait takes its oldest event, which may be another one that is not delivered yet.
+            if isinstance(settle(self._state, row, wait, now), EventRow) and is_reached(row):
+                woken.append(row.id)
+        self.event.delivered = self.event.delivered or not self._left
+        return woken
 
 
-def hand_over(state: State, event: EventRow, now: Instant) -> int:
-    """Let those whom the event may be for look; answers how many runs an event woke."""
-    woken = 0
-    for row, wait in [] if event.delivered else _waiters(state, event):
-        # The wait takes its oldest event, which may be another one that is not delivered yet.
-        reached = is_reached(row)
-        woken += isinstance(settle(state, row, wait, now), EventRow) and reached
-    event.delivered = True
-    return woken
+def deliveries(state: State) -> list[Delivery]:
+    """The events that are not delivered, oldest first."""
+    return [Delivery(state, event) for event in state.events if not event.delivered]
 
 
-def _waiters(state: State, event: EventRow) -> list[tuple[RunRow, StepRow]]:
+def still_pending(state: State, runs: Sequence[UUID]) -> int:
+    """How many of these runs nobody has taken up yet."""
+    rows = (state.runs.get(run) for run in runs)
+    return sum(row is not None and row.status is Status.PENDING for row in rows)
+
+
+def _waiters(state: State, event: EventRow) -> list[tuple[UUID, str]]:
     """The open waits on the event's topic, by run and seq; those of its run, if it is addressed."""
-    pairs = [
-        (row, wait)
-        for row in state.runs.values()
-        if row.tenant == event.tenant and event.run in {None, row.id}
-        for wait in open_waits(row)
-        if wait.topic == event.topic
-    ]
-    return sorted(pairs, key=lambda pair: (pair[0].id, pair[1].seq))
+    listeners = state.listeners.get((event.tenant, event.topic), set())
+    found = list[tuple[UUID, int, str]]()
+    for run, key in tuple(listeners):
+        row = state.runs.get(run)
+        wait = None if row is None else row.steps.get(key)
+        if wait is None or not _listens(wait, event):
+            listeners.discard((run, key))
+        elif event.run in {None, run}:
+            found.append((run, wait.seq, key))
+    return [(run, key) for run, _, key in sorted(found)]
+
+
+def _listens(wait: StepRow, event: EventRow) -> bool:
+    return wait.status is StepStatus.WAITING and wait.topic == event.topic

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from holdfast.records import Emitted, Json, NewEvent, Ticked
-from holdfast.store import SLICE
+from holdfast.records import Chore, Emitted, Json, NewEvent, Ticked
+from holdfast.store import SLICE, SLICES
+from holdfast.stores.pacing import Pace
+from holdfast.stores.rounds import ticked
 
 from .calls import Calls, json_text
 from .numbers import finite_event
+
+OWES = "owing"
+EVENTS = '{"seq":0}'
+OWING = '{"owing":"00000000-0000-0000-0000-000000000000"}'
+BUSY_TRIES = 20  # half a second each: how often an emit asks for a topic that somebody keeps locked
 
 
 class _Recorded(msgspec.Struct):
@@ -21,16 +30,23 @@ class _Recorded(msgspec.Struct):
 
 
 class _Delivered(msgspec.Struct):
-    """One slice: runs woken, and where the next one is to go on."""
+    """One slice: runs woken, where it is to go on, and where the next event is if this one is not through.
+
+    `busy`: somebody has the topic, nothing was done.
+    """
 
     woken: int
+    runs: list[UUID] = []
     left: Json | None = None
+    next: Json | None = None
+    busy: bool = False
 
 
 class _Lapsed(msgspec.Struct):
-    """One slice: waits settled, and where the next one is to go on."""
+    """One slice: waits settled, their runs, and where the next one is to go on."""
 
     done: int
+    runs: list[UUID] = []
     left: Json | None = None
 
 
@@ -56,53 +72,95 @@ class WaitsRoom(Calls):
             return Emitted(None, _RECORDED.decode(answer).duplicate)
         recorded = await self._ask(_RECORDED, "emit_at_once", json_text(finite_event(event)))
         left: Json | None = None
+        pace, tries = Pace(), BUSY_TRIES
         while True:
             slice_ = await self._ask(_DELIVERED, "deliver_event", event.tenant, event.id, left, SLICE)
-            left = slice_.left
-            if left is None:
+            tries, left = (tries - 1, left) if slice_.busy else (BUSY_TRIES, slice_.left)
+            if not tries or (left is None and not slice_.busy):
                 return Emitted(slice_.woken, recorded.duplicate)
+            await pace.after(slice_.runs, self._pending)
 
     async def deliver(self, limit: int = SLICE) -> int:
-        return await self._deliver(None, limit)
+        return (await self._deliver(limit))[0]
 
     async def _carry_out(self, limit: int = SLICE) -> int:
         """What runs owe each other, without the events."""
-        return await self._deliver('{"owing":"00000000-0000-0000-0000-000000000000"}', limit)
+        return (await self._owed(limit))[0]
 
-    async def _deliver(self, left: Json | None, limit: int) -> int:
-        woken = 0
-        while True:
+    async def _owed(self, limit: int) -> tuple[int, bool]:
+        """The same, and whether more is left."""
+        woken, left = 0, OWING
+        for _ in range(SLICES):
             slice_ = await self._ask(_DELIVERED, "deliver", left, limit)
-            woken, left = woken + slice_.woken, slice_.left
-            if left is None:
-                return woken
+            woken += slice_.woken
+            if slice_.left is None:
+                return woken, False
+            left = slice_.left
+        return woken, True
 
-    async def tick(self, limit: int = SLICE, *, wait_timeouts: bool = True) -> Ticked:
-        if not await self._call("chore_is_due", wait_timeouts):
+    async def _deliver(self, limit: int) -> tuple[int, bool]:
+        """What runs owe, events, what their runs owe then: runs woken, and whether more is left."""
+        first, more_owed = await self._owed(limit)
+        woken, more = await self._events(limit)
+        last = 0
+        if woken:
+            last, more_owed = await self._owed(limit)
+        return first + woken + last, more or more_owed
+
+    async def _events(self, limit: int) -> tuple[int, bool]:
+        """One slice of each, then by turns those that take several."""
+        woken, pace = 0, Pace()
+        fresh: Json | None = EVENTS
+        cut: deque[Json] = deque()
+        for _ in range(SLICES):
+            slice_ = await self._ask(_DELIVERED, "deliver", fresh or cut.popleft(), limit)
+            woken += slice_.woken
+            if slice_.next is not None and slice_.left is not None:
+                cut.append(slice_.left)
+            if fresh is not None:
+                following = slice_.next or slice_.left
+                fresh = None if following is None or OWES in following else following
+            if fresh is None and not cut:
+                return woken, False
+            await pace.after(slice_.runs, self._pending)
+        return woken, True
+
+    async def tick(
+        self, limit: int = SLICE, *, wait_timeouts: bool = True, only: Chore | None = None
+    ) -> Ticked:
+        if only is None and not await self._call("chore_is_due", wait_timeouts):
             return Ticked()
-        limit = max(1, limit)
-        expired, crashed = await self._ended("expire", limit)
-        timed_out, late = await self._ended("time_out", limit)
-        return Ticked(
-            expired=expired,
-            timed_out=timed_out,
-            lapsed=await self._lapse(limit, wait_timeouts=wait_timeouts),
-            delivered=await self.deliver(limit),
-            failed=tuple(sorted([*crashed, *late])),
-        )
+        limit, failed, more = max(1, limit), list[UUID](), False
+        done = dict.fromkeys(Chore, 0)
+        for chore in Chore if only is None else (only,):
+            if chore is Chore.DELIVER:
+                done[chore], cut = await self._deliver(limit)
+            elif chore is Chore.LAPSE:
+                done[chore], cut = await self._lapse(limit, wait_timeouts=wait_timeouts)
+            else:
+                done[chore], ended, cut = await self._ended(chore.value, limit)
+                failed += ended
+            more = more or cut
+        return ticked(done, failed, more=more)
 
-    async def _ended(self, chore: str, limit: int) -> tuple[int, list[UUID]]:
+    async def _ended(self, chore: str, limit: int) -> tuple[int, list[UUID], bool]:
         done, failed = 0, list[UUID]()
-        while True:
+        for _ in range(SLICES):
             slice_ = await self._ask(_ENDED, chore, limit)
             done, failed = done + slice_.done, failed + slice_.failed
             if slice_.done < limit:
-                return done, failed
+                return done, failed, False
+        return done, failed, True
 
-    async def _lapse(self, limit: int, *, wait_timeouts: bool) -> int:
-        done, left = 0, None
-        while True:
+    async def _lapse(self, limit: int, *, wait_timeouts: bool) -> tuple[int, bool]:
+        done, left, pace = 0, None, Pace()
+        for _ in range(SLICES):
             slice_ = await self._ask(_LAPSED, "lapse", left, wait_timeouts, limit)
             done, left = done + slice_.done, slice_.left
             if left is None:
-                return done
+                return done, False
+            await pace.after(slice_.runs, self._pending)
+        return done, True
+
+    async def _pending(self, runs: Sequence[UUID]) -> int:
+        return int(await self._call("still_pending", json_text(runs)))

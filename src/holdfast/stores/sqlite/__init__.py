@@ -28,13 +28,11 @@ from holdfast.records import (
     Claim,
     Definition,
     Due,
-    Emitted,
     Finding,
     Instant,
     Item,
     Lease,
     Loaded,
-    NewEvent,
     NewRun,
     Presence,
     Renewal,
@@ -43,19 +41,17 @@ from holdfast.records import (
     Started,
     Stats,
     Step,
-    Ticked,
     TrailEntry,
     Verdict,
 )
-from holdfast.records.sizes import item_bytes, payload_bytes, start_bytes
+from holdfast.records.sizes import item_bytes, start_bytes
 from holdfast.rooms.records import START
-from holdfast.store import SLICE, TRANSACTION_SECONDS, OwnEngine
+from holdfast.store import TRANSACTION_SECONDS, OwnEngine
 from holdfast.stores import items
 from holdfast.stores.checked import checked
 
 from . import (
     checkup,
-    chores,
     claim,
     cleaning,
     commit,
@@ -69,11 +65,11 @@ from . import (
     start,
     strangers,
     transact,
-    waits,
 )
 from .database import MEMORY, Database
 from .errors import translated
 from .hints import Hints
+from .keeping import KeeperRoom
 from .limits import LimitsRoom
 from .openings import UNSURE, Openings
 from .outbox import OutboxRoom
@@ -92,7 +88,7 @@ def _wall_clock() -> Instant:
 
 
 @checked
-class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openings):
+class SqliteStore(People, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openings):
     """Every verb of the contract over one database file.
 
     `inline`: no thread; each write runs at once, in its own transaction, on the caller's thread.
@@ -335,48 +331,6 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openi
             return Renewal(held=(), strays=self._read(renew.strays_of, worker, leases))
         return self._writer.write_now(lambda db, now: renew.renew(db, now, worker, leases, lease_seconds))
 
-    async def tick(self, limit: int = SLICE, *, wait_timeouts: bool = True) -> Ticked:
-        first = self._read(partial(chores.next_chore, wait_timeouts=wait_timeouts))
-        if first is None or first > self._clock():
-            return Ticked()
-        expired, crashed = await self._slices(chores.expire, limit)
-        timed_out, late = await self._slices(chores.time_out, limit)
-        return Ticked(
-            expired=expired,
-            timed_out=timed_out,
-            lapsed=(await self._slices(partial(chores.lapse, wait_timeouts=wait_timeouts), limit))[0],
-            delivered=await self.deliver(limit),
-            failed=tuple(sorted([*crashed, *late])),
-        )
-
-    async def _slices(
-        self, chore: Callable[[Database, Instant, int], chores.Done], limit: int
-    ) -> chores.Done:
-        total, failed = 0, list[UUID]()
-        while True:
-            done, ended = await self._write(lambda db, now: chore(db, now, limit), news=True)
-            total, failed = total + done, failed + ended
-            if not done or done < limit:
-                return total, failed
-
-    async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
-        if connection is not None:
-            _, known = self._as_guest(connection, lambda db, now: waits.take_in(db, now, event))
-            return Emitted(None, known)
-        seq, duplicate, left = await self._write(
-            lambda db, now: waits.emit(db, now, event, SLICE), news=True, size=payload_bytes(event)
-        )
-        while left is not None:
-            _, left = await self._write(partial(_deliver, SLICE, left, only=True), news=True)
-        return Emitted(self._read(waits.woken, seq), duplicate)
-
-    async def deliver(self, limit: int = SLICE) -> int:
-        total, left = 0, waits.FIRST if self._read(waits.undelivered) else None
-        while left is not None:
-            woken, left = await self._write(partial(_deliver, limit, left), news=True)
-            total += woken
-        return total + await self._carry_out(limit)
-
     async def publish(self, definitions: Sequence[Definition]) -> None:
         await self._write(lambda db, now: publish.publish(db, now, definitions))
 
@@ -390,9 +344,3 @@ class SqliteStore(People, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openi
 
     def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
         return self._hints.listen(hint)
-
-
-def _deliver(
-    limit: int, at: waits.Cursor, db: Database, now: Instant, *, only: bool = False
-) -> tuple[int, waits.Cursor | None]:
-    return waits.deliver(db, now, limit, at, only=only)

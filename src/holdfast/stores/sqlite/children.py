@@ -6,16 +6,13 @@ slice a commit, by whoever comes first.
 
 from __future__ import annotations
 
-from uuid import UUID
-
-import msgspec
-
+from holdfast.bounds import BATCH_BYTES
 from holdfast.lifecycle import Status
 from holdfast.records import Instant
 
 from . import plans, waits
 from .database import Database, Row, text
-from .settling import Way, Whose
+from .settling import Way, Whose, open_wait
 from .sql import statements
 
 _SQL = statements("children")
@@ -31,12 +28,14 @@ def owing(db: Database) -> bool:
 
 def carry_out(db: Database, now: Instant, limit: int) -> int:
     """One slice of it: how many parents were woken."""
-    woken, left, told = 0, limit, list[str]()
+    woken, left, copied, told = 0, limit, 0, list[str]()
     for run, owes, parent, step in db.all(_SQL["owing"], (limit,)):
-        if left <= 0:
+        if left <= 0 or copied >= BATCH_BYTES:
             break
         if owes & END:
-            woken += tell_parent(db, now, run, (parent, step))
+            settled = tell_parent(db, now, run, (parent, step))
+            if settled is not None:
+                woken, copied = woken + settled.woken, copied + settled.copied
             told.append(run)
             left -= 1
         if owes & (CHILDREN | ORPHANS):
@@ -46,13 +45,15 @@ def carry_out(db: Database, now: Instant, limit: int) -> int:
     return woken
 
 
-def tell_parent(db: Database, now: Instant, run: str, waiting: tuple[str | None, str | None]) -> bool:
-    """Of its end, or that it is not there any more; whether that woke the parent."""
+def tell_parent(
+    db: Database, now: Instant, run: str, waiting: tuple[str | None, str | None]
+) -> waits.Settled | None:
+    """Of its end, or that it is not there any more; None: nobody waits for it."""
     wait = db.one(_SQL["awaiting"], (*waiting, run))
     if wait is None or waiting[0] is None:
-        return False
-    awaited = msgspec.structs.replace(waits.open_wait(*wait), child=UUID(run))
-    return waits.settle(db, now, waiting[0], awaited) is True
+        return None
+    seq, key, kind, topic, due_at = wait
+    return waits.settle(db, now, waiting[0], open_wait(seq, key, kind, topic, due_at, run))
 
 
 def _cancel_children(db: Database, now: Instant, run: str, limit: int, *, every: bool) -> int:

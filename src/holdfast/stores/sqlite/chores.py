@@ -5,16 +5,17 @@ from __future__ import annotations
 from uuid import UUID
 
 from holdfast.backoff import crash_delay
+from holdfast.bounds import BATCH_BYTES
 from holdfast.lifecycle import Status
-from holdfast.records import Error, Instant, Json
+from holdfast.records import Chore, Error, Instant, Json
 from holdfast.stores.durations import micros
 
 from . import plans
 from .database import Database, Row, text
-from .settling import Way, Whose
+from .settling import Way, Whose, open_wait
 from .sql import statements
 from .trail import TRAIL
-from .waits import open_wait, settle
+from .waits import settle
 
 _EXPIRE, _TIME_OUT, _LAPSE = statements("expire"), statements("time_out"), statements("lapse")
 
@@ -68,12 +69,33 @@ def _end(way: Way, attempt: int, error: Json, why: tuple[str, str]) -> None:
     way.write()
 
 
-def lapse(db: Database, now: Instant, limit: int, *, wait_timeouts: bool = True) -> Done:
-    """Waits whose time has come, first due first."""
+def lapse(db: Database, now: Instant, limit: int, *, wait_timeouts: bool = True) -> tuple[list[str], bool]:
+    """Waits whose time has come, first due first: the runs of those that were settled, and whether more may
+    be left. Fewer than `limit` when the values are large."""
     due = db.all(_LAPSE["due" if wait_timeouts else "due_but_plans"], (now, limit))
+    lapsed, copied = list[str](), 0
     for run, *wait in due:
-        settle(db, now, run, open_wait(*wait))
-    return len(due), []
+        settled = settle(db, now, run, open_wait(*wait))
+        lapsed.append(run)
+        copied += settled.copied if settled is not None else 0
+        if copied >= BATCH_BYTES:
+            return lapsed, True
+    return lapsed, len(due) == limit
+
+
+def is_due(db: Database, now: Instant, chore: Chore, *, wait_timeouts: bool = True) -> bool:
+    """Whether one chore would find something; a look, no write."""
+    match chore:
+        case Chore.EXPIRE:
+            row = db.one(_EXPIRE["next"])
+            return row is not None and row[0] is not None and row[0] < now
+        case Chore.TIME_OUT:
+            row = db.one(_TIME_OUT["next"])
+        case Chore.LAPSE:
+            row = db.one(_LAPSE["next" if wait_timeouts else "next_but_plans"])
+        case _:
+            row = db.one(_LAPSE["next_news"])
+    return row is not None and row[0] is not None and row[0] <= now
 
 
 def next_chore(db: Database, *, wait_timeouts: bool = True) -> Instant | None:

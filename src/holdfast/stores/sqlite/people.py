@@ -11,7 +11,7 @@ from holdfast.errors import Conflict
 from holdfast.records import ApprovalRequest, Decided, Run, Step
 from holdfast.store import SLICE
 
-from . import children, cleaning, gates, moves, plans
+from . import cleaning, gates, moves, plans
 
 if TYPE_CHECKING:
     from .writer import Work
@@ -27,6 +27,8 @@ class People:
         async def _write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T: ...
 
         def _read(self, work: Callable[..., T], *args: Any) -> T: ...
+
+        async def _carry_out(self, limit: int = SLICE) -> int: ...
 
     async def cancel(
         self, run: UUID, tenant: str | None = None, by: str = "", *, children: bool = True
@@ -94,10 +96,3 @@ class People:
         if isinstance(answer, Conflict):
             raise answer
         return answer
-
-    async def _carry_out(self, limit: int = SLICE) -> int:
-        """What runs owe, a slice a commit, until nobody owes anything."""
-        woken = 0
-        while self._read(children.owing):
-            woken += await self._write(lambda db, now: children.carry_out(db, now, max(1, limit)), news=True)
-        return woken

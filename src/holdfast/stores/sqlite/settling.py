@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from functools import cached_property
 from typing import Any, NamedTuple
+from uuid import UUID
 
+from holdfast.bounds import BATCH_BYTES
 from holdfast.lifecycle import WAIT_MOVES, Status, StepKind, StepStatus, WaitMove
 from holdfast.records import Error, Instant, Json, Step
 from holdfast.stores.gates import said, why_rejected
@@ -32,11 +34,20 @@ class Whose(NamedTuple):
     deleted_at: Instant | None = None
 
 
+class Value(NamedTuple):
+    """JSON that is written: a text, or what stands before and behind an event's payload."""
+
+    before: Json | None
+    event: int | None = None
+    behind: str = ""
+
+
 class Way(Tale):
-    """One run on its way, within one verb."""
+    """One run on its way, within one verb. `copied`: how many bytes of values it has settled waits with."""
 
     def __init__(self, db: Database, now: Instant, run: str, whose: Whose | None = None) -> None:
         super().__init__(db, now, run)
+        self.copied = 0
         if whose is not None:
             self.whose = whose
 
@@ -73,35 +84,45 @@ class Way(Tale):
         found = (self.db.one(_SQL["available"], keys), self.db.one(_SQL["available_addressed"], keys))
         return min((event for event in found if event is not None), default=None)
 
+    def look_at_all(self) -> None:
+        """Look at every open wait. When values are large some are left: the run has news, and looks again."""
+        for wait in self.db.all(_SQL["to_look_at"], (self.run, self.now)):
+            self.look(open_wait(*wait))
+            if self.copied >= BATCH_BYTES:
+                break
+
     def _come(self, wait: Step, event: Row) -> dict[str, Any]:
-        seq, event_id, topic, at, payload = event
-        came = text({"id": event_id, "topic": topic, "at": at, "payload": raw(payload)})
+        seq, event_id, topic, at, size = event
+        self.copied += size
+        before = text({"id": event_id, "topic": topic, "at": at})[:-1] + ',"payload":'
         self.db.run(_SQL["receipt"], (self.run, seq, wait.key))
         if self.is_reached:
             self.db.run(_SQL["count"], (seq,))
         if wait.kind is StepKind.TASK:
-            self._call_again(wait, text({"reason": "event", "event": raw(came)}))
+            self._call_again(wait, Value('{"reason":"event","event":' + before, seq, "}}"))
         else:
-            self._outcome(wait, StepStatus.SUCCEEDED, came)
+            self._outcome(wait, StepStatus.SUCCEEDED, Value(before, seq, "}"))
         return self.note("woken", step=wait.key, event=event_id)
 
-    def _call_again(self, wait: Step, wake: Json) -> None:
-        self.db.run(_SQL["call_again"], (wake, self.run, wait.key))
+    def _call_again(self, wait: Step, wake: Value) -> None:
+        self.db.run(_SQL["call_again"], (*wake, self.run, wait.key))
 
     def _outcome(
-        self, wait: Step, status: StepStatus, output: Json | None, error: Json | None = None
+        self, wait: Step, status: StepStatus, output: Value | Json | None, error: Json | None = None
     ) -> None:
         """Numbered by when it became known; a plan's rows keep their number."""
+        value = output if isinstance(output, Value) else Value(output)
         if self.is_plan:
-            self.db.run(_SQL["settle_planned"], (status.value, output, error, self.now, self.run, wait.key))
+            self.db.run(_SQL["settle_planned"], (status.value, *value, error, self.now, self.run, wait.key))
         else:
-            self.db.run(_SQL["settle"], (self.run, status.value, output, error, self.now, wait.key))
+            self.db.run(_SQL["settle"], (self.run, status.value, *value, error, self.now, wait.key))
 
     def _child_ended(self, wait: Step) -> dict[str, Any] | None:
         child = None if wait.child is None else self.db.one(_SQL["child"], (str(wait.child),))
         status, result, error, has_ended = child or ("gone", None, None, True)
         if not has_ended:
             return None
+        self.copied += len(result or "") + len(error or "")
         end = {"run": wait.child, "status": status}
         if status == Status.SUCCEEDED:
             self._outcome(wait, StepStatus.SUCCEEDED, text(end | {"result": raw(result or "null")}))
@@ -122,7 +143,7 @@ class Way(Tale):
                 self.decided(wait, approved=approved, timed_out=True)
                 return self.note("timed_out", step=wait.key, approved=approved)
             case StepKind.TASK:
-                self._call_again(wait, text({"reason": "timeout"}))
+                self._call_again(wait, Value(text({"reason": "timeout"})))
             case _:
                 why = _blame("timeout", f"no event on {wait.topic} before the deadline", wait)
                 self._outcome(wait, StepStatus.FAILED, None, why)
@@ -138,6 +159,21 @@ class Way(Tale):
         else:
             why = why_rejected(by=by, comment=comment, timed_out=timed_out)
             self._outcome(gate, StepStatus.FAILED, output, _blame("rejected", why, gate))
+
+
+def open_wait(
+    seq: int,
+    key: str,
+    kind: str,
+    topic: str | None,
+    due_at: Instant | None,
+    child: str | None = None,
+) -> Step:
+    """As much of a wait as settling needs."""
+    return Step(
+        seq=seq, key=key, kind=StepKind(kind), status=StepStatus.WAITING, topic=topic, due_at=due_at,
+        child=None if child is None else UUID(child),
+    )  # fmt: skip
 
 
 def _blame(kind: str, message: str, wait: Step) -> Json:

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from holdfast.bounds import BATCH_BYTES
 from holdfast.errors import IllegalMove, UnknownRun
-from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
+from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import Instant, NewEvent, Step
 from holdfast.store import EVENT_KEEP_SECONDS
 from holdfast.stores.durations import micros
 
 from . import plans
-from .database import Database, Row
-from .settling import Way
+from .database import Database, Row, text
+from .settling import Way, open_wait
 from .sql import statements
 
 _SQL = statements("waits")
 
 Cursor = tuple[int, str, int]  # an event, and the run and step number up to which it was handed over
-FIRST: Cursor = (0, "", -1)
 
 
-def settle(db: Database, now: Instant, run: str, wait: Step) -> bool | None:
-    """Settle the wait if what it waits for has come.
+class Settled(NamedTuple):
+    """One wait that was settled. `woken`: what it waited for has come, and reached the run. False: its time
+    has, or the run is paused or deleted. `copied`: bytes of values."""
 
-    True: it has, and reached the run. False: its time has, or the run is paused or deleted. None: not yet.
-    """
+    woken: bool
+    copied: int
+
+
+class Slice(NamedTuple):
+    """Part of a commit: runs woken, where the event is to go on if it is not through, bytes copied."""
+
+    woken: list[str]
+    left: Cursor | None
+    copied: int = 0
+
+
+def settle(db: Database, now: Instant, run: str, wait: Step) -> Settled | None:
+    """Settle the wait if what it waits for has come, or its time; None: not yet."""
     way = Way(db, now, run)
     entry = way.look(wait)
     if entry is None:
         return None
     go_on(way, wait, entry)
     way.write()
-    return way.is_reached and ("event" in entry or "child" in entry)
+    return Settled(way.is_reached and ("event" in entry or "child" in entry), way.copied)
 
 
 def go_on(way: Way, wait: Step, entry: dict[str, Any]) -> None:
@@ -55,11 +69,6 @@ def go_on(way: Way, wait: Step, entry: dict[str, Any]) -> None:
             pass
 
 
-def open_wait(seq: int, key: str, kind: str, topic: str | None, due_at: Instant | None) -> Step:
-    """As much of a wait as settling needs."""
-    return Step(seq=seq, key=key, kind=StepKind(kind), status=StepStatus.WAITING, topic=topic, due_at=due_at)
-
-
 def record(db: Database, now: Instant, event: NewEvent) -> bool:
     """Into the inbox; one whose id is there is left alone."""
     run = None if event.run is None else str(event.run)
@@ -68,11 +77,10 @@ def record(db: Database, now: Instant, event: NewEvent) -> bool:
     return bool(db.changes())
 
 
-def emit(db: Database, now: Instant, event: NewEvent, limit: int) -> tuple[int, bool, Cursor | None]:
-    """Record it, hand it to the first `limit` waiters: its seq, whether it was there, and what is left."""
+def emit(db: Database, now: Instant, event: NewEvent, limit: int) -> tuple[int, bool, Slice]:
+    """Record it, hand it to the first `limit` waiters: its seq, whether it was there, and how far it came."""
     seq, known = take_in(db, now, event)
-    _, left = deliver(db, now, limit, (seq, "", -1), only=True)
-    return seq, known, left
+    return seq, known, hand_over(db, now, limit, (seq, "", -1))
 
 
 def take_in(db: Database, now: Instant, event: NewEvent) -> tuple[int, bool]:
@@ -102,30 +110,49 @@ def woken(db: Database, seq: int) -> int:
     return row[0] if row is not None else 0
 
 
-def undelivered(db: Database) -> bool:
-    """Whether there is anything to hand over; a look, no write."""
-    return db.one(_SQL["undelivered"], (0,)) is not None
+def still_pending(db: Database, runs: Sequence[str]) -> int:
+    """How many of these runs nobody has taken up yet."""
+    row = db.one(_SQL["still_pending"], (text(runs),))
+    return row[0] if row is not None else 0
 
 
-def deliver(
-    db: Database, now: Instant, limit: int, cursor: Cursor, *, only: bool = False
-) -> tuple[int, Cursor | None]:
-    """Hand over from `cursor` on (`only`: that event), to `limit` waits: runs woken, and where to go on."""
-    woken_runs, left, first = 0, limit, cursor[0]
-    while (event := db.one(_SQL["undelivered"], (cursor[0],))) is not None:
-        if only and event[0] != first:
-            break
-        if left <= 0:
-            return woken_runs, cursor if event[0] == cursor[0] else (event[0], "", -1)
-        page = _waiters(db, event, cursor if event[0] == cursor[0] else (event[0], "", -1), left)
-        for run, *wait in page:
-            woken_runs += settle(db, now, run, open_wait(*wait)) is True
-        if len(page) == left:
-            return woken_runs, (event[0], page[-1][0], page[-1][1])
-        db.run(_SQL["delivered"], (event[0],))
+def undelivered(db: Database, seq: int = 0) -> int | None:
+    """The oldest event that is not delivered, from a number on; a look, no write."""
+    row = db.one(_SQL["undelivered"], (seq,))
+    return None if row is None else row[0]
+
+
+def hand_over(db: Database, now: Instant, limit: int, cursor: Cursor) -> Slice:
+    """Hand one event to `limit` of its waits, from a place on; fewer when the values are large."""
+    woken, copied = list[str](), 0
+    event = db.one(_SQL["undelivered"], (cursor[0],))
+    if event is None or event[0] != cursor[0]:
+        return Slice([], None)
+    page = _waiters(db, event, cursor, limit)
+    for run, *wait in page:
+        settled = settle(db, now, run, open_wait(*wait))
+        if settled is not None:
+            copied += settled.copied
+            woken += [run] * settled.woken
+        if copied >= BATCH_BYTES:
+            return Slice(woken, (event[0], run, wait[0]), copied)
+    if len(page) == limit:
+        return Slice(woken, (event[0], page[-1][0], page[-1][1]), copied)
+    db.run(_SQL["delivered"], (event[0],))
+    return Slice(woken, None, copied)
+
+
+def hand_over_fresh(db: Database, now: Instant, limit: int, after: int) -> tuple[Slice, int]:
+    """The events behind one, as long as they cost little: what they came to, and the last of them."""
+    woken, copied, left = list[str](), 0, limit
+    while left > 0 and copied < BATCH_BYTES and (event := undelivered(db, after + 1)) is not None:
+        one, after = hand_over(db, now, left, (event, "", -1)), event
+        woken, copied = woken + one.woken, copied + one.copied
+        if one.left is not None:
+            return Slice(woken, one.left, copied), after
         # An event for no one costs as well, or a thousand of them would make one long commit.
-        left, cursor = left - max(1, len(page)), (event[0] + 1, "", -1)
-    return woken_runs, None
+        left -= max(1, len(one.woken))
+    return Slice(woken, None, copied), after
 
 
 def _waiters(db: Database, event: Row, cursor: Cursor, limit: int) -> list[Row]:

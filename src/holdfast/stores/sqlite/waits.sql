@@ -30,6 +30,10 @@ where status = 'waiting' and topic is not null and tenant = :tenant and topic = 
     and seq > :seq
 order by seq limit :limit
 
+-- :still_pending    Of some runs, those that nobody has taken up yet.
+select count(*) from workflow_run
+where id in (select value from json_each(:runs)) and status = 'pending' and deleted_at is null
+
 -- :delivered
 update workflow_inbox set delivered = 1 where seq = :seq
 

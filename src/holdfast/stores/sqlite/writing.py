@@ -179,8 +179,7 @@ class Writing:
     def _look(self) -> None:
         """Nothing falls between asking and waiting: what is already there is the answer."""
         way = self._way()
-        for wait in open_waits(self.db, self.run):
-            way.look(wait)
+        way.look_at_all()
         way.write()
 
     def _note_parked(self, first: Step) -> None:

@@ -19,25 +19,29 @@ end $$;
 
 create or replace function tell_parents(behind uuid, lim integer, now timestamptz) returns json language plpgsql as $$
 declare
-    page workflow_run[] := array(
-        select w from workflow_run as w where w.owes > 0 and w.id > behind order by w.id limit lim
-    );
+    -- Ids only: a row in an array carries its params and its result along.
+    page uuid[] := array(select w.id from workflow_run as w where w.owes > 0 and w.id > behind order by w.id limit lim);
     got uuid[] := lock_some(array(
-        select unnest(array[w.id, w.parent_id]) from unnest(page) as w where w.owes & 6 = 0
+        select unnest(array[w.id, w.parent_id]) from workflow_run as w where w.id = any(page) and w.owes & 6 = 0
     ));
     told uuid[] := '{}';
     woken integer := 0;
+    copied bigint := 0;
+    one uuid;
     r workflow_run;
 begin
-    foreach r in array page loop
-        exit when r.owes & 6 > 0;
-        behind := r.id;
+    foreach one in array page loop
+        select w.* into r from workflow_run as w where w.id = one;
+        exit when r.owes & 6 > 0 or copied >= slice_bytes();
+        behind := one;
+        continue when r.owes is null or r.owes & 1 = 0;  -- somebody was faster
         -- A parent that is not there cannot be told, and need not be.
         if r.id = any(got) and (r.parent_id = any(got) or not exists (
             select 1 from workflow_run as p where p.id = r.parent_id
         )) then
             woken := woken + coalesce(tell_parent(r, now), false)::integer;
             told := told || r.id;
+            copied := copied + coalesce(octet_length(r.result::text), 0) + coalesce(octet_length(r.error::text), 0);
         end if;
     end loop;
     update workflow_run as w set owes = w.owes & ~1, rev = w.rev + 1 where w.id = any(told) and w.owes & 1 > 0;

@@ -245,7 +245,7 @@ begin
     into brings
     from json_to_recordset(batch) as i (run uuid, move text, steps json, plan json, starts json, outbox json);
     if brings.watchers is not null then
-        topics := open_topics(brings.watchers);
+        topics := topics_to_look_at(brings.watchers);
     end if;
     if brings.topics then
         topics := topics || array(

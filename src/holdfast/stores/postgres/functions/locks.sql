@@ -12,7 +12,45 @@ begin
     );
 end $$;
 
--- Everything that settling waits of these runs needs. What a plan got meanwhile is locked late: rare, and if two do it
+-- The same for plans only. A plan whose wait is settled goes on to its next row, and may open a wait there. Code opens waits
+-- by its own commits only, so that settling one wait of it needs no other topic, however many are open.
+create or replace function plan_run_topics(runs uuid[]) returns text[] language plpgsql stable
+set enable_seqscan = off as $$
+declare
+    plans uuid[] := array(select r.id from workflow_run as r where r.id = any(runs) and r.kind = 'plan');
+begin
+    return case when plans = '{}' then '{}' else open_topics(plans) end;
+end $$;
+
+-- The topics that a commit locks which looks at all open waits of these runs: those of plans, and those where an event may
+-- be found. A wait that stood before this commit can be seen by whoever delivers: the row of the run is lock enough.
+create or replace function topics_to_look_at(runs uuid[]) returns text[] language plpgsql stable
+set enable_seqscan = off as $$
+begin
+    return array(
+        select distinct s.tenant || U&'\001F' || s.topic
+        from workflow_run as r join workflow_step as s on s.run_id = r.id
+        where r.id = any(runs) and s.finished_at is null and s.topic is not null
+            and (r.kind = 'plan' or may_have_come(r.id, r.tenant, s.topic, r.inbox_mark, s.since_mark))
+    );
+end $$;
+
+-- Whether an event may be there that a wait can take: a cheap look, before the exact one. It takes no rows, which would
+-- carry their values along.
+create or replace function may_have_come(run uuid, whose text, topic text, run_mark bigint, wait_mark bigint)
+returns boolean language plpgsql stable as $$
+begin
+    return (
+        select 1 from workflow_inbox as i
+        where i.tenant = whose and i.topic = may_have_come.topic and i.run_id is null
+            and i.seq > greatest(run_mark, wait_mark) limit 1
+    ) is not null or (
+        select 1 from workflow_inbox as i
+        where i.tenant = whose and i.topic = may_have_come.topic and i.run_id = run and i.seq > wait_mark limit 1
+    ) is not null;
+end $$;
+
+-- Everything that settling a decision or going on needs. What a plan got meanwhile is locked late: rare, and if two do it
 -- crosswise, one of them is sent again.
 create or replace function lock_waits(runs uuid[]) returns void language plpgsql as $$
 declare
@@ -20,10 +58,10 @@ declare
     late text[];
 begin
     perform wait_for_runs(runs);
-    names := open_topics(runs);
+    names := plan_run_topics(runs);
     perform lock_topics(names);
     perform lock_runs(runs);
-    late := array(select unnest(open_topics(runs)) except select unnest(names));
+    late := array(select unnest(plan_run_topics(runs)) except select unnest(names));
     if cardinality(late) > 0 then
         perform lock_topics(late);
     end if;
@@ -42,11 +80,11 @@ end $$;
 -- How long a chore waits for what others hold: less than the server takes to call it a deadlock.
 create or replace function lock_patience() returns text language sql immutable as $$select '500ms'$$;
 
--- The same for those who can come back later: one row that somebody keeps locked must not stop all the others. The runs
--- that it got; null: not even the topics.
+-- The same for those who can come back later, with the topics of the waits that they settle: one row that somebody keeps
+-- locked must not stop all the others. The runs that it got; null: not even the topics.
 create or replace function lock_some_waits(runs uuid[], topics text[]) returns uuid[] language plpgsql as $$
 declare
-    names text[] := topics || open_topics(runs);
+    names text[] := topics || plan_run_topics(runs);
 begin
     return case when lock_some_topics(names) then lock_some_under(runs, names) end;
 end $$;
@@ -68,8 +106,8 @@ create or replace function lock_some_under(runs uuid[], names text[]) returns uu
 declare
     got uuid[] := lock_some(runs);
 begin
-    if not open_topics(got) <@ names then
-        perform lock_topics(open_topics(got));
+    if not plan_run_topics(got) <@ names then
+        perform lock_topics(plan_run_topics(got));
     end if;
     return got;
 end $$;

@@ -1,6 +1,10 @@
 -- The one way in which a wait is given its outcome. A wait is settled once, whoever notices first: the park that looks,
 -- the keeper that finds it due, the event that comes, the child that ends, the person who decides.
--- Whoever calls holds the row of the run and the buckets of its open topics (lock_waits), and has read both rows since.
+-- Whoever calls holds the row of the run and the bucket of the wait's topic, of a plan those of all its open topics
+-- (plan_run_topics), and has read both rows since.
+
+-- How many bytes of values a commit copies at most that settles many waits; one value alone may be larger.
+create or replace function slice_bytes() returns integer language sql immutable as 'select 8388608';
 
 -- Whether news for the run get it going: paused or deleted, it only finds them there later.
 create or replace function is_reached(r workflow_run) returns boolean language sql immutable as $$
@@ -66,16 +70,19 @@ begin
 end $$;
 
 -- `entry`: its row in the trail, if it is settled. `came`: the event that it took, 0 for a child, null if its time has.
+-- `copied`: how many bytes of values that took.
 create or replace function look_at(
-    r workflow_run, s workflow_step, now timestamptz, out entry bigint, out came bigint
+    r workflow_run, s workflow_step, now timestamptz, out entry bigint, out came bigint, out copied integer
 ) language plpgsql as $$
 declare
     event workflow_inbox;
 begin
+    copied := 0;
     if s.kind in ('event', 'task') and s.topic is not null then
         event := available(r, s);
         if event.seq is not null then
             came := event.seq;
+            copied := octet_length(event.payload::text);
             entry := take(r, s, event, now);
             return;
         end if;

@@ -113,26 +113,29 @@ begin
     end if;
 end $$;
 
--- One slice of an event, from `since` on. `woken`: how many runs it has reached here. `left`: null, if it is through; that
--- it is delivered is written only if nobody was passed over.
+-- One slice of an event, from `since` on: `lim` waits, fewer when the values are large. `woken`: the runs that it has reached
+-- here. `left`: null, if it is through; that it is delivered is written only if nobody was passed over. `busy`: somebody
+-- has the topic, and nothing was done.
 create or replace function hand_over(
-    e workflow_inbox, since json, lim integer, now timestamptz, out woken integer, out "left" json
+    e workflow_inbox, since json, lim integer, now timestamptz, out woken uuid[], out "left" json, out busy boolean
 ) language plpgsql as $$
 declare
     from_run uuid := coalesce((since ->> 'run')::uuid, '00000000-0000-0000-0000-000000000000');
     from_step integer := coalesce((since ->> 'step')::integer, -1);
     passed_over boolean := coalesce((since ->> 'passed_over')::boolean, false);
     seen uuid[] := array(select w.run_id from waiters(e, from_run, from_step, lim) as w);
-    names text[] := e.tenant || U&'\001F' || e.topic || open_topics(seen);
+    names text[] := e.tenant || U&'\001F' || e.topic || plan_run_topics(seen);
     got uuid[];
     counted integer := 0;
     met integer := 0;
+    copied bigint := 0;
     r workflow_run;
     s workflow_step;
     settled record;
 begin
-    woken := 0;
-    if not lock_some_topics(names) then
+    woken := '{}';
+    busy := not lock_some_topics(names);
+    if busy then
         return;
     end if;
     -- Somebody else may have delivered it meanwhile: then nobody's row is touched. A statement of its own, which sees it.
@@ -156,15 +159,19 @@ begin
         settled := look_at(r, s, now);
         if settled.entry is not null then
             perform go_on(r, s, settled.entry, now);
-            woken := woken + (is_reached(r) and settled.came is not null)::integer;
+            if is_reached(r) and settled.came is not null then
+                woken := woken || r.id;
+            end if;
             if settled.came = e.seq then
                 counted := counted + is_reached(r)::integer;
             else
                 perform count_woken(r, settled.came, 1);
             end if;
+            copied := copied + settled.copied;
+            exit when copied >= slice_bytes();
         end if;
     end loop;
-    if "left" is null and met >= lim then
+    if "left" is null and (met >= lim or copied >= slice_bytes()) then
         "left" := place(e, from_run, from_step, passed_over);
     end if;
     if counted > 0 or ("left" is null and not passed_over) then
@@ -172,7 +179,7 @@ begin
         set woken = i.woken + counted, delivered = (hand_over."left" is null and not passed_over)
         where i.ctid = event_place(e.seq);
     end if;
-    if woken > 0 then
+    if woken <> '{}' then
         perform hint();
     end if;
 end $$;
@@ -192,7 +199,7 @@ begin
     return found;
 end $$;
 
--- One slice of one event: how many runs it has reached so far, and what is left.
+-- One slice of one event: how many runs it has reached so far (`runs`: in this slice), and what is left.
 create or replace function deliver_event(tenant text, id text, since json, lim integer) returns json language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
 set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -211,12 +218,12 @@ begin
     slice := hand_over(e, case when (since ->> 'seq')::bigint = e.seq then since end, greatest(lim, 1), now);
     return json_build_object(
         'woken', coalesce((event_named(e.tenant, e.event_id)).woken, e.woken),
-        'left', slice."left"::text
+        'runs', slice.woken, 'left', slice."left"::text, 'busy', slice.busy
     );
 end $$;
 
--- One slice of all that is not delivered, oldest event first, and then of what runs owe each other: how many runs were
--- woken, and what is left.
+-- One slice of all that is not delivered, oldest event first, and then of what runs owe each other: the runs that were woken,
+-- and what is left. `next`: where the event behind this one is, if this one is not through.
 create or replace function deliver(since json, lim integer) returns json language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
 set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -237,64 +244,89 @@ begin
     end if;
     slice := hand_over(e, case when (since ->> 'seq')::bigint = e.seq then since end, greatest(lim, 1), now);
     return json_build_object(
-        'woken', slice.woken, 'left', coalesce(slice."left", json_build_object('seq', e.seq + 1))::text
+        'woken', cardinality(slice.woken), 'runs', slice.woken,
+        'left', coalesce(slice."left", json_build_object('seq', e.seq + 1))::text,
+        'next', case when slice."left" is not null then json_build_object('seq', e.seq + 1)::text end
     );
 end $$;
 
--- One slice of the waits whose time has come, first due first: how many were settled, and what is left. Few runs at a
--- time, for each may take a bucket. wait_timeouts: or the deadlines of plans' tasks and awaited events are left alone.
+-- How many of these runs nobody has taken up yet: whoever wakes many goes on when workers have taken up most of them.
+create or replace function still_pending(runs json) returns integer language plpgsql stable
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+begin
+    return (
+        select count(*) from workflow_run as r
+        where r.id = any(array(select one.id::uuid from json_array_elements_text(runs) as one (id)))
+            and r.status = 'pending' and r.deleted_at is null
+    );
+end $$;
+
+-- One slice of the waits whose time has come, first due first: how many were settled, the runs, and what is left. Few runs
+-- at a time, for each may take a bucket. wait_timeouts: or the deadlines of plans' tasks and awaited events are left alone.
 create or replace function lapse(since json, wait_timeouts boolean, lim integer) returns json language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
 set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
-    page workflow_step[] := due_waits(since, lapse.wait_timeouts, least(greatest(lim, 1), 100), now);
+    most integer := least(greatest(lim, 1), 100);
+    seen uuid[];
+    topics text[];
     got uuid[];
-    done integer := 0;
+    lapsed uuid[] := '{}';
+    met integer := 0;
+    copied bigint := 0;
+    outcome record;
     r workflow_run;
     s workflow_step;
-    last workflow_step := page[cardinality(page)];
+    last json;
 begin
-    if last.seq is null then
+    select array_agg(d.run_id), array_agg(d.tenant || U&'\001F' || d.topic) into seen, topics
+    from due_waits(since, lapse.wait_timeouts, most, now) as d;
+    if seen is null then
         return json_build_object('done', 0, 'left', null);
     end if;
-    got := lock_some_waits(array(select one.run_id from unnest(page) as one), '{}');
-    for s in
-        select w.* from unnest(page) as one
-        cross join lateral step_named(one.run_id, one.key) as w
-        where one.run_id = any(got) and w.status = 'waiting' and w.due_at <= now
-        order by one.due_at, one.run_id, one.seq
-    loop
+    topics := array_remove(topics, null);
+    got := lock_some_waits(seen, topics);
+    for s in select * from due_waits(since, lapse.wait_timeouts, most, now) loop
+        met := met + 1;
+        last := json_build_object('due', us(s.due_at), 'run', s.run_id, 'step', s.seq);
+        continue when s.run_id = any(got) is not true
+            or (s.topic is not null and s.tenant || U&'\001F' || s.topic <> all(topics));
         select w.* into r from workflow_run as w where w.id = s.run_id;
-        done := done + (settle(r, s, now) is not null)::integer;
+        outcome := look_at(r, s, now);
+        continue when outcome.entry is null;
+        perform count_woken(r, outcome.came, 1);
+        perform go_on(r, s, outcome.entry, now);
+        lapsed := lapsed || r.id;
+        copied := copied + outcome.copied;
+        exit when copied >= slice_bytes();
     end loop;
-    if done > 0 then
+    if lapsed <> '{}' then
         perform hint();
     end if;
-    return json_build_object('done', done, 'left', case when cardinality(page) >= least(greatest(lim, 1), 100) then
-        json_build_object('due', us(last.due_at), 'run', last.run_id, 'step', last.seq)::text end);
+    return json_build_object(
+        'done', cardinality(lapsed), 'runs', lapsed,
+        'left', case when met >= most or copied >= slice_bytes() then last::text end
+    );
 end $$;
 
 create or replace function due_waits(since json, wait_timeouts boolean, lim integer, now timestamptz)
-returns workflow_step[] language plpgsql stable as $$
+returns setof workflow_step language plpgsql stable as $$
 declare
     due timestamptz := coalesce(moment((since ->> 'due')::bigint), '-infinity');
     run uuid := coalesce((since ->> 'run')::uuid, '00000000-0000-0000-0000-000000000000');
     step integer := coalesce((since ->> 'step')::integer, -1);
 begin
     if wait_timeouts then
-        return array(
-            select s from workflow_step as s
-            where s.status = 'waiting' and s.due_at is not null and s.kind <> 'child'
-                and s.due_at <= now and s.due_at >= due and (s.due_at, s.run_id, s.seq) > (due, run, step)
-            order by s.due_at, s.run_id, s.seq limit lim
-        );
-    end if;
-    return array(
-        select s from workflow_step as s
+        return query select s.* from workflow_step as s
+        where s.status = 'waiting' and s.due_at is not null and s.kind <> 'child'
+            and s.due_at <= now and s.due_at >= due and (s.due_at, s.run_id, s.seq) > (due, run, step)
+        order by s.due_at, s.run_id, s.seq limit lim;
+    else
+        return query select s.* from workflow_step as s
         where s.status = 'waiting' and s.due_at is not null and s.kind <> 'child' and s.kind <> 'task'
             and (s.kind <> 'event' or s.timeout_seconds is null)
             and s.due_at <= now and s.due_at >= due and (s.due_at, s.run_id, s.seq) > (due, run, step)
-        order by s.due_at, s.run_id, s.seq limit lim
-    );
+        order by s.due_at, s.run_id, s.seq limit lim;
+    end if;
 end $$;

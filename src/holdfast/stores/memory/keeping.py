@@ -1,0 +1,150 @@
+"""emit, deliver, tick: a slice at a time, and others have their turn in between.
+
+Nothing is copied: all waits that take an event share one text. So slices are bounded by their number alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from holdfast.errors import UsageError
+from holdfast.lifecycle import Status
+from holdfast.records import Chore, Emitted, Instant, NewEvent, Ticked
+from holdfast.store import SLICE, SLICES
+from holdfast.stores.pacing import Pace
+from holdfast.stores.rounds import ticked
+
+from . import children, chores, waits
+
+if TYPE_CHECKING:
+    from .rows import State
+
+NO_DATABASE = (
+    "the memory store has no database whose transaction could be shared: use a store such as sqlite:///…, "
+    'in a rehearsal store="sqlite"'
+)
+
+
+class KeeperRoom:
+    """A part of the store."""
+
+    _clock: Callable[[], Instant]
+    _lock: threading.RLock
+    _state: State
+
+    if TYPE_CHECKING:
+
+        def _hint(self) -> None: ...
+
+    async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
+        if connection is not None:
+            raise UsageError(NO_DATABASE)
+        with self._lock:
+            recorded, known = waits.take_in(self._state, event, self._clock())
+            delivery = waits.Delivery(self._state, recorded)
+            woken = self._slice(delivery, SLICE)
+        pace = Pace()
+        while not delivery.done:
+            await pace.after(woken, self._pending)
+            woken = self._slice(delivery, SLICE)
+        return Emitted(recorded.woken, known)
+
+    def _slice(self, delivery: waits.Delivery, limit: int) -> list[UUID]:
+        with self._lock:
+            woken = delivery.slice(self._clock(), limit)
+            self._hint()
+            return woken
+
+    async def deliver(self, limit: int = SLICE) -> int:
+        return (await self._deliver(max(1, limit)))[0]
+
+    async def _deliver(self, limit: int) -> tuple[int, bool]:
+        """What runs owe, events, what their runs owe then: runs woken, and whether more is left."""
+        first, more_owed = await self._owed(limit)
+        woken, more = await self._events(limit)
+        last = 0
+        if woken:
+            last, more_owed = await self._owed(limit)
+        return first + woken + last, more or more_owed
+
+    async def _events(self, limit: int) -> tuple[int, bool]:
+        """One slice of each, by turns."""
+        total, pace = 0, Pace()
+        with self._lock:
+            under_way = deque(waits.deliveries(self._state))
+        for _ in range(SLICES):
+            if not under_way:
+                return total, False
+            delivery = under_way.popleft()
+            woken = self._slice(delivery, limit)
+            total += len(woken)
+            if not delivery.done:
+                under_way.append(delivery)
+            if under_way:
+                await pace.after(woken, self._pending)
+        return total, bool(under_way)
+
+    async def _owed(self, limit: int) -> tuple[int, bool]:
+        woken, pace = 0, Pace()
+        for _ in range(SLICES):
+            with self._lock:
+                if not children.is_owed(self._state):
+                    return woken, False
+                woken += children.carry_out_some(self._state, self._clock(), limit)
+                self._hint()
+                if not children.is_owed(self._state):
+                    return woken, False
+            await pace.after((), self._pending)
+        return woken, True
+
+    async def tick(
+        self, limit: int = SLICE, *, wait_timeouts: bool = True, only: Chore | None = None
+    ) -> Ticked:
+        limit, failed, more = max(1, limit), set[UUID](), False
+        done = dict.fromkeys(Chore, 0)
+        for chore in Chore if only is None else (only,):
+            if chore is Chore.DELIVER:
+                done[chore], cut = await self._deliver(limit)
+            elif chore is Chore.LAPSE:
+                done[chore], cut = await self._lapse(limit, wait_timeouts=wait_timeouts)
+            else:
+                done[chore], ended, cut = await self._ended(chore, limit)
+                failed |= ended
+            more = more or cut
+        return ticked(done, failed, more=more)
+
+    async def _ended(self, chore: Chore, limit: int) -> tuple[int, set[UUID], bool]:
+        work = chores.expire if chore is Chore.EXPIRE else chores.time_out
+        done, failed, pace = 0, set[UUID](), Pace()
+        for _ in range(SLICES):
+            with self._lock:
+                rows = work(self._state, self._clock(), limit)
+                if rows:
+                    self._hint()
+            done += len(rows)
+            failed |= {row.id for row in rows if row.status is Status.FAILED}
+            if len(rows) < limit:
+                return done, failed, False
+            await pace.after((), self._pending)
+        return done, failed, True
+
+    async def _lapse(self, limit: int, *, wait_timeouts: bool) -> tuple[int, bool]:
+        done, pace = 0, Pace()
+        for _ in range(SLICES):
+            with self._lock:
+                runs = chores.lapse(self._state, self._clock(), limit, wait_timeouts=wait_timeouts)
+                if runs:
+                    self._hint()
+            done += len(runs)
+            if len(runs) < limit:
+                return done, False
+            await pace.after(runs, self._pending)
+        return done, True
+
+    async def _pending(self, runs: Sequence[UUID]) -> int:
+        with self._lock:
+            return waits.still_pending(self._state, runs)

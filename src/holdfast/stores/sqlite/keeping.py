@@ -1,0 +1,151 @@
+"""emit, deliver, tick: what comes from outside and what comes due, a slice a commit."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from holdfast.records import Chore, Emitted, Instant, NewEvent, Ticked
+from holdfast.records.sizes import payload_bytes
+from holdfast.store import SLICE, SLICES
+from holdfast.stores.pacing import Pace
+from holdfast.stores.rounds import ticked
+
+from . import children, chores, waits
+from .database import Database
+
+if TYPE_CHECKING:
+    from .writer import Work
+
+T = TypeVar("T")
+
+
+class KeeperRoom:
+    """A part of the store."""
+
+    _clock: Callable[[], Instant]
+
+    if TYPE_CHECKING:
+
+        async def _write(
+            self, work: Work[T], *, news: bool = False, alone: bool = False, size: int = 0
+        ) -> T: ...
+
+        def _read(self, work: Callable[..., T], *args: Any) -> T: ...
+
+        def _as_guest(self, connection: Any, work: Work[T]) -> T: ...
+
+    async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
+        if connection is not None:
+            _, known = self._as_guest(connection, lambda db, now: waits.take_in(db, now, event))
+            return Emitted(None, known)
+        seq, duplicate, part = await self._write(
+            lambda db, now: waits.emit(db, now, event, SLICE), news=True, size=payload_bytes(event)
+        )
+        pace = Pace()
+        while part.left is not None:
+            await pace.after(part.woken, self._pending)
+            # As large as the last one, by all signs: the writer lets small commits pass.
+            part = await self._write(partial(_hand_over, SLICE, part.left), news=True, size=part.copied)
+        return Emitted(self._read(waits.woken, seq), duplicate)
+
+    async def deliver(self, limit: int = SLICE) -> int:
+        return (await self._deliver(max(1, limit)))[0]
+
+    async def _deliver(self, limit: int) -> tuple[int, bool]:
+        """What runs owe, events, what their runs owe then: runs woken, and whether more is left."""
+        first, more_owed = await self._owed(limit)
+        woken, more = await self._events(limit)
+        last = 0
+        if woken:
+            last, more_owed = await self._owed(limit)
+        return first + woken + last, more or more_owed
+
+    async def _events(self, limit: int) -> tuple[int, bool]:
+        """One slice of each, then by turns those that take several."""
+        woken, after, pace = 0, 0, Pace()
+        cut: deque[waits.Slice] = deque()
+        for _ in range(SLICES):
+            if self._read(waits.undelivered, after + 1) is not None:
+                part, after = await self._write(partial(_hand_over_fresh, limit, after), news=True)
+            elif cut:
+                last = cut.popleft()
+                assert last.left is not None
+                part = await self._write(partial(_hand_over, limit, last.left), news=True, size=last.copied)
+            else:
+                return woken, False
+            woken += len(part.woken)
+            if part.left is not None:
+                cut.append(part)
+            await pace.after(part.woken, self._pending)
+        return woken, True
+
+    async def _carry_out(self, limit: int = SLICE) -> int:
+        """What runs owe, a slice a commit."""
+        return (await self._owed(max(1, limit)))[0]
+
+    async def _owed(self, limit: int) -> tuple[int, bool]:
+        """The same, and whether more is left."""
+        woken = 0
+        for _ in range(SLICES):
+            if not self._read(children.owing):
+                return woken, False
+            woken += await self._write(lambda db, now: children.carry_out(db, now, limit), news=True)
+        return woken, True
+
+    async def tick(
+        self, limit: int = SLICE, *, wait_timeouts: bool = True, only: Chore | None = None
+    ) -> Ticked:
+        limit, failed, more = max(1, limit), list[UUID](), False
+        done = dict.fromkeys(Chore, 0)
+        for chore in Chore if only is None else (only,):
+            if not self._read(partial(chores.is_due, wait_timeouts=wait_timeouts), self._clock(), chore):
+                continue
+            if chore is Chore.DELIVER:
+                done[chore], cut = await self._deliver(limit)
+            elif chore is Chore.LAPSE:
+                done[chore], cut = await self._lapse(limit, wait_timeouts=wait_timeouts)
+            else:
+                done[chore], ended, cut = await self._ended(chore, limit)
+                failed += ended
+            more = more or cut
+        return ticked(done, failed, more=more)
+
+    async def _ended(self, chore: Chore, limit: int) -> tuple[int, list[UUID], bool]:
+        work = chores.expire if chore is Chore.EXPIRE else chores.time_out
+        total, failed = 0, list[UUID]()
+        for _ in range(SLICES):
+            done, ended = await self._write(lambda db, now: work(db, now, limit), news=True)
+            total, failed = total + done, failed + ended
+            if done < limit:
+                return total, failed, False
+        return total, failed, True
+
+    async def _lapse(self, limit: int, *, wait_timeouts: bool) -> tuple[int, bool]:
+        total, pace = 0, Pace()
+        lapse = partial(_lapse, limit, wait_timeouts=wait_timeouts)
+        for _ in range(SLICES):
+            runs, cut = await self._write(lapse, news=True)
+            total += len(runs)
+            if not cut:
+                return total, False
+            await pace.after(runs, self._pending)
+        return total, True
+
+    async def _pending(self, runs: Sequence[str]) -> int:
+        return self._read(waits.still_pending, runs)
+
+
+def _hand_over(limit: int, cursor: waits.Cursor, db: Database, now: Instant) -> waits.Slice:
+    return waits.hand_over(db, now, limit, cursor)
+
+
+def _hand_over_fresh(limit: int, after: int, db: Database, now: Instant) -> tuple[waits.Slice, int]:
+    return waits.hand_over_fresh(db, now, limit, after)
+
+
+def _lapse(limit: int, db: Database, now: Instant, *, wait_timeouts: bool) -> tuple[list[str], bool]:
+    return chores.lapse(db, now, limit, wait_timeouts=wait_timeouts)

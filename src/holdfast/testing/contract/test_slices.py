@@ -1,0 +1,107 @@
+"""Many waits, and large values: a slice a commit, nobody is left out, and nobody is counted twice."""
+
+from __future__ import annotations
+
+import base64
+import random
+
+import pytest
+
+from holdfast.lifecycle import Move, Status, StepStatus
+from holdfast.records import Chore, NewEvent
+from holdfast.store import SLICES
+
+from .hand import TYPE, listen, sleep
+
+# Three megabytes, which no codec makes smaller.
+LARGE = '"' + base64.b64encode(random.Random(1).randbytes(9 * 2**18)).decode() + '"'
+
+
+@pytest.mark.slow
+@pytest.mark.spec("EVENT-3")
+def test_a_large_event_reaches_all_who_wait_and_counts_each_once(hand):
+    """It takes several commits. The same again changes nothing, and answers the same number."""
+    claims = [hand.held() for _ in range(5)]
+    for claim in claims:
+        hand.park(claim)
+    runs = [claim.id for claim in claims]
+    assert hand.emit("parcel", LARGE, id="large").woken == 5
+    assert {hand.status(run) for run in runs} == {Status.PENDING}
+    again = hand.emit("parcel", LARGE, id="large")
+    assert (again.woken, again.duplicate) == (5, True)
+    assert hand.stats().undelivered == 0
+
+
+@pytest.mark.slow
+@pytest.mark.spec("EVENT-4", "MOVE-2")
+def test_a_park_takes_some_large_events_and_the_next_look_finds_the_rest(hand):
+    """The run does not rest before it has seen all of them."""
+    claim, topics = hand.held(), [f"t{n}" for n in range(5)]
+    for topic in topics:
+        hand.emit(topic, LARGE)
+    verdict = hand.park(claim, *(listen(topic, topic) for topic in topics), known=0)
+    first = settled(hand, claim.id)
+    assert verdict.status is Status.LEASED
+    assert 0 < first < 5
+    looks = 1
+    while settled(hand, claim.id) < 5:
+        assert hand.commit(claim, Move.PARK, known=verdict.seq).status is Status.LEASED
+        looks += 1
+        assert looks <= 5
+    assert sorted(hand.step(claim.id, topic).status for topic in topics) == [StepStatus.SUCCEEDED] * 5
+
+
+def settled(hand, run):
+    return sum(step.status is StepStatus.SUCCEEDED for step in hand.steps(run))
+
+
+@pytest.mark.spec("OPS-1")
+def test_one_part_of_a_round_is_done_without_the_others(hand):
+    """So that a keeper can give each its turn."""
+    sleeper, lost, late = hand.held(), hand.held(), hand.start(timeout_seconds=50.0)
+    hand.park(sleeper, sleep(seconds=50.0))
+    hand.clock.turn(60)
+    for only, counts in (
+        (Chore.DELIVER, (0, 0, 0, 0)),
+        (Chore.EXPIRE, (1, 0, 0, 0)),
+        (Chore.TIME_OUT, (0, 1, 0, 0)),
+        (Chore.LAPSE, (0, 0, 1, 0)),
+    ):
+        done = hand.tick(only=only)
+        assert (done.expired, done.timed_out, done.lapsed, done.delivered) == counts
+        assert not done.more
+        assert hand.tick(only=only).total == 0
+    assert [hand.status(run) for run in (lost.id, late, sleeper.id)] == [
+        Status.PENDING,
+        Status.FAILED,
+        Status.PENDING,
+    ]
+
+
+@pytest.mark.spec("OPS-1")
+def test_a_round_ends_after_so_many_commits_and_says_that_there_is_more(hand):
+    """Whatever is due: the other chores have their turn."""
+    claim = hand.held()
+    hand.park(claim, *(sleep(f"nap{n}") for n in range(SLICES + 1)))
+    hand.clock.turn(60)
+    done = hand.tick(limit=1, only=Chore.LAPSE)
+    assert (done.lapsed, done.more) == (SLICES, True)
+    assert hand.due((TYPE,)).chore_at <= hand.clock.now
+    done = hand.tick(limit=1, only=Chore.LAPSE)
+    assert (done.lapsed, done.more) == (1, False)
+
+
+@pytest.mark.spec("EVENT-3", "MOVE-2")
+def test_what_one_call_leaves_the_next_one_delivers(hand):
+    """More events than one call hands over, all for one run: each wait is settled once, none is forgotten."""
+    claim, count = hand.held(), SLICES + 5
+    listens = [listen(f"w{n}", f"t{n}") for n in range(count)]
+    hand.park(claim, *listens)
+    other = hand.held()
+    hand.complete(other, events=tuple(NewEvent(topic=f"t{n}", id=f"n{n}") for n in range(count)))
+    total = hand.deliver(limit=1)
+    assert 0 < total <= count
+    while hand.stats().undelivered:
+        total += hand.deliver(limit=1)
+    assert total == count
+    assert settled(hand, claim.id) == count

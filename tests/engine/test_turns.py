@@ -1,0 +1,99 @@
+"""Chores by turns: whatever one raises, however long it takes, the others are done in time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.engine.keeper import Keeper
+from holdfast.engine.turns import STALL_SECONDS
+from holdfast.errors import Unavailable
+from holdfast.lifecycle import Move, Status
+from holdfast.records import Ask, Chore, Item, NewEvent
+from tests.engine.kit import until, working
+
+
+class Broken:
+    """A store one of whose chores raises each time, or hangs."""
+
+    def __init__(self, store, chore, how):
+        self._store, self._chore, self._how = store, chore, how
+        self.begun = 0
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def tick(self, *args, only=None, **fields):
+        if only is self._chore:
+            self.begun += 1
+            if self._how == "hangs":
+                await asyncio.Event().wait()
+            raise Unavailable("not now") if self._how == "is away" else ValueError("a bug")
+        return await self._store.tick(*args, only=only, **fields)
+
+
+@pytest.mark.spec("OPS-1")
+@pytest.mark.parametrize("how", ["raises", "is away", "hangs"])
+@pytest.mark.parametrize("chore", list(Chore))
+async def test_a_chore_in_trouble_keeps_no_other_from_its_turn(app, chore, how):
+    """Schedules fire, leases expire, sleeps end, events are delivered, runs time out: but for the one."""
+
+    @app.workflow("shop.nap.v1")
+    async def nap(ctx):
+        await ctx.sleep(100)
+
+    @app.workflow("shop.ear.v1")
+    async def ear(ctx):
+        await ctx.await_event("news")
+
+    async with working(app, keeper=False):
+        sleeper, listener = await app.start(nap), await app.start(ear)
+        for run in (sleeper, listener):
+            await until(app, run, Status.WAITING)
+        slow = await app.start(nap, timeout=90)
+        await until(app, slow, Status.WAITING)
+    lost = await app.start(nap)
+    await app.store.claim(ask())
+    await app.schedule("each minute", nap, every=60)
+    broken = Broken(app.store, chore, how)
+    task = asyncio.create_task(Keeper(broken).run())
+    await asyncio.sleep(30)
+    await record(app, "news")
+    await asyncio.sleep(75)
+    seen = {
+        Chore.EXPIRE: (await app.get(lost.id)).status is not Status.LEASED,
+        Chore.TIME_OUT: (await app.get(slow.id)).status is Status.FAILED,
+        Chore.LAPSE: (await app.get(sleeper.id)).status is Status.PENDING,
+        Chore.DELIVER: (await app.get(listener.id)).status is Status.PENDING,
+        "schedules": (await app.schedules())[0].fired == 1,
+    }
+    task.cancel()
+    assert [name for name, done in seen.items() if not done] == [chore]
+    assert broken.begun >= 2 or how == "hangs"
+
+
+@pytest.mark.spec("OPS-1")
+async def test_a_chore_that_hangs_is_begun_anew_after_a_while(app):
+    await app.store.open()
+    await app.schedule("each second", "shop.any.v1", every=1)
+    broken = Broken(app.store, Chore.DELIVER, "hangs")
+    task = asyncio.create_task(Keeper(broken).run())
+    await asyncio.sleep(2.5 * STALL_SECONDS)
+    task.cancel()
+    assert 2 <= broken.begun <= 3
+
+
+def ask():
+    return Ask(worker="gone", types=("shop.nap.v1",), limit=1, lease_seconds=10.0)
+
+
+async def record(app, topic):
+    """An event that is recorded, and that nobody has delivered: its emitter died."""
+    run = await app.start("shop.other.v1")
+    (claim,) = await app.store.claim(Ask(worker="w", types=("shop.other.v1",), limit=1, lease_seconds=30.0))
+    event = NewEvent(topic=topic, id="e")
+    end = Item(
+        run=run.id, fence=claim.fence, number=1, lease_seconds=30.0, move=Move.COMPLETE, events=(event,)
+    )  # fmt: skip
+    await app.store.commit([end])

@@ -1,0 +1,125 @@
+"""What an event costs on SQLite: short commits, values that stay in the database, no other wait looked at."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.bounds import BATCH_BYTES
+from holdfast.records import NewEvent
+from holdfast.stores.sqlite import SqliteStore, waits
+from holdfast.testing.contract.hand import Clock, Hand, listen
+from tests.stores.files import new_run, until
+
+LARGE = '"' + "x" * (3 * 2**20) + '"'
+
+
+@pytest.fixture
+def hand(tmp_path):
+    clock = Clock()
+    hand = Hand(SqliteStore(str(tmp_path / "holdfast.db"), clock=clock), clock)
+    yield hand
+    hand.close()
+
+
+def commits(hand):
+    return hand.stats().extra["commits"]
+
+
+def waiters(hand, count):
+    claims = [hand.held() for _ in range(count)]
+    for claim in claims:
+        hand.park(claim)
+    return claims
+
+
+@pytest.mark.slow
+@pytest.mark.spec("EVENT-3")
+@pytest.mark.parametrize("by", ["emit", "deliver"])
+def test_a_large_event_is_handed_over_a_few_megabytes_a_commit(hand, by):
+    """By whoever delivers it."""
+    waiters(hand, 7)
+    claim = hand.held()
+    if by == "deliver":
+        hand.complete(claim, events=(NewEvent(topic="parcel", id="e", payload=LARGE),))
+    before = commits(hand)
+    assert (hand.emit(payload=LARGE).woken if by == "emit" else hand.deliver()) == 7
+    assert commits(hand) - before == 3  # three, three and one: eight megabytes are enough
+
+
+@pytest.mark.slow
+@pytest.mark.spec("EVENT-3")
+def test_a_payload_does_not_pass_through_the_process(hand):
+    """The database copies it from row to row; nothing that is read for a slice holds it."""
+    waiters(hand, 3)
+    seen = []
+    db = hand.store._committer.db
+    hand.run(hand.store._write(lambda db, _: db.connection.set_row_trace(row_trace(seen))))
+    try:
+        assert hand.emit(payload=LARGE).woken == 3
+    finally:
+        db.connection.set_row_trace(None)
+    assert seen
+    assert max(seen) < BATCH_BYTES / 100
+
+
+def row_trace(seen):
+    def trace(_cursor, row):
+        seen.append(max((len(value) for value in row if isinstance(value, str)), default=0))
+        return row
+
+    return trace
+
+
+def steps_of_an_emit(hand, topic):
+    """How many instructions SQLite's machine executes for it."""
+    counted = []
+    connection = hand.store._committer.db.connection
+
+    def watch(handler):
+        hand.run(hand.store._write(lambda _db, _now: connection.set_progress_handler(handler, 1)))
+
+    def count():
+        counted.append(1)
+        return False
+
+    watch(count)
+    assert hand.emit(topic).woken == 1
+    taken = len(counted)
+    watch(None)
+    return taken
+
+
+@pytest.mark.slow
+@pytest.mark.spec("EVENT-3")
+def test_an_event_does_not_pay_for_what_else_its_run_waits_for(hand):
+    """Waiting, and once it is pending."""
+    for count in (10, 1000):
+        claim = hand.held()
+        hand.park(claim, *(listen(f"w{n}", f"{count}-{n}") for n in range(count)))
+    for n in range(2):
+        few, many = (steps_of_an_emit(hand, f"{count}-{n}") for count in (10, 1000))
+        assert many <= few + 60
+
+
+@pytest.mark.slow
+@pytest.mark.spec("EVENT-3")
+def test_others_write_between_two_slices_of_an_emit(hand):
+    """A start that comes while many are woken does not wait for all of them."""
+    waiters(hand, 150)
+    order = []
+
+    async def emits():
+        await hand.store.emit(NewEvent(topic="parcel", id="e"))
+        order.append("emitted")
+
+    async def both():
+        emitting = asyncio.create_task(emits())
+        await until(lambda: hand.store._read(waits.undelivered) is not None)
+        await hand.store.start([new_run()])
+        order.append("started")
+        await emitting
+
+    hand.run(both())
+    assert order == ["started", "emitted"]
