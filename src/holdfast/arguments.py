@@ -27,6 +27,7 @@ EARLIEST: Instant = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(micr
 LEASE_MIN_SECONDS, LEASE_MAX_SECONDS = 0.5, 86_400.0
 TOPIC_MAX = 512
 NAME_MAX = 255
+TENANT_BYTES = 512  # a tenant and the longest topic stand side by side in an index, which holds 2,700 bytes
 KEY_MAX = 640  # above that of a topic, which is part of keys; an index of Postgres holds 2,700 bytes
 TEXT_MAX = 10_000
 COST_MAX = 1_000_000_000  # of a step and of a budget: sums stay far from where a store's integers end
@@ -272,6 +273,14 @@ def check_name(what: str, name: Any) -> str:
     said = _text(what, name)
     if not said or len(said) > NAME_MAX or SEPARATOR in said or not _storable(said):
         raise UsageError(f"{what} {said[:40]!r}: 1 to {NAME_MAX} characters of text, without NUL or U+001F")
+    return said
+
+
+def check_tenant(tenant: Any) -> str:
+    """A tenant: a name of at most 512 bytes."""
+    said = check_name("tenant", tenant)
+    if len(said.encode()) > TENANT_BYTES:
+        raise UsageError(f"tenant {said[:40]!r}: a name of at most {TENANT_BYTES} bytes in UTF-8")
     return said
 
 

@@ -25,6 +25,7 @@ from holdfast.arguments import (
     check_name,
     check_sought,
     check_step_name,
+    check_tenant,
     check_topic,
     check_whole,
 )
@@ -200,7 +201,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
             payload=plain.encode(payload, f"payload of event {topic!r}"),
             id=check_name("event id", id) if id is not None else str(self.world.uuid7()),
             run=None if run is None else check_id(run),
-            tenant=check_name("tenant", tenant),
+            tenant=check_tenant(tenant),
             keep_seconds=None if keep is None else check_kept("keep", keep),
         )
         return await self.store.emit(event, *(() if connection is None else (connection,)))

@@ -7,7 +7,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.arguments import Seconds, check_by, check_name, check_sought
+from holdfast.arguments import Seconds, check_by, check_name, check_sought, check_tenant
 from holdfast.clipped import clipped
 from holdfast.cron import micros_of_jitter, rhythm
 from holdfast.errors import Conflict, UnknownSchedule, UsageError
@@ -77,7 +77,7 @@ class Scheduling:
         if unknown:
             raise UsageError(f"schedule has no option {unknown[0]!r}: there are {', '.join(OPTIONS)}")
         check_name("schedule", name)
-        check_name("tenant", tenant)
+        check_tenant(tenant)
         await self._opened()
         now = await self.store.now()
         # In a thread: zones are read from files, and an expression may need thousands of steps.

@@ -18,6 +18,7 @@ from holdfast.arguments import (
     check_labels,
     check_name,
     check_priority,
+    check_tenant,
     check_type,
 )
 from holdfast.clipped import clipped
@@ -114,7 +115,7 @@ def new_run(
         type=type_,
         params=text,
         digest=digest(type_, text),
-        tenant=check_name("tenant", tenant),
+        tenant=check_tenant(tenant),
         key=None if key is None else check_name("key", key),
         priority=check_priority(priority),
         run_at=None if run_at is None else check_datetime("run_at", run_at),

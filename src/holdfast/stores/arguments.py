@@ -23,6 +23,7 @@ from holdfast.arguments import (
     check_name,
     check_number,
     check_priority,
+    check_tenant,
     check_text,
     check_topic,
     check_type,
@@ -116,7 +117,7 @@ def _optional(what: str, name: str | None) -> None:
 def check_run(new: NewRun) -> None:
     """A run that is to be started."""
     check_type(new.type)
-    check_name("tenant", new.tenant)
+    check_tenant(new.tenant)
     check_priority(new.priority)
     _optional("key", new.key)
     _optional("limit_key", new.limit_key)
@@ -136,7 +137,7 @@ def check_event(_: str, event: NewEvent) -> None:
 
 def _event(event: NewEvent) -> None:
     check_topic(event.topic)
-    check_name("tenant", event.tenant)
+    check_tenant(event.tenant)
     check_span("keep", event.keep_seconds)
 
 
@@ -236,7 +237,7 @@ def check_schedule(_: str, new: NewSchedule) -> None:
     """A schedule, and what its runs begin with."""
     check_name("schedule", new.name)
     check_type(new.type)
-    check_name("tenant", new.tenant)
+    check_tenant(new.tenant)
     check_priority(new.priority)
     _optional("limit_key", new.limit_key)
     _attempts("max_attempts", new.max_attempts)

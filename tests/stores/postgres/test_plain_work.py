@@ -292,7 +292,8 @@ def test_the_verbs_are_functions_with_json_in_and_out(hand, plain):
     (claim,) = plain.one("claim", me="p1", type=TYPE)
     assert (claim["id"], claim["params"], claim["attempt"]) == (run, '{"n":1}', 1)
     renewal = plain.one("renew", me="p1", id=run, fence=claim["fence"])
-    assert renewal == {"held": [{"answer": "applied", "pause_asked": False, "settled": []}], "strays": []}
+    held = {"answer": "applied", "pause_asked": False, "settled": [], "more": False}
+    assert renewal == {"held": [held], "strays": []}
     answer = plain.one("commit", id=run, fence=claim["fence"], result="7")
     assert (answer["verdicts"][0]["answer"], hand.get(run).result_json) == ("applied", "7")
     other = hand.start()

@@ -51,6 +51,7 @@ WRONG_RUNS = [
     *((field, value) for field in ("delay_seconds", "timeout_seconds", "ttl_seconds") for value in NO_SPAN),
     *(("run_at", value) for value in NO_TIME),
     *((field, value) for field in ("tenant", "key", "limit_key") for value in NO_NAME),
+    ("tenant", "\U0001f680" * 129),  # 516 bytes
     *(("type", value) for value in (f"shop.{LONG}.v1", f"shop.{'x' * 250}.v1", "shop", "", 7)),
 ]
 

@@ -303,3 +303,14 @@ def test_what_a_holder_emits_is_taken_whatever_its_id_is_like(hand):
     assert hand.checkpoint(claim, events=(event,)).answer == "applied"
     hand.deliver()
     assert hand.status(waiter) is Status.PENDING
+
+
+@pytest.mark.spec("EVENT-8")
+def test_the_longest_tenant_and_the_longest_topic_go_together(hand):
+    """Four bytes a character: what a store looks for has to fit into its index."""
+    tenant, topic = "\U0001f680" * 128, "\U0001f34e" * 512
+    run = hand.start(tenant=tenant)
+    claim = hand.take(run)
+    hand.park(claim, listen(topic=topic), known=0)
+    assert hand.emit(topic, tenant=tenant).woken == 1
+    assert hand.status(run) == "pending"

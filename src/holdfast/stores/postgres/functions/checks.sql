@@ -22,6 +22,13 @@ create or replace function name_fault(what text, name text) returns text languag
     select what || ' ' || in_a_line(name) || ': 1 to 255 characters of text, without NUL or U+001F'
 $$;
 
+-- A tenant and the longest topic stand side by side in an index, which holds 2,700 bytes.
+create or replace function tenant_fault(tenant text) returns text language sql immutable as $$
+    select case when not is_name(tenant) then name_fault('tenant', tenant)
+        when octet_length(tenant) > 512
+            then 'tenant ' || in_a_line(tenant) || ': a name of at most 512 bytes in UTF-8' end
+$$;
+
 create or replace function priority_fault(priority integer) returns text language plpgsql immutable as $$
 begin
     return 'priority ' || priority || ': a whole number from 0 to 999, lower goes first';
@@ -61,7 +68,7 @@ create or replace function is_odd_start(
     max_attempts integer, budget bigint, labels text, params text
 ) returns boolean language sql stable as $$
     select (
-        not is_known and not is_type(type) or length(tenant) not between 1 and 255 or length(key) not between 1 and 255
+        not is_known and not is_type(type) or length(tenant) not between 1 and 255 or octet_length(tenant) > 512 or length(key) not between 1 and 255
         or length(limit_key) not between 1 and 255 or strpos(concat(tenant, key, limit_key), U&'\001F') > 0
         or priority not between 0 and 999 or run_at not between -62135596800000000 and 253402300799999999
         or least(max_attempts, budget) < 1
@@ -77,7 +84,7 @@ create or replace function start_fault(
 ) returns text language sql stable as $$
     select case
         when not is_known and not is_type(type) then type_fault(type)
-        when not is_name(tenant) then name_fault('tenant', tenant)
+        when tenant_fault(tenant) is not null then tenant_fault(tenant)
         when not is_name(key) then name_fault('key', key)
         when not is_name(limit_key) then name_fault('limit_key', limit_key)
         when priority not between 0 and 999 then priority_fault(priority)
@@ -97,7 +104,7 @@ begin
         perform refuse('UsageError', 'topic ' || in_a_line(topic) || ': 1 to 512 characters of text, without NUL');
     end if;
     perform checked_name('event id', coalesce(id, ''));
-    perform checked_name('tenant', tenant);
+    perform checked_tenant(tenant);
     perform refuse('UsageError', 'payload ' || value_fault(payload)) where value_fault(payload) is not null;
 end $$;
 
@@ -115,6 +122,12 @@ begin
         perform refuse('UsageError', name_fault(what, name));
     end if;
     return name;
+end $$;
+
+create or replace function checked_tenant(tenant text) returns text language plpgsql immutable as $$
+begin
+    perform refuse('UsageError', tenant_fault(tenant)) where tenant_fault(tenant) is not null;
+    return tenant;
 end $$;
 
 create or replace function checked_priority(priority integer) returns integer language plpgsql immutable as $$

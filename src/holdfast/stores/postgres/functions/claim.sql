@@ -27,7 +27,7 @@ begin
     if chosen is null then
         return '[]';
     end if;
-    return lease(chosen, asked.worker, span(asked.lease_seconds), asked.bytes, now);
+    return lease(chosen, asked.worker, span(asked.lease_seconds), coalesce(asked.bytes, 8388608), now);
 end $$;
 
 -- The next that are due, unlocked: all distinct priorities of a type are visited by the index, and of each only what is

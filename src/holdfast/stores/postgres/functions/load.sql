@@ -26,10 +26,7 @@ begin
     if count > 1000 or stored > 65536 then
         return 'infinity';
     end if;
-    if stored <= 2000 then  -- none of them is worth a closer look
-        return 300 * count + stored;
-    end if;
-    return (select sum(step_bytes(w)) from workflow_step as w where w.run_id = run);
+    return (select coalesce(sum(step_bytes(w)), 0) from workflow_step as w where w.run_id = run);
 end $$;
 
 create or replace function step_bytes(s workflow_step) returns bigint language plpgsql immutable as $$

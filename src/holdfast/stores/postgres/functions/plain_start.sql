@@ -21,7 +21,7 @@ begin
     new.type := checked_type(coalesce(new.type, ''));
     select * into d from workflow_definition as w where w.type = new.type;
     new.id := coalesce(new.id, new_id());
-    new.tenant := checked_name('tenant', coalesce(new.tenant, 'default'));
+    new.tenant := checked_tenant(coalesce(new.tenant, 'default'));
     new.kind := coalesce(d.kind, 'code');
     new.priority := checked_priority(coalesce(new.priority, 100));
     new.run_at := checked_time(coalesce(new.run_at, now));

@@ -52,7 +52,7 @@ declare
     number bigint;
 begin
     if not (
-        is_name(whose) and is_name(event ->> 'id') and length(event ->> 'topic') between 1 and 512
+        tenant_fault(whose) is null and is_name(event ->> 'id') and length(event ->> 'topic') between 1 and 512
     ) is true or may_be_odd(payload) then
         perform refuse_odd_event(whose, event ->> 'topic', event ->> 'id', payload);
     end if;
