@@ -47,9 +47,9 @@ declare
     in_any_order boolean;
     one record;
 begin
-    select bool_and(coalesce(d.kind, 'code') <> 'plan' and (n.parent is null or exists (
-        select 1 from workflow_run as p where p.id = n.parent and p.tenant = n.tenant and p.deleted_at is null
-    ))) and count(distinct n.id) = count(*), count(distinct n.id) = count(*) and bool_and(n.parent is null)
+    select bool_and(coalesce(d.kind, 'code') <> 'plan' and (n.parent is null or (
+        select 1 from workflow_run as p where p.id = n.parent and p.tenant = n.tenant and p.deleted_at is null limit 1
+    ) is not null)) and count(distinct n.id) = count(*), count(distinct n.id) = count(*) and bool_and(n.parent is null)
     into plain, in_any_order
     from json_to_recordset(runs) as n (id uuid, type text, tenant text, parent uuid)
     left join workflow_definition as d on d.type = n.type;
