@@ -317,7 +317,7 @@ async def test_a_bug_of_the_store_stops_no_loop_of_the_worker_for_good(app, verb
     await asyncio.sleep(60)
     calls = store.calls[verb]
     await asyncio.sleep(60)
-    assert store.calls[verb] > calls or verb == "deliver"
+    assert store.calls[verb] > calls or verb in {"deliver", "tick"}  # only when there is something to do
     worker.kill()
 
 
