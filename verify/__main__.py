@@ -18,7 +18,7 @@ from .largest import FULL, KINDS, SHORT, largest
 from .places import POSTGRES, SQLITE
 from .purging import purging
 from .report import Report, conclude
-from .sabotage import BLIND_RESEND, DEAF, HASTY, LATE_SYNC, NO_FENCE, RAW_TEXT, RENEW_ON_LOOP, TORN
+from .sabotage import BLIND_RESEND, DEAF, HASTY, LATE_SYNC, NO_FENCE, RAW_TEXT, RENEW_ON_LOOP, TORN, UNBOUNDED
 from .zombie import starve, zombie
 
 Command = Callable[[argparse.Namespace], list[Report]]
@@ -62,7 +62,7 @@ def _exactly(args: argparse.Namespace) -> list[Report]:
 
 def _largest(args: argparse.Namespace) -> list[Report]:
     kinds = tuple(args.kind or KINDS)
-    return [asyncio.run(largest(SHORT if args.brief else FULL, kinds, args.store))]
+    return [asyncio.run(largest(SHORT if args.brief else FULL, kinds, args.store, args.sabotage))]
 
 
 def _hostile(args: argparse.Namespace) -> list[Report]:
@@ -236,6 +236,7 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
         "crashpoints": [*REVEALED],
         "exactly": [TORN],
         "hostile": [RAW_TEXT],
+        "largest": [UNBOUNDED],
     }
     for name, choices in bugs.items():
         made[name].add_argument("--sabotage", choices=choices, help="switch a bug in: this must fail then")

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 from holdfast.backoff import Backoff
+from holdfast.bounds import RUN_BYTES
 from holdfast.codec import LIMIT_BYTES
 from holdfast.engine.app import App
 from holdfast.engine.context import Context
@@ -18,7 +19,8 @@ STEPS, WAITER, HERD, GATHER = "bulk.steps.v1", "bulk.waiter.v1", "bulk.herd.v1",
 LIMITS = f"bulk.{'l' * 240}.v1"  # a type of nearly 255 characters
 GO, NEWS, STAMPEDE = "go", "news", "stampede"
 VALUE_BYTES = 4_000_000
-TOPIC_LENGTH, NAME_LENGTH, KEY_LENGTH = 512, 255, 640
+STORED_BYTES = VALUE_BYTES + 2  # as JSON
+TOPIC_LENGTH, NAME_LENGTH, KEY_LENGTH, TENANT_LENGTH = 512, 255, 640, 128
 SINK = "bulk"
 
 # JSON writes these characters with 1, 2, 2, 6 and 4 bytes each; inside another JSON text they grow again.
@@ -46,8 +48,8 @@ def topic_of(n: int) -> str:
     return f"part {n}"
 
 
-def make_bulk(app: App) -> App:
-    """Name the workflows in an app."""
+def make_bulk(app: App, bytes_max: int = RUN_BYTES) -> App:
+    """Name the workflows in an app. bytes_max: what a run of `history` may record."""
 
     @app.workflow(SMALL)
     async def small(ctx: Context, n: int) -> int:
@@ -64,7 +66,7 @@ def make_bulk(app: App) -> App:
         await ctx.await_event(GO)
         return values
 
-    @app.workflow(HISTORY)
+    @app.workflow(HISTORY, bytes_max=bytes_max)
     async def history(ctx: Context, values: int) -> int:
         for n in range(values):
             await ctx.step(f"value {n}", noise, VALUE_BYTES, n)
@@ -137,4 +139,4 @@ def bulk_work(url: str, log: str, options: dict[str, Any]) -> None:
 
     die_with_parent()
     quiet(log)
-    make_bulk(App(make_store(url), name="bulk")).run(**options)
+    make_bulk(App(make_store(url), name="bulk"), options.pop("bytes_max")).run(**options)

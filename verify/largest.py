@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.bounds import RUN_BYTES
 from holdfast.engine.app import App
 from holdfast.engine.handle import Handle
 from holdfast.errors import HoldfastError
@@ -24,6 +25,7 @@ from .probes import EQUAL, Probe, probing, read_probes
 from .processes import Fleet
 from .readers import Look, Reader
 from .report import Check, Report, progress
+from .sabotage import UNBOUNDED
 
 PROBE_SECONDS, MEMORY_BYTES, LOOK_SECONDS = 5.0, 1_000_000_000, 10.0
 PROBES = 20
@@ -37,7 +39,7 @@ class Sizes:
 
     texts: int = 25
     heavy: int = 100
-    values: int = 64  # of 4 MB each, in one run
+    bytes_max: int = RUN_BYTES  # of recorded values, in one run
     steps: int = 10_000
     waiters: int = 600
     waits: int = 5_000
@@ -45,8 +47,12 @@ class Sizes:
     patience: float = 300.0  # for each kind
 
 
-SHORT = Sizes(texts=2, heavy=8, values=10, steps=800, waiters=25, waits=300, herd=1_000, patience=60.0)
+SHORT = Sizes(
+    texts=1, heavy=5, bytes_max=20_000_000, steps=500, waiters=12, waits=300, herd=1_000, patience=60.0
+)
 FULL = Sizes()
+TWIN = Sizes(bytes_max=9_000_000, patience=8.0)
+ENDLESS = 2**31 - 1  # bytes that a run may record where that bound is taken away
 
 
 @dataclass(slots=True)
@@ -84,9 +90,9 @@ class Hall:
         self.looks.append(await self._reader(*args))
 
     async def look(self, run: Handle[Any]) -> None:
-        """Every reader, at the whole and at one large run."""
+        """Every reader of one run, and a list of all."""
         id_ = str(run.id)
-        for args in (("ls",), ("show", id_), ("trail", id_), ("trail",), ("explain", id_), ("doctor",)):
+        for args in (("ls",), ("show", id_), ("trail", id_), ("explain", id_)):
             await self.look_by(*args)
         began = time.monotonic()
         steps = await self.app.steps(run.id)
@@ -113,10 +119,15 @@ async def heavy(hall: Hall) -> None:
 
 
 async def history(hall: Hall) -> None:
-    """One run with as many bytes as a run may record, which parks and is loaded again."""
-    (run,) = await hall.start(bulk.HISTORY, [hall.sizes.values])
+    """One run with as many bytes as a run may record, which parks and is loaded again; and one with more."""
+    most = hall.sizes.bytes_max // bulk.STORED_BYTES
+    run, beyond = await hall.start(bulk.HISTORY, [most, most + 1])
     await hall.until(bulk.HISTORY, "succeeded", 1)
+    await hall.until(bulk.HISTORY, "failed", 1)
     await hall.look(run)
+    error = (await hall.app.known(beyond.id)).error
+    if error is None or error.kind != "history":
+        raise HoldfastError(f"a run with too many bytes ended with {error}")
 
 
 async def steps(hall: Hall) -> None:
@@ -164,9 +175,8 @@ async def herd(hall: Hall) -> None:
 
 async def limits(hall: Hall) -> None:
     """Every other field at its limit: names, keys, topics, labels, error, log, progress, message, gate."""
-    names = {
-        name: bulk.wide(bulk.NAME_LENGTH, n) for n, name in enumerate(("key", "tenant", "limit_key"), 10)
-    }
+    lengths = {"key": bulk.NAME_LENGTH, "tenant": bulk.TENANT_LENGTH, "limit_key": bulk.NAME_LENGTH}
+    names = {name: bulk.wide(length, n) for n, (name, length) in enumerate(lengths.items(), 10)}
     said = bulk.largest_text("quotes")
     (run,) = await hall.start(bulk.LIMITS, [said], labels=bulk.labels(), **names)
     await hall.until(bulk.LIMITS, "waiting", 1)
@@ -188,14 +198,17 @@ async def largest(
     sizes: Sizes = FULL,
     kinds: tuple[str, ...] = tuple(KINDS),
     store: str = SQLITE,
+    sabotage: str | None = None,
 ) -> Report:
     """Fill a store with one kind after the other, with small runs beside it all the time."""
     began, seen = time.monotonic(), list[Kind]()
-    async with _hall(store, sizes) as (hall, fleet, folder):
+    async with _hall(store, sizes, sabotage) as (hall, fleet, folder):
         with progress() as tell:
             for name in kinds:
                 hall.tell = tell
                 seen.append(await _play(hall, name))
+            for args in (("trail",), ("doctor",), ("ls", "--json"), ("approvals",)):
+                await hall.look_by(*args)
         probes, peak = read_probes(folder / "probes"), max(map(_peak, fleet.pids))
         lost, log = fleet.supervise(), folder / "workers.log"
         said = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
@@ -206,14 +219,17 @@ async def largest(
 
 
 @asynccontextmanager
-async def _hall(store: str, sizes: Sizes) -> AsyncIterator[tuple[Hall, Fleet, Path]]:
+async def _hall(
+    store: str, sizes: Sizes, sabotage: str | None = None
+) -> AsyncIterator[tuple[Hall, Fleet, Path]]:
     with tempfile.TemporaryDirectory(prefix="hf-") as name, ExitStack() as stack:
         folder = Path(name)
         url, log = stack.enter_context(place(store, folder)), str(folder / "workers.log")
-        app = make_bulk(App(url))
+        app = make_bulk(App(url), sizes.bytes_max)
         await app.store.open()
         try:
-            fleet = stack.enter_context(Fleet(bulk_work, (url, log, {}), WORKERS))
+            options = {"bytes_max": ENDLESS if sabotage == UNBOUNDED else sizes.bytes_max}
+            fleet = stack.enter_context(Fleet(bulk_work, (url, log, options), WORKERS))
             probes = (url, str(folder / "probes"), log, EVERY_SECONDS)
             stack.enter_context(Fleet(probing, probes, 1))
             reader, count = stack.enter_context(Reader(url)), stack.enter_context(counting(url))

@@ -23,7 +23,7 @@ from holdfast.world import Pulse, RealWorld
 NO_FENCE, RENEW_ON_LOOP, BLIND_RESEND, TORN = "no-fence", "renew-on-loop", "blind-resend", "torn"
 SPLIT_START, FORGETFUL, OPTIMIST = "split-start", "forgetful", "optimist"
 HASTY, DEAF, LATE_SYNC = "hasty", "deaf", "late-sync"
-RAW_TEXT = "raw-text"
+RAW_TEXT, UNBOUNDED = "raw-text", "unbounded"
 
 SABOTAGES = {
     NO_FENCE: "the guard of every commit ignores the fence: any worker may write what another holds",
@@ -36,6 +36,7 @@ SABOTAGES = {
     HASTY: "a step counts as recorded before the store has it",
     DEAF: "a session that listens for hints is not made again when it was lost",
     LATE_SYNC: "the server answers a commit before it has written it down",
+    UNBOUNDED: "a run may record as many bytes as it likes",
     RAW_TEXT: "the commands that list and show runs print stored text as it is",
 }
 

@@ -12,6 +12,7 @@ from .crashpoints import crashpoints
 from .exactly import exactly
 from .hostile import hostile
 from .kill9 import kill9, poison
+from .largest import FULL, SHORT, TWIN, largest
 from .places import POSTGRES, SQLITE
 from .purging import purging
 from .report import Report
@@ -28,6 +29,7 @@ from .sabotage import (
     SABOTAGES,
     SPLIT_START,
     TORN,
+    UNBOUNDED,
 )
 from .zombie import starve, zombie
 
@@ -76,9 +78,14 @@ def on_postgres(seed: int, *, short: bool) -> list[Report]:
 
 
 def bounds(seed: int, stores: Iterable[str], *, short: bool) -> list[Report]:
-    """Values that are hostile: nobody is stopped by them."""
+    """Values that are hostile, or as large as they may be: nobody is stopped by them."""
+    sizes = SHORT if short else FULL
     writes = {SQLITE: 1_000 if short else 20_000, POSTGRES: 5_000 if short else 100_000}
-    return [_shown(asyncio.run(hostile(writes[name], name, seed))) for name in stores]
+    names = [*stores]
+    return [
+        *(_shown(asyncio.run(hostile(writes[name], name, seed))) for name in names),
+        *(_shown(asyncio.run(largest(sizes, store=name))) for name in names),
+    ]
 
 
 def twins(seed: int, *, short: bool = False, postgres: bool = True) -> list[Report]:
@@ -113,6 +120,7 @@ def _live_twins(seed: int, *, postgres: bool) -> list[tuple[str, Report]]:
         (NO_FENCE, zombie(rounds=1, sabotage=NO_FENCE, seed=seed)),
         (TORN, exactly(runs=10, kills=5, seed=seed, torn=True)),
         (RAW_TEXT, hostile(150, SQLITE, seed, RAW_TEXT)),
+        (UNBOUNDED, largest(TWIN, ("history",), SQLITE, UNBOUNDED)),
     ]
     if postgres:
         from .commit_cut import commit_cut

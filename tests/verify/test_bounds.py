@@ -18,7 +18,7 @@ from verify.sabotage import RAW_TEXT
 from verify.spite import JSONS, TEXTS, Spite
 from verify.spite_functions import Statements
 
-TINY = Sizes(texts=1, heavy=2, values=2, steps=30, waiters=3, waits=10, herd=30, patience=30.0)
+TINY = Sizes(texts=1, heavy=2, bytes_max=9_000_000, steps=30, waiters=3, waits=10, herd=30, patience=30.0)
 
 
 @pytest.mark.parametrize("kind", bulk.CHARACTERS)
