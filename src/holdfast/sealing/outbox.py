@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import page
 from holdfast.errors import CannotOpen, CannotSeal
 from holdfast.records import (
     Backlog,
@@ -26,6 +27,7 @@ from holdfast.records import (
     Relayed,
     Webhook,
 )
+from holdfast.records.sizes import message_bytes
 
 from .chain import Chain
 from .envelope import unopened
@@ -80,7 +82,7 @@ class SealedOutbox:
     async def outbox(
         self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0
     ) -> list[OutboxMessage]:
-        return [self._message(one) for one in await self.inner.outbox(where, limit, after)]
+        return page(map(self._message, await self.inner.outbox(where, limit, after)), message_bytes, limit)
 
     async def resend(self, id: str, tenant: str | None = None) -> OutboxMessage:
         return self._message(await self.inner.resend(id, tenant))

@@ -7,7 +7,9 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import page
 from holdfast.records import ApprovalRequest, Decided, Run, Step
+from holdfast.records.sizes import request_bytes
 from holdfast.store import Store
 
 from .records import Records
@@ -52,7 +54,8 @@ class People:
     async def approvals(
         self, tenant: str | None = "default", limit: int = 100, after: tuple[UUID, str] | None = None
     ) -> builtins.list[ApprovalRequest]:
-        return [self._records.approval(one) for one in await self.inner.approvals(tenant, limit, after)]
+        found = await self.inner.approvals(tenant, limit, after)
+        return page(map(self._records.approval, found), request_bytes, limit)
 
     async def decide(
         self,

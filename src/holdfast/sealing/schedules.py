@@ -8,9 +8,11 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import page
 from holdfast.codec import MARK
 from holdfast.errors import CannotOpen
 from holdfast.records import Fire, Fired, Firing, Instant, Json, NewSchedule, Schedule
+from holdfast.records.sizes import schedule_bytes
 
 from .chain import Chain
 from .envelope import read, unopened
@@ -37,7 +39,8 @@ class SealedSchedules:
         limit: int = 100,
         after: tuple[str, str] | None = None,
     ) -> list[Schedule]:
-        return [self._opened_schedule(one) for one in await self.inner.schedules(tenant, name, limit, after)]
+        found = await self.inner.schedules(tenant, name, limit, after)
+        return page(map(self._opened_schedule, found), schedule_bytes, limit)
 
     async def schedule(self, new: NewSchedule) -> Schedule:
         sealed = self._chain.seal(new.params, _params(new.tenant, new.name))

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.bounds import BATCH_BYTES
+from holdfast.bounds import BATCH_BYTES, page, text_bytes
 from holdfast.codec import digest
 from holdfast.errors import CannotOpen, CannotSeal, HoldfastError, KeyReused, Unavailable
 from holdfast.lifecycle import Status, StepKind
@@ -43,6 +43,7 @@ from holdfast.records import (
     Verdict,
 )
 from holdfast.records.shown import without_values
+from holdfast.records.sizes import entry_bytes, run_bytes, shown_step_bytes
 from holdfast.rooms.records import START
 from holdfast.store import (
     DELETED_SECONDS,
@@ -94,8 +95,9 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         return None if found is None else self._records.run(found)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
-        runs = [self._records.run(run) for run in await self.inner.list(where, limit, after)]
-        return runs if where.values else [without_values(run) for run in runs]
+        runs = map(self._records.run, await self.inner.list(where, limit, after))
+        # What is compressed grows when it is opened: a page of it may have to end earlier.
+        return page(runs if where.values else map(without_values, runs), run_bytes, limit)
 
     async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
         steps = await self.inner.steps(run, tenant)
@@ -113,9 +115,10 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
     ) -> builtins.list[TrailEntry]:
         entries = await self.inner.trail(run, tenant, types, after, limit, between)
         whose = {one: await self._tenant(one) if tenant is None else tenant for one in veiled(entries)}
-        return [
+        opened = (
             self._records.trail(entry, whose[entry.run]) if entry.run in whose else entry for entry in entries
-        ]
+        )
+        return page(opened, entry_bytes, limit)
 
     async def _tenant(self, run: UUID) -> str:
         """Whose run it is. Of one that is deleted nobody is told, and what is sealed of it stays sealed."""
@@ -201,18 +204,28 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         return Started(found.id, created=False) if same else refused
 
     async def claim(self, ask: Ask) -> builtins.list[Claim]:
-        claims = await self.inner.claim(ask)
-        return [claim if claim.unread else self._records.claim(claim) for claim in claims]
+        left, claims = ask.bytes, []
+        for sealed in await self.inner.claim(ask):
+            claim = sealed if sealed.unread else self._records.claim(sealed)
+            size = text_bytes(claim.params) + sum(map(shown_step_bytes, claim.steps))
+            if size > left:  # opened, it is more than the worker wants to hold
+                claim = _replace(claim, params="null", labels_json=None, steps=(), unread=True)
+            else:
+                left -= size
+            claims.append(claim)
+        return claims
 
     async def load(self, lease: Lease, after: int = START, bytes: int = BATCH_BYTES) -> Loaded:
-        page = await self.inner.load(lease, after, bytes)
+        found = await self.inner.load(lease, after, bytes)
         of = lease.tenant, lease.run
         try:
-            params = None if page.params is None else self._records.opened_params(page.params, *of)
-            steps = tuple([self._records.opened_step(step, *of) for step in page.steps])
+            params = None if found.params is None else self._records.opened_params(found.params, *of)
+            opened = (self._records.opened_step(step, *of) for step in found.steps)
+            steps = tuple(page(opened, shown_step_bytes, len(found.steps), bytes))
         except CannotOpen as why:
             return Loaded(answer=shut_by(why))
-        return _replace(page, params=params, steps=steps)
+        more = found.more or len(steps) < len(found.steps)
+        return _replace(found, params=params, steps=steps, more=more)
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         sealed: builtins.list[Item] = []

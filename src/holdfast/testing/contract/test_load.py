@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from holdfast.bounds import MIB, NEWS_BYTES
@@ -13,6 +15,11 @@ from .hand import LEASE, done, listen
 
 def text(size, fill="x"):
     return f'"{fill * (size - 2)}"'
+
+
+def noise(size):
+    """A text that no codec makes much smaller."""
+    return f'"{Random(size).randbytes(size // 2).hex()}"'
 
 
 def lease(claim, **fields):
@@ -141,11 +148,11 @@ def test_large_events_are_announced_and_read_by_pages(hand):
     """Neither a commit's answer nor a renewal's brings their values; a page does, with its order."""
     claim = hand.held()
     hand.checkpoint(claim, listen("one", "a"), listen("two", "b"), known=0)
-    hand.emit("a", text(NEWS_BYTES))
-    hand.emit("b", text(NEWS_BYTES))
+    hand.emit("a", noise(2 * NEWS_BYTES))
+    hand.emit("b", noise(2 * NEWS_BYTES))
     verdict = hand.checkpoint(claim, done("three"), known=2)
     assert (verdict.more, verdict.settled, verdict.seq) == (True, (), 5)
-    page = load(hand, claim, 2, 10 * NEWS_BYTES)
+    page = load(hand, claim, 2, 20 * NEWS_BYTES)
     assert [(step.key, step.seq) for step in page.steps] == [("one", 3), ("two", 4), ("three", 5)]
     assert [step.status for step in page.steps] == [StepStatus.SUCCEEDED] * 3
 
@@ -155,7 +162,7 @@ def test_a_park_that_finds_a_large_event_stays_leased(hand):
     """That there is an outcome counts, not whether the answer can bring it."""
     claim = hand.held()
     hand.checkpoint(claim, listen("one", "a"), known=0)
-    hand.emit("a", text(NEWS_BYTES + 100))
+    hand.emit("a", noise(3 * NEWS_BYTES))
     verdict = hand.park(claim, listen("two", "b"), known=1)
     assert (verdict.answer, verdict.status, verdict.more) == ("applied", Status.LEASED, True)
     small = hand.held()
@@ -171,7 +178,7 @@ def test_a_renewal_announces_large_events(hand):
     """One run's large event must not make the renewal of all others large."""
     claim = hand.held()
     hand.checkpoint(claim, listen("one", "a"), known=0)
-    hand.emit("a", text(NEWS_BYTES + 100))
+    hand.emit("a", noise(3 * NEWS_BYTES))
     renewal = hand.store.renew("w1", [lease(claim, known=1)], LEASE)
     (held,) = renewal.held
     assert (held.answer, held.more, held.settled) == ("applied", True, ())
