@@ -249,7 +249,7 @@ def test_an_address_that_is_unknown_foreign_or_ended_is_refused(hand):
 def test_topics_and_payloads_are_kept_exactly(hand):
     """Any characters but NUL; payloads are JSON text that no store looks into."""
     topic = "påket/'\"%_ 🎁\u2028" + "x" * 480
-    payload = '{"a":[],"b":{},"c":1e16,"d":-0.0,"e":12345678901234567890123,"f":"\\u0000"}'
+    payload = '{"a":[],"b":{},"c":1e16,"d":-0.0,"e":12345678901234567890123,"f":"\\u00e9"}'
     run = _waiter(hand, topic)
     assert hand.emit(topic, payload).woken == 1
     output = hand.step(run, "wait").output
