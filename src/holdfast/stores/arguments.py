@@ -52,7 +52,7 @@ from holdfast.records import (
     Webhook,
 )
 
-from .items import refuse_bad
+from .items import refuse_bad, refuse_large
 
 UNITS_MAX = COST_MAX * COST_UNIT
 ROW_KEY_MAX = KEY_MAX + 60  # the key of a step, with the number that a repeated name is given
@@ -146,6 +146,7 @@ def check_batch(_: str, batch: Sequence[Item]) -> None:
     refuse_bad(batch)
     for item in batch:
         check_item("item", item)
+        refuse_large(item)
 
 
 def check_item(_: str, item: Item) -> None:

@@ -26,9 +26,13 @@ def refuse_bad(batch: Sequence[Item]) -> None:
             raise UsageError(f"a checkpoint of run {item.run} records no step: it needs at least one")
         for write in item.steps:
             _refuse_bad_step(item.move, write)
-        if (size := item_bytes(item)) > bounds.ITEM_BYTES:
-            said = f"what run {item.run} writes at once is {size:,} bytes as JSON"
-            raise TooLarge(f"{said}, the limit is {bounds.ITEM_BYTES:,}: write it in several commits")
+
+
+def refuse_large(item: Item) -> None:
+    """Find an item that is too large for one commit. Its fields have been checked."""
+    if (size := item_bytes(item)) > bounds.ITEM_BYTES:
+        said = f"what run {item.run} writes at once is {size:,} bytes as JSON"
+        raise TooLarge(f"{said}, the limit is {bounds.ITEM_BYTES:,}: write it in several commits")
 
 
 def _refuse_bad_step(move: Move, write: StepWrite) -> None:

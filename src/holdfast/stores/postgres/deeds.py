@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, StepTimeout, StoreError, Unavailable, UsageError
 from holdfast.records import Item, Verdict
-from holdfast.stores.items import brings_news, refuse_bad
+from holdfast.stores.items import brings_news, refuse_bad, refuse_large
 
 from . import plain
 from .address import Address
@@ -168,6 +168,7 @@ class Deed:
         if time.monotonic() > until:
             raise self._too_long()
         refuse_bad((made,))
+        refuse_large(made)
         self.item = made
 
     def _too_long(self) -> StepTimeout:

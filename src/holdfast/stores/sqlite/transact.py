@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Move
 from holdfast.records import Instant, Item, Verdict
-from holdfast.stores.items import refuse_bad
+from holdfast.stores.items import refuse_bad, refuse_large
 
 from . import commit
 from .database import Database
@@ -64,6 +64,7 @@ class Transaction:
             with Guard(db.connection, self._limit):
                 item = self._work(db.connection)
             refuse_bad((item,))
+            refuse_large(item)
         except MACHINE:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, it must not end the writer's thread
