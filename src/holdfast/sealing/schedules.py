@@ -67,7 +67,8 @@ class SealedSchedules:
         return self._opened_schedule(await self.inner.resume_schedule(name, rev, next_at, tenant))
 
     async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> Sequence[Schedule]:
-        return [self._opened_schedule(one) for one in await self.inner.due_schedules(limit, after)]
+        found = await self.inner.due_schedules(limit, after)
+        return page(map(self._opened_schedule, found), schedule_bytes, limit)
 
     async def fire_schedule(self, firing: Firing) -> Fired:
         fires = tuple([Fire(one.at, self._records.new_run(one.run)) for one in firing.fires])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections import Counter
+from random import Random
 from uuid import UUID
 
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
@@ -44,6 +46,11 @@ class Clock:
 
     def turn(self, seconds):
         self.now += round(seconds * SECOND)
+
+
+def noise(size):
+    """JSON text of about this size that no codec makes smaller."""
+    return f'"{b64encode(Random(size).randbytes(size * 3 // 4)).decode()}"'
 
 
 def done(key, output="1", **fields):

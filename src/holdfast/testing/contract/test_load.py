@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from holdfast.bounds import MIB, NEWS_BYTES
 from holdfast.lifecycle import Status, StepStatus
 from holdfast.records import Lease
 
-from .hand import LEASE, done, listen
+from .hand import LEASE, done, listen, noise
 
 
 def text(size, fill="x"):
     return f'"{fill * (size - 2)}"'
-
-
-def noise(size):
-    """A text that no codec makes much smaller."""
-    return f'"{Random(size).randbytes(size // 2).hex()}"'
 
 
 def lease(claim, **fields):
