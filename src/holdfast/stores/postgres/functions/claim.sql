@@ -192,8 +192,9 @@ begin
             r.lease_until, r.rev, r.kind, array_position(chosen, r.id) as place,
             r.kind <> 'code' or r.timeout_at is not null or r.parent_id is not null or r.cost <> 0
             or r.budget is not null or r.labels is not null as rare,
-            case when pg_column_size(r.payload) <= 500 and r.labels is null then pg_column_size(r.payload)
-                else params_bytes(r.payload, r.labels) end
+            case when pg_column_size(r.payload) + coalesce(pg_column_size(r.labels), 0) > 65536
+                then double precision 'infinity'
+                else octet_length(r.payload::text) + coalesce(octet_length(r.labels::text), 0) end
             + case when r.rev > 1 or r.kind = 'plan' then steps_bytes(r.id) else 0 end as size
     ), told as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)

@@ -2,17 +2,7 @@
 -- A large value is stored compressed, or apart from its row: how large it is stored is known at once, but how large it is
 -- only when it has been read. So values that are stored in more than 64 KiB are never read just to be measured.
 
--- How many bytes the params and labels of a run take; 'infinity' when they are stored in more than 64 KiB.
-create or replace function params_bytes(payload json, labels json) returns double precision language plpgsql immutable
-as $$
-begin
-    if pg_column_size(payload) + coalesce(pg_column_size(labels), 0) > 65536 then
-        return 'infinity';
-    end if;
-    return octet_length(payload::text) + coalesce(octet_length(labels::text), 0);
-end $$;
-
--- The same of all steps of a run, with what each takes beside its values. More than 1,000 steps are not counted.
+-- How many bytes all steps of a run take; 'infinity' when they are stored in more than 64 KiB, or are more than 1,000.
 create or replace function steps_bytes(run uuid) returns double precision language plpgsql stable as $$
 declare
     count bigint;
