@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from . import bounds, typed_dicts
+from .decoding import decoded, mere
 from .errors import BadValue, TooLarge
 from .escaping import escaped
 from .records import Json
@@ -51,7 +52,7 @@ _any = msgspec.json.Decoder()
 class Codec:
     """Encodes and decodes values of one annotated type."""
 
-    __slots__ = ("_decoder", "_limit", "_open", "typed")
+    __slots__ = ("_decoder", "_limit", "_open", "_wanted", "typed")
 
     def __init__(self, wanted: Any = Any, limit: int = LIMIT_BYTES) -> None:
         self.typed = wanted is not Any and wanted is not object
@@ -63,6 +64,7 @@ class Codec:
             except TypeError:
                 # An annotation that cannot describe data (a TypeVar, a coroutine): no type is said.
                 self.typed = False
+        self._wanted = wanted if self.typed else Any
         self._open = typed_dicts.described(wanted) if self.typed else None
 
     def encode(self, value: Any, what: str) -> Json:
@@ -104,9 +106,9 @@ class Codec:
 
     def _decoded(self, text: bytes, what: str) -> Any:
         try:
-            value = self._decoder.decode(text)
+            value = decoded(text, self._wanted, self._decoder, _dec_hook)
             if self._open is not None:
-                typed_dicts.put_back(self._open, _any.decode(text), value)
+                typed_dicts.put_back(self._open, mere(text), value)
         except MemoryError:
             raise  # not for what the text says
         except Exception as error:  # noqa: BLE001 - what the type itself raises says: it is none of its values
@@ -217,7 +219,7 @@ def parse(text: str | bytes, what: str) -> Any:
     """JSON that a person typed; BadValue says where it breaks, or which key stands there twice."""
     encoded = _limited(text, what, LIMIT_BYTES)
     try:
-        value = _any.decode(encoded)
+        value = mere(encoded)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise BadValue(f"{what} is not JSON: {_said(error)}") from None
     except RecursionError:

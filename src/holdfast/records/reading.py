@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.decoding import decoded
 from holdfast.errors import BadValue
 
 from .units import Json
@@ -39,7 +40,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 def read(text: Json | bytes, type_: Any = Any) -> Any:
     """The value that a JSON text holds, of this type; an `Unreadable` where there is none."""
     try:
-        return msgspec.json.decode(text, type=type_)
+        return decoded(text, type_)
     except _TROUBLE as error:
         return Unreadable(_reason(error))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.codec import MARK, RESERVED
 from holdfast.errors import CannotOpen, CannotSeal, NotSealed, UsageError
 from holdfast.escaping import escaped, safe_logger
@@ -138,7 +139,7 @@ def _failed(hook: CodecHook, error: Exception) -> str:
 def decoded(text: Json, wanted: Any) -> Any:
     """What a text of ours holds; CannotOpen when somebody has spoilt it."""
     try:
-        return msgspec.json.decode(text, type=wanted)
+        return decoding.decoded(text, wanted)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise CannotOpen(f"a stored value is damaged: {escaped(error)}") from None
 

@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import RESERVED
+from holdfast.decoding import mere
 from holdfast.errors import CannotOpen, CannotSeal
 from holdfast.lifecycle import SETTLED, Status, StepKind, StepStatus
 from holdfast.records import (
@@ -142,7 +143,7 @@ class Records:
         return _replace(lease, progress=self._progress(lease.progress, lease.tenant, lease.run))
 
     def _log(self, row: TrailWrite, tenant: str, run: UUID) -> TrailWrite:
-        found = msgspec.json.decode(row.data)
+        found = mere(row.data)
         # The store counts by log_no; people look for levels and steps.
         shown = {key: found[key] for key in ("level", "step", "log_no") if key in found}
         veiled = self._chain.veil({**shown, "message": HIDDEN}, row.data, _logged(tenant, run))
@@ -160,7 +161,7 @@ class Records:
         return veiled, f"{found.kind}: {found.type} {HIDDEN}" if found.type else f"{found.kind} {HIDDEN}"
 
     def _progress(self, progress: Json, tenant: str, run: UUID) -> Json:
-        found = msgspec.json.decode(progress)
+        found = mere(progress)
         if not isinstance(found, dict) or found.get("note") is None:
             return progress  # numbers
         shown = {**found, "note": HIDDEN}

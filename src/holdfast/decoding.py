@@ -1,0 +1,108 @@
+"""JSON text to values, in a time that its length bounds.
+
+The decoder of msgspec needs 10 µs and more for a number such as 9e307: a legal value of 4 MiB would stop a
+worker for 8 s. A text with many such numbers is read by the json module, which needs 0.4 s, and converted to
+the annotated type. Both ways give the same values and refuse the same texts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import msgspec
+
+LARGE_BYTES = 4096  # a shorter text is decoded soon enough, whatever it holds
+SLOW_MAX = 256  # slow numbers that a text may hold for msgspec
+
+_CLASSES = bytes.maketrans(b"123456789E", b"000000000e")  # every digit is a 0 then
+_EXPONENTS = (b"e000", b"e-000", b"e+000")  # three digits
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_any = msgspec.json.Decoder()
+
+Hook = Callable[[type, Any], Any]
+
+
+def decoded(text: str | bytes, wanted: Any = Any, decoder: Any = None, hook: Hook | None = None) -> Any:
+    """The value of a JSON text, of the type `wanted`. `decoder` is the one of that type, where there is one.
+
+    Raises what msgspec raises: DecodeError, ValidationError, UnicodeError, RecursionError."""
+    encoded = text if isinstance(text, bytes) else text.encode()
+    if slow(encoded) and not exact(wanted):
+        return msgspec.convert(_loaded(encoded), wanted, str_keys=True, dec_hook=hook)
+    if decoder is None:
+        return msgspec.json.decode(encoded, type=wanted, dec_hook=hook)
+    return decoder.decode(encoded)
+
+
+def mere(text: str | bytes) -> Any:
+    """The value of a JSON text as mere data."""
+    return decoded(text, Any, _any)
+
+
+def slow(text: bytes) -> bool:
+    """Whether a text holds many numbers that msgspec decodes slowly: those with exponents of three digits."""
+    if len(text) < LARGE_BYTES:
+        return False
+    classes = text.translate(_CLASSES)
+    return sum(map(classes.count, _EXPONENTS)) > SLOW_MAX
+
+
+def exact(wanted: Any) -> bool:
+    """Whether a type takes the digits of a number as they are written: a Decimal, or raw JSON."""
+    if wanted is Any or wanted is object:
+        return False
+    try:
+        return _exact(msgspec.inspect.type_info(wanted), set())
+    except Exception:  # noqa: BLE001 - a type that cannot be described is left to its decoder
+        return True
+
+
+def _exact(one: Any, seen: set[int]) -> bool:
+    if isinstance(one, msgspec.inspect.DecimalType | msgspec.inspect.RawType):
+        return True
+    if id(one) in seen:
+        return False
+    seen.add(id(one))
+    return any(_exact(part, seen) for part in _parts(one))
+
+
+def _parts(one: Any) -> list[Any]:
+    """The types inside a described type."""
+    fields = [field.type for field in getattr(one, "fields", ())]
+    single = [
+        getattr(one, name) for name in ("type", "item_type", "key_type", "value_type") if hasattr(one, name)
+    ]
+    return [*fields, *single, *getattr(one, "item_types", ()), *getattr(one, "types", ())]
+
+
+def _loaded(text: bytes) -> Any:
+    try:
+        value = json.loads(text.decode(), parse_float=_float, parse_constant=_refused)
+        if _SURROGATE.search(text):
+            msgspec.json.encode(value)  # half of a surrogate pair is refused here
+    except json.JSONDecodeError as error:
+        raise msgspec.DecodeError(f"JSON is malformed: {error}") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise
+    except UnicodeEncodeError:
+        raise msgspec.DecodeError("JSON is malformed: half of a surrogate pair") from None
+    except UnicodeError:
+        raise
+    except ValueError:
+        raise msgspec.ValidationError("Integer value out of range") from None
+    return value
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise msgspec.ValidationError("Number out of range")
+    return number
+
+
+def _refused(name: str) -> NoReturn:
+    raise msgspec.DecodeError(f"JSON is malformed: {name} is no number of JSON")
