@@ -120,7 +120,7 @@ class Execution:
     def take(self, claim: Claim) -> None:
         """Go on with all that the run has recorded, which its claim did not bring."""
         self.claim = claim
-        self.record.fill(claim.steps)
+        self.record.refill(claim)
         if why := shut(claim):
             self.stop(why)
 

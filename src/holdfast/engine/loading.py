@@ -1,8 +1,8 @@
 """Large records of held runs: read in pages, under the fence, as much at a time as a worker has room for.
 
-A claim brings the values of most runs. Those of a large run are read here before its code begins, one run
-at a time. A worker that already holds many bytes of recorded values waits a moment, and then gives the run
-back for a few seconds, so that another worker can take it and small runs keep their slots.
+A claim brings the values of most runs. The others are read here before their code begins. A small record is
+read at once. A large one waits while the worker reads or holds other large ones; after some seconds its run
+is given back to the queue, so that another worker can take it and small runs keep their slots.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.bounds import BATCH_BYTES, MIB
-from holdfast.errors import HistoryFull, RecordUnreadable, StoreError
+from holdfast.errors import HistoryFull, RecordUnreadable
 from holdfast.escaping import safe_logger
-from holdfast.lifecycle import WAITS
+from holdfast.lifecycle import WAITS, StepKind
 from holdfast.records import Claim, Lease, Loaded, Step, Verdict
 from holdfast.rooms.records import START
 
@@ -29,52 +29,65 @@ if TYPE_CHECKING:
 
 log = safe_logger("holdfast.run")
 
-HELD_BYTES = 128 * MIB  # recorded values that a worker holds before it waits with the next large run
+HELD_BYTES = 128 * MIB  # memory for recorded values, above which a worker reads no further large record,
+LARGE_MIN = 2  # but so many large runs it holds at once, however large they are
+PEEK_BYTES = MIB  # a record up to this size is small
 PATIENCE_SECONDS = 2.0  # how long a large run waits for room before it is given back,
 AGAIN_SECONDS = 2.0  # and for how long it is given back
 READ_TRIES = 8  # of one page, each smaller than the one before, while the store answers other calls
+READERS = 4  # small records that are read at the same time
 NO_ROOM = "full: "  # how the reason begins for which a run is given back
+
+Problem = ends.Raised | ends.Stopped
 
 
 class Loads:
-    """The large records of all runs that a worker holds."""
+    """Reads the records of runs that came without their values."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker, self._store = worker, worker.store
+        self._peeking = asyncio.Semaphore(READERS)
         self._turn = asyncio.Lock()
         self._freed = asyncio.Event()
 
     @property
     def full(self) -> bool:
-        """No further large run is read now."""
-        held = self._worker.leases.held.values()
-        return sum(run.record.held for run in held) >= HELD_BYTES
+        """The worker holds so many values that its next claim asks for few."""
+        return self._crowded(None)
 
     def freed(self) -> None:
         """A run was let go of, and what it held."""
         self._freed.set()
 
-    async def read(self, run: HeldRun, bytes_max: int) -> ends.Raised | ends.Stopped | None:
+    async def read(self, run: HeldRun, bytes_max: int) -> Problem | None:
         """Give the run its params and steps; or answer how it ends, since that cannot be done."""
+        async with self._peeking:
+            first = await self._page(lease_of(run.claim), START, PEEK_BYTES)
+        if isinstance(first, RecordUnreadable) or first.answer != "applied" or not first.more:
+            return await self._take(run, bytes_max, first)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS) as patience, self._turn:
-                await self._room()
+                await self._room(run)
                 patience.reschedule(None)
-                return await self._read(run, bytes_max)
+                return await self._take(run, bytes_max, await self._page(lease_of(run.claim), START))
         except TimeoutError:
-            said = f"this worker holds {HELD_BYTES // MIB} MiB of recorded values, and has no room for more"
+            said = "this worker reads or holds other large runs, and has no room for this one"
             return ends.Stopped(f"{NO_ROOM}{said}")
 
-    async def _room(self) -> None:
-        while self.full:
+    async def _room(self, run: HeldRun) -> None:
+        while self._crowded(run):
             self._freed.clear()
             await self._freed.wait()
 
-    async def _read(self, run: HeldRun, bytes_max: int) -> ends.Raised | ends.Stopped | None:
+    def _crowded(self, run: HeldRun | None) -> bool:
+        held = [one.record.held for one in self._worker.leases.held.values() if one is not run]
+        return sum(held) >= HELD_BYTES and sum(size > PEEK_BYTES for size in held) >= LARGE_MIN
+
+    async def _take(self, run: HeldRun, bytes_max: int, page: Loaded | RecordUnreadable) -> Problem | None:
+        """Read on from the first page, and give the run what was read."""
         steps: dict[str, Step] = {}
-        claim, after, size = run.claim, START, 0
+        claim, size = run.claim, 0
         while True:
-            page = await self._page(lease_of(run.claim), after)
             if isinstance(page, RecordUnreadable):
                 return ends.Raised(page)
             if page.answer != "applied":
@@ -82,15 +95,17 @@ class Loads:
             if page.params is not None:
                 claim = msgspec.structs.replace(claim, params=page.params, labels_json=page.labels_json)
             for step in page.steps:
-                steps.pop(step.key, None)  # a wait that was settled meanwhile is read again, at its new place
+                # A wait that was settled meanwhile is read again, at its new place.
+                before = steps.pop(step.key, None)
+                size += step_bytes(step) - (0 if before is None else step_bytes(before))
                 steps[step.key] = step
-                after, size = step.seq, size + step_bytes(step)
             if size > bytes_max:
                 said = f"the run holds more than {bytes_max:,} bytes of recorded values, the limit"
                 return ends.Raised(HistoryFull(f"{said}: end it earlier with ctx.continue_as(…)"))
             if not page.more or run.cancelled:
                 run.take(msgspec.structs.replace(claim, steps=tuple(steps.values()), unread=False))
                 return None
+            page = await self._page(lease_of(claim), page.steps[-1].seq)
 
     async def news(self, lease: Lease, known: int) -> tuple[str, list[Step]]:
         """What became of the run, and the waits settled with seq > known that no answer could bring."""
@@ -102,20 +117,24 @@ class Loads:
                 return "lost", []
             if page.answer != "applied":
                 return page.answer, []
-            steps += [step for step in page.steps if step.kind in WAITS and step.status in OUTCOMES]
+            steps += [step for step in page.steps if has_waited(step) and step.status in OUTCOMES]
             if not page.more:
                 return "applied", steps
             after = page.steps[-1].seq
 
     async def completed(self, lease: Lease, known: int, verdict: Verdict) -> Verdict:
-        """A verdict with the waits that were too large for it."""
-        answer, steps = await self.news(lease, known)
+        """A verdict with the waits that were too large for it. It raises nothing: the run waits for it."""
+        try:
+            answer, steps = await self.news(lease, known)
+        except Exception:
+            log.exception("run %s: the engine failed to read what it waits for", lease.run)
+            answer, steps = "lost", []
         seq = max([verdict.seq, *(step.seq for step in steps)])
         return msgspec.structs.replace(verdict, answer=answer, settled=tuple(steps), seq=seq, more=False)
 
-    async def _page(self, lease: Lease, after: int) -> Loaded | RecordUnreadable:
+    async def _page(self, lease: Lease, after: int, size: int = BATCH_BYTES) -> Loaded | RecordUnreadable:
         """One page, as soon as the store can be reached; smaller and smaller ones where one fails."""
-        size, tries, delay = BATCH_BYTES, 0, 0.05
+        tries, delay = 0, 0.05
         while True:
             try:
                 return await self._store.load(lease, after, size)
@@ -134,9 +153,14 @@ class Loads:
         """Whether the store can be reached at all: if not, the run is not at fault."""
         try:
             await self._store.due((), tenants=(lease.tenant,))
-        except StoreError:
+        except Exception:  # noqa: BLE001 - whatever it is, it says nothing about the run
             return False
         return True
+
+
+def has_waited(step: Step) -> bool:
+    """Whether the step is a wait. A child that was only started is not: its row is the run's own write."""
+    return step.kind in WAITS and (step.kind is not StepKind.CHILD or step.waits > 0)
 
 
 def lease_of(claim: Claim) -> Lease:

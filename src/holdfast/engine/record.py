@@ -24,6 +24,7 @@ KEYED = "give each use a key of its own, as in key=f'%s:{n}'"
 SENT = "give each use a name of its own, as in name=f'%s:{n}', or send it inside a step"
 EMITTED = "give each use a name of its own, as in name=f'%s:{n}', or emit it inside a step"
 
+OBJECT_BYTES = 80  # of one element of a list or dict, in Python's memory
 KEPT_BYTES = 64 * 1024  # a value that is kept in memory after its commit
 
 Recorded = Step | StepWrite  # what was read from the store, or what was written to it since
@@ -34,6 +35,7 @@ class Record:
 
     __slots__ = (
         "_asked",
+        "_base",
         "_bytes_max",
         "_count",
         "_keeps",
@@ -55,8 +57,14 @@ class Record:
         self, claim: Claim, steps_max: int, bytes_max: int = RUN_BYTES, *, keeps: bool = True
     ) -> None:
         self.logged = claim.logs  # log rows of the body that are in the trail
+        self._base = memory_bytes(claim.params)
         self._run, self._steps_max, self._bytes_max = claim.id, steps_max, bytes_max
         self._keeps = keeps  # large values stay here after their commit
+        self.fill(claim.steps)
+
+    def refill(self, claim: Claim) -> None:
+        """Begin with what was read of the run after its claim."""
+        self._base = memory_bytes(claim.params)
         self.fill(claim.steps)
 
     def fill(self, steps: Sequence[Step]) -> None:
@@ -66,7 +74,7 @@ class Record:
         self._count = self.open_waits = 0
         self.known = 0  # the highest seq of the store that was seen here
         self.bytes = 0  # of values: recorded, or about to be
-        self.held = 0  # of those that are here
+        self.held = self._base  # memory of the values that are here
         self.partial = False  # large values were left out: an execution again has to read them anew
         for step in steps:
             self.add(step)
@@ -132,6 +140,10 @@ class Record:
             log.warning("run %s has recorded half of its %d bytes of values", self._run, self._bytes_max)
         self.bytes += size
 
+    def uncount(self, value: Json | None) -> None:
+        """A value that was to be recorded is not."""
+        self.bytes -= text_bytes(value)
+
     def _check_bytes(self, more: int) -> None:
         if self.bytes + more > self._bytes_max:
             raise HistoryFull(
@@ -141,7 +153,8 @@ class Record:
 
     def add(self, step: Step) -> None:
         """A step is recorded now: it comes last in the order."""
-        self.bytes += step_bytes(step)
+        before = self.steps.get(step.key)
+        self.bytes += step_bytes(step) - (0 if before is None else text_bytes(before.ask))
         self.committed(step)
         self.known = max(self.known, step.seq)
 
@@ -156,7 +169,7 @@ class Record:
         if not self._keeps and isinstance(step, StepWrite) and len(step.output or "") > KEPT_BYTES:
             # The code has it by now. Many runs that record much would fill the memory of their worker.
             step, self.partial = msgspec.structs.replace(step, output=None), True
-        self.held += len(step.output or "")
+        self.held += memory_bytes(step.output)
         self.steps[key] = step
         self._count += 1
         self.rank[key] = self._count
@@ -165,6 +178,13 @@ class Record:
         """The keys whose outcome is known and will be awaited, in order."""
         settled = [step for step in self.steps.values() if step.status in OUTCOMES]
         return sorted([one.key for one in settled if one.kind not in AT_ONCE], key=self.rank.__getitem__)
+
+
+def memory_bytes(value: Json | None) -> int:
+    """About how much memory a value takes as text and as the objects that code reads from it."""
+    if value is None or len(value) < KEPT_BYTES:
+        return len(value or "")
+    return len(value) + OBJECT_BYTES * (value.count(",") + value.count("[") + value.count("{"))
 
 
 def step_bytes(step: Step) -> int:

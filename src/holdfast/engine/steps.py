@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.arguments import COST_MAX, PROGRESS_MAX, check_cost, check_number
 from holdfast.backoff import IN_PLACE_MAX_SECONDS, Backoff
+from holdfast.bounds import LARGE_BYTES
 from holdfast.clipped import clipped
 from holdfast.codec import Codec, plain, result_codec
 from holdfast.errors import StepFailed, StepTimeout, UsageError
@@ -142,6 +143,9 @@ def _shared(fn: Callable[..., Any]) -> object:
         return code
     wrapped = getattr(inspect.unwrap(fn), "__code__", None) if hasattr(fn, "__wrapped__") else None
     return code, said and said.get("return"), wrapped
+
+
+LATER = object()  # in place of a value that is read from its text after the commit
 
 
 class Call:
@@ -281,8 +285,19 @@ class Call:
             self._run.journal.keep(write)
             await self._stage.refuse()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._run.journal.write(write, future, value)
-        return await future
+        if len(write.output or "") <= LARGE_BYTES:
+            self._run.journal.write(write, future, value)
+            return await future
+        # Many large results may wait for their commit at the same time: each is kept once, as text.
+        del value
+        self._run.journal.write(write, future, LATER)
+        answer = await future
+        codec, _ = callee(self._fn)
+        return (
+            codec.decode(write.output or "", f"the result of step {self.key!r}")
+            if answer is LATER
+            else answer
+        )
 
     async def _again_or_fail(self, error: BaseException, tries: int, scope: Scope, begun_at: Instant) -> None:
         """Return when the step may be tried again; raise StepFailed, recorded, when it may not."""

@@ -56,6 +56,7 @@ def _give_up(run: Execution, write: StepWrite) -> None:
     """The code cancelled the branch that waited: left open, the wait would eat a later wait's event."""
     key = write.key
     if run.unopened.pop(key, None) is not None:
+        run.record.uncount(write.ask)
         return
     found = run.record.steps.get(key)
     if run.journal.carries(key) or (found is not None and found.status is not StepStatus.CANCELLED):

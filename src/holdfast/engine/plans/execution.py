@@ -15,7 +15,7 @@ from holdfast.engine import outcome as ends
 from holdfast.engine.drive import Drive
 from holdfast.engine.held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
 from holdfast.engine.journal import Journal, Written
-from holdfast.engine.record import Record
+from holdfast.engine.record import Record, memory_bytes
 from holdfast.engine.steps import Scope
 from holdfast.engine.turns import TROUBLE_SECONDS
 from holdfast.errors import RunOverdue, StoreError, UnknownRun
@@ -106,7 +106,7 @@ class PlanExecution:
     def take(self, claim: Claim) -> None:
         """Go on with all that the run has recorded, which its claim did not bring."""
         self.claim, self.rows = claim, {step.key: step for step in claim.steps}
-        self.record.fill(claim.steps)
+        self.record.refill(claim)
         if why := shut(claim):
             self.stop(why)
 
@@ -253,6 +253,7 @@ class PlanExecution:
             self.rows[here.key] = msgspec.structs.replace(
                 here, status=StepStatus.SUCCEEDED, output=done.output
             )
+            self.record.held += memory_bytes(done.output)
         step = verdict.settled[-1] if verdict.settled else None
         if step is None or step.seq != here.seq + (done is not None):
             # What stands between was settled in the same commit; an answer that is repeated may not say.
