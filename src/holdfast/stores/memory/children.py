@@ -1,4 +1,4 @@
-"""What runs owe since their last commit: the news of an end to the parent, the cancels of children."""
+"""What runs owe since their last commit: news of their end, cancels of children, a look at their waits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
 from holdfast.records import Instant
 
 from .rows import Owes, RunRow, State, check
-from .settling import is_reached, settle
+from .settling import is_reached, look_at_all, settle
 
 
 def carry_out(state: State, now: Instant) -> int:
@@ -29,6 +29,10 @@ def carry_out_some(state: State, now: Instant, limit: int) -> int:
         woken += Owes.END in owed and _tell_parent(state, row, now)
         if owed & (Owes.CHILDREN | Owes.ORPHANS):
             _cancel_children(state, row, owed, now)
+        if Owes.LOOK in owed:
+            came, left = look_at_all(state, row, now)
+            woken += came
+            row.owes |= Owes.LOOK if left else Owes.NOTHING
     return woken
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.bounds import BATCH_BYTES, NEWS_BYTES, text_bytes
+from holdfast.bounds import NEWS_BYTES, text_bytes
 from holdfast.errors import UsageError
 from holdfast.lifecycle import HOLDER_MOVES, Move, Status, StepKind, StepStatus
 from holdfast.records import Instant, Item, Json, Step, Verdict
@@ -17,7 +17,7 @@ from holdfast.stores.plans import strays
 from . import settling, waits
 from .claim import begin, held
 from .outbox import put
-from .rows import EventRow, RunRow, State, check
+from .rows import Owes, RunRow, State, check
 from .start import follow, insert_plan, start
 from .steps import Recorded, record_steps, refuse_bad_steps
 
@@ -205,12 +205,9 @@ class _Writing:
 
     def _look(self) -> None:
         """Nothing falls between asking and waiting: what is already there is the answer."""
-        size = 0
-        for wait in settling.open_waits(self.row):
-            event = settling.settle(self.state, self.row, wait, self.now)
-            size += text_bytes(event.payload) if isinstance(event, EventRow) else 0
-            if size >= BATCH_BYTES:
-                return  # the run has news, and its next look finds the rest
+        _, left = settling.look_at_all(self.state, self.row, self.now)
+        if left:
+            self.row.owes |= Owes.LOOK
 
     def _note_parked(self) -> None:
         """The last `waiting` row of this commit says that the run waits; without one, one more does."""

@@ -27,6 +27,7 @@ class Owes(Flag):
     END = auto()  # its parent is to be told
     CHILDREN = auto()  # they are to be cancelled
     ORPHANS = auto()  # those are that no step of its names any more
+    LOOK = auto()  # at its open waits: the last look stopped, for values were large
 
 
 @dataclass(slots=True, kw_only=True)

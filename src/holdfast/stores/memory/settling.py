@@ -10,7 +10,7 @@ from math import inf
 
 import msgspec
 
-from holdfast.bounds import NEWS_BYTES, text_bytes
+from holdfast.bounds import BATCH_BYTES, NEWS_BYTES, text_bytes
 from holdfast.lifecycle import FINAL, WAIT_MOVES, WAITS, Status, StepKind, StepStatus, WaitMove
 from holdfast.records import Error, Instant, Json, Step
 from holdfast.stores.durations import micros
@@ -65,6 +65,24 @@ def settle(state: State, row: RunRow, wait: StepRow, now: Instant) -> EventRow |
     if entry is not None:
         go_on(state, row, wait, entry, now)
     return event or entry is not None
+
+
+def look_at_all(state: State, row: RunRow, now: Instant) -> tuple[int, bool]:
+    """Look at every open wait, or at some when values are large.
+
+    Answers how many got what they wait for, and whether some were not looked at.
+    """
+    came = size = 0
+    for wait in open_waits(row):
+        if size >= BATCH_BYTES:
+            return came, True
+        reached, found = is_reached(row), settle(state, row, wait, now)
+        if isinstance(found, EventRow):
+            size += text_bytes(found.payload)
+        elif found:
+            size += text_bytes(wait.output) + text_bytes(wait.error)
+        came += reached and (isinstance(found, EventRow) or (found and wait.kind is StepKind.CHILD))
+    return came, False
 
 
 def available(state: State, row: RunRow, wait: StepRow) -> EventRow | None:

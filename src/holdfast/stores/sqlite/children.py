@@ -1,4 +1,4 @@
-"""What runs owe since their last commit: the news of an end to the parent, the cancels of children.
+"""What runs owe since their last commit: news of their end, cancels of children, a look at their waits.
 
 It was recorded with that commit, is found by an index that holds nobody else, and is carried out here, a
 slice a commit, by whoever comes first.
@@ -12,13 +12,13 @@ from holdfast.records import Instant
 
 from . import plans, waits
 from .database import Database, Row, text
-from .settling import Way, Whose, open_wait
+from .settling import Way, Whose, open_wait, to_look_at
 from .sql import statements
 
 _SQL = statements("children")
 _CANCEL = statements("cancel")["cancel"]
 
-END, CHILDREN, ORPHANS = 1, 2, 4
+END, CHILDREN, ORPHANS, LOOK = 1, 2, 4, 8
 
 
 def owing(db: Database) -> bool:
@@ -40,9 +40,25 @@ def carry_out(db: Database, now: Instant, limit: int) -> int:
             left -= 1
         if owes & (CHILDREN | ORPHANS):
             left -= _cancel_children(db, now, run, max(1, left), every=bool(owes & CHILDREN))
+        if owes & LOOK:
+            came, size = _look_again(db, now, run)
+            woken, copied, left = woken + came, copied + size, left - max(1, came)
     if told:
         db.run(_SQL["told"], (text(told),))
     return woken
+
+
+def _look_again(db: Database, now: Instant, run: str) -> tuple[int, int]:
+    """One slice of a look that has stopped, whatever became of the run: what came, and bytes copied."""
+    came = copied = 0
+    for wait in to_look_at(db, now, run):
+        if copied >= BATCH_BYTES:
+            return came, copied
+        settled = waits.settle(db, now, run, wait)
+        if settled is not None:
+            came, copied = came + settled.woken, copied + settled.copied
+    db.run(_SQL["looked"], (run,))
+    return came, copied
 
 
 def tell_parent(

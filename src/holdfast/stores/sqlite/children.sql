@@ -1,5 +1,5 @@
 -- What runs owe since their last commit: 1 the parent is to be told of the end, 2 the open children are to be cancelled,
--- 4 those are that no step names any more.
+-- 4 those are that no step names any more, 8 its open waits are to be looked at.
 
 -- :owing    Found by an index that holds nobody else.
 select id, owes, parent_id, parent_step from workflow_run where owes > 0 order by id limit :limit
@@ -30,3 +30,6 @@ order by id limit :limit
 
 -- :cancelled
 update workflow_run set owes = owes & ~6 where id = :run
+
+-- :looked
+update workflow_run set owes = owes & ~8 where id = :run

@@ -85,11 +85,12 @@ class Way(Tale):
         return min((event for event in found if event is not None), default=None)
 
     def look_at_all(self) -> None:
-        """Look at every open wait. When values are large some are left: the run has news, and looks again."""
-        for wait in self.db.all(_SQL["to_look_at"], (self.run, self.now)):
-            self.look(open_wait(*wait))
+        """Look at every open wait. When values are large some are left: the run owes a look at them."""
+        for wait in to_look_at(self.db, self.now, self.run):
             if self.copied >= BATCH_BYTES:
+                self.db.run(_SQL["owe_a_look"], (self.run,))
                 break
+            self.look(wait)
 
     def _come(self, wait: Step, event: Row) -> dict[str, Any]:
         seq, event_id, topic, at, size = event
@@ -159,6 +160,11 @@ class Way(Tale):
         else:
             why = why_rejected(by=by, comment=comment, timed_out=timed_out)
             self._outcome(gate, StepStatus.FAILED, output, _blame("rejected", why, gate))
+
+
+def to_look_at(db: Database, now: Instant, run: str) -> list[Step]:
+    """The open waits of a run that may be settled now, first due first."""
+    return [open_wait(*wait) for wait in db.all(_SQL["to_look_at"], (run, now))]
 
 
 def open_wait(

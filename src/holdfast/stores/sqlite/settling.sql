@@ -43,6 +43,9 @@ where step.run_id = :run and step.status = 'waiting' and step.finished_at is nul
 )
 order by step.due_at is null, step.due_at, step.seq
 
+-- :owe_a_look    At the waits that a look has left.
+update workflow_run set owes = owes | 8 where id = :run
+
 -- :settle    Once: only an open wait, and under the next number. An event's payload is copied here, not through the caller.
 update workflow_step
 set seq = 1 + max(

@@ -8,10 +8,12 @@ import random
 import pytest
 
 from holdfast.lifecycle import Move, Status, StepStatus
-from holdfast.records import Chore, NewEvent
+from holdfast.records import Chore, Lease, NewEvent
 from holdfast.store import SLICES
 
-from .hand import TYPE, listen, sleep
+from .hand import LEASE, TYPE, call, listen, sleep
+
+CHILD = "shop.child.v1"
 
 # Three megabytes, which no codec makes smaller.
 LARGE = '"' + base64.b64encode(random.Random(1).randbytes(9 * 2**18)).decode() + '"'
@@ -49,6 +51,50 @@ def test_a_park_takes_some_large_events_and_the_next_look_finds_the_rest(hand):
         looks += 1
         assert looks <= 5
     assert sorted(hand.step(claim.id, topic).status for topic in topics) == [StepStatus.SUCCEEDED] * 5
+
+
+@pytest.mark.slow
+@pytest.mark.spec("EVENT-4", "MOVE-2")
+@pytest.mark.parametrize("then", ["works on", "is paused", "is lost"])
+def test_what_a_look_leaves_is_found_though_the_run_does_not_rest(hand, then):
+    """It works in another branch and neither parks nor opens a wait: a keeper goes on with the look."""
+    claim, topics = hand.held(), [f"t{n}" for n in range(5)]
+    for topic in topics:
+        hand.emit(topic, LARGE)
+    hand.checkpoint(claim, *(listen(topic, topic) for topic in topics), known=0)
+    first = settled(hand, claim.id)
+    assert 0 < first < 5
+    assert hand.due((TYPE,)).chore_at <= hand.clock.now
+    if then == "is paused":
+        hand.pause(claim.id)
+        hand.release(claim)
+    elif then == "is lost":
+        hand.clock.turn(LEASE + 1)
+        assert hand.tick(only=Chore.EXPIRE).expired == 1
+    woken = hand.deliver()
+    assert woken == (0 if then == "is paused" else 5 - first)
+    assert settled(hand, claim.id) == 5
+    assert (hand.stats().undelivered, hand.deliver()) == (0, 0)
+    assert [hand.told(claim.id).count(what) for what in ("waiting", "woken")] == [5, 5]
+    if then == "works on":
+        lease = Lease(run=claim.id, tenant=claim.tenant, fence=claim.fence, known=0)
+        assert hand.renew(lease).held[0].more
+        assert hand.complete(claim).status is Status.SUCCEEDED
+
+
+@pytest.mark.slow
+@pytest.mark.spec("MOVE-2")
+def test_a_look_at_children_that_ended_with_large_results_is_bounded_too(hand):
+    """A park over many of them is no single commit of all their results."""
+    parent, children = hand.held(), [hand.id() for _ in range(5)]
+    hand.checkpoint(parent, *(call(f"c{n}", child, CHILD) for n, child in enumerate(children)), known=0)
+    for claim in hand.claim(types=(CHILD,)):
+        hand.complete(claim, result=LARGE)
+    assert hand.commit(parent, Move.PARK, known=5).status is Status.LEASED
+    assert 0 < settled(hand, parent.id) < 5
+    hand.deliver()
+    assert settled(hand, parent.id) == 5
+    assert hand.stats().undelivered == 0
 
 
 def settled(hand, run):

@@ -1,5 +1,5 @@
 -- What runs owe since their last commit: 1 the news of their end to the parent, 2 the cancels of their open children, 4 of
--- those that no step of theirs names any more. It was recorded with that commit, is found by an index that holds nobody
+-- those that no step of theirs names any more, 8 a look at their own open waits. It was recorded with that commit, is found by an index that holds nobody
 -- else, and is carried out here, a slice a commit, by whoever comes first. Of a run that is locked it stays owed.
 
 -- One slice: how many parents were woken, and what is left.
@@ -13,6 +13,8 @@ begin
         return json_build_object('woken', 0, 'left', null);
     elsif r.owes & 6 > 0 then
         return cancel_children(r, behind, lim, now);
+    elsif r.owes & 8 > 0 then
+        return look_again(r, behind, now);
     end if;
     return tell_parents(behind, lim, now);
 end $$;
@@ -22,7 +24,7 @@ declare
     -- Ids only: a row in an array carries its params and its result along.
     page uuid[] := array(select w.id from workflow_run as w where w.owes > 0 and w.id > behind order by w.id limit lim);
     got uuid[] := lock_some(array(
-        select unnest(array[w.id, w.parent_id]) from workflow_run as w where w.id = any(page) and w.owes & 6 = 0
+        select unnest(array[w.id, w.parent_id]) from workflow_run as w where w.id = any(page) and w.owes & 14 = 0
     ));
     told uuid[] := '{}';
     woken integer := 0;
@@ -32,7 +34,7 @@ declare
 begin
     foreach one in array page loop
         select w.* into r from workflow_run as w where w.id = one;
-        exit when r.owes & 6 > 0 or copied >= slice_bytes();
+        exit when r.owes & 14 > 0 or copied >= slice_bytes();
         behind := one;
         continue when r.owes is null or r.owes & 1 = 0;  -- somebody was faster
         -- A parent that is not there cannot be told, and need not be.
@@ -108,4 +110,40 @@ begin
     return json_build_object('woken', 0, 'left', json_build_object(
         'owing', case when cancelled > 0 then behind else r.id end
     )::text);
+end $$;
+
+-- The next slice of a look that has stopped, whatever became of the run since. Waits that its holder opens meanwhile are
+-- looked at by the next one: their topics are not locked here.
+create or replace function look_again(r workflow_run, behind uuid, now timestamptz) returns json language plpgsql as $$
+declare
+    topics text[] := topics_to_look_at(array[r.id]);
+    got uuid[] := lock_some_waits(array[r.id], topics);
+    s workflow_step;
+    seen record;
+    woken integer := 0;
+    copied bigint := 0;
+    cut boolean := false;
+begin
+    if (r.id = any(got)) is not true or not topics_to_look_at(array[r.id]) <@ topics then
+        return json_build_object('woken', 0, 'left', json_build_object('owing', r.id)::text);
+    end if;
+    select w.* into r from workflow_run as w where w.id = r.id;
+    for s in select * from waits_to_look_at(r, now) loop
+        cut := copied >= slice_bytes();
+        exit when cut;
+        select w.* into r from workflow_run as w where w.id = r.id;
+        seen := look_at(r, s, now);
+        continue when seen.entry is null;
+        perform count_woken(r, seen.came, 1);
+        perform go_on(r, s, seen.entry, now);
+        woken := woken + (is_reached(r) and seen.came is not null)::integer;
+        copied := copied + seen.copied;
+    end loop;
+    if not cut then
+        update workflow_run as w set owes = w.owes & ~8, rev = w.rev + 1 where w.id = r.id and w.owes & 8 > 0;
+    end if;
+    if woken > 0 then
+        perform hint();
+    end if;
+    return json_build_object('woken', woken, 'left', json_build_object('owing', behind)::text);
 end $$;

@@ -90,6 +90,11 @@ begin
     if s.kind = 'child' then
         came := 0;
         entry := child_ended(r, s, now);
+        if entry is not null then
+            copied := (
+                select octet_length(w.output::text) from workflow_step as w where w.ctid = step_place(r.id, s.key)
+            );
+        end if;
     elsif s.kind in ('sleep', 'event', 'approval', 'task') and s.due_at <= now then
         entry := lapse_wait(r, s, now);
     end if;

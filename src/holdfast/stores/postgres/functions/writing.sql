@@ -158,23 +158,32 @@ begin
     end case;
 end $$;
 
+-- The open waits that may be settled now, first due first; the exact look comes after.
+create or replace function waits_to_look_at(r workflow_run, now timestamptz) returns setof workflow_step
+language plpgsql stable as $$
+begin
+    return query select w.* from open_waits(r.id) as w
+    where w.topic is null or w.kind not in ('event', 'task') or w.due_at <= now
+        or may_have_come(r.id, r.tenant, w.topic, r.inbox_mark, w.since_mark);
+end $$;
+
 -- Nothing falls between asking and waiting: what is already there is the answer. When that is large, some of it is left: the
--- run has news then, does not rest, and looks again before it does.
+-- run owes a look at it, for it may neither park nor open a wait for a long time.
 create or replace function look_at_all(r workflow_run, now timestamptz) returns void language plpgsql as $$
 declare
     s workflow_step;
     seen record;
     copied bigint := 0;
 begin
-    for s in
-        select w.* from open_waits(r.id) as w
-        where w.topic is null or w.kind not in ('event', 'task') or w.due_at <= now
-            or may_have_come(r.id, r.tenant, w.topic, r.inbox_mark, w.since_mark)
-    loop
+    for s in select * from waits_to_look_at(r, now) loop
+        if copied >= slice_bytes() then
+            update workflow_run as w set owes = w.owes | 8, rev = w.rev + 1 where w.id = r.id;
+            perform hint();
+            exit;
+        end if;
         seen := look_at(r, s, now);
         perform count_woken(r, seen.came, 1);
         copied := copied + seen.copied;
-        exit when copied >= slice_bytes();
     end loop;
 end $$;
 
