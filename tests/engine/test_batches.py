@@ -209,6 +209,7 @@ async def test_a_run_that_fails_and_one_that_parks_record_all_that_gathered(app)
 
 async def test_what_one_step_sends_and_logs_is_bounded(app, monkeypatch):
     monkeypatch.setattr("holdfast.engine.messages.SAID_BYTES", 10_000)
+    monkeypatch.setattr("holdfast.engine.messages.LOGGED_BYTES", 5_000)
 
     @app.workflow("shop.order.v1")
     async def order(ctx):
@@ -232,9 +233,9 @@ async def test_what_one_step_sends_and_logs_is_bounded(app, monkeypatch):
     run = await app.start(order)
     async with app.worker():
         numbers, words = zip(*(await run.result(60)), strict=True)
-    assert numbers == (10, 10, 10, 10)
+    assert numbers == (10, 10, 5, 5)
     assert words[0].startswith("step 'emits' sends and logs 10,")
-    assert "the limit is 10,000: say less" in words[2]
+    assert "the limit is 5,000: say less" in words[2]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a held run writes: one item on its way at a time, numbered, everything else gathers.
+"""Writes of one leased run: at most one item in flight, numbered; everything else is buffered.
 
 All its moves take this one way, or a run could be completed before its last checkpoint. In a segment
 the answer to a step's outcome is taken for granted: it stays here, and goes with the commit that ends
@@ -34,7 +34,7 @@ from holdfast.records.sizes import payload_bytes, step_bytes
 from holdfast.world import World
 
 from .committer import Committer
-from .messages import check_said
+from .messages import check_logged
 from .record import OUTCOMES, Record
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ PROGRESS_SECONDS = 1.0
 SEGMENT_BYTES = 4 * MIB  # of results that wait here for their commit; more are written on the way
 
 _NONE: dict[str, Any] = {}
-_MAY_RETRY = frozenset({Move.CHECKPOINT, Move.RETRY})
 _APPLIED = Verdict(answer="applied", status=Status.LEASED)
 
 Completes = Callable[[Lease, int, Verdict], Awaitable[Verdict]]  # reads what a verdict could not bring
@@ -58,7 +57,7 @@ GRANTED = object()  # in place of a value: the code knows this outcome already
 
 
 class Journal:
-    """The pen of one held run."""
+    """Writes of one leased run: at most one item in flight, the rest buffered."""
 
     __slots__ = (
         "_buffer",
@@ -138,7 +137,7 @@ class Journal:
     def note(self, row: TrailWrite) -> None:
         """A trail row for the next commit; TooLarge when too much of this waits."""
         size = sent_bytes(row.data)
-        check_said(self._trail_bytes + size, f"run {self._run}")
+        check_logged(self._trail_bytes + size, f"run {self._run}")
         self._trail_bytes += size
         self._trail.append(row)
 
@@ -194,11 +193,11 @@ class Journal:
         while self._transactions and self._transactions[0].future.done():
             self._transactions.popleft()  # its branch was cancelled before its turn had come
         # A try that failed needs a retry of its own, and a transaction is a checkpoint.
-        if not self._transactions or any(step.status is StepStatus.READY for step, _, _ in self._buffer):
+        if not self._transactions or any(map(_is_ready, self._buffer)):
             if self._due:
                 self._send()
-        elif self._fitting() < len(self._buffer):
-            self._send()
+        elif self._fitting(least=0) < len(self._buffer):
+            self._send()  # a transaction may send as much as a step: the two are not put into one item
         else:
             self._transaction = self._transactions.popleft()
             self._transaction.hurried = self._due
@@ -243,37 +242,44 @@ class Journal:
         return any(step.key == key for step, _, _ in (*(self._sent or ()), *self._buffer))
 
     async def outcome(self, move: Move, **fields: Any) -> Verdict:
-        """Send the move that ends this execution, with all that has gathered, after what is on its way."""
+        """Send the move that ends this execution, with all that is buffered, after the item in flight."""
         self._transactions.clear()
         while self._sent is not None:
             await self._answer()
-        while self._send_first(move):
+        known = self._record.known
+        while self._send_first(move, fields):
+            # A wait that ends during these items is news to the move too: nobody else looks at it any more.
+            fields["known"] = known
             verdict = await self._answer()
             if verdict.answer != "applied":
                 return verdict
         self._send(move, fields)
         return await self._answer()
 
-    def _send_first(self, move: Move) -> bool:
-        """Whether more has gathered than one item may hold, so that a checkpoint goes before the move."""
-        if move not in _MAY_RETRY:
+    def _send_first(self, move: Move, fields: dict[str, Any]) -> bool:
+        """Send a part of the buffer before the move, if one item cannot hold all; whether it did."""
+        if move is not Move.RETRY:
             # The run ends or goes back as a whole: what would have been tried again here is not.
-            self._buffer = [one for one in self._buffer if one[0].status is not StepStatus.READY]
-        count = self._fitting()
-        if count >= len(self._buffer):
+            self._buffer = [one for one in self._buffer if not _is_ready(one)]
+        if self._fitting() == len(self._buffer):
             return False
-        if any(step.status is StepStatus.READY for step, _, _ in self._buffer[:count]):
-            return False  # a try that failed is told by the move itself
-        self._send()
+        # A failed try has no outcome: it may be recorded after results that came later. The move says why
+        # the run is retried, so that at least one failed try goes with it, if there is one.
+        self._buffer.sort(key=_is_ready)
+        count = self._fitting()
+        if any(map(_is_ready, self._buffer[:count])):
+            self._send(Move.RETRY, {**fields, "in_place": True, "refund": True}, count)
+        else:
+            self._send()
         return True
 
-    def _fitting(self) -> int:
-        """How many of the steps that have gathered fit into one item, with what they send; at least one."""
+    def _fitting(self, least: int = 1) -> int:
+        """How many of the buffered steps fit into one item, with what they send; at least so many."""
         total = 0
-        if len(self._buffer) > 1:
+        if len(self._buffer) > least:
             for count, (step, _, _) in enumerate(self._buffer):
                 total += step_bytes(step) + sum(map(payload_bytes, self._said.get(id(step), ())))
-                if count and total > BATCH_BYTES:
+                if count >= least and total > BATCH_BYTES:
                     return count
         return len(self._buffer)
 
@@ -282,8 +288,8 @@ class Journal:
         self._idle = asyncio.get_running_loop().create_future()
         return self._idle
 
-    def _send(self, move: Move = Move.CHECKPOINT, fields: dict[str, Any] = _NONE) -> None:
-        count = self._fitting() if move is Move.CHECKPOINT else len(self._buffer)
+    def _send(self, move: Move = Move.CHECKPOINT, fields: dict[str, Any] = _NONE, count: int = 0) -> None:
+        count = count or (self._fitting() if move is Move.CHECKPOINT else len(self._buffer))
         sent, self._buffer = self._buffer[:count], self._buffer[count:]
         self._due, self._bytes = bool(self._buffer), 0
         self._sent = sent
@@ -294,6 +300,8 @@ class Journal:
                 opens = 1
             elif step.status is StepStatus.READY and move is Move.CHECKPOINT:
                 move, fields = Move.RETRY, _in_place(step, *value)
+        if opens:
+            fields = {"known": self._record.known, **fields}
         if self._trail or self._events or self._said or self._progress is not None:
             fields = {**fields, **self._extras(sent, last=move is not Move.CHECKPOINT)}
         item = Item(
@@ -304,17 +312,15 @@ class Journal:
             move=move,
             steps=(sent[0][0],) if len(sent) == 1 else tuple([step for step, _, _ in sent]),
             started_at=self.started_at,
-            known=self._record.known if opens else None,
             lease_seconds=self._lease_seconds,
             **fields,
         )
         if self._transaction is not None:
             # In the context of whoever asked, which the function may look into.
-            self._transaction.context.run(
-                self._committer.transact, item, self._transaction, self._answered, self._failed
-            )
-            return
-        self._committer.put(item, self._answered)
+            transact, begin = self._committer.transact, self._transaction.context.run
+            begin(transact, item, self._transaction, self._answered, self._failed)
+        else:
+            self._committer.put(item, self._answered)
 
     def _answered(self, verdict: Verdict) -> None:
         if self._complete is not None and is_to_be_completed(verdict):
@@ -376,9 +382,13 @@ def _taken(rows: deque[T]) -> tuple[T, ...]:
 def sent(outgoing: Sequence[NewEvent | Outbound]) -> dict[str, Any]:
     """What goes to runs, and what to the world outside."""
     events = tuple([one for one in outgoing if type(one) is NewEvent])
-    if len(events) == len(outgoing):
-        return {"events": events}
-    return {"events": events, "outbox": tuple([one for one in outgoing if type(one) is Outbound])}
+    outbox = tuple([one for one in outgoing if type(one) is Outbound])
+    return {"events": events, "outbox": outbox}
+
+
+def _is_ready(one: Written) -> bool:
+    """Whether it is a try that failed, to be made again."""
+    return one[0].status is StepStatus.READY
 
 
 def _for_nobody(_verdict: Verdict, _sent: list[Written]) -> None:

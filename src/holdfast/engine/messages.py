@@ -16,7 +16,10 @@ from holdfast.codec import plain
 from holdfast.errors import TooLarge, UsageError
 from holdfast.records import Instant, Outbound
 
-SAID_BYTES = 64 * MIB  # what one step sends and logs: it is one commit and cannot be divided
+SAID_BYTES = 64 * MIB  # what one step sends: it is one commit and cannot be divided
+LOGGED_BYTES = (
+    32 * MIB
+)  # log rows that wait for one commit. With a step, its messages and a result: < 128 MiB
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -75,4 +78,11 @@ def check_said(size: int, where: str) -> None:
     """Refuse more bytes of events, messages and log rows than one commit takes."""
     if size > SAID_BYTES:
         said = f"{where} sends and logs {size:,} bytes in one commit, the limit is {SAID_BYTES:,}"
+        raise TooLarge(f"{said}: say less, or in several steps")
+
+
+def check_logged(size: int, where: str) -> None:
+    """Refuse more bytes of log rows than may wait for one commit."""
+    if size > LOGGED_BYTES:
+        said = f"{where} logs {size:,} bytes before one commit, the limit is {LOGGED_BYTES:,}"
         raise TooLarge(f"{said}: say less, or in several steps")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import msgspec
 
 from holdfast.arguments import Seconds, check_positive
 from holdfast.bounds import sent_bytes
-from holdfast.errors import UsageError
+from holdfast.errors import TooLarge, UsageError
 from holdfast.records import Item, Json, StepWrite, TrailWrite
 from holdfast.store import TRANSACTION_SECONDS, OwnEngine, Store
 from holdfast.threads import Ended
@@ -189,8 +190,9 @@ class TransactionCall(Call):
             except BaseException as error:
                 if stage.closed or (isinstance(error, asyncio.CancelledError) and cancelled()):
                     raise  # it was told to stop: whatever it answers is no failed try
-                for row in transaction.scope.rows:
-                    run.journal.note(row)
+                with suppress(TooLarge):  # log rows that do not fit are no reason to end the tries
+                    for row in transaction.scope.rows:
+                        run.journal.note(row)
                 await self._again_or_fail(error, tries, transaction.scope, write.started_at or 0)
 
 
