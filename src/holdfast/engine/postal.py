@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC
+from functools import partial
 from uuid import UUID
 
 from holdfast.escaping import escaped
@@ -12,10 +13,12 @@ from holdfast.sealing.envelope import OURS
 from holdfast.store import Store
 
 from .explain import Explanation
+from .pages import gathered
 
 LAG_SECONDS = 60.0
 SHOWN = 5  # sinks that a finding names
-PENDING_MAX = 1000  # messages that are looked at, the oldest
+PENDING_MAX = 1000  # messages that are looked at, the oldest,
+PAGES_MAX = 20  # in so many pages at most: each may hold 8 MiB of payloads
 WHY_MAX = 200
 
 
@@ -37,7 +40,7 @@ def nobody_has(sink: str) -> str:
 async def with_messages(store: Store, run: UUID, told: Explanation) -> Explanation:
     """What is said of a run that has ended, and of its messages that have not arrived."""
     where = OutboxFilter(run=run, tenant=None, statuses=(MessageStatus.PENDING, MessageStatus.DEAD))
-    left = await store.outbox(where, SHOWN)
+    left = await _first(store, where)
     if not left:
         return told
     nobodys = {one.sink for one in await unserved(store)}
@@ -110,14 +113,13 @@ def _age(one: Backlog, now: int) -> float:
 
 
 async def _shut(store: Store) -> list[Finding]:
-    """What relays have given back because they could not open it, of the oldest that wait."""
-    oldest = await store.outbox(OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=None), PENDING_MAX)
-    shut = [one for one in oldest if one.error is not None and one.error.kind == OURS]
+    """The finding about messages that relays have given back because they could not open them."""
+    shut, count = await _sealed(store)
     if not shut:
         return []
     first = shut[0]
     why = "" if first.error is None else first.error.message
-    more = f", and {len(shut) - 1:,} more" if len(shut) > 1 else ""
+    more = f", and {count - 1:,} more" if count > 1 else ""
     return [
         Finding(
             level="error",
@@ -125,16 +127,36 @@ async def _shut(store: Store) -> list[Finding]:
             f"{escaped(why)}{more}",
             mend="give every worker the codec and the keys, or the sink to those that have them; "
             "`holdfast outbox ls` says which messages and why",
-            runs=tuple(dict.fromkeys(one.run for one in shut[:SHOWN])),
+            runs=tuple(dict.fromkeys(one.run for one in shut)),
         )
     ]
+
+
+async def _sealed(store: Store) -> tuple[list[OutboxMessage], int]:
+    """The first of the oldest pending messages that could not be opened, and how many there are."""
+    where = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=None)
+    first: list[OutboxMessage] = []
+    count, left, after = 0, PENDING_MAX, 0
+    for _ in range(PAGES_MAX):
+        page = await store.outbox(where, left, after) if left else ()
+        if not page:
+            break
+        found = [one for one in page if one.error is not None and one.error.kind == OURS]
+        first += found[: SHOWN - len(first)]
+        count, left, after = count + len(found), left - len(page), page[-1].seq
+    return first, count
+
+
+async def _first(store: Store, where: OutboxFilter) -> list[OutboxMessage]:
+    """The oldest messages, as many as are named."""
+    return await gathered(partial(store.outbox, where), SHOWN, 0, lambda one: one.seq)
 
 
 async def _dead(store: Store, owed: Sequence[Backlog]) -> list[Finding]:
     count = sum(one.dead for one in owed)
     if not count:
         return []
-    newest = await store.outbox(OutboxFilter(statuses=(MessageStatus.DEAD,), tenant=None), SHOWN)
+    oldest = await _first(store, OutboxFilter(statuses=(MessageStatus.DEAD,), tenant=None))
     dead = [one for one in owed if one.dead]
     sinks = ", ".join(f"{escaped(one.sink)} ({one.dead:,})" for one in dead[:SHOWN])
     sinks += f" and {len(dead) - SHOWN:,} more sinks" if len(dead) > SHOWN else ""
@@ -143,7 +165,7 @@ async def _dead(store: Store, owed: Sequence[Backlog]) -> list[Finding]:
             level="warning",
             what=f"{count:,} dead letter{'s' * (count != 1)}, which are not tried any more: {sinks}",
             mend="`holdfast outbox ls --status dead` says why; `holdfast outbox resend ID` sends one again",
-            runs=tuple(dict.fromkeys(one.run for one in newest)),
+            runs=tuple(dict.fromkeys(one.run for one in oldest)),
         )
     ]
 
