@@ -295,7 +295,7 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
         Also carried out here, and first, is what runs owe since their own commit: the end of a child settles
         its parent's step, if that waits for this very run: succeeded, or failed with error kind child_failed,
         either way with output {"run", "status", "result" or "error" (the child's own)}; the cancels of
-        children (`cancel`, `rewind`), theirs included; and the rest of a look that `commit` ended after BATCH_BYTES.
+        children (`cancel`, `rewind`), theirs included; and the rest of a look that `commit` has cut short.
         Settling: the step takes the next seq, succeeded with output
         {"id","topic","at" (µs),"payload"} (a sleep: null) or failed with its error; a receipt
         (run, event, step key) is written. A waiting run becomes pending, run_at now, attempt and
