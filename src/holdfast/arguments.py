@@ -293,14 +293,14 @@ def check_text(what: str, text: Any, most: int = TEXT_MAX) -> str:
 
 
 def check_sought(**sought: Any) -> None:
-    """What is looked for, where anything is: text that could be there."""
+    """Check the texts of a search: each is None, or text that a store could hold."""
     for what, text in sought.items():
         if text is not None:
             check_text(what, text)
 
 
 def check_by(by: Any) -> str:
-    """Who does something, for the trail; empty: nobody says."""
+    """Check the name of the actor, for the trail; it may be empty."""
     return check_text("by", by)
 
 
@@ -327,7 +327,7 @@ def _text(what: str, value: Any) -> str:
 
 
 def _which(value: Any) -> str:
-    """What is wrong with one that is no text."""
+    """The type of a value that is no text, for an error message."""
     kind = type(value).__name__
     known = isinstance(value, str) or value is None
     return "" if known else f" is {'an' if kind[0] in 'aeiou' else 'a'} {kind}"

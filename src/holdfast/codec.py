@@ -164,7 +164,7 @@ def _why(error: Exception, what: str, text: bytes) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """What an error says, on one line. It may repeat the value that somebody else wrote."""
+    """The message of an error, on one line. It may repeat the value that somebody else wrote."""
     try:
         return escaped(" ".join(str(error)[:SAID_MAX].split()), SAID_MAX)
     except Exception:  # noqa: BLE001 - an error of somebody's own class may do anything here

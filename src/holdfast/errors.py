@@ -121,7 +121,7 @@ class HistoryFull(HoldfastError):
 
 
 class RecordUnreadable(HoldfastError):
-    """What the run has recorded cannot be read from the store, however small the pages."""
+    """The record of the run cannot be read from the store, however small the pages."""
 
 
 class Outcome(HoldfastError):

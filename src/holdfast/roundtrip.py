@@ -60,7 +60,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
 
 
 def offence(value: Any, path: str = "", depth: int = 1) -> str | None:
-    """What of mere data JSON cannot hold, with its path; None if it can hold all of it."""
+    """The first part of plain data that JSON cannot hold, with its path; None if there is none."""
     at = path and f" at {path}"
     if isinstance(value, str):
         return _bad_text(value, at)

@@ -17,7 +17,7 @@ from .text import ago, clean, clock, span
 
 Data = dict[str, Any]
 WAITS_SHOWN = 5  # of one run; --json prints all
-# What comes of data of another shape: a worker in plain SQL may write rows of its own.
+# Errors from data of another shape: a worker in plain SQL may write rows of its own.
 _ODD = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
@@ -149,7 +149,7 @@ _SENTENCES: dict[str, tuple[Callable[[Data], str], str | None]] = {
 
 
 def waits(run: Run, now: Any) -> str:
-    """What a run waits on, since when, until when; of many the first few."""
+    """The first open waits of a run: on what, since when, until when."""
     left = len(run.waiting_on) - WAITS_SHOWN
     more = [f"and {left:,} more"] if left > 0 else []
     return "; ".join([*(_wait(step, now) for step in run.waiting_on[:WAITS_SHOWN]), *more])

@@ -325,7 +325,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Sequence[TrailEntry]:
-        """What happened to a run or to all, oldest first, from a seq on; by type, tenant and time.
+        """Trail rows of one run or of all, oldest first, from a seq on; by type, tenant and time.
 
         In pages, as `list`: `after` is the last seq of the page before, and only an empty page is the end.
         """

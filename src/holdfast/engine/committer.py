@@ -242,7 +242,7 @@ class Committer:
             delay = min(2 * delay, 2.0)
 
     async def _refused(self, item: Item, error: UsageError) -> Verdict:
-        """What the store refuses fails its run now: it would be refused in every further execution."""
+        """Fail the run of an item that the store refuses: every further execution would be refused too."""
         lost = Verdict(answer="lost", status=Status.FAILED)
         log.warning("an item of run %s is refused: %s", item.run, error)
         if item.move is Move.FAIL and not item.steps:

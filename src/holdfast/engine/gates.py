@@ -47,7 +47,7 @@ def shown(name: str, ask: Any, data: Any, on_timeout: str) -> dict[str, str]:
 
 
 def decision(step: Recorded) -> Decision:
-    """What became of the gate; BadValue when it cannot be read."""
+    """The decision on the gate; BadValue when it cannot be read."""
     said = unwrapped(step.output, _Said, f"the decision of step {step.key!r}")
     return Decision(
         approved=said.approved, by=said.by, comment=said.comment, at=moment(said.at), timed_out=said.timed_out

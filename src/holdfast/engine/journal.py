@@ -234,7 +234,7 @@ class Journal:
             self._hand_over(step)
 
     def _hand_over(self, step: StepWrite) -> None:
-        """What was sent belongs to this step: it is committed with it or not at all."""
+        """Commit the events and messages sent so far with this step, or not at all."""
         self._said[id(step)] = _taken(self._events)
 
     def carries(self, key: str) -> bool:

@@ -94,7 +94,7 @@ def raised(error: BaseException) -> Json:
 
 
 def place_of(error: BaseException) -> str:
-    """Where in a sink's code an error was raised: the innermost lines of its traceback, without values."""
+    """The innermost lines of an error's traceback in a sink's code, without values."""
     frames = list(islice(walk_tb(error.__traceback__), FRAMES_READ))[-FRAMES_SHOWN:]
     places = (f"{PurePath(frame.f_code.co_filename).name}:{line}" for frame, line in frames)
     return text(" > ".join(places), 500)

@@ -70,7 +70,7 @@ CHILD_OPTIONS = [one for one in OPTIONS if one not in {"key", "id", "parent", "t
 
 
 def check_child_options(options: dict[str, Any]) -> None:
-    """What a child may be started with, beside `key`, which is that of its step."""
+    """Check the options of a child's start. `key` is not one of them: it is the key of the step."""
     unknown = sorted(set(options) - set(CHILD_OPTIONS))
     if unknown:
         raise UsageError(

@@ -74,7 +74,7 @@ class Scope:
 
 
 def add_cost(scope: Scope, amount: Any) -> None:
-    """What a step has cost, more of it."""
+    """Add to the cost of a step."""
     total = scope.cost + check_cost(amount)
     if total > COST_MAX * COST_UNIT:
         raise UsageError(f"step {scope.key!r} has cost more than {COST_MAX:,}, the limit of one step")

@@ -134,7 +134,7 @@ class Chore(StrEnum):
 
 
 class Ticked(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What a keeper's round did. `more`: it was cut short, and something may be left."""
+    """Counts of one keeper round. `more`: the round was cut short, and something may be left."""
 
     expired: int = 0
     lapsed: int = 0

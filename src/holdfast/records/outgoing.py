@@ -48,7 +48,7 @@ class OutboxMessage(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def payload(self) -> Any:
-        """What is sent; BadValue if that cannot be read."""
+        """The value that is sent; BadValue if it cannot be read."""
         return value(self.payload_json, f"the payload of message {self.id}")
 
     @property

@@ -102,7 +102,7 @@ class Schedule(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def params(self) -> Any:
-        """What each of its runs is started with; BadValue if that cannot be read."""
+        """The params of each of its runs; BadValue if they cannot be read."""
         return value(self.params_json, f"params of schedule {self.name!r}")
 
     @property

@@ -83,12 +83,12 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def params(self) -> Any:
-        """What the run was started with; BadValue if that cannot be read."""
+        """The value that the run was started with; BadValue if it cannot be read."""
         return value(self.params_json, f"params of run {self.id}")
 
     @property
     def result(self) -> Any:
-        """What the run returned; None while it has not. BadValue if that cannot be read."""
+        """The value that the run returned; None before that. BadValue if it cannot be read."""
         return None if self.result_json is None else value(self.result_json, f"the result of run {self.id}")
 
     @property
@@ -152,7 +152,7 @@ class ApprovalRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def data(self) -> Any:
-        """What is shown with it; `{"holdfast.unreadable": reason}` if that cannot be read."""
+        """The data shown with the question; `{"holdfast.unreadable": reason}` if it cannot be read."""
         said = read_object(self.ask_json)
         return said if MARK in said else said.get("data")
 

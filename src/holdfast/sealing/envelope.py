@@ -84,7 +84,7 @@ def reason(text: Json, what: str) -> CannotOpen:
         by = escaped(", ".join(seal.by[:BY_SHOWN]))
         return CannotOpen(f"{what} is sealed ({by}), and here is no codec: App(…, codec=…)")
     kinds: dict[str, type[CannotOpen]] = {one.__name__: one for one in (NotSealed, UnknownKey, WrongKey)}
-    # Where there is no codec, a stranger may have written the reason itself.
+    # Without a codec the reason is not checked: anyone who can write rows may have written it.
     return kinds.get(seal.why, CannotOpen)(escaped(seal.said, SAID_MAX), escaped(seal.key, KEY_SHOWN))
 
 

@@ -96,7 +96,7 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         runs = map(self._records.run, await self.inner.list(where, limit, after))
-        # What is compressed grows when it is opened: a page of it may have to end earlier.
+        # Compressed values grow when they are opened: a page of them may have to end earlier.
         return page(runs if where.values else map(without_values, runs), run_bytes, limit)
 
     async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:

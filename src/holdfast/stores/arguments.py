@@ -142,7 +142,7 @@ def _event(event: NewEvent) -> None:
 
 
 def check_batch(_: str, batch: Sequence[Item]) -> None:
-    """What holders write in one commit."""
+    """Check the items of one commit."""
     refuse_bad(batch)
     for item in batch:
         check_item("item", item)
@@ -150,7 +150,7 @@ def check_batch(_: str, batch: Sequence[Item]) -> None:
 
 
 def check_item(_: str, item: Item) -> None:
-    """What a holder writes."""
+    """Check one item."""
     check_big("fence", item.fence)
     check_big("number", item.number)
     for write in item.steps:
@@ -196,7 +196,7 @@ def _plan_step(step: PlanStep) -> None:
 
 
 def check_ask(_: str, ask: Ask) -> None:
-    """What a worker is ready to take."""
+    """Check the request of a claim."""
     check_worker("worker", ask.worker)
     check_rows("limit", ask.limit)
     _names("type", ask.types)
@@ -208,7 +208,7 @@ def check_ask(_: str, ask: Ask) -> None:
 
 
 def check_leases(_: str, leases: Sequence[Lease]) -> None:
-    """What a worker says that it holds."""
+    """Check the leases of a renewal."""
     for lease in leases:
         check_big("fence", lease.fence)
         check_at("started_at", lease.started_at)
@@ -227,7 +227,7 @@ def check_definitions(_: str, definitions: Sequence[Definition]) -> None:
 
 
 def check_presence(_: str, presence: Presence) -> None:
-    """What a worker says of itself."""
+    """Check the row of a worker."""
     check_worker("worker", presence.worker)
     _names("type", presence.types)
     check_whole("slots", presence.slots)
@@ -265,7 +265,7 @@ def check_firing(_: str, firing: Firing) -> None:
 
 
 def check_relay_ask(_: str, ask: RelayAsk) -> None:
-    """What a relay is ready to send."""
+    """Check the request of a relay."""
     check_worker("relay", ask.relay)
     check_rows("limit", ask.limit)
     check_rows("each", ask.each)
@@ -280,7 +280,7 @@ def _counts(counts: Mapping[str, int]) -> None:
 
 
 def check_relayed(_: str, answers: Sequence[Relayed]) -> None:
-    """What became of parcels."""
+    """Check the answers of a relay."""
     for one in answers:
         check_big("fence", one.fence)
         check_span("delay", one.delay_seconds)
@@ -306,6 +306,6 @@ def check_weight(what: str, weight: Any) -> None:
 
 
 def check_scope(_: str, scope: Any) -> None:
-    """What a limit is about."""
+    """Check the scope of a limit."""
     if scope not in SCOPES:
         raise UsageError(f"a limit is of one of {', '.join(SCOPES)}, not {clipped(scope)}")

@@ -1,4 +1,4 @@
-"""What a round of a keeper came to, from the numbers of its parts."""
+"""The result of one keeper round, from the numbers of its parts."""
 
 from __future__ import annotations
 

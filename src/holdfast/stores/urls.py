@@ -8,7 +8,7 @@ from urllib.parse import unquote
 POSTGRES = ("postgresql", "postgres")
 
 
-# Of a sentence: a URL's user, before a colon; and what may be a password where no host follows.
+# Parts of a sentence: the user of a URL, before a colon; and a possible password that no host follows.
 _USER = re.compile(r"//[^:@\s]{0,200}?(?=(?::|%3a)(?!password$|password@host))", re.IGNORECASE)
 _NO_HOST = re.compile(
     r"(\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@'\"\[]{1,200}:)(?![0-9]+\b|password@host)[^\s'\"]+", re.IGNORECASE

@@ -22,7 +22,7 @@ def is_owed(state: State) -> bool:
 
 
 def carry_out_some(state: State, now: Instant, limit: int) -> int:
-    """What a few runs owe, first id first. Answers the parents woken."""
+    """Carry out what a few runs owe, by id. Returns how many parents were woken."""
     woken = 0
     for row in sorted((row for row in state.runs.values() if row.owes), key=lambda row: row.id)[:limit]:
         owed, row.owes = row.owes, Owes.NOTHING

@@ -1,4 +1,4 @@
-"""What a keeper does: expire, time_out, lapse, a slice each. None of it needs user code."""
+"""The chores of a keeper: expire, time_out, lapse, a slice each. None of them needs user code."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class _Writing:
         )
 
     def _row(self) -> tuple[Step, ...]:
-        """Of a plan: the row that is current now. The holder reads a large one by itself."""
+        """The current row of a plan. The holder reads a large one by itself."""
         return () if any(text_bytes(step.wake) > NEWS_BYTES for step in self.news) else self.news
 
     def _moves(self) -> dict[Move, Callable[[], None]]:

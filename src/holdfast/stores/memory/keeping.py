@@ -63,7 +63,7 @@ class KeeperRoom:
         return (await self._deliver(max(1, limit)))[0]
 
     async def _deliver(self, limit: int) -> tuple[int, bool]:
-        """What runs owe, events, what their runs owe then: runs woken, and whether more is left."""
+        """Carry out what runs owe, deliver events, carry out the rest: (runs woken, is more left)."""
         first, more_owed = await self._owed(limit)
         woken, more = await self._events(limit)
         last = 0

@@ -285,7 +285,7 @@ class State:
 
 
 def check(row: RunRow, *, steps: bool = True) -> None:
-    """What SQL stores have constraints for: refuse a row that no move may leave behind.
+    """Refuse a row that no move may leave behind, as the constraints of SQL stores do.
 
     `steps`: False where one step was settled, of a run that may have thousands.
     """

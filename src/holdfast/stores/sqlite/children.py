@@ -64,7 +64,7 @@ def _look_again(db: Database, now: Instant, run: str) -> tuple[int, int]:
 def tell_parent(
     db: Database, now: Instant, run: str, waiting: tuple[str | None, str | None]
 ) -> waits.Settled | None:
-    """Of its end, or that it is not there any more; None: nobody waits for it."""
+    """Tell the parent that the run has ended or is gone; None if nobody waits for it."""
     wait = db.one(_SQL["awaiting"], (*waiting, run))
     if wait is None or waiting[0] is None:
         return None

@@ -154,7 +154,7 @@ def _claim(db: Database, row: Row, most: int) -> tuple[Claim, int]:
 
 
 def _rare(claim: Claim, rare: str) -> Claim:
-    """What most runs have nothing of."""
+    """Fill in the fields that most runs do not have."""
     kind, parent, cost, budget, labels = msgspec.json.decode(rare)
     parent = None if parent is None else UUID(parent)
     return msgspec.structs.replace(

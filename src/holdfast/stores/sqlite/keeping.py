@@ -48,7 +48,7 @@ class KeeperRoom:
         pace = Pace()
         while part.left is not None:
             await pace.after(part.woken, self._pending)
-            # As large as the last one, by all signs: the writer lets small commits pass.
+            # The size is a guess, that of the last slice: the writer lets small commits pass.
             part = await self._write(partial(_hand_over, SLICE, part.left), news=True, size=part.copied)
         return Emitted(self._read(waits.woken, seq), duplicate)
 
@@ -56,7 +56,7 @@ class KeeperRoom:
         return (await self._deliver(max(1, limit)))[0]
 
     async def _deliver(self, limit: int) -> tuple[int, bool]:
-        """What runs owe, events, what their runs owe then: runs woken, and whether more is left."""
+        """Carry out what runs owe, deliver events, carry out the rest: (runs woken, is more left)."""
         first, more_owed = await self._owed(limit)
         woken, more = await self._events(limit)
         last = 0
@@ -84,7 +84,7 @@ class KeeperRoom:
         return woken, True
 
     async def _carry_out(self, limit: int = SLICE) -> int:
-        """What runs owe, a slice a commit."""
+        """Carry out what runs owe, one slice a commit."""
         return (await self._owed(max(1, limit)))[0]
 
     async def _owed(self, limit: int) -> tuple[int, bool]:

@@ -56,7 +56,7 @@ _START = (-(2**62), "")
 
 
 class Slice:
-    """What one commit may still take: time, and bytes of values."""
+    """The time and the bytes of values that one commit may still take."""
 
     def __init__(self) -> None:
         self._until, self._began = time.monotonic() + SLICE_SECONDS, 0.0

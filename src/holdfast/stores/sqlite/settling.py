@@ -175,7 +175,7 @@ def open_wait(
     due_at: Instant | None,
     child: str | None = None,
 ) -> Step:
-    """As much of a wait as settling needs."""
+    """A wait, with the fields that settling needs."""
     return Step(
         seq=seq, key=key, kind=StepKind(kind), status=StepStatus.WAITING, topic=topic, due_at=due_at,
         child=None if child is None else UUID(child),

@@ -37,7 +37,7 @@ LATE = 253_402_300_800 * SECOND  # the first instant of the year 10000
 LONG = "x" * 5000
 HUGE = 10**100_000  # more digits than Python prints
 
-# What is no whole number of 32 bits from 1 on.
+# Values that are no whole number of 32 bits from 1 on.
 NOT_WHOLE = [True, 1.5, math.inf, math.nan, "3", 2**31, sys.maxsize, 10**30, HUGE, -(2**31) - 1]
 NOT_COUNTED = [*NOT_WHOLE, 0, -1]
 NO_SPAN = [-1.0, -1e30, math.nan, -math.inf, "5", True]

@@ -44,7 +44,7 @@ def test_the_trail_of_all_runs_tells_of_deleted_ones_too(hand):
 
 @pytest.mark.spec("DEL-1", "READ-1", "TRAIL-3")
 def test_the_trail_of_a_tenant_leaves_out_deleted_runs(hand):
-    """As the trail of such a run does; restored, it is there again."""
+    """The trail of a deleted run is left out too; restored, both are there again."""
     kept, run = hand.start(), hand.start()
     whole = hand.trail(tenant="default")
     hand.delete(run, by="ann")

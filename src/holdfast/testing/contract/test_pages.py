@@ -83,7 +83,7 @@ def test_a_value_that_is_larger_than_a_page_is_shown_alone(hand):
 
 @pytest.mark.spec("READ-1")
 def test_the_trail_is_bounded_in_bytes(hand):
-    """Of one run, and over all runs."""
+    """The trail of one run, and that of all runs."""
     claim = hand.held()
     rows = tuple(TrailWrite("log", f'{{"message":{value}}}') for value in VALUES)
     hand.checkpoint(claim, done("a"), trail=rows)
@@ -113,7 +113,7 @@ def test_the_outbox_is_listed_within_a_bound_in_bytes(hand):
 @pytest.mark.spec("READ-1")
 @pytest.mark.parametrize("tenant", ["default", None])
 def test_open_gates_are_listed_within_a_bound_in_bytes(hand, tenant):
-    """What is shown with the question counts."""
+    """The data shown with the question counts."""
     claim = hand.held()
     hand.park(claim, *(ask(f"g{n}", ask=f'{{"ask":{value}}}') for n, value in enumerate(VALUES)))
 

@@ -126,7 +126,7 @@ def test_one_part_of_a_round_is_done_without_the_others(hand):
 
 @pytest.mark.spec("OPS-1")
 def test_a_round_ends_after_so_many_commits_and_says_that_there_is_more(hand):
-    """Whatever is due: the other chores have their turn."""
+    """The other chores have their turn, whatever is due."""
     claim = hand.held()
     hand.park(claim, *(sleep(f"nap{n}") for n in range(SLICES + 1)))
     hand.clock.turn(60)
