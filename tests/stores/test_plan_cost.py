@@ -102,7 +102,7 @@ def test_a_keeper_that_leaves_the_deadlines_of_plans_alone_does_not_look_at_them
         return before, after
 
     (before, found), (after, still_found) = live(path, story)
-    assert found == still_found == (None, (0, []))
+    assert found == still_found == (None, ([], False))
     assert after <= before + 20
 
 

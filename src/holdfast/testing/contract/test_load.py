@@ -104,7 +104,6 @@ def test_a_run_of_a_plan_is_read_in_pages_too(hand):
     assert list(steps) == ["A", "B", "C"]
 
 
-@pytest.mark.slow
 @pytest.mark.spec("LEASE-19", "START-9")
 @pytest.mark.parametrize("fill", ['\\"', "\\u0001"])
 def test_many_runs_at_the_limit_of_a_value_are_claimed_at_once(hand, fill):

@@ -19,7 +19,6 @@ CHILD = "shop.child.v1"
 LARGE = '"' + base64.b64encode(random.Random(1).randbytes(9 * 2**18)).decode() + '"'
 
 
-@pytest.mark.slow
 @pytest.mark.spec("EVENT-3")
 def test_a_large_event_reaches_all_who_wait_and_counts_each_once(hand):
     """It takes several commits. The same again changes nothing, and answers the same number."""
@@ -34,7 +33,6 @@ def test_a_large_event_reaches_all_who_wait_and_counts_each_once(hand):
     assert hand.stats().undelivered == 0
 
 
-@pytest.mark.slow
 @pytest.mark.spec("EVENT-4", "MOVE-2")
 def test_a_park_takes_some_large_events_and_the_next_look_finds_the_rest(hand):
     """The run does not rest before it has seen all of them."""
@@ -53,7 +51,6 @@ def test_a_park_takes_some_large_events_and_the_next_look_finds_the_rest(hand):
     assert sorted(hand.step(claim.id, topic).status for topic in topics) == [StepStatus.SUCCEEDED] * 5
 
 
-@pytest.mark.slow
 @pytest.mark.spec("EVENT-4", "MOVE-2")
 @pytest.mark.parametrize("then", ["works on", "is paused", "is lost"])
 def test_what_a_look_leaves_is_found_though_the_run_does_not_rest(hand, then):
@@ -82,7 +79,6 @@ def test_what_a_look_leaves_is_found_though_the_run_does_not_rest(hand, then):
         assert hand.complete(claim).status is Status.SUCCEEDED
 
 
-@pytest.mark.slow
 @pytest.mark.spec("MOVE-2")
 def test_a_look_at_children_that_ended_with_large_results_is_bounded_too(hand):
     """A park over many of them is no single commit of all their results."""

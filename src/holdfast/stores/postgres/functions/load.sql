@@ -29,7 +29,8 @@ end $$;
 -- A page under the fence, in at most so many bytes of values, but at least one step.
 create or replace function load(run uuid, his_fence bigint, after integer, bytes bigint) returns json language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
-set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off
+set jit = off as $$
 declare
     r workflow_run;
     s workflow_step;

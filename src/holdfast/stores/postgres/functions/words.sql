@@ -195,33 +195,40 @@ begin
     );
 end $$;
 
-create or replace function has_settled(run uuid, known integer) returns boolean language plpgsql stable as $$
+create or replace function has_settled(run uuid, known integer) returns boolean language plpgsql stable
+set enable_sort = off as $$
 begin
-    return exists (
+    return (
         select 1 from workflow_step as s
         where s.run_id = run and s.seq > known and s.kind in ('sleep', 'event', 'approval', 'child')
             and s.status in ('succeeded', 'failed') and (s.kind <> 'child' or s.waits > 0)
-    );
+        order by s.seq limit 1
+    ) is not null;
 end $$;
 
--- Whether their values are too large for an answer that tells of many runs: more than 64 KiB.
-create or replace function has_large_news(run uuid, known integer) returns boolean language plpgsql stable as $$
+-- Whether their values are too large for an answer that tells of many runs: more than 64 KiB. Those that are stored in more
+-- are not read just to be measured.
+create or replace function has_large_news(run uuid, known integer) returns boolean language plpgsql stable
+set enable_sort = off as $$
 declare
-    stored bigint;
+    s workflow_step;
+    stored bigint := 0;
+    size bigint := 0;
 begin
-    select sum(coalesce(pg_column_size(s.output), 0) + coalesce(pg_column_size(s.error), 0)) into stored
-    from workflow_step as s
-    where s.run_id = run and s.seq > known and s.kind in ('sleep', 'event', 'approval', 'child')
-        and s.status in ('succeeded', 'failed') and (s.kind <> 'child' or s.waits > 0);
-    if stored is null or stored <= 500 then
-        return false;
-    end if;
-    return stored > 65536 or (
-        select sum(coalesce(octet_length(s.output::text), 0) + coalesce(octet_length(s.error::text), 0)) > 65536
-        from workflow_step as s
-        where s.run_id = run and s.seq > known and s.kind in ('sleep', 'event', 'approval', 'child')
-            and s.status in ('succeeded', 'failed') and (s.kind <> 'child' or s.waits > 0)
-    );
+    for s in
+        select * from workflow_step as w where w.run_id = run and w.seq > known order by w.seq
+    loop
+        continue when s.kind not in ('sleep', 'event', 'approval', 'child') or s.status not in ('succeeded', 'failed')
+            or (s.kind = 'child' and s.waits = 0);
+        stored := stored + coalesce(pg_column_size(s.output), 0) + coalesce(pg_column_size(s.error), 0);
+        if stored <= 65536 then
+            size := size + coalesce(octet_length(s.output::text), 0) + coalesce(octet_length(s.error::text), 0);
+        end if;
+        if stored > 65536 or size > 65536 then
+            return true;
+        end if;
+    end loop;
+    return false;
 end $$;
 
 -- The highest number that a step was ever given, one that is forgotten by now too.
