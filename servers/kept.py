@@ -25,7 +25,8 @@ create or replace function clock() returns timestamptz language sql stable as $$
         workflow.moment(nullif(current_setting('holdfast.now', true), '')::bigint), statement_timestamp()
     )
 $$;
-create function wipe() returns void language plpgsql as $$
+grant execute on function workflow.moment(bigint) to public;
+create function wipe() returns void language plpgsql set search_path = workflow, pg_temp as $$
 declare
     name text;
 begin

@@ -26,6 +26,7 @@ set search_path = workflow;
 create or replace function clock() returns timestamptz language sql stable as $$
     select workflow.moment(current_setting('holdfast.now')::bigint)
 $$;
+grant execute on function moment(bigint) to public;
 create function wipe() returns void language plpgsql as $$
 declare
     name text;

@@ -59,6 +59,7 @@ end $$;
 -- A run goes with all its rows, by a purge, which has removed the trail before.
 create or replace function plain_remove() returns trigger language plpgsql set search_path from current as $$
 begin
+    perform refuse_other_table(tg_relid, 'workflow_run'::regclass);
     if exists (select 1 from workflow_event as e where e.workflow_id = old.id) then
         perform refuse('UsageError', 'run ' || old.id || ' has rows in other tables: set deleted_at = now() to delete it; '
                        || '`holdfast purge`, or select ' || current_schema() || '.purge(terms), then removes all of it');

@@ -1,6 +1,7 @@
 -- Plain INSERT, in any language: the triggers make it what the verbs make. Ours write `rev` themselves and pass by; a row of
 -- plain SQL comes with rev 0. Before it: fill and check, no more, for a row that conflicts comes here too. After it: what a
--- start writes beside the row. They run in the session of a stranger, with his rights: hence their own search_path.
+-- start writes beside the row. They run in the session of any role, with the rights of the schema's owner: rights.sql says
+-- what keeps that safe.
 
 create or replace function plain_start() returns trigger language plpgsql set search_path from current as $$
 declare
@@ -8,6 +9,7 @@ declare
     ours text;
     d workflow_definition;
 begin
+    perform refuse_other_table(tg_relid, 'workflow_run'::regclass);
     new.payload := checked_value('payload', coalesce(new.payload, 'null'));  -- first: what is too large costs no more
     new.labels := checked_labels(new.labels);
     new.trace := checked_text('trace', new.trace);
@@ -49,6 +51,15 @@ begin
     return new;
 end $$;
 
+-- The triggers have the owner's rights, and a table of somebody else may have types whose checks are code. So each
+-- trigger asks this first, before it looks at a row.
+create or replace function refuse_other_table(given oid, own regclass) returns void language plpgsql as $$
+begin
+    if given <> own then
+        perform refuse('UsageError', 'this trigger is for ' || own || ' alone, not for ' || given::regclass);
+    end if;
+end $$;
+
 -- What a start may say. The two times are ours, but nobody is blamed for writing them.
 create or replace function producers_columns() returns text[] language sql immutable as $$
     select array['id', 'tenant', 'type', 'payload', 'priority', 'run_at', 'idempotency_key', 'max_attempts', 'limit_key',
@@ -59,6 +70,7 @@ create or replace function plain_started() returns trigger language plpgsql set 
 declare
     d workflow_definition;
 begin
+    perform refuse_other_table(tg_relid, 'workflow_run'::regclass);
     select * into d from workflow_definition as w where w.type = new.type;
     if d.kind = 'plan' and coalesce(d.steps -> 0 ->> 'kind', 'task') <> 'task' then
         perform lock_topics(plan_topics(json_build_array(json_build_object('type', new.type, 'tenant', new.tenant))));
@@ -72,6 +84,7 @@ end $$;
 -- takes a number: else one who follows the trail by its numbers would miss it.
 create or replace function plain_tell() returns trigger language plpgsql set search_path from current as $$
 begin
+    perform refuse_other_table(tg_relid, 'workflow_event'::regclass);
     perform 1 from workflow_run as r
     where r.id = new.workflow_id and r.deleted_at is distinct from '-infinity' for no key update;
     if not found then

@@ -10,6 +10,7 @@ declare
     touched text[];
     n workflow_run;
 begin
+    perform refuse_other_table(tg_relid, 'workflow_run'::regclass);
     new.last_error := cut_error(new.last_error);
     touched := array_remove(differing(old, new), 'updated_at');
     if current_setting('transaction_isolation') <> 'read committed' then

@@ -7,7 +7,7 @@ returns table (type text, entry text, runtime text, is_enabled boolean) language
     from (select distinct unnest(types) as type) as t
     cross join lateral (
         select g.workflow_name, g.runtime, g.is_enabled from workflow_registry as g
-        where g.workflow_name in (t.type, substring(t.type from '^(.*)\.v'))
+        where g.workflow_name in (t.type, substring(t.type from '^(.*)[.]v'))
         order by g.workflow_name = t.type desc limit 1
     ) as e
 $$;

@@ -1,23 +1,44 @@
--- What runs with the rights of the schema's owner: the triggers of plain SQL, and the few functions that a role of plain SQL
--- may call. So that role needs no right on `rev`, on the trail, on steps or on events, by which it could write past all
--- moves. Each has a search_path of its own already, with pg_temp last; and a setting that the session may not change
--- either, for it decides how strings in the bodies are read.
--- A function that sends events or keeps is not for everyone who may look into the schema.
+-- Rights of functions. The triggers of plain SQL, and a few functions that a smaller role may call, run with the rights of
+-- the schema's owner (security definer). So that role needs no right on `rev`, on the trail, on steps or on events.
+-- No code of a caller may run inside such a function. Three rules see to that; decision 28 has the attacks.
+--
+-- 1. Every PL/pgSQL function that declares variables has its own search_path, with pg_temp last. PL/pgSQL looks up the
+--    types of variables once in a session, when a function is first called, and keeps them. With the search_path of a
+--    caller it would find the caller's types, whose checks are code, and would keep those for the triggers too. Whatever
+--    else a body names is looked up again when the search_path is another one.
+-- 2. Nobody but the owner, and roles that are granted it, may execute a function. Excepted are those that a view or
+--    a default of a column calls, for these are called with the rights of whoever reads or inserts.
+-- 3. A trigger function works on its own table alone: see tg_relid in each of them.
+--
+-- standard_conforming_strings of the session decides how strings in bodies are read: functions that run with the
+-- owner's rights have their own.
 
 do $$
 declare
-    name text;
+    one record;
+    named text;
+    for_all constant text[] := array['clock()', 'new_id()', 'entries_of(text[])', 'claimable_types()',
+                                     'claimable_runs(text)', 'readable(json)'];
 begin
-    foreach name in array array['plain_start()', 'plain_started()', 'plain_update()', 'plain_tell()', 'plain_remove()'] loop
-        execute format('alter function %s security definer', name);
-        execute format('alter function %s set standard_conforming_strings = on', name);
+    for one in
+        select p.oid::regprocedure as name, l.lanname = 'plpgsql' and p.prosrc ~* '\mdeclare\M'
+            and not exists (select 1 from unnest(p.proconfig) as c where starts_with(c, 'search_path=')) as is_open
+        from pg_proc as p join pg_language as l on l.oid = p.prolang
+        where p.pronamespace = current_schema()::regnamespace and pg_has_role(p.proowner, 'usage') and p.prokind = 'f'
+    loop
+        if one.is_open then
+            execute format('alter function %s set search_path from current', one.name);
+        end if;
+        if one.name <> all(for_all::regprocedure[]) then
+            execute format('revoke execute on function %s from public', one.name);
+        end if;
     end loop;
-    foreach name in array array[
+    foreach named in array array[
+        'plain_start()', 'plain_started()', 'plain_update()', 'plain_tell()', 'plain_remove()', 'readable(json)',
         'emit(json)', 'deliver_event(text, text, json, integer)', 'expire(integer)', 'time_out(integer)',
         'lapse(json, boolean, integer)', 'deliver(json, integer)'
     ] loop
-        execute format('alter function %s security definer', name);
-        execute format('alter function %s set standard_conforming_strings = on', name);
-        execute format('revoke execute on function %s from public', name);
+        execute format('alter function %s security definer', named);
+        execute format('alter function %s set standard_conforming_strings = on', named);
     end loop;
 end $$;
