@@ -225,7 +225,7 @@ def _commands(spite: Spite, runs: list[str]) -> list[tuple[str, ...]]:
     fixed = [
         ("ls", "--limit", "200"),
         ("doctor",),
-        ("trail",),
+        ("trail", "--limit", "2000"),
         ("approvals",),
         ("registry", "ls"),
         ("limit", "ls"),

@@ -51,3 +51,21 @@ def test_a_move_that_is_none_is_refused(plain):
     batch = json.dumps([{**item, "trail": [], "events": [], "starts": [], "outbox": []}])
     commit = "select workflow.commit(:'batch', null, null, null, true)"
     assert refused(plain, "'gone' is no move", commit, batch=batch) == "HF007"
+
+
+@pytest.mark.spec("SQL-11")
+@pytest.mark.parametrize(
+    "field", [{"type": "x"}, {"steps": ["A"]}, {"steps": [{}]}, {"steps": [{"name": "A", "kind": "z"}]}]
+)
+def test_a_definition_that_readers_do_not_know_is_refused(plain, field):
+    said = json.dumps([{"type": "shop.plan.v1", "kind": "plan", "steps": [{"name": "A"}], **field}])
+    assert refused(plain, "cannot be read", "select workflow.publish(:'said')", said=said) == "HF007"
+
+
+@pytest.mark.spec("SQL-11", "PLAN-12")
+def test_a_definition_that_cannot_be_read_hides_no_other(hand, plain):
+    """Every start by name reads them: one row that somebody has spoilt must not stop all starts."""
+    hand.publish("A", type="shop.plan.v1")
+    hand.publish("A", type="shop.other.v1")
+    plain("update workflow.workflow_definition set steps = '[\"A\"]' where type = 'shop.plan.v1'")
+    assert [one.type for one in hand.run(hand.store.definitions())] == ["shop.other.v1"]

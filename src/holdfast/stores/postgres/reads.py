@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast import bounds
+from holdfast.escaping import safe_logger
 from holdfast.records import (
     Definition,
     Finding,
@@ -36,9 +37,21 @@ _RUNS = msgspec.json.Decoder(list[Run])
 _STEPS = msgspec.json.Decoder(StepsPage)
 _TRAIL = msgspec.json.Decoder(list[TrailEntry])
 _IDS = msgspec.json.Decoder(list[UUID])
-_DEFINITIONS = msgspec.json.Decoder(list[Definition])
+log = safe_logger("holdfast.postgres")
+
+_DEFINITIONS = msgspec.json.Decoder(list[msgspec.Raw])
+_DEFINITION = msgspec.json.Decoder(Definition)
 _STATS = msgspec.json.Decoder(Stats)
 _FACTS = msgspec.json.Decoder(checkup.Facts)
+
+
+def _readable(raw: msgspec.Raw) -> Definition | None:
+    """A definition; None, if somebody has stored one that cannot be read: it must not hide the others."""
+    try:
+        return _DEFINITION.decode(raw)
+    except (msgspec.DecodeError, ValueError) as error:
+        log.warning("a published definition cannot be read, and is left out: %s", error)
+        return None
 
 
 class ReadsRoom(Calls):
@@ -79,7 +92,8 @@ class ReadsRoom(Calls):
         return await self._ask(_IDS, "waiting_on", topic, tenant)
 
     async def definitions(self) -> builtins.list[Definition]:
-        return await self._ask(_DEFINITIONS, "definitions")
+        found = await self._ask(_DEFINITIONS, "definitions")
+        return [one for raw in found if (one := _readable(raw)) is not None]
 
     async def stats(self) -> Stats:
         return await self._ask(_STATS, "stats", LIVE_SECONDS)

@@ -19,6 +19,12 @@ begin
     if refused is not null then
         perform refuse('Conflict', refused);
     end if;
+    select u.type into refused from unlike_published(definitions) as u
+    where not is_type(u.type) or not is_plan(u.steps) order by u.place limit 1;
+    if found then
+        perform refuse('UsageError', 'the definition of ' || in_a_line(refused)
+            || ' cannot be read: a type as in shop.order.v1, and steps that are objects with name and kind');
+    end if;
     insert into workflow_definition as d (
         type, kind, max_attempts, timeout_seconds, budget, description, steps, updated_at
     )
@@ -29,6 +35,16 @@ begin
         budget = excluded.budget, description = excluded.description, steps = excluded.steps,
         updated_at = excluded.updated_at;
     return 'null';
+end $$;
+
+-- Whether these are steps that readers know: objects with a name, of a kind that there is.
+create or replace function is_plan(steps json) returns boolean language plpgsql immutable as $$
+begin
+    return steps is null or not exists (
+        select 1 from json_array_elements(steps) as step
+        where json_typeof(step) <> 'object' or coalesce(step ->> 'name', '') = ''
+            or coalesce(step ->> 'kind', 'task') not in ('task', 'approval', 'event', 'sleep')
+    );
 end $$;
 
 -- What the steps of a plan are, whoever has written them down: what is left out is as if it were said.
