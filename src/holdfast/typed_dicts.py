@@ -48,11 +48,15 @@ def _inside(one: types.Type) -> Iterator[types.Type]:
         yield one.value_type
     elif isinstance(one, types.UnionType):
         yield from one.types
+    elif isinstance(one, types.Metadata):  # Annotated[…, Meta(…)]
+        yield one.type
 
 
 def put_back(one: types.Type, data: Any, value: Any) -> None:
     """Add to the dicts of `value` what `data`, the same value as mere JSON, has beyond them."""
-    if isinstance(one, types.UnionType):
+    if isinstance(one, types.Metadata):
+        put_back(one.type, data, value)
+    elif isinstance(one, types.UnionType):
         for member in one.types:
             if _fits(member, value):
                 put_back(member, data, value)
@@ -98,6 +102,8 @@ def _fields(
 
 def _fits(one: types.Type, value: Any) -> bool:
     """Whether a member of a union is the one that was decoded. At most one member is a dict, or a list."""
+    if isinstance(one, types.Metadata):
+        return _fits(one.type, value)
     if isinstance(one, _NAMED):
         return isinstance(value, one.cls)
     if isinstance(one, types.TypedDictType | types.DictType):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -79,6 +79,9 @@ SAMPLES = [
     ),
     (Point, Point(1, 2.0)),
     (Keyed, {"a": 1, "b": ["x"]}),
+    (Annotated[Keyed, msgspec.Meta(title="k")], {"a": 1, "b": ["x"], "more": 1.5}),
+    (list[Annotated[Keyed, msgspec.Meta(title="k")] | None], [{"a": 1, "b": [], "more": [1]}, None]),
+    (Annotated[list[Keyed], msgspec.Meta(min_length=1)], [{"a": 1, "b": [], "more": None}]),
     (tuple[int, str], (1, "a")),
     (tuple[int, ...], (1, 2, 3)),
     (set[int], {1, 2, 3}),
