@@ -197,17 +197,19 @@ def check_instant(what: str, at: Any) -> Instant:
 
 def check_type(type_: Any) -> str:
     """A workflow type: domain.action.vN, at most 255 characters."""
-    if not isinstance(type_, str) or len(type_) > NAME_MAX or not _TYPE.fullmatch(type_):
+    said = plain_text(type_)
+    if not isinstance(said, str) or len(said) > NAME_MAX or not _TYPE.fullmatch(said):
         raise BadType(
             f"{clipped(type_)} is no workflow type: write domain.action.vN with letters, digits, _ and -, "
             f"for example {_suggestion(type_)!r}{_too_long(type_)}"
         )
-    return type_
+    return said
 
 
 def check_bare(name: Any) -> str:
     """A type, or one without its version, which speaks for all of them."""
-    return name if is_bare(name) else check_type(name)
+    said = plain_text(name)
+    return said if isinstance(said, str) and is_bare(said) else check_type(name)
 
 
 def is_type(name: object) -> bool:
@@ -292,11 +294,9 @@ def check_text(what: str, text: Any, most: int = TEXT_MAX) -> str:
     return said
 
 
-def check_sought(**sought: Any) -> None:
-    """Check the texts of a search: each is None, or text that a store could hold."""
-    for what, text in sought.items():
-        if text is not None:
-            check_text(what, text)
+def check_sought(**sought: Any) -> list[Any]:
+    """Check the texts of a search and return them: each is None, or text that a store could hold."""
+    return [None if text is None else check_text(what, text) for what, text in sought.items()]
 
 
 def check_by(by: Any) -> str:
@@ -306,23 +306,31 @@ def check_by(by: Any) -> str:
 
 def check_key(key: Any) -> str:
     """A step's name or key: text that every store can keep, and look for."""
-    if not isinstance(key, str) or not key or len(key) > KEY_MAX or not _storable(key):
+    said = plain_text(key)
+    if not isinstance(said, str) or not said or len(said) > KEY_MAX or not _storable(said):
         raise UsageError(
             f"a step's name and key are text of at most {KEY_MAX} characters, without NUL, not {clipped(key)}"
         )
-    return key
+    return said
 
 
 def check_step_name(name: Any) -> str:
     """The name of a plan's task, which people read in lists."""
-    if not check_key(name).strip():
+    said = check_key(name)
+    if not said.strip():
         raise UsageError(f"a plan's step has a name that can be seen, not {clipped(name)}")
-    return str(name)
+    return said
+
+
+def plain_text(value: Any) -> Any:
+    """A text as a plain `str`: drivers take no subclass of it, such as Markup. Any other value as it is."""
+    return str.__str__(value) if isinstance(value, str) and type(value) is not str else value
 
 
 def _text(what: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
+    said = plain_text(value)
+    if isinstance(said, str):
+        return said
     raise UsageError(f"{what} {clipped(value)}{_which(value)}: give text")
 
 
@@ -349,7 +357,7 @@ def check_labels(labels: Any) -> dict[str, str]:
         raise UsageError(
             f"labels {clipped(labels)}: a dict of text to text, as in {{'team': 'billing'}}{_odd(labels)}"
         )
-    return labels
+    return {plain_text(name): plain_text(label) for name, label in labels.items()}
 
 
 def _odd(labels: Any) -> str:

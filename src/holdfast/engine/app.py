@@ -67,7 +67,7 @@ class App(Client):
 
         if store is None:
             store = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
-        check_whole("threads", threads, 1)
+        threads = check_whole("threads", threads, 1)
         name, ttl_seconds = check_name("name", name), check_kept("ttl", ttl)
         world = world or RealWorld(threads)
         self._codec = codec
@@ -186,7 +186,7 @@ class App(Client):
         if callable(name):
             raise UsageError('a sink needs a name: write @app.sink("mail")')
 
-        check_name("sink", name)
+        name = check_name("sink", name)
         timeout_seconds = check_positive(f"sink {name!r}: timeout", timeout)
 
         def named(function: H) -> H:

@@ -26,8 +26,10 @@ from holdfast.arguments import (
     check_sought,
     check_step_name,
     check_tenant,
+    check_text,
     check_topic,
     check_whole,
+    plain_text,
 )
 from holdfast.bounds import slices
 from holdfast.clipped import clipped
@@ -162,7 +164,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
             raise UsageError(
                 f"{clipped(workflow)} is no workflow: give the decorated function, or its type as text"
             )
-        type_ = workflow
+        type_: str = plain_text(workflow)
         if type_ not in self.workflows:
             if not look and not _is_full(type_):
                 raise UsageError(
@@ -237,7 +239,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
     async def append_step(self, run: UUID | str, name: str, max_attempts: int | None = None) -> Step:
         """Add a task behind the last step of an open plan run: `@plan.task(name)` is its handler."""
         await self._opened()
-        check_step_name(name)
+        name = check_step_name(name)
         what = f"append_step {name!r}: max_attempts"
         attempts = None if max_attempts is None else check_attempts(what, max_attempts)
         return await self.store.append_step(check_id(run), name, attempts)
@@ -302,12 +304,13 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
                 f"list({clipped(where)}): give a filter, as in RunFilter(statuses=(Status.FAILED,))"
             )
         where = where or RunFilter()
-        check_sought(type=where.type, tenant=where.tenant, key=where.key)
+        type_, tenant, key = check_sought(type=where.type, tenant=where.tenant, key=where.key)
+        where = msgspec.structs.replace(where, type=type_, tenant=tenant, key=key)
         if where.parent is not None:
             check_id(where.parent)
-        check_limit(limit)
+        rows = check_limit(limit)
         await self._opened()
-        return await self.store.list(where, limit, None if after is None else check_id(after))
+        return await self.store.list(where, rows, None if after is None else check_id(after))
 
     async def steps(self, run: UUID | str) -> Sequence[Step]:
         """All steps of a run, in the order in which their outcomes became known."""
@@ -329,11 +332,9 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
 
         In pages, as `list`: `after` is the last seq of the page before, and only an empty page is the end.
         """
-        for type_ in check_list("types", types):
-            check_sought(type=type_)
-        check_sought(tenant=tenant)
-        check_whole("after", after, 0, BIG_MAX)
-        check_limit(limit)
+        types = [check_text("type", one) for one in check_list("types", types)]
+        (tenant,) = check_sought(tenant=tenant)
+        after, limit = check_whole("after", after, 0, BIG_MAX), check_limit(limit)
         between = (
             None if since is None else check_datetime("since", since),
             None if until is None else check_datetime("until", until),

@@ -14,6 +14,7 @@ from holdfast.arguments import (
     check_name,
     check_topic,
     check_whole,
+    plain_text,
 )
 from holdfast.backoff import Backoff, check_policy
 from holdfast.codec import plain
@@ -259,7 +260,8 @@ class Context(Parking):
 
         In the body it is a step, `emit:TOPIC` unless it has a `name`: several tasks need one for each.
         """
-        body = plain.encode(payload, f"payload of event {check_topic(topic)!r}")
+        topic = check_topic(topic)
+        body = plain.encode(payload, f"payload of event {topic!r}")
         scope = within()
         if scope is not None:
             said = f"{scope.key}:emit{len(scope.events) + 1}"
@@ -306,6 +308,7 @@ class Context(Parking):
         if scope is not None:
             within()
             raise UsageError(misplaced(name, scope))
+        name, key = plain_text(name), plain_text(key)
         return self._run.record.key(name, key, asyncio.current_task(), advice)
 
     def _note_step(self, write: StepWrite, says: NewEvent | Outbound | None = None) -> None:

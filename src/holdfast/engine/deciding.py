@@ -69,8 +69,7 @@ class Gates:
 
         A page holds fewer than `limit` where what is shown is large: only an empty one is the end.
         """
-        check_sought(tenant=tenant)
-        check_limit(limit)
+        (tenant,), limit = check_sought(tenant=tenant), check_limit(limit)
         last = (after.run, after.step) if isinstance(after, ApprovalRequest) else after
         if last is not None:
             last = check_id(last[0]), check_key(last[1])

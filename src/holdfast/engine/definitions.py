@@ -16,6 +16,7 @@ from holdfast.arguments import (
     check_whole,
     is_bare,
     is_type,
+    plain_text,
 )
 from holdfast.backoff import DEFAULT, Backoff, check_policy
 from holdfast.bounds import RUN_BYTES
@@ -45,6 +46,7 @@ def bare(name: str) -> str:
 
 def newest(name: str, known: Iterable[str]) -> str:
     """The type that a typed or bare name stands for; the newest version by number, not by text."""
+    name = plain_text(name)
     if is_type(name):
         return name
     if not is_bare(name) or _VERSION.fullmatch("." + name.rsplit(".", 1)[-1]):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.arguments import check_key
+from holdfast.arguments import check_key, plain_text
 from holdfast.clipped import clipped
 from holdfast.codec import digest, plain, unwrapped
 from holdfast.codec import shown as as_data
@@ -38,11 +38,11 @@ def shown(name: str, ask: Any, data: Any, on_timeout: str) -> dict[str, str]:
         raise UsageError(
             f"approval {clipped(name)}: ask={clipped(ask)}: the question is text; data= is shown with it"
         )
-    check_key(name)
+    name, on_timeout = check_key(name), plain_text(on_timeout)
     if on_timeout not in tuple(VERDICTS):
         raise UsageError(f"approval {clipped(name)}: on_timeout={clipped(on_timeout)}: 'reject' or 'approve'")
     what = f"what approval {name!r} shows"
-    text = plain.encode({"ask": ask, "data": as_data(data, what)}, what)
+    text = plain.encode({"ask": plain_text(ask), "data": as_data(data, what)}, what)
     return {"ask": text, "digest": digest("approval", text), "on_timeout": on_timeout}
 
 

@@ -15,7 +15,7 @@ from holdfast.arguments import (
     check_number,
     check_patterns,
     check_positive,
-    check_text,
+    check_sought,
     check_type,
     check_whole,
 )
@@ -113,11 +113,9 @@ class Limiting:
         name = _registered(type)
         if enabled is not None and not isinstance(enabled, bool):
             raise UsageError(f"register({name!r}): enabled is {clipped(enabled)}: True or False")
-        for what, said in (("runtime", runtime), ("intent_type", intent_type)):
-            if said is not None:
-                check_name(what, said)
-        if description is not None:
-            check_text("description", description)
+        runtime = None if runtime is None else check_name("runtime", runtime)
+        intent_type = None if intent_type is None else check_name("intent_type", intent_type)
+        (description,) = check_sought(description=description)
         await self._opened()
         return await self.store.register(
             name, runtime=runtime, enabled=enabled, description=description, intent_type=intent_type

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.arguments import check_name
+from holdfast.arguments import check_name, plain_text
 from holdfast.bounds import MIB
 from holdfast.clipped import clipped
 from holdfast.codec import plain
@@ -48,10 +48,11 @@ def message_of(message: Any, payload: Any = None, key: str | None = None) -> Mes
     if isinstance(message, Message):
         if payload is not None:
             raise UsageError("send(Message(…)) takes its payload in the message, and none beside it")
-        return message if key is None else msgspec.structs.replace(message, key=key)
+        key = message.key if key is None else key
+        return msgspec.structs.replace(message, sink=plain_text(message.sink), key=key)
     if not isinstance(message, str):
         raise UsageError(f"send({clipped(message)}): give a Message, or a sink's name and a payload")
-    return Message(message, payload, key)
+    return Message(plain_text(message), payload, key)
 
 
 def outbound(message: Message, run: UUID, created_at: Instant, step: str, number: int = 1) -> Outbound:

@@ -7,7 +7,15 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.arguments import BIG_MAX, check_id, check_limit, check_name, check_sought, check_whole
+from holdfast.arguments import (
+    BIG_MAX,
+    check_id,
+    check_limit,
+    check_name,
+    check_sought,
+    check_whole,
+    plain_text,
+)
 from holdfast.clipped import clipped
 from holdfast.codec import MARK, unwrapped
 from holdfast.errors import BadValue, Conflict, UsageError
@@ -51,11 +59,11 @@ class Outgoing:
         if where is not None and not isinstance(where, OutboxFilter):
             raise UsageError(f"outbox({clipped(where)}): give a filter, as in OutboxFilter(sink='mail')")
         if where is not None:
-            check_sought(sink=where.sink, tenant=where.tenant, id=where.id)
+            sink, tenant, id_ = check_sought(sink=where.sink, tenant=where.tenant, id=where.id)
+            where = msgspec.structs.replace(where, sink=sink, tenant=tenant, id=id_)
             if where.run is not None:
                 check_id(where.run)
-        check_limit(limit)
-        check_whole("after", after, 0, BIG_MAX)
+        limit, after = check_limit(limit), check_whole("after", after, 0, BIG_MAX)
         await self.store.open()
         return await self.store.outbox(where, limit, after)
 
@@ -73,9 +81,10 @@ class Outgoing:
         than before: both sign, until there is a third. `allow_private`: also to addresses of your own
         network, and without TLS.
         """
-        check_name("sink", name)
+        name = check_name("sink", name)
         if name in self.sinks:
             raise UsageError(f"{name!r} is a function of this app (@app.sink): give the webhook another name")
+        url, secret = plain_text(url), plain_text(secret)
         check_url(url, allow_private=allow_private)
         if secret is not None:
             check_secret(secret)
@@ -109,7 +118,7 @@ class Outgoing:
 
     async def remove_webhook(self, name: str) -> bool:
         """Whether there was one; messages to it stay until there is a sink of that name."""
-        check_name("sink", name)
+        name = check_name("sink", name)
         await self.store.open()
         return await self.store.remove_webhook(name)
 

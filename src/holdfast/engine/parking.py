@@ -61,8 +61,9 @@ class Parking:
         """
         if since not in ("start", "now"):
             raise UsageError(f"since={clipped(since)}: 'start' or 'now'")
+        topic = check_topic(topic)
         write = self._wait(
-            f"event:{check_topic(topic)}",
+            f"event:{topic}",
             key,
             StepKind.EVENT,
             topic=topic,

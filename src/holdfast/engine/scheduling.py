@@ -76,8 +76,7 @@ class Scheduling:
         unknown = sorted(set(options) - set(OPTIONS))
         if unknown:
             raise UsageError(f"schedule has no option {unknown[0]!r}: there are {', '.join(OPTIONS)}")
-        check_name("schedule", name)
-        check_tenant(tenant)
+        name, tenant = check_name("schedule", name), check_tenant(tenant)
         await self._opened()
         now = await self.store.now()
         # In a thread: zones are read from files, and an expression may need thousands of steps.
@@ -115,7 +114,7 @@ class Scheduling:
         self, tenant: str | None = DEFAULT_TENANT, name: str | None = None
     ) -> Sequence[Schedule]:
         """All schedules of a tenant, or of all (None), by name; or those of one name."""
-        check_sought(tenant=tenant, schedule=name)
+        tenant, name = check_sought(tenant=tenant, schedule=name)
         await self._opened()
         found: list[Schedule] = []
         after: tuple[str, str] | None = None
@@ -126,13 +125,13 @@ class Scheduling:
 
     async def unschedule(self, name: str, tenant: str = DEFAULT_TENANT) -> bool:
         """Remove a schedule; whether there was one. Its runs go on."""
-        check_sought(tenant=tenant, schedule=name)
+        tenant, name = check_sought(tenant=tenant, schedule=name)
         await self._opened()
         return await self.store.unschedule(name, tenant)
 
     async def pause_schedule(self, name: str, tenant: str = DEFAULT_TENANT, by: str = "") -> Schedule:
         """Let a schedule miss its times until it is resumed."""
-        check_sought(tenant=tenant, schedule=name)
+        tenant, name = check_sought(tenant=tenant, schedule=name)
         await self._opened()
         return await self.store.pause_schedule(name, tenant, check_by(by))
 
@@ -140,7 +139,7 @@ class Scheduling:
         """Let it go on with its next time from now on."""
         found = await self._schedule(name, tenant)
         next_at = rhythm_of(found).after(await self.store.now())
-        return await self.store.resume_schedule(name, found.rev, next_at, tenant)
+        return await self.store.resume_schedule(found.name, found.rev, next_at, found.tenant)
 
     async def _fire(self, name: str, tenant: str) -> NewRun:
         run = self.world.uuid7()
@@ -152,7 +151,7 @@ class Scheduling:
         raise Conflict(f"schedule {name!r} is changed all the time: try again")
 
     async def _schedule(self, name: str, tenant: str) -> Schedule:
-        check_sought(tenant=tenant, schedule=name)
+        tenant, name = check_sought(tenant=tenant, schedule=name)
         await self._opened()
         found = await self.store.schedules(tenant, name)
         if not found:

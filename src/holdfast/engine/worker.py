@@ -97,7 +97,7 @@ class Worker:
         self.tenants = None if tenants is None else check_names("tenant", tenants)
         self.runtime = check_name("runtime", runtime)
         self.slots = check_whole("slots", slots, 1)
-        self._batch = slots if batch is None else check_whole("batch", batch, 1)
+        self._batch = self.slots if batch is None else check_whole("batch", batch, 1)
         self.lease_seconds, self._grace = check_lease(lease), check_duration("grace", grace)
         self._with_keeper, self._ttl_seconds = keeper, check_kept("ttl", ttl)
         self._wait_timeouts = wait_timeouts

@@ -44,14 +44,17 @@ from holdfast.records import (
     NewEvent,
     NewRun,
     NewSchedule,
+    OutboxFilter,
     PlanStep,
     Presence,
     RelayAsk,
     Relayed,
+    RunFilter,
     StepWrite,
     Webhook,
 )
 
+from .exact import check_fields
 from .items import refuse_bad, refuse_large
 
 UNITS_MAX = COST_MAX * COST_UNIT
@@ -116,6 +119,7 @@ def _optional(what: str, name: str | None) -> None:
 
 def check_run(new: NewRun) -> None:
     """A run that is to be started."""
+    check_fields(new)
     check_type(new.type)
     check_tenant(new.tenant)
     check_priority(new.priority)
@@ -136,6 +140,7 @@ def check_event(_: str, event: NewEvent) -> None:
 
 
 def _event(event: NewEvent) -> None:
+    check_fields(event)
     check_topic(event.topic)
     check_tenant(event.tenant)
     check_span("keep", event.keep_seconds)
@@ -151,6 +156,7 @@ def check_batch(_: str, batch: Sequence[Item]) -> None:
 
 def check_item(_: str, item: Item) -> None:
     """Check one item."""
+    check_fields(item)
     check_big("fence", item.fence)
     check_big("number", item.number)
     for write in item.steps:
@@ -161,6 +167,7 @@ def check_item(_: str, item: Item) -> None:
     for new in item.starts:
         check_run(new)
     for message in item.outbox:
+        check_fields(message)
         check_name("sink", message.sink)
         _optional("message key", message.key)
     for step in item.plan:
@@ -171,6 +178,7 @@ def check_item(_: str, item: Item) -> None:
 
 
 def _step(write: StepWrite) -> None:
+    check_fields(write)
     key: Any = write.key
     if not isinstance(key, str) or not 0 < len(key) <= ROW_KEY_MAX:
         raise UsageError(f"a step's key is text of at most {ROW_KEY_MAX} characters, not {clipped(key)}")
@@ -188,6 +196,7 @@ def _step(write: StepWrite) -> None:
 
 
 def _plan_step(step: PlanStep) -> None:
+    check_fields(step)
     check_key(step.name)
     _attempts("max_attempts of a step", step.max_attempts)
     check_span("timeout of a step", step.timeout_seconds)
@@ -197,6 +206,7 @@ def _plan_step(step: PlanStep) -> None:
 
 def check_ask(_: str, ask: Ask) -> None:
     """Check the request of a claim."""
+    check_fields(ask)
     check_worker("worker", ask.worker)
     check_rows("limit", ask.limit)
     _names("type", ask.types)
@@ -217,6 +227,7 @@ def check_leases(_: str, leases: Sequence[Lease]) -> None:
 def check_definitions(_: str, definitions: Sequence[Definition]) -> None:
     """Workflows that are to be published."""
     for one in definitions:
+        check_fields(one)
         check_type(one.type)
         check_text("description", one.description)
         _attempts("max_attempts", one.max_attempts)
@@ -228,6 +239,7 @@ def check_definitions(_: str, definitions: Sequence[Definition]) -> None:
 
 def check_presence(_: str, presence: Presence) -> None:
     """Check the row of a worker."""
+    check_fields(presence)
     check_worker("worker", presence.worker)
     _names("type", presence.types)
     check_whole("slots", presence.slots)
@@ -236,6 +248,7 @@ def check_presence(_: str, presence: Presence) -> None:
 
 def check_schedule(_: str, new: NewSchedule) -> None:
     """A schedule, and what its runs begin with."""
+    check_fields(new)
     check_name("schedule", new.name)
     check_type(new.type)
     check_tenant(new.tenant)
@@ -256,6 +269,7 @@ def check_schedule(_: str, new: NewSchedule) -> None:
 
 def check_firing(_: str, firing: Firing) -> None:
     """Times of a schedule that start runs."""
+    check_fields(firing)
     check_big("rev", firing.rev)
     check_at("next_at", firing.next_at)
     check_at("missed_at", firing.missed_at)
@@ -266,12 +280,19 @@ def check_firing(_: str, firing: Firing) -> None:
 
 def check_relay_ask(_: str, ask: RelayAsk) -> None:
     """Check the request of a relay."""
+    check_fields(ask)
     check_worker("relay", ask.relay)
     check_rows("limit", ask.limit)
     check_rows("each", ask.each)
     for counts in (ask.bounds, ask.taken):
         _counts(counts)
     check_span("lease", ask.lease_seconds)
+
+
+def check_where(_: str, where: RunFilter | OutboxFilter | None) -> None:
+    """Check the filter of a list."""
+    if where is not None:
+        check_fields(where)
 
 
 def _counts(counts: Mapping[str, int]) -> None:
@@ -282,12 +303,14 @@ def _counts(counts: Mapping[str, int]) -> None:
 def check_relayed(_: str, answers: Sequence[Relayed]) -> None:
     """Check the answers of a relay."""
     for one in answers:
+        check_fields(one)
         check_big("fence", one.fence)
         check_span("delay", one.delay_seconds)
 
 
 def check_webhook(_: str, webhook: Webhook) -> None:
     """An address that messages go to."""
+    check_fields(webhook)
     check_name("sink", webhook.name)
     check_big("rev", webhook.rev)
 

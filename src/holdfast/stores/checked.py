@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from itertools import chain
 from typing import Any, TypeVar
 
 from holdfast.arguments import check_bare, check_key, check_name, check_text, check_whole
@@ -17,6 +18,7 @@ from holdfast.records import NewRun, Started
 from holdfast.store import Store
 
 from . import arguments
+from .exact import check_exact
 
 S = TypeVar("S", bound=type)
 Check = Callable[[str, Any], object]
@@ -73,6 +75,7 @@ CHECKS: Mapping[str, Check] = {
     "scope": arguments.check_scope,
     "ttl_seconds": arguments.check_span,
     "until": arguments.check_at,
+    "where": arguments.check_where,
     "webhook": arguments.check_webhook,
     "weight": arguments.check_weight,
     "worker": arguments.check_worker,
@@ -100,7 +103,7 @@ def checked(store: S) -> S:
             for one in parameters
             if (check := OF_VERBS.get((name, one.name)) or CHECKS.get(one.name)) is not None
         ]
-        if checks:
+        if checks or any("str" in str(one.annotation) for one in parameters):
             setattr(
                 store, name, _guarded(getattr(store, name), _look([one.name for one in parameters], checks))
             )
@@ -114,6 +117,8 @@ def _look(names: list[str], checks: list[tuple[str, Check, bool]]) -> Callable[.
 
     def look(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         given = len(args)
+        for name, value in chain(zip(names, args, strict=False), kwargs.items()):
+            check_exact(name, value)
         for place, name, check, optional in places:
             if place < given:
                 value = args[place]

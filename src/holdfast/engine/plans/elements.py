@@ -86,27 +86,27 @@ def _listed(type_: str, steps: Any) -> list[Any]:
             )
         if not isinstance(name, str) or not name.strip():
             raise UsageError(f"plan {type_} has a step without a name: {clipped(one)}")
-        check_key(name)
     return listed
 
 
 def _row(type_: str, one: Element) -> PlanStep:
-    what = f"plan {type_}, step {one.name!r}"
+    name = check_key(one.name)
+    what = f"plan {type_}, step {name!r}"
     match one:
         case Task():
             attempts = None if one.attempts is None else check_attempts(f"{what}: attempts", one.attempts)
-            return PlanStep(name=one.name, max_attempts=attempts)
+            return PlanStep(name=name, max_attempts=attempts)
         case Approval():
-            gate: dict[str, Any] = {**shown(one.name, one.ask, one.data, one.on_timeout)}
+            gate: dict[str, Any] = {**shown(name, one.ask, one.data, one.on_timeout)}
             kind, timeout = StepKind.APPROVAL, check_span(f"{what}: timeout", one.timeout)
-            return PlanStep(name=one.name, kind=kind, timeout_seconds=timeout, **gate)
+            return PlanStep(name=name, kind=kind, timeout_seconds=timeout, **gate)
         case Wait():
             timeout = check_span(f"{what}: timeout", one.timeout)
             topic = check_topic(one.topic)
-            return PlanStep(name=one.name, kind=StepKind.EVENT, topic=topic, timeout_seconds=timeout)
+            return PlanStep(name=name, kind=StepKind.EVENT, topic=topic, timeout_seconds=timeout)
         case Sleep():
             duration = check_duration(f"{what}: duration", one.duration)
-            return PlanStep(name=one.name, kind=StepKind.SLEEP, timeout_seconds=duration)
+            return PlanStep(name=name, kind=StepKind.SLEEP, timeout_seconds=duration)
 
 
 def check_span(what: str, span: Seconds | None) -> float | None:

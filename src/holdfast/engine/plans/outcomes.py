@@ -44,7 +44,7 @@ class Waiting(msgspec.Struct, frozen=True):
         if self.topic is None and self.timeout is None:
             raise UsageError("Waiting() would wait for ever: give a topic, a timeout, or both")
         if self.topic is not None:
-            check_topic(self.topic)
+            msgspec.structs.force_setattr(self, "topic", check_topic(self.topic))
         if self.timeout is not None:
             check_duration("Waiting: timeout", self.timeout)
         _check_outbound("Waiting", self.outbound)

@@ -72,7 +72,8 @@ class Plan(Defined):
         """
         if callable(name):
             raise UsageError(f'plan {self.type}: a handler needs its task\'s name: write @plan.task("SHIP")')
-        kind = self._kinds.get(check_step_name(name), StepKind.TASK)
+        name = check_step_name(name)
+        kind = self._kinds.get(name, StepKind.TASK)
         if kind is not StepKind.TASK:
             raise UsageError(
                 f"plan {self.type}: step {name!r} is of kind {kind}: no handler is called for it"

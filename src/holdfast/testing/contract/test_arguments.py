@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import contextmanager
+from enum import IntEnum
 from uuid import UUID
 
 import pytest
@@ -337,4 +338,47 @@ def test_the_words_of_a_refusal_are_the_same_on_every_store(hand):
         "limit is 0: a whole number from 1 to 2,147,483,647",
         "until 253402300800000000: microseconds since 1970, a time in the years 1 to 9999",
         "after is <a whole number of 332,193 bits>: a whole number from 0 to 9,223,372,036,854,775,807",
+    ]
+
+
+class Markup(str):
+    """A text of somebody's own class."""
+
+    __slots__ = ()
+
+
+@pytest.mark.spec("START-10")
+def test_subclasses_of_text_and_numbers_are_refused_alike(hand):
+    claim = hand.held()
+    odd, number = Markup("x"), IntEnum("Size", {"S": 1}).S
+    with unchanged(hand):
+        answers = hand.start_many(
+            [NewRun(id=hand.id(), type=TYPE, key=odd), NewRun(id=hand.id(), type=TYPE, priority=number)]
+        )
+        said = [
+            *map(str, answers),
+            refused(hand, "cancel", claim.id, by=odd),
+            refused(hand, "get", claim.id, odd),
+            refused(hand, "list", RunFilter(tenant=odd)),
+            refused(hand, "unschedule", odd),
+            refused(hand, "pause_key", odd),
+            refused(hand, "limit", "key", "k", concurrency=number),
+            refused(hand, "emit", NewEvent(topic=odd, payload="1", id="e")),
+        ]
+        with pytest.raises(UsageError) as refusal:
+            hand.checkpoint(claim, done(odd))
+        said.append(str(refusal.value))
+    assert said == [
+        *(
+            "key 'x' is of type Markup: give a plain str",
+            "priority <Size.S: 1> is of type Size: give a plain int",
+        ),
+        "by 'x' is of type Markup: give a plain str",
+        "tenant 'x' is of type Markup: give a plain str",
+        "tenant 'x' is of type Markup: give a plain str",
+        "name 'x' is of type Markup: give a plain str",
+        "key 'x' is of type Markup: give a plain str",
+        "concurrency <Size.S: 1> is of type Size: give a plain int",
+        "topic 'x' is of type Markup: give a plain str",
+        "key 'x' is of type Markup: give a plain str",
     ]
