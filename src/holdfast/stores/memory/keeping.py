@@ -19,6 +19,7 @@ from holdfast.stores.pacing import Pace
 from holdfast.stores.rounds import ticked
 
 from . import children, chores, waits
+from .reads import is_served
 
 if TYPE_CHECKING:
     from .rows import State
@@ -47,10 +48,10 @@ class KeeperRoom:
             recorded, known = waits.take_in(self._state, event, self._clock())
             delivery = waits.Delivery(self._state, recorded)
             woken = self._slice(delivery, SLICE)
-        pace = Pace()
+        pace = self._pace()
         while not delivery.done:
-            await pace.after(woken, self._pending)
-            woken = self._slice(delivery, SLICE)
+            await pace.after(woken)
+            woken = self._slice(delivery, pace.size(SLICE))
         return Emitted(recorded.woken, known)
 
     def _slice(self, delivery: waits.Delivery, limit: int) -> list[UUID]:
@@ -64,32 +65,35 @@ class KeeperRoom:
 
     async def _deliver(self, limit: int) -> tuple[int, bool]:
         """Carry out what runs owe, deliver events, carry out the rest: (runs woken, is more left)."""
-        first, more_owed = await self._owed(limit)
-        woken, more = await self._events(limit)
+        pace = self._pace()
+        first, more_owed = await self._owed(limit, pace)
+        woken, more = await self._events(limit, pace)
         last = 0
         if woken:
-            last, more_owed = await self._owed(limit)
+            last, more_owed = await self._owed(limit, pace)
         return first + woken + last, more or more_owed
 
-    async def _events(self, limit: int) -> tuple[int, bool]:
+    async def _events(self, limit: int, pace: Pace) -> tuple[int, bool]:
         """One slice of each, by turns."""
-        total, pace = 0, Pace()
+        total = 0
         with self._lock:
             under_way = deque(waits.deliveries(self._state))
         for _ in range(SLICES):
             if not under_way:
                 return total, False
             delivery = under_way.popleft()
-            woken = self._slice(delivery, limit)
+            woken = self._slice(delivery, pace.size(limit))
             total += len(woken)
             if not delivery.done:
                 under_way.append(delivery)
+            if pace.is_over:
+                break
             if under_way:
-                await pace.after(woken, self._pending)
+                await pace.after(woken)
         return total, bool(under_way)
 
-    async def _owed(self, limit: int) -> tuple[int, bool]:
-        woken, pace = 0, Pace()
+    async def _owed(self, limit: int, pace: Pace) -> tuple[int, bool]:
+        woken = 0
         for _ in range(SLICES):
             with self._lock:
                 if not children.is_owed(self._state):
@@ -98,7 +102,9 @@ class KeeperRoom:
                 self._hint()
                 if not children.is_owed(self._state):
                     return woken, False
-            await pace.after((), self._pending)
+            if pace.is_over:
+                break
+            await pace.after(())
         return woken, True
 
     async def tick(
@@ -119,7 +125,7 @@ class KeeperRoom:
 
     async def _ended(self, chore: Chore, limit: int) -> tuple[int, set[UUID], bool]:
         work = chores.expire if chore is Chore.EXPIRE else chores.time_out
-        done, failed, pace = 0, set[UUID](), Pace()
+        done, failed, pace = 0, set[UUID](), self._pace()
         for _ in range(SLICES):
             with self._lock:
                 rows = work(self._state, self._clock(), limit)
@@ -129,22 +135,34 @@ class KeeperRoom:
             failed |= {row.id for row in rows if row.status is Status.FAILED}
             if len(rows) < limit:
                 return done, failed, False
-            await pace.after((), self._pending)
+            await pace.after(())
+            if pace.is_over:
+                break
         return done, failed, True
 
     async def _lapse(self, limit: int, *, wait_timeouts: bool) -> tuple[int, bool]:
-        done, pace = 0, Pace()
+        done, pace = 0, self._pace()
         for _ in range(SLICES):
             with self._lock:
-                runs = chores.lapse(self._state, self._clock(), limit, wait_timeouts=wait_timeouts)
+                size = pace.size(limit)
+                runs = chores.lapse(self._state, self._clock(), size, wait_timeouts=wait_timeouts)
                 if runs:
                     self._hint()
             done += len(runs)
-            if len(runs) < limit:
+            if len(runs) < size:
                 return done, False
-            await pace.after(runs, self._pending)
+            if pace.is_over:
+                break
+            await pace.after(runs)
         return done, True
+
+    def _pace(self) -> Pace:
+        return Pace(self._pending, self._served)
 
     async def _pending(self, runs: Sequence[UUID]) -> int:
         with self._lock:
             return waits.still_pending(self._state, runs)
+
+    async def _served(self, runs: Sequence[UUID]) -> bool:
+        with self._lock:
+            return is_served(self._state, runs, self._clock())

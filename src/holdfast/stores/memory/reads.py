@@ -164,9 +164,19 @@ def _chores(state: State, *, wait_timeouts: bool) -> Iterable[Instant]:
     yield from (0 for row in state.runs.values() if row.owes)
 
 
-def stats(state: State, now: Instant) -> Stats:
+def _live(state: State, now: Instant) -> list[Presence]:
     live = [worker for worker in state.workers.values() if worker.seen_at >= now - micros(LIVE_SECONDS)]
-    workers = sorted(live, key=lambda worker: worker.worker)
+    return sorted(live, key=lambda worker: worker.worker)
+
+
+def is_served(state: State, runs: Sequence[UUID], now: Instant) -> bool:
+    """Whether a live worker can take any of these runs."""
+    rows, rules, live = [state.runs.get(run) for run in runs], state.limiting.rules(), _live(state, now)
+    return any(row is not None and _can_run(worker, row, rules) for worker in live for row in rows)
+
+
+def stats(state: State, now: Instant) -> Stats:
+    workers = _live(state, now)
     seen = [row for row in state.runs.values() if row.deleted_at is None]
     due_now = [row for row in seen if row.status is Status.PENDING and row.run_at <= now]
     rules = state.limiting.rules()

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.records import Chore, Emitted, Json, NewEvent, Ticked
-from holdfast.store import SLICE, SLICES
+from holdfast.store import LIVE_SECONDS, SLICE, SLICES
 from holdfast.stores.pacing import Pace
 from holdfast.stores.rounds import ticked
 
@@ -72,22 +72,23 @@ class WaitsRoom(Calls):
             return Emitted(None, _RECORDED.decode(answer).duplicate)
         recorded = await self._ask(_RECORDED, "emit_at_once", json_text(finite_event(event)))
         left: Json | None = None
-        pace, tries = Pace(), BUSY_TRIES
+        pace, tries = self._pace(), BUSY_TRIES
         while True:
-            slice_ = await self._ask(_DELIVERED, "deliver_event", event.tenant, event.id, left, SLICE)
+            size = pace.size(SLICE)
+            slice_ = await self._ask(_DELIVERED, "deliver_event", event.tenant, event.id, left, size)
             tries, left = (tries - 1, left) if slice_.busy else (BUSY_TRIES, slice_.left)
             if not tries or (left is None and not slice_.busy):
                 return Emitted(slice_.woken, recorded.duplicate)
-            await pace.after(slice_.runs, self._pending)
+            await pace.after(slice_.runs)
 
     async def deliver(self, limit: int = SLICE) -> int:
         return (await self._deliver(limit))[0]
 
     async def _carry_out(self, limit: int = SLICE) -> int:
         """What runs owe each other, without the events."""
-        return (await self._owed(limit))[0]
+        return (await self._owed(limit, self._pace()))[0]
 
-    async def _owed(self, limit: int) -> tuple[int, bool]:
+    async def _owed(self, limit: int, pace: Pace) -> tuple[int, bool]:
         """The same, and whether more is left."""
         woken, left = 0, OWING
         for _ in range(SLICES):
@@ -95,25 +96,29 @@ class WaitsRoom(Calls):
             woken += slice_.woken
             if slice_.left is None:
                 return woken, False
+            if pace.is_over:
+                break
             left = slice_.left
         return woken, True
 
     async def _deliver(self, limit: int) -> tuple[int, bool]:
         """Carry out what runs owe, deliver events, carry out the rest: (runs woken, is more left)."""
-        first, more_owed = await self._owed(limit)
-        woken, more = await self._events(limit)
+        pace = self._pace()
+        first, more_owed = await self._owed(limit, pace)
+        woken, more = await self._events(limit, pace)
         last = 0
         if woken:
-            last, more_owed = await self._owed(limit)
+            last, more_owed = await self._owed(limit, pace)
         return first + woken + last, more or more_owed
 
-    async def _events(self, limit: int) -> tuple[int, bool]:
+    async def _events(self, limit: int, pace: Pace) -> tuple[int, bool]:
         """One slice of each, then by turns those that take several."""
-        woken, pace = 0, Pace()
+        woken = 0
         fresh: Json | None = EVENTS
         cut: deque[Json] = deque()
         for _ in range(SLICES):
-            slice_ = await self._ask(_DELIVERED, "deliver", fresh or cut.popleft(), limit)
+            place = fresh or cut.popleft()
+            slice_ = await self._ask(_DELIVERED, "deliver", place, pace.size(limit))
             woken += slice_.woken
             if slice_.next is not None and slice_.left is not None:
                 cut.append(slice_.left)
@@ -122,7 +127,9 @@ class WaitsRoom(Calls):
                 fresh = None if following is None or OWES in following else following
             if fresh is None and not cut:
                 return woken, False
-            await pace.after(slice_.runs, self._pending)
+            if pace.is_over:
+                break
+            await pace.after(slice_.runs)
         return woken, True
 
     async def tick(
@@ -144,23 +151,33 @@ class WaitsRoom(Calls):
         return ticked(done, failed, more=more)
 
     async def _ended(self, chore: str, limit: int) -> tuple[int, list[UUID], bool]:
-        done, failed = 0, list[UUID]()
+        done, failed, pace = 0, list[UUID](), self._pace()
         for _ in range(SLICES):
             slice_ = await self._ask(_ENDED, chore, limit)
             done, failed = done + slice_.done, failed + slice_.failed
             if slice_.done < limit:
                 return done, failed, False
+            if pace.is_over:
+                break
         return done, failed, True
 
     async def _lapse(self, limit: int, *, wait_timeouts: bool) -> tuple[int, bool]:
-        done, left, pace = 0, None, Pace()
+        done, left, pace = 0, None, self._pace()
         for _ in range(SLICES):
-            slice_ = await self._ask(_LAPSED, "lapse", left, wait_timeouts, limit)
+            slice_ = await self._ask(_LAPSED, "lapse", left, wait_timeouts, pace.size(limit))
             done, left = done + slice_.done, slice_.left
             if left is None:
                 return done, False
-            await pace.after(slice_.runs, self._pending)
+            if pace.is_over:
+                break
+            await pace.after(slice_.runs)
         return done, True
+
+    def _pace(self) -> Pace:
+        return Pace(self._pending, self._served)
 
     async def _pending(self, runs: Sequence[UUID]) -> int:
         return int(await self._call("still_pending", json_text(runs)))
+
+    async def _served(self, runs: Sequence[UUID]) -> bool:
+        return bool(await self._call("is_served", json_text(runs), LIVE_SECONDS))

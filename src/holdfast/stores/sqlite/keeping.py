@@ -16,6 +16,7 @@ from holdfast.stores.rounds import ticked
 
 from . import children, chores, waits
 from .database import Database
+from .reads import is_served
 
 if TYPE_CHECKING:
     from .writer import Work
@@ -45,11 +46,12 @@ class KeeperRoom:
         seq, duplicate, part = await self._write(
             lambda db, now: waits.emit(db, now, event, SLICE), news=True, size=payload_bytes(event)
         )
-        pace = Pace()
+        pace = self._pace()
         while part.left is not None:
-            await pace.after(part.woken, self._pending)
+            await pace.after(part.woken)
             # The size is a guess, that of the last slice: the writer lets small commits pass.
-            part = await self._write(partial(_hand_over, SLICE, part.left), news=True, size=part.copied)
+            work = partial(_hand_over, pace.size(SLICE), part.left)
+            part = await self._write(work, news=True, size=part.copied)
         return Emitted(self._read(waits.woken, seq), duplicate)
 
     async def deliver(self, limit: int = SLICE) -> int:
@@ -57,43 +59,49 @@ class KeeperRoom:
 
     async def _deliver(self, limit: int) -> tuple[int, bool]:
         """Carry out what runs owe, deliver events, carry out the rest: (runs woken, is more left)."""
-        first, more_owed = await self._owed(limit)
-        woken, more = await self._events(limit)
+        pace = self._pace()
+        first, more_owed = await self._owed(limit, pace)
+        woken, more = await self._events(limit, pace)
         last = 0
         if woken:
-            last, more_owed = await self._owed(limit)
+            last, more_owed = await self._owed(limit, pace)
         return first + woken + last, more or more_owed
 
-    async def _events(self, limit: int) -> tuple[int, bool]:
+    async def _events(self, limit: int, pace: Pace) -> tuple[int, bool]:
         """One slice of each, then by turns those that take several."""
-        woken, after, pace = 0, 0, Pace()
+        woken, after = 0, 0
         cut: deque[waits.Slice] = deque()
         for _ in range(SLICES):
+            size = pace.size(limit)
             if self._read(waits.undelivered, after + 1) is not None:
-                part, after = await self._write(partial(_hand_over_fresh, limit, after), news=True)
+                part, after = await self._write(partial(_hand_over_fresh, size, after), news=True)
             elif cut:
                 last = cut.popleft()
                 assert last.left is not None
-                part = await self._write(partial(_hand_over, limit, last.left), news=True, size=last.copied)
+                part = await self._write(partial(_hand_over, size, last.left), news=True, size=last.copied)
             else:
                 return woken, False
             woken += len(part.woken)
             if part.left is not None:
                 cut.append(part)
-            await pace.after(part.woken, self._pending)
+            if pace.is_over:
+                break
+            await pace.after(part.woken)
         return woken, True
 
     async def _carry_out(self, limit: int = SLICE) -> int:
         """Carry out what runs owe, one slice a commit."""
-        return (await self._owed(max(1, limit)))[0]
+        return (await self._owed(max(1, limit), self._pace()))[0]
 
-    async def _owed(self, limit: int) -> tuple[int, bool]:
+    async def _owed(self, limit: int, pace: Pace) -> tuple[int, bool]:
         """The same, and whether more is left."""
         woken = 0
         for _ in range(SLICES):
             if not self._read(children.owing):
                 return woken, False
             woken += await self._write(lambda db, now: children.carry_out(db, now, limit), news=True)
+            if pace.is_over:
+                break
         return woken, True
 
     async def tick(
@@ -116,27 +124,37 @@ class KeeperRoom:
 
     async def _ended(self, chore: Chore, limit: int) -> tuple[int, list[UUID], bool]:
         work = chores.expire if chore is Chore.EXPIRE else chores.time_out
-        total, failed = 0, list[UUID]()
+        total, failed, pace = 0, list[UUID](), self._pace()
         for _ in range(SLICES):
             done, ended = await self._write(lambda db, now: work(db, now, limit), news=True)
             total, failed = total + done, failed + ended
             if done < limit:
                 return total, failed, False
+            if pace.is_over:
+                break
         return total, failed, True
 
     async def _lapse(self, limit: int, *, wait_timeouts: bool) -> tuple[int, bool]:
-        total, pace = 0, Pace()
-        lapse = partial(_lapse, limit, wait_timeouts=wait_timeouts)
+        total, pace = 0, self._pace()
         for _ in range(SLICES):
+            lapse = partial(_lapse, pace.size(limit), wait_timeouts=wait_timeouts)
             runs, cut = await self._write(lapse, news=True)
             total += len(runs)
             if not cut:
                 return total, False
-            await pace.after(runs, self._pending)
+            if pace.is_over:
+                break
+            await pace.after(runs)
         return total, True
+
+    def _pace(self) -> Pace:
+        return Pace(self._pending, self._served)
 
     async def _pending(self, runs: Sequence[str]) -> int:
         return self._read(waits.still_pending, runs)
+
+    async def _served(self, runs: Sequence[str]) -> bool:
+        return self._read(is_served, runs, self._clock())
 
 
 def _hand_over(limit: int, cursor: waits.Cursor, db: Database, now: Instant) -> waits.Slice:

@@ -35,7 +35,7 @@ from holdfast.stores.rules import Rules
 
 from .chores import next_chore
 from .claim import next_claim
-from .database import Database, Row
+from .database import Database, Row, text
 from .keys import stored_key
 from .rooms import mark_of, rules_of
 from .rows import LIST, LIST_WITHOUT_VALUES, definition, run_of, run_or_deleted, run_record, steps_after
@@ -189,8 +189,19 @@ def due(
     return Due(next_claim(db, now, ask), min((at for at in chores if at is not None), default=None), now)
 
 
+def _workers(db: Database, now: Instant) -> list[Presence]:
+    return [_presence(row) for row in db.all(_SQL["workers"], (now - micros(LIVE_SECONDS),))]
+
+
+def is_served(db: Database, runs: Sequence[str], now: Instant) -> bool:
+    """Whether a live worker can take any of these runs."""
+    rules, kinds = rules_of(db, mark_of(db)), db.all(_SQL["kinds"], (text(runs),))
+    live = _workers(db, now)
+    return any(_can_run(worker, kind, tenant, rules) for worker in live for kind, tenant in kinds)
+
+
 def stats(db: Database, now: Instant, extra: dict[str, int]) -> Stats:
-    live = [_presence(row) for row in db.all(_SQL["workers"], (now - micros(LIVE_SECONDS),))]
+    live = _workers(db, now)
     counted = {status.value: 0 for status in Status} | dict(db.all(_SQL["by_status"]))
     waiting = db.all(_SQL["due_by_type"], (now,))
     rules = rules_of(db, mark_of(db))

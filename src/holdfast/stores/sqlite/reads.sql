@@ -35,6 +35,9 @@ select type, kind, max_attempts, timeout_seconds, description, steps, budget fro
 -- :workers
 select worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at from workflow_worker where seen_at >= :since order by worker
 
+-- :kinds    Of some runs.
+select distinct type, tenant from workflow_run where id in (select value from json_each(:runs))
+
 -- :by_status
 select status, count(*) from workflow_run where deleted_at is null group by status
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+from unittest.mock import patch
 
 import pytest
 
@@ -131,6 +132,25 @@ def test_a_round_ends_after_so_many_commits_and_says_that_there_is_more(hand):
     assert hand.due((TYPE,)).chore_at <= hand.clock.now
     done = hand.tick(limit=1, only=Chore.LAPSE)
     assert (done.lapsed, done.more) == (1, False)
+
+
+@pytest.mark.spec("OPS-1")
+@pytest.mark.parametrize("chore", [Chore.DELIVER, Chore.LAPSE])
+def test_a_round_ends_when_its_time_is_over_and_says_that_there_is_more(hand, chore):
+    """Or the keeper would take it for one that hangs. Each round does something."""
+    claims = [hand.held() for _ in range(3)]
+    for claim in claims:
+        hand.park(claim, listen() if chore is Chore.DELIVER else sleep())
+    hand.complete(hand.held(), events=(NewEvent(topic="parcel", id="e"),))
+    hand.clock.turn(60)
+    rounds = 0
+    with patch("holdfast.stores.pacing.PACED_SECONDS", 0.0):
+        while (done := hand.tick(limit=1, only=chore)).more:
+            rounds += 1
+            assert done.total == 1 or rounds > 3  # the last one may find that nothing is left
+            assert rounds <= 4
+    assert rounds >= 2
+    assert {hand.status(claim.id) for claim in claims} == {Status.PENDING}
 
 
 @pytest.mark.spec("EVENT-3", "MOVE-2")

@@ -261,6 +261,19 @@ begin
     );
 end $$;
 
+-- Whether a worker that was seen in the last `live` seconds can take any of these runs.
+create or replace function is_served(runs json, live double precision) returns boolean language plpgsql stable
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+declare
+    since timestamptz := clock() - span(live);
+begin
+    return exists (
+        select 1 from workflow_run as r join workflow_worker as w on can_run(w, r.type, r.tenant)
+        where r.id = any(array(select one.id::uuid from json_array_elements_text(runs) as one (id)))
+            and w.seen_at >= since
+    );
+end $$;
+
 -- One slice of the waits whose time has come, first due first: how many were settled, the runs, and what is left. Few runs
 -- at a time, for each may take a bucket. wait_timeouts: or the deadlines of plans' tasks and awaited events are left alone.
 create or replace function lapse(since json, wait_timeouts boolean, lim integer) returns json language plpgsql
