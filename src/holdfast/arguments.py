@@ -139,12 +139,12 @@ def check_positive(what: str, value: Seconds, hint: str = "") -> float:
     return total
 
 
-def check_kept(what: str, kept: Seconds) -> float:
+def check_kept(what: str, kept: Seconds, of: str = "runs") -> float:
     """How long something is kept, in seconds; `math.inf` is for ever."""
     total = seconds(kept, what)
     if total < 0 or FOREVER_SECONDS < total < math.inf:
         raise UsageError(
-            f"{what} is {total:g} s: how long runs are kept, 0 or more, at most 1,000 years, or math.inf"
+            f"{what} is {total:g} s: how long {of} are kept, 0 or more, at most 1,000 years, or math.inf"
         )
     return total
 
@@ -309,7 +309,7 @@ def check_key(key: Any) -> str:
     said = plain_text(key)
     if not isinstance(said, str) or not said or len(said) > KEY_MAX or not _storable(said):
         raise UsageError(
-            f"a step's name and key are text of at most {KEY_MAX} characters, without NUL, not {clipped(key)}"
+            f"a step's name and key are text of 1 to {KEY_MAX} characters, without NUL, not {clipped(key)}"
         )
     return said
 

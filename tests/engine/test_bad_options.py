@@ -127,7 +127,7 @@ async def test_a_number_where_text_is_wanted_is_called_one(app, name):
     with pytest.raises(UsageError, match=r"^topic .*: give text$"):
         await app.emit(name)
     run = await app.start("shop.order.v1")
-    with pytest.raises(UsageError, match="a step's name and key are text of at most 640"):
+    with pytest.raises(UsageError, match="a step's name and key are text of 1 to 640"):
         await app.rewind(run.id, name)
 
 
@@ -140,7 +140,7 @@ async def test_a_key_that_no_index_could_hold_fails_the_run_and_no_worker(app):
 
     async with app.worker():
         assert await (await app.start(order, 640)).result() == 640
-        with pytest.raises(RunFailed, match="a step's name and key are text of at most 640 characters"):
+        with pytest.raises(RunFailed, match="a step's name and key are text of 1 to 640 characters"):
             await (await app.start(order, 641)).result()
     with pytest.raises(UsageError, match="lease is inf s: at most a day"):
         app.worker(lease=float("inf"))
@@ -177,3 +177,8 @@ async def test_what_a_worker_or_a_plan_says_of_itself_is_text(app, bad):
 
     told.__doc__ = bad
     assert app.workflow("shop.told.v1")(told).definition().description in {"a?", "a\\0b"}
+
+
+async def test_a_refusal_says_what_is_kept(app):
+    with pytest.raises(UsageError, match="keep is -1 s: how long events are kept, 0 or more"):
+        await app.emit("topic", keep=-1)

@@ -204,7 +204,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
             id=check_name("event id", id) if id is not None else str(self.world.uuid7()),
             run=None if run is None else check_id(run),
             tenant=check_tenant(tenant),
-            keep_seconds=None if keep is None else check_kept("keep", keep),
+            keep_seconds=None if keep is None else check_kept("keep", keep, "events"),
         )
         return await self.store.emit(event, *(() if connection is None else (connection,)))
 

@@ -137,4 +137,4 @@ def delay_after(error: BaseException, policy: Backoff, n: int, chance: float) ->
             if isinstance(broken, UsageError)
             else f"{type(broken).__name__}: {text(broken, 500)}"
         )
-        raise UsageError(f"the delay after {name} cannot be told: {why}") from error
+        raise UsageError(f"the delay after {name} is not known: {why}") from error
