@@ -32,7 +32,9 @@ def escaped(text: object, limit: int | None = SHORT) -> str:
     if head.isprintable():
         shown = head
     else:
-        shown = "".join(char if char.isprintable() else _escape(char) for char in head)
+        shown = "".join(
+            char if char.isprintable() or _joins(head, n) else _escape(char) for n, char in enumerate(head)
+        )
     if limit is None or len(shown) <= limit:
         return shown
     return f"{shown[:limit]}… ({len(said):,} characters)"
@@ -81,6 +83,12 @@ def _text_of(value: object) -> str:
         return str(value)
     except Exception:  # noqa: BLE001 - an error of somebody's own class may do anything here
         return f"<{type(value).__name__} without a text>"
+
+
+def _joins(text: str, n: int) -> bool:
+    """Whether U+200C or U+200D stands between two characters beyond ASCII, as in Persian words and emoji."""
+    around = text[n - 1 : n] + text[n + 1 : n + 2]
+    return text[n] in "\u200c\u200d" and len(around) == 2 and around.isprintable() and min(around) > "\x7f"
 
 
 def _escape(char: str) -> str:

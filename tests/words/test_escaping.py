@@ -82,3 +82,11 @@ def test_every_logger_of_the_library_is_a_safe_one() -> None:
     rooms = [path for room in ("engine", "stores", "sealing") for path in (root / room).rglob("*.py")]
     assert len(rooms) > 100
     assert [path for path in rooms if "getLogger(" in path.read_text()] == []
+
+
+def test_joiners_of_words_and_emoji_stay() -> None:
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+    for text in ("\u0645\u06cc\u200c\u062e\u0648", "\U0001f469\u200d\U0001f4bb", family):
+        assert escaped(text) == text
+    for text in ("pay\u200cpal", "\u200d", "é\u200d", "é\u200d\u200dé", "\u200cé", "é\u200c\n"):
+        assert "\\u200" in escaped(text)
