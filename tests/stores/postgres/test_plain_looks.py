@@ -199,3 +199,20 @@ def test_a_log_row_that_was_told_is_not_counted_as_the_codes_own(hand, plain):
     plain("tell", id=claim.id, what="log", data='{"message": "hi", "log_no": 7}')
     hand.release(claim)
     assert hand.take(claim.id).logs == 0
+
+
+@pytest.mark.spec("SQL-12")
+def test_a_view_shows_no_value_many_times_larger_than_it_is(hand, plain):
+    """Jsonb writes 1e300 out with 301 digits. In a string it is text."""
+    shown = "select payload is null, unreadable from workflow.workflow_run_live where id = :'id'"
+    for value, answer in (("1e300", (True, ["payload"])), ('"1e300"', (False, [])), ("1e30", (False, []))):
+        run = plain.one("start", type=TYPE, payload=f"[{','.join([value] * 14_000)}]", key=None)
+        assert plain(shown, id=run) == [answer]
+
+
+@pytest.mark.parametrize(("view", "value"), [("run", "r.payload"), ("step", "s.output")])
+def test_a_view_reads_a_value_once(plain, view, value):
+    """The value and the flag are of the same reading. A plan has what is computed below in brackets."""
+    plan = plain(f"explain (verbose, costs off) select * from workflow.workflow_{view}_live")
+    text, call = "\n".join(line for (line,) in plan), f"workflow.readable({value})"
+    assert text.count(call) - text.count(f"({call})") == 1

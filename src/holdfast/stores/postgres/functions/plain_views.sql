@@ -6,7 +6,13 @@ create or replace function readable(value json) returns jsonb language plpgsql i
 declare
     said text := value::text;
 begin
-    return case when octet_length(said) > 8388608 or form_fault(said) is not null then null else said::jsonb end;
+    if octet_length(said) > 8388608 or form_fault(said) is not null then
+        return null;
+    elsif octet_length(said) > 65536 and said ~ '[0-9][eE][+-]?[0-9]{3}'  -- jsonb shows each with hundreds of digits
+        and regexp_replace(said, E'"(?:[^"\\\\]|\\\\.)*"', '', 'g') ~ '[0-9][eE][+-]?[0-9]{3}' then
+        return null;
+    end if;
+    return said::jsonb;
 end $$;
 
 -- A view of before that shows json: a column cannot be replaced by one of another type.
@@ -24,8 +30,7 @@ end $$;
 -- Runs with their cursor, and with the key that was given. `unreadable`: the columns whose value jsonb cannot hold; they
 -- are null, and the table has them as they were written.
 create or replace view workflow_run_live as
-select r.id, r.tenant, r.type, r.kind, r.status, readable(r.payload) as payload, readable(r.result) as result,
-    r.last_error, readable(r.error) as error, r.priority, r.run_at,
+select r.id, r.tenant, r.type, r.kind, r.status, v.payload, v.result, r.last_error, v.error, r.priority, r.run_at,
     case when r.tenant = 'default' then r.idempotency_key
         else split_part(r.idempotency_key, U&'\001F', 2) end as idempotency_key,
     r.attempt, r.max_attempts, r.crashes, r.leased_by, r.lease_until, r.fence,
@@ -36,17 +41,21 @@ select r.id, r.tenant, r.type, r.kind, r.status, readable(r.payload) as payload,
         select s.key from workflow_step as s
         where s.run_id = r.id and s.status in ('succeeded', 'failed') order by s.seq desc limit 1
     ) end as cursor,
-    r.waiting_on, r.wait_topic, r.deadline_at, r.pause_asked_by, r.parent_id, r.limit_key, readable(r.labels) as labels,
-    r.cost, r.budget, readable(r.progress) as progress, r.created_at, r.updated_at, r.started_at, r.finished_at,
+    r.waiting_on, r.wait_topic, r.deadline_at, r.pause_asked_by, r.parent_id, r.limit_key, v.labels,
+    r.cost, r.budget, v.progress, r.created_at, r.updated_at, r.started_at, r.finished_at,
     r.timeout_at, r.expires_at,
     array_remove(array[
-        case when readable(r.payload) is null then 'payload' end,
-        case when r.result is not null and readable(r.result) is null then 'result' end,
-        case when r.error is not null and readable(r.error) is null then 'error' end,
-        case when r.labels is not null and readable(r.labels) is null then 'labels' end,
-        case when r.progress is not null and readable(r.progress) is null then 'progress' end
+        case when v.payload is null then 'payload' end,
+        case when r.result is not null and v.result is null then 'result' end,
+        case when r.error is not null and v.error is null then 'error' end,
+        case when r.labels is not null and v.labels is null then 'labels' end,
+        case when r.progress is not null and v.progress is null then 'progress' end
     ], null) as unreadable
 from workflow_run as r
+cross join lateral (  -- offset: each value is read once, though it is used twice
+    select readable(r.payload) as payload, readable(r.result) as result, readable(r.error) as error,
+        readable(r.labels) as labels, readable(r.progress) as progress offset 0
+) as v
 where r.deleted_at is null;
 
 -- Steps as they are now: a plan's current task has its status, its attempts and its error from the run.
@@ -59,12 +68,11 @@ select s.run_id, s.seq, s.key as name, s.kind,
     case when (l.live or s.status = 'ready') and r.status = 'pending' then r.run_at end as run_at,
     case when s.status = 'waiting' then s.topic end as topic,
     case when s.status = 'waiting' then s.due_at end as due_at,
-    readable(s.output) as output, readable(case when l.live then r.error else s.error end) as error, s.cost, s.started_at,
+    v.output, v.error, s.cost, s.started_at,
     s.finished_at, s.child_id, r.tenant, r.type, r.status as run_status,
     array_remove(array[
-        case when s.output is not null and readable(s.output) is null then 'output' end,
-        case when (case when l.live then r.error else s.error end) is not null
-            and readable(case when l.live then r.error else s.error end) is null then 'error' end
+        case when s.output is not null and v.output is null then 'output' end,
+        case when (case when l.live then r.error else s.error end) is not null and v.error is null then 'error' end
     ], null) as unreadable
 from workflow_step as s
 join workflow_run as r on r.id = s.run_id
@@ -75,4 +83,7 @@ cross join lateral (
             where c.run_id = s.run_id and c.status <> 'succeeded' order by c.seq limit 1
         ) as live
 ) as l
+cross join lateral (
+    select readable(s.output) as output, readable(case when l.live then r.error else s.error end) as error offset 0
+) as v
 where r.deleted_at is null;
