@@ -213,6 +213,9 @@ class Call:
                 )
                 output, value = codec.record(value, f"the result of step {key!r}")
                 run.record.count(output)
+                if len(output) > LARGE_BYTES:
+                    # Many large results may wait for their commit at once: each is kept once, as text.
+                    value = LATER
             except (Parked, Continued, KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
@@ -285,19 +288,11 @@ class Call:
             self._run.journal.keep(write)
             await self._stage.refuse()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if len(write.output or "") <= LARGE_BYTES:
-            self._run.journal.write(write, future, value)
-            return await future
-        # Many large results may wait for their commit at the same time: each is kept once, as text.
-        del value
-        self._run.journal.write(write, future, LATER)
+        self._run.journal.write(write, future, value)
         answer = await future
-        codec, _ = callee(self._fn)
-        return (
-            codec.decode(write.output or "", f"the result of step {self.key!r}")
-            if answer is LATER
-            else answer
-        )
+        if answer is not LATER:
+            return answer
+        return callee(self._fn)[0].decode(write.output or "", f"the result of step {self.key!r}")
 
     async def _again_or_fail(self, error: BaseException, tries: int, scope: Scope, begun_at: Instant) -> None:
         """Return when the step may be tried again; raise StepFailed, recorded, when it may not."""
