@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from holdfast.testing.contract.hand import done
 from tests.stores.postgres.stranger import refused, started
 
 ODD = "one\ntwo\x1b[2J\x9b\u202e\u2028"
@@ -69,3 +70,25 @@ def test_a_definition_that_cannot_be_read_hides_no_other(hand, plain):
     hand.publish("A", type="shop.other.v1")
     plain("update workflow.workflow_definition set steps = '[\"A\"]' where type = 'shop.plan.v1'")
     assert [one.type for one in hand.run(hand.store.definitions())] == ["shop.other.v1"]
+
+
+@pytest.mark.spec("SQL-11")
+@pytest.mark.parametrize("odd", ["infinity", "-infinity"])
+def test_a_time_without_end_breaks_no_reader_and_no_claim(hand, plain, odd):
+    """The app's role can write one past all checks."""
+    run = hand.start()
+    claim = hand.take(run)
+    hand.checkpoint(claim, done("a"))
+    plain(
+        "update workflow.workflow_step set due_at = :'odd', started_at = :'odd' where run_id = :'run'",
+        odd=odd,
+        run=run,
+    )
+    plain(
+        "update workflow.workflow_run set created_at = :'odd', rev = rev + 1 where id = :'run'",
+        odd=odd,
+        run=run,
+    )
+    assert [step.key for step in hand.steps(run)] == ["a"]
+    hand.release(claim)
+    assert hand.take(run).steps[0].key == "a"

@@ -12,12 +12,14 @@
 -- at each call, which costs more than most of what is done here. One expression is better as SQL.
 
 -- Microseconds since 1970, and back.
+-- A time without end, which somebody wrote past all checks, is the last or first that readers know.
 create or replace function us(at timestamptz) returns bigint language sql stable parallel safe as
-    'select (extract(epoch from at) * 1000000)::bigint';
+    $$select case when isfinite(at) then (extract(epoch from at) * 1000000)::bigint
+        when at > 'epoch' then 253402300799999999 when at < 'epoch' then -62135596800000000 end$$;
 
 -- The same, quicker, and exact for times of this century and the next.
 create or replace function us_near(at timestamptz) returns bigint language sql stable parallel safe as
-    'select (date_part(''epoch'', at) * 1000000)::bigint';
+    $$select case when isfinite(at) then (date_part('epoch', at) * 1000000)::bigint else us(at) end$$;
 
 -- Before the year 1 and after 9999 there is nothing that every reader can show: then the nearest that there is.
 create or replace function moment(us bigint) returns timestamptz language sql stable parallel safe as
