@@ -210,7 +210,7 @@ def test_a_message_that_came_twice_is_honest(evidence):
 def test_the_outcome_tells_what_differs(evidence, calm):
     """An output, a decision, a message: each is a part of what must be the same."""
     step(evidence, of(evidence, PARENT), "boss", output='{"approved": false}')
-    evidence.outbox.pop()
+    evidence.outbox[:] = [one for one in evidence.outbox if "closed" not in one.payload_json]
     told = differing(outcome(calm), outcome(evidence))
     assert "'approved': True" in told
     assert "'approved': False" in told
