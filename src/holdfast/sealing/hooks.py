@@ -36,7 +36,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     def bound(self) -> bytes:
         """All of it, such that no two places have the same bytes."""
         # Plain text: a subclass of str is refused by the store behind, in its own words.
-        said = (self.tenant, self.field, self.name, self.topic)
+        said: tuple[object, ...] = (self.tenant, self.field, self.name, self.topic)
         tenant, *names = [str.__str__(one) if isinstance(one, str) else one for one in said]
         return msgspec.json.encode((1, tenant, self.run, *names, self.inner))
 

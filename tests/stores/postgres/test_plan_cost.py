@@ -77,8 +77,7 @@ def planned_by(session):
 
 
 def too_much(found, known):
-    """A tie between two indexes may read all steps of a run: one of the 20 has 2,000, 214 pages on average."""
-    return {name: (pages, known[name]) for name, pages in found.items() if pages > 2 * known[name] + 250}
+    return {name: (pages, known[name]) for name, pages in found.items() if pages > 2 * known[name] + 20}
 
 
 @pytest.mark.spec("LEASE-13")
