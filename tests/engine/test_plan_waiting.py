@@ -173,3 +173,20 @@ async def test_messages_are_in_the_outbox_with_the_commit_of_the_wait(app):
     ]
     assert len({one.id for one in rows}) == 4
     assert {one.run for one in rows} == {run.id}
+
+
+@pytest.mark.spec("PLAN-6")
+@pytest.mark.parametrize("answer", [Waiting, lambda _, outbound: Completed("done", outbound=outbound)])
+async def test_a_task_that_logs_or_tells_its_progress_sends_its_messages_all_the_same(app, answer):
+    plan = app.plan("shop.told.v1", [Task("TELL")])
+
+    @plan.task("TELL")
+    async def tell(task):
+        task.log("packed")
+        task.progress(1, 2)
+        return answer("carrier", outbound=[Message("carrier", 1), Message("carrier", 2, key="k")])
+
+    async with app.worker():
+        run = await app.start(plan)
+        await until(app, run, Status.WAITING if answer is Waiting else Status.SUCCEEDED)
+    assert [one.payload_json for one in await app.store.outbox()] == ["1", "2"]

@@ -68,6 +68,14 @@ def test_a_good_play_breaks_nothing(evidence):
     assert red(evidence) == set()
 
 
+def test_a_good_play_sends_every_message_that_the_company_writes(evidence):
+    """What is lost in every play alike is no difference between two of them."""
+    of_order = {"packed", "refused once", "asked", "the carrier comes", "the label", "closed"}
+    of_parent = {"to the family", "on their way", "all are back", "well done", "home"}
+    sent = sorted(one.payload for one in evidence.outbox)
+    assert sent == sorted({*of_order, *of_parent, "ran", "link 1", "link 2"})
+
+
 def test_runs_are_named_by_where_they_come_from(evidence):
     family = {"parent", "parent/chore", "parent/doomed", "parent/chain", "parent/chain+", "parent/errand"}
     assert set(named(evidence).values()) == {"order", *family}
@@ -214,7 +222,8 @@ def test_the_outcome_tells_what_differs(evidence, calm):
     told = differing(outcome(calm), outcome(evidence))
     assert "'approved': True" in told
     assert "'approved': False" in told
-    assert "('post', ''" in told.partition("here")[0]
+    assert "'closed'" in told.partition("here")[0]
+    assert "'closed'" not in told.partition("here")[2]
 
 
 def test_the_outcome_counts_a_run_that_is_there_twice(evidence, calm):

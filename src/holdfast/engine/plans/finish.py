@@ -18,7 +18,7 @@ from holdfast.engine.steps import add_cost
 from holdfast.errors import HistoryFull, HoldfastError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status, StepStatus
-from holdfast.records import SECOND, Error, Outbound, Step, StepWrite, Verdict
+from holdfast.records import SECOND, Error, Step, StepWrite, Verdict
 from holdfast.records.sizes import payload_bytes
 
 from .outcomes import Completed, Dead, Retry, Waiting
@@ -82,12 +82,12 @@ async def _complete(run: PlanExecution, end: Completed[Any]) -> bool:
     output = run.plan.handlers[step.key].codec.encode(end.output, f"the output of step {step.key!r}")
     run.record.count(output)
     add_cost(run.scope, end.cost)
-    fields = _fields(run, end.outbound)
+    _say(run, end.outbound)
     goes_on = run.goes_on
     if not goes_on:
         run.worker.ends(run)
     write = _write(run, StepStatus.SUCCEEDED, output=output)
-    verdict = await _sent(run, Move.ADVANCE, write, result=output, in_place=goes_on, **fields)
+    verdict = await _sent(run, Move.ADVANCE, write, result=output, in_place=goes_on)
     if _leased(verdict):
         return await run.go_on(verdict, write)
     return ended(run, verdict, back="run.released")
@@ -98,10 +98,10 @@ async def _wait(run: PlanExecution, end: Waiting) -> bool:
     if step.waits >= most:
         said = f"task {step.key!r} has waited {step.waits} times: max_waits= of the plan allows no more"
         return await _fail(run, _recorded(run, said, "loop"))
-    fields = _fields(run, end.outbound)
+    _say(run, end.outbound)
     delay = None if end.timeout is None else seconds(end.timeout)
     write = _write(run, StepStatus.WAITING, topic=end.topic, delay_seconds=delay)
-    verdict = await _sent(run, Move.PARK, write, **fields)
+    verdict = await _sent(run, Move.PARK, write)
     if _leased(verdict):
         return await run.go_on(verdict)
     return ended(run, verdict)
@@ -229,10 +229,8 @@ async def _sent(run: PlanExecution, move: Move, write: StepWrite, **fields: Any)
     return await run.journal.outcome(move, **fields)
 
 
-def _fields(run: PlanExecution, messages: Sequence[Message]) -> dict[str, tuple[Outbound, ...]]:
-    """The rows of messages. Their numbers grow over the waits of the step, and are the same at every try."""
-    if not messages:
-        return {}
+def _say(run: PlanExecution, messages: Sequence[Message]) -> None:
+    """Send messages with the step. Their numbers grow over its waits, and are the same at every try."""
     step, claim = _current(run), run.claim
     first = step.waits * MESSAGES_MAX + 1
     rows = [
@@ -240,4 +238,5 @@ def _fields(run: PlanExecution, messages: Sequence[Message]) -> dict[str, tuple[
         for number, one in enumerate(messages, first)
     ]
     check_said(sum(map(payload_bytes, rows)), f"task {step.key!r}")
-    return {"outbox": tuple(rows)}
+    for row in rows:
+        run.journal.emit(row)
