@@ -19,7 +19,7 @@ from weakref import WeakSet
 import msgspec
 
 from holdfast.bounds import BATCH_BYTES
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import Conflict, HoldfastError, UsageError
 from holdfast.records import (
     RUNTIME,
     ApprovalRequest,
@@ -256,6 +256,8 @@ class MemoryStore(KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
             )  # fmt: skip
             carry_out(self._state, self._clock())
             self._hint()
+            if isinstance(decided, Conflict):
+                raise decided
             return decided
 
     async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:

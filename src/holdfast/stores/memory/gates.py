@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from holdfast.bounds import page
-from holdfast.errors import IllegalMove
+from holdfast.errors import Conflict, IllegalMove
 from holdfast.lifecycle import OPEN, StepKind, StepStatus
 from holdfast.records import ApprovalRequest, Decided, Instant, moment
 from holdfast.records.sizes import request_bytes
@@ -53,7 +53,8 @@ def decide(
     digest: str | None,
     tenant: str | None,
     now: Instant,
-) -> Decided:
+) -> Decided | Conflict:
+    """Answer the decision, or why it is refused: a gate whose time was over is settled all the same."""
     row = find(state, run, tenant)
     opened = [
         one
@@ -71,9 +72,12 @@ def decide(
         entry = state.note(row, word, now, step=gate.key, by=by, comment=comment)
         go_on(state, row, gate, entry, now)
     if gate.output is None:
-        raise IllegalMove(
+        return IllegalMove(
             run, verb(approved=approved), row.status, f"gate {gate.key!r} was not decided before"
         )
     before = decision(gate.output)
-    check_same(run, gate.key, before, approved=approved)
+    try:
+        check_same(run, gate.key, before, approved=approved)
+    except Conflict as refusal:
+        return refusal
     return Decided(step=gate.key, decision=before, repeated=not undecided, run=shown(row))

@@ -9,7 +9,7 @@ from holdfast.errors import Conflict
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import RunFilter, moment
 
-from .hand import ask, gate
+from .hand import ask, call, gate
 
 decode = msgspec.json.decode
 MICRO = 0.000001
@@ -78,6 +78,21 @@ def test_a_decision_at_the_deadline_counts_and_after_it_is_too_late(hand, kind):
     assert hand.told(late).count("timed_out") == 1
     assert (hand.tick().total, "rejected" in hand.told(late)) == (0, False)
     for run in (in_time, late):
+        hand.assert_replayed(run)
+
+
+@pytest.mark.spec("APPR-5", "APPR-8", "FLOW-7")
+def test_a_decision_that_comes_too_late_still_tells_the_parent_of_the_end(hand):
+    """The refused call has settled the gate, and so failed the child: the parent waits for no keeper."""
+    hand.publish(gate("G", 10.0), type="shop.gated.v1")
+    claim, child = hand.held(), hand.id()
+    hand.park(claim, call("kid", child, "shop.gated.v1"), known=0)
+    hand.clock.turn(10 + MICRO)
+    with pytest.raises(Conflict):
+        hand.approve(child)
+    assert (hand.status(child), hand.status(claim.id)) == (Status.FAILED, Status.PENDING)
+    assert hand.tick().total == 0
+    for run in (child, claim.id):
         hand.assert_replayed(run)
 
 
