@@ -29,9 +29,13 @@ set enable_seqscan = off as $$
 begin
     return array(
         select distinct s.tenant || U&'\001F' || s.topic
-        from workflow_run as r join workflow_step as s on s.run_id = r.id
-        where r.id = any(runs) and s.finished_at is null and s.topic is not null
-            and (r.kind = 'plan' or may_have_come(r.id, r.tenant, s.topic, r.inbox_mark, s.since_mark))
+        from (select * from workflow_run as w where w.id = any(runs) offset 0) as r
+        -- The runs lead: a join might begin with every step that there is.
+        cross join lateral (
+            select * from workflow_step as w
+            where w.run_id = r.id and w.finished_at is null and w.topic is not null offset 0
+        ) as s
+        where r.kind = 'plan' or may_have_come(r.id, r.tenant, s.topic, r.inbox_mark, s.since_mark)
     );
 end $$;
 
