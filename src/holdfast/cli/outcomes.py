@@ -18,6 +18,8 @@ def outcome(step: Step, now: datetime) -> str:
     """What is worth a line of this step."""
     if step.status is StepStatus.WAITING:
         return clean(_open(step, now))
+    if step.left_out and step.status is StepStatus.SUCCEEDED and step.output is None:
+        return "a large value: see it with --json"
     if step.kind is StepKind.APPROVAL and step.output is not None:
         return clean(_decision(step.output))
     if step.kind is StepKind.CHILD and step.output is not None:

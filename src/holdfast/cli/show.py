@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from holdfast.bounds import SHOWN_BYTES
 from holdfast.engine.client import Client
 from holdfast.engine.pages import gathered
 from holdfast.lifecycle import SETTLED, Status, StepStatus
@@ -46,7 +47,7 @@ def show(run: str, *, every: bool, as_json: bool) -> None:
 
 async def _show(client: Client, said: str, *, every: bool, as_json: bool) -> None:
     run = await client.known((await find(client, said)).id)
-    steps = list(await client.steps(run.id))
+    steps = list(await client.steps(run.id, largest=None if as_json else SHOWN_BYTES))
     fetch = partial(client.list, RunFilter(parent=run.id, tenant=None, values=False))
     children = await gathered(fetch, CHILDREN_MAX, None, lambda child: child.id)
     if as_json:

@@ -312,10 +312,10 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         await self._opened()
         return await self.store.list(where, rows, None if after is None else check_id(after))
 
-    async def steps(self, run: UUID | str) -> Sequence[Step]:
-        """All steps of a run, in the order in which their outcomes became known."""
+    async def steps(self, run: UUID | str, *, largest: int | None = None) -> Sequence[Step]:
+        """All steps, as their outcomes became known; without values of more than `largest` bytes."""
         await self._opened()
-        return await self.store.steps(check_id(run))
+        return await self.store.steps(check_id(run), largest=largest)
 
     async def trail(
         self,

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import SHOWN_BYTES
 from holdfast.errors import UnknownRun
 from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status, StepKind
@@ -57,7 +58,8 @@ async def _failed(store: Store, run: Run) -> Step | None:
     error = run.error
     if error is None or error.step is None:
         return None
-    return next((one for one in await store.steps(run.id) if one.key == error.step), None)
+    steps = await store.steps(run.id, largest=SHOWN_BYTES)
+    return next((one for one in steps if one.key == error.step), None)
 
 
 async def _children(store: Store, run: Run) -> dict[UUID, Run]:

@@ -38,6 +38,7 @@ class Step(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     child: UUID | None = None
     wake: Json | None = None  # a plan's task that has waited: {"reason": "event" | "timeout", "event": …}
     waits: int = 0  # how often a plan's task, or the step of a child, has waited
+    left_out: bool = False  # whether output, ask or wake was larger than the reader wanted, and is None here
 
 
 class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -116,6 +117,13 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     def budget(self) -> float | None:
         """At which cost it pauses."""
         return None if self.budget_units is None else self.budget_units / COST_UNIT
+
+
+def without_large(step: Step, largest: int) -> Step:
+    """The step without values of more than so many bytes."""
+    values = {"output": step.output, "ask": step.ask, "wake": step.wake}
+    large = [name for name, value in values.items() if value is not None and len(value.encode()) > largest]
+    return msgspec.structs.replace(step, **dict.fromkeys(large), left_out=True) if large else step
 
 
 def without_values(run: Run) -> Run:

@@ -39,12 +39,15 @@ class Catalog(Protocol):
         where.values=False: params_json is `null` and result_json None, whatever they are; it costs no more
         than if they were small."""
 
-    async def steps(self, run: UUID, tenant: str | None = None) -> Sequence[Step]:
+    async def steps(
+        self, run: UUID, tenant: str | None = None, *, largest: int | None = None
+    ) -> Sequence[Step]:
         """All steps by seq: in code runs the order in which their outcomes became known.
         In plan runs the plan's order, from 0. The current step of an open plan, while it is a task in the
         queue or at work, is shown with the run's status (`ready`, `running`), attempt and error.
         Read in parts of at most BATCH_BYTES: a step that is settled meanwhile is shown once, as it is then.
-        `UnknownRun` when there is no such run in that tenant."""
+        An output, ask or wake of more than `largest` bytes as stored is not read: it is None, and the step
+        says `left_out`. `UnknownRun` when there is no such run in that tenant."""
 
     async def trail(
         self,

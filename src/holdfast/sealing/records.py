@@ -204,13 +204,13 @@ class Records:
 
     def _asked(self, ask: Json | None, where: Where) -> Json | None:
         """What a gate asks. A plan's own question is published, and not sealed."""
-        if ask is None or RESERVED not in ask:
-            return ask
-        return self._shown(ask, where)
+        return ask if ask is None or RESERVED not in ask else self._shown(ask, where)
 
     def shown_step(self, step: Step, tenant: str, run: UUID) -> Step:
         """A step as people see it."""
         step = self._wait(step, tenant, run)
+        if step.left_out and step.status is StepStatus.SUCCEEDED and step.output is None:
+            return _replace(step, wake=None)  # there is nothing to open
         try:
             return self.opened_step(step, tenant, run)
         except CannotOpen as why:

@@ -99,8 +99,10 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         # Compressed values grow when they are opened: a page of them may have to end earlier.
         return page(runs if where.values else map(without_values, runs), run_bytes, limit)
 
-    async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
-        steps = await self.inner.steps(run, tenant)
+    async def steps(
+        self, run: UUID, tenant: str | None = None, *, largest: int | None = None
+    ) -> builtins.list[Step]:
+        steps = await self.inner.steps(run, tenant, largest=largest)
         whose = await self._tenant(run) if tenant is None else tenant
         return [self._records.shown_step(step, whose, run) for step in steps]
 

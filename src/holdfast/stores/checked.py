@@ -61,6 +61,7 @@ CHECKS: Mapping[str, Check] = {
     "intent_type": check_name,
     "item": arguments.check_item,
     "key": check_name,
+    "largest": check_whole,
     "lease_seconds": arguments.check_span,
     "leases": arguments.check_leases,
     "limit": arguments.check_rows,

@@ -45,6 +45,7 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
+from holdfast.records.shown import without_large
 from holdfast.rooms.records import START
 from holdfast.store import DELETED_SECONDS, PURGE_SLICE, TRANSACTION_SECONDS, TTL_SECONDS, OwnEngine
 from holdfast.stores.checked import checked
@@ -96,9 +97,12 @@ class MemoryStore(KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
         with self._lock:
             return reads.runs(self._state, where, limit, after)
 
-    async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
+    async def steps(
+        self, run: UUID, tenant: str | None = None, *, largest: int | None = None
+    ) -> builtins.list[Step]:
         with self._lock:
-            return reads.steps(moves.find(self._state, run, tenant))
+            found = reads.steps(moves.find(self._state, run, tenant))
+            return found if largest is None else [without_large(step, largest) for step in found]
 
     async def trail(
         self,

@@ -69,9 +69,11 @@ class ReadsRoom(Calls):
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         return await self._ask(_RUNS, "list", json_text(where), min(limit, _MAX), after, bounds.BATCH_BYTES)
 
-    async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
+    async def steps(
+        self, run: UUID, tenant: str | None = None, *, largest: int | None = None
+    ) -> builtins.list[Step]:
         async def page(after: int) -> StepsPage:
-            return await self._ask(_STEPS, "steps_page", run, tenant, after, bounds.BATCH_BYTES)
+            return await self._ask(_STEPS, "steps_page", run, tenant, after, bounds.BATCH_BYTES, largest)
 
         return await all_steps(page)
 

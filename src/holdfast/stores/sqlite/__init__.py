@@ -235,8 +235,10 @@ class SqliteStore(People, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, Purg
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         return self._read(reads.listed, where, limit, after)
 
-    async def steps(self, run: UUID, tenant: str | None = None) -> builtins.list[Step]:
-        return await reads.steps(self._read, run, tenant)
+    async def steps(
+        self, run: UUID, tenant: str | None = None, *, largest: int | None = None
+    ) -> builtins.list[Step]:
+        return await reads.steps(self._read, run, tenant, largest)
 
     async def trail(
         self,

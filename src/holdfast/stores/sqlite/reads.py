@@ -97,7 +97,9 @@ def _by_kind(where: RunFilter) -> Iterator[Term]:
         yield "type = ?", where.type
 
 
-async def steps(read: Callable[..., tuple[Row, StepsPage]], run: UUID, tenant: str | None) -> list[Step]:
+async def steps(
+    read: Callable[..., tuple[Row, StepsPage]], run: UUID, tenant: str | None, largest: int | None
+) -> list[Step]:
     """All steps by seq. Each page is a read of its own; between two others have their turn."""
     row: Row = ()
 
@@ -105,18 +107,20 @@ async def steps(read: Callable[..., tuple[Row, StepsPage]], run: UUID, tenant: s
         nonlocal row
         if after != FIRST:
             await asyncio.sleep(0)
-        row, found = read(_steps_page, run, tenant, after)
+        row, found = read(_steps_page, run, tenant, after, largest)
         return found
 
     found = await all_steps(read_page)
     return found if row[1] != "plan" else _live(found, *row[2:5])
 
 
-def _steps_page(db: Database, run: UUID, tenant: str | None, after: int) -> tuple[Row, StepsPage]:
+def _steps_page(
+    db: Database, run: UUID, tenant: str | None, after: int, largest: int | None
+) -> tuple[Row, StepsPage]:
     row = db.one(_SQL["whose"], (str(run),))
     if row is None or tenant not in {None, row[0]}:
         raise UnknownRun(run)
-    found, _, more = steps_after(db, str(run), after, bounds.BATCH_BYTES)
+    found, _, more = steps_after(db, str(run), after, bounds.BATCH_BYTES, largest)
     return row, StepsPage(row[5], found, more)
 
 

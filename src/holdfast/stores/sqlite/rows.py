@@ -7,6 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.bounds import NEWS_BYTES, ROW_BYTES
 from holdfast.lifecycle import Status, StepKind, StepStatus
@@ -19,12 +20,20 @@ from .sql import statements
 _SQL = statements("rows")
 STEP_COLUMNS = _SQL["step_columns"]
 plan_steps = msgspec.json.Decoder(tuple[PlanStep, ...]).decode
-_STEPS_AFTER, _OPEN_WAITS, _SETTLED_SINCE, _RUN, _RUN_OR_DELETED, LIST = (
+_STEPS_AFTER, _SMALL_STEPS_AFTER, _OPEN_WAITS, _SETTLED_SINCE, _RUN, _RUN_OR_DELETED, LIST = (
     _SQL[name]
     .replace("$step_columns", STEP_COLUMNS)
     .replace("$run_columns", _SQL["run_columns"])
     .replace("$values", "payload, result")
-    for name in ("steps_after", "open_waits", "settled_since", "run", "run_or_deleted", "list")
+    for name in (
+        "steps_after",
+        "small_steps_after",
+        "open_waits",
+        "settled_since",
+        "run",
+        "run_or_deleted",
+        "list",
+    )
 )
 
 LIST_WITHOUT_VALUES = (
@@ -52,20 +61,27 @@ def step(row: Row) -> Step:
     )  # fmt: skip
 
 
-def steps_after(db: Database, run: str, after: int, most: int) -> tuple[list[Step], int, bool]:
+def steps_after(
+    db: Database, run: str, after: int, most: int, largest: int | None = None
+) -> tuple[list[Step], int, bool]:
     """Steps with seq > after, by seq, in at most `most` bytes; what is left of those; whether there are more.
 
-    At least one comes, if there is one; then less than nothing may be left.
+    At least one comes, if there is one; then less than nothing may be left. Values of more than `largest`
+    bytes are left out.
     """
+    if largest is None:
+        asked = _STEPS_AFTER, {"run": run, "after": after}
+    else:
+        asked = _SMALL_STEPS_AFTER, {"run": run, "after": after, "largest": largest}
     steps: list[Step] = []
     # A cursor of its own, which is closed: one that is not read to its end would keep its snapshot.
     with closing(db.connection.cursor()) as rows:
-        for row in rows.execute(_STEPS_AFTER, (run, after)):
+        for row in rows.execute(*asked):
             size = ROW_BYTES + row[20]
             if steps and size > most:
                 return steps, most, True
             most -= size
-            steps.append(step(row))
+            steps.append(step(row) if largest is None or not row[21] else replace(step(row), left_out=True))
     return steps, most, False
 
 

@@ -30,6 +30,21 @@ select $step_columns,
     + coalesce(octet_length(ask), 0) + coalesce(octet_length(wake), 0)
 from workflow_step where run_id = :run and seq > :after order by seq
 
+-- :small_steps_after    The same, without values of more than so many bytes, and whether there are such.
+select $step_columns,
+    octet_length(key) + coalesce(octet_length(output), 0) + coalesce(octet_length(error), 0)
+    + coalesce(octet_length(ask), 0) + coalesce(octet_length(wake), 0),
+    left_out
+from (
+    select seq, key, kind, status, attempts, iif(octet_length(output) > :largest, null, output) as output, error, cost,
+        topic, due_at, fence, started_at, finished_at, max_attempts, timeout_seconds,
+        iif(octet_length(ask) > :largest, null, ask) as ask, digest, child_id,
+        iif(octet_length(wake) > :largest, null, wake) as wake, waits,
+        max(coalesce(octet_length(output), 0), coalesce(octet_length(ask), 0), coalesce(octet_length(wake), 0))
+            > :largest as left_out
+    from workflow_step where run_id = :run and seq > :after order by seq
+)
+
 -- :open_waits    First due first. By the index of open steps: a run may have ten thousand that are done.
 select $step_columns from workflow_step indexed by idx_workflow_step_open
 where run_id = :run and status = 'waiting' and finished_at is null

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.bounds import sent_bytes, text_bytes
-from holdfast.errors import TooLarge
+from holdfast.errors import TooLarge, UsageError
 from holdfast.records import RunFilter, TrailWrite
 
 from .hand import ask, done, noise
@@ -174,6 +174,28 @@ def test_all_steps_of_a_run_are_shown_however_large_they_are(hand):
         steps = hand.steps(claim.id)
     assert [(step.key, step.output) for step in steps] == [(f"s{n}", one) for n, one in enumerate(VALUES)]
     assert [step.seq for step in steps] == sorted({step.seq for step in steps})
+
+
+@pytest.mark.spec("READ-1")
+def test_steps_are_shown_without_values_that_are_larger_than_asked_for(hand):
+    """Each step is there, and says so where something is missing; a value of just that size is shown."""
+    claim = hand.held()
+    small, large = noise(1_000), noise(200_000)
+    asks = f'{{"ask":{large}}}'
+    writes = [done("small", output=small), done("large", output=large), ask("gate", ask=asks)]
+    hand.checkpoint(claim, *writes)
+    whole = hand.steps(claim.id)
+    assert [step.left_out for step in whole] == [False, False, False]
+    most = max(len(whole[0].output), 1_000)
+    with patch("holdfast.bounds.BATCH_BYTES", BUDGET):
+        found = hand.steps(claim.id, largest=most)
+    assert found[0] == whole[0]
+    assert found[1:] == [
+        replace(whole[1], output=None, left_out=True),
+        replace(whole[2], ask=None, left_out=True),
+    ]
+    with pytest.raises(UsageError, match="largest"):
+        hand.steps(claim.id, largest=-1)
 
 
 @pytest.mark.spec("READ-1", "PLAN-3")

@@ -88,8 +88,8 @@ end $$;
 
 -- The same, with the fence of the run and whether there are more. The current task of a plan takes its live status from
 -- the run: it is not stored twice.
-create or replace function steps_page(run uuid, tenant text, after integer, budget bigint) returns json
-language plpgsql stable set search_path from current set cursor_tuple_fraction = 1 set enable_seqscan = off as $$
+create or replace function steps_page(run uuid, tenant text, after integer, budget bigint, largest bigint default null)
+returns json language plpgsql stable set search_path from current set cursor_tuple_fraction = 1 set enable_seqscan = off as $$
 declare
     r workflow_run;
     live workflow_step;
@@ -113,8 +113,9 @@ begin
             live := null;
         end if;
     end if;
-    open records no scroll for select step_record(case when (shown.s).seq = live.seq then live else shown.s end)::text
-    from (select s from workflow_step as s where s.run_id = r.id and s.seq > after order by s.seq) as shown;
+    open records no scroll for
+        select case when s.seq = live.seq then step_record(live, largest) else step_record(s, largest) end::text
+        from workflow_step as s where s.run_id = r.id and s.seq > after order by s.seq;
     page := page_of(records, budget);
     return json_build_object('fence', r.fence, 'steps', page, 'more', exists (
         select 1 from workflow_step as s where s.run_id = r.id and s.seq > (page -> -1 ->> 'seq')::integer

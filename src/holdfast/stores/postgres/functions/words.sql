@@ -162,13 +162,21 @@ create or replace function shown_key(tenant text, key text) returns text languag
 
 -- Records, as records/ has them.
 
-create or replace function step_record(s workflow_step) returns json language sql stable as $$
+-- Whether a value has more than so many bytes. One that is stored in more is not read to be measured.
+create or replace function is_large(value json, largest bigint) returns boolean language sql immutable as
+    'select case when value is null or largest is null then false when pg_column_size(value) > largest + 4 then true
+        else octet_length(value::text) > largest end';
+
+-- Values of more than so many bytes are left out. One expression, which is taken into its caller: a row that is handed on as
+-- a whole is put together first, with all its values.
+create or replace function step_record(s workflow_step, largest bigint default null) returns json language sql stable as $$
     select json_build_object(
         'seq', s.seq, 'key', s.key, 'kind', s.kind, 'status', s.status, 'attempts', s.attempts,
-        'output', s.output::text, 'error', s.error::text, 'cost', s.cost, 'topic', s.topic, 'due_at', us(s.due_at),
+        'output', case when not is_large(s.output, largest) then s.output::text end, 'error', s.error::text, 'cost', s.cost, 'topic', s.topic, 'due_at', us(s.due_at),
         'fence', s.fence, 'started_at', us(s.started_at), 'finished_at', us(s.finished_at),
-        'max_attempts', s.max_attempts, 'timeout_seconds', s.timeout_seconds, 'ask', s.ask::text, 'digest', s.digest,
-        'child', s.child_id, 'wake', s.wake::text, 'waits', s.waits
+        'max_attempts', s.max_attempts, 'timeout_seconds', s.timeout_seconds, 'ask', case when not is_large(s.ask, largest) then s.ask::text end, 'digest', s.digest,
+        'child', s.child_id, 'wake', case when not is_large(s.wake, largest) then s.wake::text end, 'waits', s.waits,
+        'left_out', is_large(s.output, largest) or is_large(s.ask, largest) or is_large(s.wake, largest)
     )
 $$;
 
