@@ -261,3 +261,18 @@ def test_steps_that_another_language_has_written_down_are_the_same_steps():
         await store.publish([Definition(type=TYPE, kind="plan", steps=(PlanStep(name="A"),))])
 
     live(story)
+
+
+@pytest.mark.parametrize("size", [100, 126, 127, 1_000, 5_000])
+def test_a_value_of_just_the_size_that_is_asked_for_is_no_large_one(size):
+    """However it is stored: with a header of one byte or of four, compressed, or apart from its row."""
+
+    async def story(_, other):
+        other.execute("create temporary table kept (n integer, value json)")
+        alike, mixed = ('"' + text[: size - 2] + '"' for text in ("x" * size, uuid4().hex * size))
+        other.execute("insert into kept values (1, %s), (2, %s)", (alike, mixed))
+        ask = "select workflow.is_large(value, %s) from kept order by n"
+        for most, large in ((size, False), (size - 1, True)):
+            assert other.execute(ask, (most,)).fetchall() == [(large,), (large,)]
+
+    live(story)
