@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
-from holdfast.bounds import BATCH_BYTES, MIB, sent_bytes
+from holdfast.bounds import BATCH_BYTES, MIB
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import (
     Claim,
@@ -30,19 +30,16 @@ from holdfast.records import (
     TrailWrite,
     Verdict,
 )
-from holdfast.records.sizes import payload_bytes, step_bytes
+from holdfast.records.sizes import step_bytes
 from holdfast.world import World
 
 from .committer import Committer
-from .messages import check_logged
+from .gathered import Gathered
 from .record import OUTCOMES, Record
 
 if TYPE_CHECKING:
     from .transactions import Transaction
 
-T = TypeVar("T")
-
-PROGRESS_SECONDS = 1.0
 SEGMENT_BYTES = 4 * MIB  # of results that wait here for their commit; more are written on the way
 
 _NONE: dict[str, Any] = {}
@@ -66,23 +63,18 @@ class Journal:
         "_complete",
         "_completing",
         "_due",
-        "_events",
         "_fence",
+        "_gathered",
         "_idle",
         "_lease_seconds",
         "_left",
         "_number",
         "_on_grant",
         "_on_verdict",
-        "_progress",
-        "_progress_at",
         "_record",
         "_run",
-        "_said",
         "_sent",
         "_tenant",
-        "_trail",
-        "_trail_bytes",
         "_transaction",
         "_transactions",
         "_world",
@@ -115,13 +107,7 @@ class Journal:
         self._sent: list[Written] | None = None
         self._transactions: deque[Transaction] = deque()  # each is sent by itself, once its turn has come
         self._transaction: Transaction | None = None  # on its way
-        # Plain steps add to these from their threads: emptied one by one, never replaced.
-        self._trail: deque[TrailWrite] = deque()
-        self._trail_bytes = 0
-        self._events: deque[NewEvent | Outbound] = deque()  # for the next step that is written
-        self._said: dict[int, tuple[NewEvent | Outbound, ...]] = {}  # by id() of the step in the buffer
-        self._progress: Json | None = None
-        self._progress_at = -PROGRESS_SECONDS
+        self._gathered = Gathered(claim.id, world)
         self._idle: asyncio.Future[Verdict] | None = None
         self.started_at: Instant | None = None  # until it is known to be in the trail
 
@@ -136,18 +122,19 @@ class Journal:
 
     def note(self, row: TrailWrite) -> None:
         """A trail row for the next commit; TooLarge when too much of this waits."""
-        size = sent_bytes(row.data)
-        check_logged(self._trail_bytes + size, f"run {self._run}")
-        self._trail_bytes += size
-        self._trail.append(row)
+        self._gathered.note(row)
 
     def emit(self, event: NewEvent | Outbound) -> None:
         """An event, or a message for the outbox, for the commit of the next step that is written."""
-        self._events.append(event)
+        self._gathered.emit(event)
 
     def progress(self, progress: Json) -> None:
         """The newest progress, for the next commit or renewal; what it replaces was never written."""
-        self._progress = progress
+        self._gathered.progress(progress)
+
+    def take_progress(self) -> Json | None:
+        """The progress that a renewal is to write now."""
+        return self._gathered.take_progress()
 
     def write(self, step: StepWrite, future: asyncio.Future[Any] | None = None, value: Any = None) -> None:
         """Record a step now; `future` is for whoever awaits it, `value` what it will be given.
@@ -209,13 +196,7 @@ class Journal:
         self._buffer[:0] = sent
         self._bytes += sum(step_bytes(step) for step, _, _ in sent)
         self._due = self._due or transaction.hurried
-        self._trail.extendleft(reversed(item.trail))
-        self._trail_bytes += sum(sent_bytes(row.data) for row in item.trail)
-        self._events.extendleft(reversed((*item.events, *item.outbox)))
-        if sent:
-            self._hand_over(sent[0][0])
-        if self._progress is None:
-            self._progress = item.progress
+        self._gathered.put_back(item, [step for step, _, _ in sent])
         transaction.fail(error)
         # Nobody may listen to it any more, and what has waited for its end must get its turn all the same.
         self._on_verdict(_APPLIED, [])
@@ -230,12 +211,7 @@ class Journal:
 
     def _add(self, step: StepWrite, future: Asked, value: Any) -> None:
         self._buffer.append((step, future, value))
-        if self._events:
-            self._hand_over(step)
-
-    def _hand_over(self, step: StepWrite) -> None:
-        """Commit the events and messages sent so far with this step, or not at all."""
-        self._said[id(step)] = _taken(self._events)
+        self._gathered.hand_over(step)
 
     def carries(self, key: str) -> bool:
         """Whether something written under this key is on its way, or about to be."""
@@ -278,7 +254,7 @@ class Journal:
         total = 0
         if len(self._buffer) > least:
             for count, (step, _, _) in enumerate(self._buffer):
-                total += step_bytes(step) + sum(map(payload_bytes, self._said.get(id(step), ())))
+                total += step_bytes(step) + self._gathered.bytes_of(step)
                 if count >= least and total > BATCH_BYTES:
                     return count
         return len(self._buffer)
@@ -302,8 +278,9 @@ class Journal:
                 move, fields = Move.RETRY, _in_place(step, *value)
         if opens:
             fields = {"known": self._record.known, **fields}
-        if self._trail or self._events or self._said or self._progress is not None:
-            fields = {**fields, **self._extras(sent, last=move is not Move.CHECKPOINT)}
+        if self._gathered:
+            steps = [step for step, _, _ in sent]
+            fields = {**fields, **self._gathered.take(steps, last=move is not Move.CHECKPOINT)}
         item = Item(
             run=self._run,
             tenant=self._tenant,
@@ -350,40 +327,10 @@ class Journal:
         if not idle.done():
             idle.set_result(verdict)
 
-    def _extras(self, steps: list[Written], *, last: bool) -> dict[str, Any]:
-        said = [one for step, _, _ in steps for one in self._said.pop(id(step), ())]
-        extras: dict[str, Any] = {"trail": self._rows(), **sent([*said, *_taken(self._events)])}
-        progress = self.take_progress(last=last)
-        return extras if progress is None else {**extras, "progress": progress}
-
-    def _rows(self) -> tuple[TrailWrite, ...]:
-        rows = _taken(self._trail)
-        self._trail_bytes -= sum(sent_bytes(row.data) for row in rows)
-        return rows
-
-    def take_progress(self, *, last: bool = False) -> Json | None:
-        """The progress to be written now, at most once a second; the last one of an execution always."""
-        now = self._world.monotonic()
-        if self._progress is None or (now - self._progress_at < PROGRESS_SECONDS and not last):
-            return None
-        progress, self._progress, self._progress_at = self._progress, None, now
-        return progress
-
 
 def is_to_be_completed(verdict: Verdict) -> bool:
     """Whether the run goes on, with waits that the verdict could not bring."""
     return verdict.more and verdict.answer == "applied" and verdict.status is Status.LEASED
-
-
-def _taken(rows: deque[T]) -> tuple[T, ...]:
-    return tuple([rows.popleft() for _ in range(len(rows))])
-
-
-def sent(outgoing: Sequence[NewEvent | Outbound]) -> dict[str, Any]:
-    """What goes to runs, and what to the world outside."""
-    events = tuple([one for one in outgoing if type(one) is NewEvent])
-    outbox = tuple([one for one in outgoing if type(one) is Outbound])
-    return {"events": events, "outbox": outbox}
 
 
 def _is_ready(one: Written) -> bool:

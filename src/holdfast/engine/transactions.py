@@ -24,7 +24,7 @@ from holdfast.records import Item, Json, StepWrite, TrailWrite
 from holdfast.store import TRANSACTION_SECONDS, OwnEngine, Store
 from holdfast.threads import Ended
 
-from .journal import sent
+from .gathered import sent
 from .signals import Continued, Parked
 from .steps import SCOPE, Call, Scope, callee, cancelled, check_callable
 

@@ -12,6 +12,7 @@ from .children import hear, hear_no_more
 from .executor import Unjoined
 from .pool import Ended, Errand, Pool, Stragglers
 from .talk import Talk, TurnTalk
+from .tally import Tally
 
 __all__ = [
     "Background",
@@ -20,6 +21,7 @@ __all__ = [
     "Pool",
     "Stragglers",
     "Talk",
+    "Tally",
     "TurnTalk",
     "Unjoined",
     "hear",
