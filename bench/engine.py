@@ -31,22 +31,42 @@ async def noop(i: int) -> dict[str, int]:
 class Load:
     """A workflow of so many steps, and when its runs came to their last lines."""
 
-    def __init__(self, app: hf.App, steps: int, checkpoint: Mode) -> None:
+    def __init__(self, app: hf.App, steps: int, checkpoint: Mode, *, plan: bool = False) -> None:
         self.ended, self.ended_at = 0, 0.0
         self.waits: list[float] = []
         self.last, self.done = 0, asyncio.Event()  # done: when so many have ended
+        if plan:
+            self._plan(app, steps)
+        else:
+            self._code(app, steps, checkpoint)
 
+    def _plan(self, app: hf.App, steps: int) -> None:
+        names = [f"step-{i}" for i in range(steps)]
+        plan = app.plan(TYPE, [hf.Task(name) for name in names])
+
+        async def handler(task: hf.PlanTask) -> dict[str, int]:
+            if task.name == names[-1]:
+                self._end()
+            return {"i": 1}
+
+        for name in names:
+            plan.task(name)(handler)
+
+    def _code(self, app: hf.App, steps: int, checkpoint: Mode) -> None:
         @app.workflow(TYPE, checkpoint=checkpoint)
         async def load(ctx: hf.Context, params: dict[str, int]) -> dict[str, bool]:
             for i in range(steps):
                 at = time.perf_counter()
                 await ctx.step(f"step-{i}", noop, i)
                 self.waits.append(time.perf_counter() - at)
-            self.ended += 1
-            self.ended_at = time.monotonic()
-            if self.ended == self.last:
-                self.done.set()
+            self._end()
             return {"ok": True}
+
+    def _end(self) -> None:
+        self.ended += 1
+        self.ended_at = time.monotonic()
+        if self.ended == self.last:
+            self.done.set()
 
 
 async def fill(app: hf.App, runs: int) -> None:
@@ -58,7 +78,7 @@ async def fill(app: hf.App, runs: int) -> None:
 async def throughput(args: argparse.Namespace) -> dict[str, object]:
     """Runs of so many steps, so many in flight."""
     app = hf.App(args.url)
-    load = Load(app, args.steps, args.checkpoint)
+    load = Load(app, args.steps, args.checkpoint, plan=args.plan)
     load.last = args.runs
     await app.store.open()
     begun = time.perf_counter()
@@ -183,5 +203,6 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--server", type=int, default=0, help="the process id of the store's server")
     parser.add_argument("--checkpoint", default="step", choices=["step", "segment"])
+    parser.add_argument("--plan", action="store_true", help="runs of a plan instead of code")
     arguments = parser.parse_args()
     print(json.dumps(uvloop.run(ALL[arguments.what](arguments))))

@@ -11,7 +11,7 @@ import psycopg
 
 from bench.cpu import cpu_seconds
 from bench.places import Place, Server
-from bench.rounds import Row, begun, beside, ended, heard, load, median, run, say, told
+from bench.rounds import Row, begun, beside, ended, heard, load, median, run, say, say_shares, told
 
 IDLE_SECONDS = 40
 # Goals that are not the same for a file and for a server.
@@ -154,6 +154,21 @@ def segment(place: Place, rounds: int) -> None:
     say(f"steps_per_s: segment {ours:g}, step {plain:g}, ratio {ours / plain:.2f}{SEGMENT[place.name]}")
 
 
+def plans(place: Place, rounds: int) -> None:
+    """5-step runs of a plan against those of code, 300 in flight."""
+    found: dict[str, list[Row]] = {"plan": [], "code": []}
+    args = ("--runs", 4000, "--steps", 5, "--flight", 300)
+    for n in range(rounds):
+        found["code"].append(load(place, *args))
+        found["plan"].append(load(place, *args, "--plan"))
+        line = ", ".join(f"{kind} {rows[-1]['steps_per_s']}" for kind, rows in found.items())
+        say(f"round {n + 1}: {line}")
+    ours, code = (median(found[kind], "steps_per_s") for kind in ("plan", "code"))
+    say(f"steps_per_s: plan {ours:g}, code {code:g}, ratio {ours / code:.2f}  (goal >= 0.70)")
+    for kind, rows in found.items():
+        say_shares(place, rows, f"of a step of a {kind} run")
+
+
 def limits(place: Place, rounds: int) -> None:
     """Claims of twenty under limits, against those where nothing is set."""
     names = ("none", "unrelated", "held", "roomy", "shared")
@@ -169,5 +184,5 @@ def limits(place: Place, rounds: int) -> None:
 
 ALL: dict[str, Callable[[Place, int], None]] = {
     each.__name__: each
-    for each in (steps, oneshot, lone, latency, emit, idle, workers, sleeping, long, segment, limits)
+    for each in (steps, oneshot, lone, latency, emit, idle, workers, sleeping, long, segment, plans, limits)
 }

@@ -81,10 +81,15 @@ def beside(
     for name, rows in best.items():
         theirs = median(rows, field)
         say(f"{field}: engine {ours:g}, {name} {theirs:g}, ratio {ours / theirs:.2f}  (goal {goal})")
+    say_shares(place, engine, "of each")
+
+
+def say_shares(place: Place, engine: list[Row], what: str) -> None:
+    """Tell the processor time that the worker and the server took."""
     shares = [f"worker {median(engine, 'cpu_us'):.0f} µs"]
     if place.server_pid:
         shares.append(f"server {median(engine, 'server_cpu_us'):.0f} µs")
-    say(f"processor time of each: {', '.join(shares)}")
+    say(f"processor time {what}: {', '.join(shares)}")
 
 
 def say(line: str) -> None:

@@ -47,6 +47,7 @@ UNFENCED = (
     ("commit_checkpoints", "r.fence = i.fence", "true"),
     ("commit_one", "r.fence = commit_one.fence", "true"),
     ("commit_completes", "r.fence = i.fence", "true"),
+    ("commit_advances", "r.fence = i.fence", "true"),
     ("commit_item", "r.fence <> his_fence", "false"),
 )
 

@@ -116,7 +116,10 @@ class Functions(Source):
             return Statement("commit", held, (s.sent(item),))
         batch = s.sent([{"run": str(self._id()), "fence": s.whole(), **item}])
         return self._call(
-            "commit", "commit(%s, %s, %s, %s, %s)", batch, *s.one([(None,) * 4, ("[]", "[]", "[]", False)])
+            "commit",
+            "commit(%s, %s, %s, %s, %s, %s)",
+            batch,
+            *s.one([(None,) * 5, ("[]", "[]", "[]", False, "[]")]),
         )
 
     def _people(self) -> Statement:

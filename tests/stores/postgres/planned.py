@@ -202,7 +202,7 @@ def long_way() -> dict[str, list[Item]]:
         "park, for a time": [item(LEASED, n, Move.PARK, sleep()) for n in each],
         "park, for an event": [item(LEASED, n, Move.PARK, listen(topic=f"mine {n}")) for n in each],
         "park, for a child": [item(LEASED, n, Move.PARK, call("call", uid(52, n))) for n in each],
-        "advance": [item(PLANNED, n, Move.ADVANCE, done("A")) for n in each],
+        "advance, the long way": [item(PLANNED, n, Move.ADVANCE, done("A")) for n in each],
         "emit in a commit": [item(LEASED, n, Move.CHECKPOINT, events=events[n]) for n in each],
     }
 
@@ -216,6 +216,9 @@ def of_holders() -> dict[str, tuple[str, list[Any], int]]:
     completes = [plain.Complete(uid(LEASED, n), 5, 2, "1", None, False) for n in each]
     whole = [plain.Complete(uid(FRESH, n), 5, 2, "1", None, True) for n in each]
     parts = [plain.Part(uid(FRESH, n), 5, 2, 1, "first", StepKind.TASK, 1, "1", 1) for n in each]
+    advances = [
+        plain.Advance(uid(PLANNED, n), 5, 2, 30.0, "A", 1, "1", started_at=1, in_place=True) for n in each
+    ]
     alone = [one.run, 5, 2, 30.0, "second", "task", 1, "1", 1]
     held = [Lease(run=uid(LEASED, n), fence=5, known=0) for n in each]
     held += [Lease(run=uid(group, n), fence=5) for n in each for group in (FRESH, PLANNED)]
@@ -224,6 +227,7 @@ def of_holders() -> dict[str, tuple[str, list[Any], int]]:
         "checkpoint, many": ("commit", [None, [one, *more], None, None, False], EACH),
         "complete, many": ("commit", [None, None, completes, None, False], EACH),
         "complete, whole": ("commit", [None, None, whole, parts, False], EACH),
+        "advance, many": ("commit", [None, None, None, None, False, advances], EACH),
         **{name: ("commit", [items, None, None, None, False], EACH) for name, items in long_way().items()},
         "renew": ("renew", [WORKER, held, 30.0], len(held)),
     }

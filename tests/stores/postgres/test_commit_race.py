@@ -35,6 +35,18 @@ def test_a_row_that_somebody_keeps_is_busy_and_stops_no_other_item(hand, other, 
     assert hand.told(held.id) == hand.told(free.id)
 
 
+def test_a_plan_does_not_end_before_a_step_that_is_being_added(hand, other):
+    """Whoever adds one has the run for itself; then the holder goes on with it."""
+    claim, free = hand.begun("A"), hand.begun("A")
+    other.begin()
+    other.call("append_step", claim.id, "B", None, None)
+    items = [hand.item(one, Move.ADVANCE, done("A"), in_place=True) for one in (claim, free)]
+    assert answers(hand.send(*items)) == ["busy", "applied"]
+    other.commit()
+    (verdict,) = hand.send(items[0])
+    assert (verdict.status, [step.key for step in verdict.settled]) == ("leased", ["B"])
+
+
 @pytest.mark.parametrize("what", ["key", "event"])
 def test_a_name_in_somebodys_open_transaction_holds_up_its_item_alone(hand, other, what):
     """A key, or the id of an event, that may or may not come to stand: only time tells."""

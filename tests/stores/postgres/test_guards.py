@@ -50,7 +50,12 @@ def test_the_guard_of_each_verb_is_its_row_in_the_table_of_moves(move):
 @pytest.mark.spec("LEASE-4", "LEASE-5")
 @pytest.mark.parametrize(
     ("file", "name"),
-    [("commit.sql", "commit_checkpoints"), ("commit.sql", "commit_completes"), ("renew.sql", "renew_some")],
+    [
+        ("commit.sql", "commit_checkpoints"),
+        ("commit.sql", "commit_completes"),
+        ("advances.sql", "commit_advances"),
+        ("renew.sql", "renew_some"),
+    ],
 )
 def test_what_is_written_many_at_once_is_guarded_item_by_item(file, name):
     """Leased, under this item's own fence, and not past its time: in the very statement that writes."""

@@ -48,7 +48,7 @@ _NEWS = frozenset(
 
 def brings_news(verb: str, args: tuple[Any, ...]) -> bool:
     """Whether someone may have work now. A commit says so itself, by its last argument."""
-    return verb in _NEWS or (verb in {"commit", "commit_again"} and args[-1] is True)
+    return verb in _NEWS or (verb in {"commit", "commit_again"} and any(arg is True for arg in args))
 
 
 class Ears:

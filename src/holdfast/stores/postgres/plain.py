@@ -1,5 +1,7 @@
-"""The common writes of holders, in short rows: checkpoints of one new step, and completes with nothing else,
-or with all the steps that the run has. Whatever is not plain goes the long way, as it is.
+"""The common writes of holders, in short rows.
+
+Checkpoints of one new step; completes with nothing else, or with all the steps that the run has; tasks of
+plans that are done. Whatever is not plain goes the long way, as it is.
 """
 
 from __future__ import annotations
@@ -53,23 +55,53 @@ class Part(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     started_at: Instant | None = None
 
 
+class Advance(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """The current task of a plan that has succeeded. `differs`: the run's result is not the task's output."""
+
+    run: UUID
+    fence: int
+    number: int
+    lasts: float
+    key: str
+    attempts: int
+    output: Json | None = None
+    result: Json | None = None
+    differs: bool = False
+    started_at: Instant | None = None
+    begun_at: Instant | None = None
+    in_place: bool = False
+
+
 class Sorted:
     """A batch, and where its answers go."""
 
-    __slots__ = ("checkpoints", "completes", "long", "parts", "places")
+    __slots__ = ("advances", "checkpoints", "completes", "long", "parts", "places")
 
     def __init__(self) -> None:
         self.checkpoints: list[Checkpoint] = []
         self.completes: list[Complete] = []
         self.parts: list[Part] = []
+        self.advances: list[Advance] = []
         self.long: list[Item] = []
-        self.places: tuple[list[int], list[int], list[int]] = ([], [], [])  # of those three, in the batch
+        self.places = Places()
+
+
+class Places:
+    """Where the items of each list stand in the batch."""
+
+    __slots__ = ("advances", "checkpoints", "completes", "long")
+
+    def __init__(self) -> None:
+        self.checkpoints: list[int] = []
+        self.completes: list[int] = []
+        self.advances: list[int] = []
+        self.long: list[int] = []
 
 
 def sort(batch: Sequence[Item]) -> Sorted:
     """What is plain apart from the rest."""
     found = Sorted()
-    plain, ends, rest = found.places
+    places = found.places
     for place, item in enumerate(batch):
         if (
             item.known is not None or item.progress is not None or item.trail or item.events
@@ -78,7 +110,7 @@ def sort(batch: Sequence[Item]) -> Sorted:
             pass
         elif item.move is Move.CHECKPOINT:
             if len(item.steps) == 1 and _is_plain(write := item.steps[0]):
-                plain.append(place)
+                places.checkpoints.append(place)
                 found.checkpoints.append(
                     Checkpoint(
                         item.run, item.fence, item.number, item.lease_seconds, write.key, write.kind,
@@ -87,13 +119,19 @@ def sort(batch: Sequence[Item]) -> Sorted:
                 )  # fmt: skip
                 continue
         elif item.move is Move.COMPLETE and (not item.steps or _is_whole(item.steps)):
-            ends.append(place)
+            places.completes.append(place)
             found.completes.append(
                 Complete(item.run, item.fence, item.number, item.result, item.started_at, bool(item.steps))
             )
             found.parts += [_part(item, seq, write) for seq, write in enumerate(item.steps, 1)]
             continue
-        rest.append(place)
+        elif item.move is Move.ADVANCE and not item.plan and len(item.steps) == 1:
+            write = item.steps[0]
+            if _is_plain(write) and write.kind is StepKind.TASK:
+                places.advances.append(place)
+                found.advances.append(_advance(item, write))
+                continue
+        places.long.append(place)
         found.long.append(item)
     return found
 
@@ -115,4 +153,12 @@ def _part(item: Item, seq: int, write: StepWrite) -> Part:
     return Part(
         item.run, item.fence, item.number, seq, write.key, write.kind, write.attempts, write.output,
         write.started_at,
+    )  # fmt: skip
+
+
+def _advance(item: Item, write: StepWrite) -> Advance:
+    differs = item.result != write.output
+    return Advance(
+        item.run, item.fence, item.number, item.lease_seconds, write.key, write.attempts, write.output,
+        item.result if differs else None, differs, write.started_at, item.started_at, item.in_place,
     )  # fmt: skip

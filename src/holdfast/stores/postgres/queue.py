@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast.bounds import BATCH_BYTES
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
-from holdfast.lifecycle import Status
-from holdfast.records import Ask, Claim, Item, Lease, Loaded, NewRun, Run, Started, Verdict
+from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.records import Ask, Claim, Item, Lease, Loaded, NewRun, Run, Started, Step, Verdict
 from holdfast.rooms.records import START
 from holdfast.stores.items import brings_news
 
@@ -41,6 +41,7 @@ class _Committed(msgspec.Struct):
     verdicts: list[Verdict]
     checkpoints: list[int]
     completes: list[int]
+    advanced: list[tuple[int, int | None, str | None, int | None]]
 
 
 _VERDICTS = msgspec.json.Decoder(list[Verdict])
@@ -104,12 +105,11 @@ class QueueRoom(Calls):
         return await self._ask(_LOADED, "load", lease.run, lease.fence, after, bytes)
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
-        return await self._commit([finite_item(item) for item in batch], news=brings_news(batch))
-
-    async def _commit(self, batch: Sequence[Item], *, news: bool) -> builtins.list[Verdict]:
-        found = plain.sort(batch)
+        batch = [finite_item(item) for item in batch]
+        found = self._sorted(batch)
         if len(batch) == 1 and found.checkpoints and found.checkpoints[0].begun_at is None:
             return [await self._commit_one(batch[0], found.checkpoints[0])]
+        news = bool(found.completes) or brings_news(found.long)
         answer = await self._call(
             "commit",
             _rows(found.long),
@@ -117,21 +117,30 @@ class QueueRoom(Calls):
             _rows(found.completes),
             _rows(found.parts),
             news,
+            _rows(found.advances),
         )
-        checkpoints, completes, rest = found.places
-        verdicts: dict[int, Verdict] = dict.fromkeys(checkpoints, _LEASED)
-        verdicts.update(dict.fromkeys(completes, _SUCCEEDED))
+        places = found.places
+        verdicts: dict[int, Verdict] = dict.fromkeys(places.checkpoints, _LEASED)
+        verdicts.update(dict.fromkeys(places.completes, _SUCCEEDED))
         if answer is not None:
             said = _COMMITTED.decode(answer)
-            verdicts.update(zip(rest, said.verdicts, strict=True))
-            late = [*(checkpoints[at] for at in said.checkpoints), *(completes[at] for at in said.completes)]
-            late += [place for place in rest if verdicts[place].answer == "busy"]
+            verdicts.update(zip(places.long, said.verdicts, strict=True))
+            for at, seq, key, attempts in said.advanced:
+                verdicts[places.advances[at]] = _advanced(seq, key, attempts)
+            late = [places.checkpoints[at] for at in said.checkpoints]
+            late += [places.completes[at] for at in said.completes]
+            late += [place for place in places.advances if place not in verdicts]
+            late += [place for place in places.long if verdicts[place].answer == "busy"]
             if late:
+                items = [batch[at] for at in late]
                 again = await self._ask(
-                    _VERDICTS, "commit_again", json_text([batch[at] for at in late]), news
+                    _VERDICTS, "commit_again", json_text(items), news or brings_news(items)
                 )
                 verdicts.update(zip(late, again, strict=True))
         return [verdicts[place] for place in range(len(batch))]
+
+    def _sorted(self, batch: Sequence[Item]) -> plain.Sorted:
+        return plain.sort(batch)
 
     async def _commit_one(self, item: Item, row: plain.Checkpoint) -> Verdict:
         if await self._is_done(row):
@@ -142,6 +151,14 @@ class QueueRoom(Calls):
     async def _is_done(self, row: plain.Checkpoint) -> bool:
         done: bool = await self._call("commit_one", *msgspec.structs.astuple(row)[:-1])
         return done
+
+
+def _advanced(seq: int | None, key: str | None, max_attempts: int | None) -> Verdict:
+    """The verdict of a plan that goes on with a fresh task, or is at its end."""
+    if seq is None or key is None:
+        return _SUCCEEDED
+    step = Step(seq=seq, key=key, kind=StepKind.TASK, status=StepStatus.PENDING, max_attempts=max_attempts)
+    return Verdict(answer="applied", status=Status.LEASED, settled=(step,))
 
 
 def _rows(rows: Sequence[Any]) -> str | None:

@@ -141,18 +141,73 @@ def test_a_code_run_does_not_advance(hand):
 @pytest.mark.spec("LEASE-14", "PLAN-5")
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("next_step", ["A", gate("A"), None])
-def test_an_advance_sent_again_changes_nothing(hand, next_step, in_place):
+@pytest.mark.parametrize("cost", [0, 5])
+def test_an_advance_sent_again_changes_nothing(hand, next_step, in_place, cost):
     """The lost reply: answered as the first time, also after the run has moved on."""
     claim = hand.begun("B", *([next_step] if next_step else []))
-    item = hand.item(claim, Move.ADVANCE, done("B", cost=5), in_place=in_place, result="1")
+    item = hand.item(claim, Move.ADVANCE, done("B", cost=cost), in_place=in_place, result="1")
     first = hand.send(item)
     before = hand.snapshot(claim.id)
     assert hand.send(item) == first
     hand.clock.turn(1)
     assert hand.send(item) == first
     assert hand.snapshot(claim.id) == before
-    assert hand.get(claim.id).cost_units == 5
+    assert hand.get(claim.id).cost_units == cost
     hand.assert_replayed(claim.id)
+
+
+def _expire(hand, run):
+    hand.clock.turn(31)
+    hand.tick()
+
+
+def _expire_and_claim(hand, run):
+    _expire(hand, run)
+    hand.clock.turn(3600)
+    hand.take(run)
+
+
+MEANWHILE = {
+    "nothing": lambda hand, run: hand.get(run),
+    "cancel": lambda hand, run: hand.cancel(run),
+    "rewind all": lambda hand, run: hand.rewind(run, "A"),
+    "rewind it": lambda hand, run: hand.rewind(run, "B"),
+    "rewind the next": lambda hand, run: hand.rewind(run, "C"),
+    "append": lambda hand, run: hand.append_step(run, "E"),
+    "pause": lambda hand, run: hand.pause(run),
+    "expire": _expire,
+    "claim": _expire_and_claim,
+}
+
+
+@pytest.mark.spec("LEASE-14", "PLAN-5")
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+def test_an_advance_sent_again_is_answered_the_same_whatever_came_of_its_run(hand, meanwhile):
+    """Until another holder has written. Of an older one only this much is said, that it was applied."""
+    claim = hand.begun("A", "B", "C", task("D", max_attempts=7))
+    items = [hand.item(claim, Move.ADVANCE, done(name), in_place=True) for name in "ABC"]
+    hand.send(items[0])
+    first = hand.send(items[1])
+    assert [(step.key, step.status) for step in first[0].settled] == [("C", "pending")]
+    MEANWHILE[meanwhile](hand, claim.id)
+    before = hand.snapshot(claim.id)
+    assert hand.send(items[1]) == first
+    (older,) = hand.send(items[0])
+    assert (older.answer, older.status, older.settled) == ("applied", "leased", ())
+    assert hand.snapshot(claim.id) == before
+
+
+@pytest.mark.spec("LEASE-14", "PLAN-5")
+def test_an_older_advance_sent_again_is_applied_and_no_more(hand):
+    """Also when those after it have left the run row alone, or ended the run."""
+    claim = hand.begun("A", "B", "C")
+    items = [hand.item(claim, Move.ADVANCE, done(name), in_place=True) for name in "ABC"]
+    for count, item in enumerate(items, 1):
+        first = hand.send(item)
+        assert hand.send(item) == first
+        for older in items[: count - 1]:
+            (verdict,) = hand.send(older)
+            assert (verdict.answer, verdict.status, verdict.settled) == ("applied", "leased", ())
 
 
 @pytest.mark.spec("PLAN-10", "PLAN-12")

@@ -249,7 +249,7 @@ begin
         )::text)
         from workflow_run as r where r.id = run
     ) || ',"steps":' || case when fits and (claim_more.rev > 2 or claim_more.kind = 'plan')
-        then step_records(run)::text else '[]' end;
+        then step_records(run) else '[]' end;
 end $$;
 
 -- How many rows of its own the code has logged. Only the newest is looked into: a run may have logged very much.

@@ -1,8 +1,9 @@
 -- commit: the one door for everything that a holder writes. What is plain comes apart from the rest, in short rows, and
 -- goes many at once; what of it is not so plain is named in the answer, untouched, and is to be sent the long way.
 
-create or replace function commit(batch json, checkpoints json, completes json, steps json, news boolean) returns json
-language plpgsql
+create or replace function commit(
+    batch json, checkpoints json, completes json, steps json, news boolean, advances json default null
+) returns json language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
 set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 set lock_timeout = '100ms' as $$
@@ -10,6 +11,7 @@ declare
     now timestamptz := clock();
     late_checkpoints integer[];
     late_completes integer[];
+    advanced json := '[]';
     locked boolean := batch is null or lock_for_commit(batch);
     verdicts json := '[]';
 begin
@@ -19,17 +21,21 @@ begin
     if completes is not null then
         late_completes := commit_completes(completes, steps, now);
     end if;
+    if advances is not null then
+        advanced := commit_advances(advances, now);
+    end if;
     if batch is not null then
         verdicts := case when locked then commit_items(batch, now) else all_busy(batch) end;
     end if;
-    if news then
+    -- A plan that goes on in place is nobody else's business; one that is at its end may be.
+    if news or advanced::text like '%, null, null, null]%' then
         perform hint();
     end if;
-    if batch is null and late_checkpoints is null and late_completes is null then
+    if batch is null and late_checkpoints is null and late_completes is null and advances is null then
         return null;  -- all is well: nothing to read for either side
     end if;
     return json_build_object('verdicts', verdicts, 'checkpoints', coalesce(late_checkpoints, '{}'),
-                             'completes', coalesce(late_completes, '{}'));
+                             'completes', coalesce(late_completes, '{}'), 'advanced', advanced);
 end $$;
 
 -- Rows of a batch as a table, said to be few: then they lead, and the runs are looked up one by one. With a guess of a

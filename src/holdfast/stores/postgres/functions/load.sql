@@ -19,12 +19,11 @@ begin
     return (select coalesce(sum(step_bytes(w)), 0) from workflow_step as w where w.run_id = run);
 end $$;
 
-create or replace function step_bytes(s workflow_step) returns bigint language plpgsql immutable as $$
-begin
-    return 200 + octet_length(s.key) + coalesce(octet_length(s.output::text), 0)
+create or replace function step_bytes(s workflow_step) returns bigint language sql immutable as $$
+    select 200 + octet_length(s.key) + coalesce(octet_length(s.output::text), 0)
         + coalesce(octet_length(s.error::text), 0) + coalesce(octet_length(s.ask::text), 0)
-        + coalesce(octet_length(s.wake::text), 0);
-end $$;
+        + coalesce(octet_length(s.wake::text), 0)
+$$;
 
 -- A page under the fence, in at most so many bytes of values, but at least one step.
 create or replace function load(run uuid, his_fence bigint, after integer, bytes bigint) returns json language plpgsql

@@ -70,7 +70,7 @@ begin
         step_mark = case when gone = '{}' then w.step_mark else highest_seq(w.id, w.step_mark) end,
         commit_fence = case when is_last then last.fence else w.commit_fence end,
         commit_no = case when is_last then last.number else w.commit_no end,
-        commit_answer = case when is_last then null else w.commit_answer end,
+        commit_answer = case when is_last then went_on(r, last) else w.commit_answer end,
         owes = w.owes | owed, updated_at = now, rev = w.rev + 1
     where w.id = r.id
     returning w.* into r;

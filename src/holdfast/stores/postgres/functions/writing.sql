@@ -55,7 +55,7 @@ end $$;
 -- The first answer once more. Of older numbers only this much is sure: the holder went on after them.
 create or replace function repeated(r workflow_run, item jsonb, answer text) returns json language plpgsql stable as $$
 declare
-    first json := coalesce(answer, '{"answer":"applied","status":"leased"}')::json;
+    first json := coalesce(answer, last_of_plan(r, item), '{"answer":"applied","status":"leased"}')::json;
     more boolean;
 begin
     if item ->> 'known' is null or first ->> 'answer' <> 'applied' then
@@ -67,6 +67,22 @@ begin
         'settled', case when more then '[]'::json else settled_since(r.id, (item ->> 'known')::integer) end,
         'more', more, 'seq', highest_seq(r.id, r.step_mark)
     );
+end $$;
+
+-- The answer to an item of a plan that left the run row alone, if no other has been applied since.
+create or replace function last_of_plan(r workflow_run, item jsonb) returns text language plpgsql stable as $$
+declare
+    his_fence bigint := (item ->> 'fence')::bigint;
+    his_number integer := (item ->> 'number')::integer;
+    s workflow_step;
+begin
+    if r.kind <> 'plan' or item ->> 'move' <> 'advance' then
+        return null;
+    end if;
+    s := step_named(r.id, item -> 'steps' -> 0 ->> 'key');
+    return case when s.fence = his_fence and s.number = his_number and not exists (
+        select 1 from workflow_step as w where w.run_id = r.id and w.fence = his_fence and w.number > his_number
+    ) then went_on(r, s) end;
 end $$;
 
 -- Whether an item is for no plan, or brings anything but the current step as its move brings it.
