@@ -46,6 +46,7 @@ from .records import (
     Started,
     Step,
     Ticked,
+    Traits,
     Verdict,
 )
 from .rooms import Approvals, Catalog, Limits, Outbox, Recorded, Registry, Schedules
@@ -75,11 +76,10 @@ class OwnEngine(NamedTuple):
 class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, Protocol):
     """Writes. Batches first; each verb is one round trip and one commit unless it says otherwise.
 
-    A store may have a number `writers`: so many commits of a worker can be on their way at once; without
-    it, one.
-    And `poll_seconds`: how long an idle worker sleeps at most when no hint comes; without it, one second.
-    And `awaits_work`, when functions of its transactions may be awaited, and keep nobody else from writing.
+    `traits` says what differs from store to store; everything else is the same on each.
     """
+
+    traits: Traits
 
     async def open(self) -> None:
         """Connect; bring the schema up to date (forward only, under a lock, safe when many open
@@ -234,7 +234,7 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
         nothing behind. What `work` raises rolls everything back and is raised here, as it is; so is
         whatever it leaves half done (a commit or rollback of its own: UsageError). Longer than
         limit_seconds: rolled back, StepTimeout. `work` is plain and may be called on another thread, or
-        with awaits_work what it answers is awaited; a call of this store from inside it is refused with
+        with `traits.awaits_work` what it answers is awaited; a call of this store from inside it is refused with
         UsageError, it would wait for itself or not be a part of it. A commit whose outcome is not known:
         Unavailable. A store without a database of its own: UsageError.
         `on`: the connection comes from there, begun and ended here; UsageError when it is of a kind that this

@@ -11,7 +11,7 @@ from holdfast import Backoff, Status, TooLarge
 from holdfast.bounds import VALUE_BYTES
 from holdfast.engine.committer import BESIDE_MAX, Committer
 from holdfast.lifecycle import Move, StepStatus
-from holdfast.records import Item, StepWrite, Verdict
+from holdfast.records import Item, StepWrite, Traits, Verdict
 from holdfast.records.sizes import item_bytes, start_bytes
 from tests.engine.faulty import Faulty
 from tests.engine.kit import keys, outcome, until
@@ -36,7 +36,7 @@ class Store:
     """Answers every item after a second, and remembers the batches."""
 
     def __init__(self, writers=1):
-        self.writers, self.batches = writers, []
+        self.traits, self.batches = Traits(writers=writers), []
 
     async def commit(self, batch):
         self.batches.append([one.run.int for one in batch])

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from holdfast.engine.committer import Committer
 from holdfast.lifecycle import Move, Status
-from holdfast.records import Item, Verdict
+from holdfast.records import Item, Traits, Verdict
 from tests.engine.faulty import Faulty, delay_reply, lose_reply
 
 
@@ -17,6 +17,8 @@ def item(n):
 
 class Store:
     """Answers every item, and remembers the batches."""
+
+    traits = Traits()
 
     def __init__(self):
         self.batches = []

@@ -49,7 +49,7 @@ class Committer:
 
     def __init__(self, store: Store, world: World, sending: Callable[[], None] | None = None) -> None:
         self._store, self._world, self._sending = store, world, sending
-        self._writers: int = getattr(store, "writers", 1)
+        self._writers = store.traits.writers
         self._queue = Batches(self._writers)
         self._writing = 0  # commits on their way: a run has at most one item here, so that any may take it
         self._flushing = False

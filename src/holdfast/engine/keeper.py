@@ -43,11 +43,6 @@ def between_looks(cost_seconds: float) -> float:
     return min(max(LOOK_SECONDS, cost_seconds / LOOK_SHARE), POLL_MAX_SECONDS)
 
 
-def poll_of(store: Store) -> float:
-    """How long an idle loop sleeps at most: where hints come, a look is only for when one was lost."""
-    return getattr(store, "poll_seconds", POLL_MAX_SECONDS)
-
-
 class Bell:
     """Wakes a loop that sleeps: by a hint, at a known instant, or after a poll that backs off."""
 
@@ -100,7 +95,7 @@ class Keeper:
         self._store, self._news, self._failed = store, news, failed
         self._ttl_seconds, self._wait_timeouts = ttl_seconds, wait_timeouts
         self._timetable = Timetable(store)
-        self.bell = Bell(poll_of(store))
+        self.bell = Bell(store.traits.poll_seconds)
 
     async def tick(self) -> Ticked:
         """All that is due, once. What one chore raises is raised when all have had their turn."""

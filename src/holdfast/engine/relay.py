@@ -22,7 +22,7 @@ from holdfast.store import Store
 from holdfast.world import World
 
 from . import sinks
-from .keeper import LOOK_SECONDS, Bell, between_looks, poll_of
+from .keeper import LOOK_SECONDS, Bell, between_looks
 from .places import Places
 from .posting import POST_SECONDS, Poster
 from .sinks import DELAY_MAX_SECONDS, Refused, Shut, Sinks
@@ -66,7 +66,7 @@ class Relay:
         self._carried = 0  # bytes of what is under way
         self._loop: asyncio.Task[None] | None = None
         self._hurried = self._over = False
-        self.bell = Bell(poll_of(store))
+        self.bell = Bell(store.traits.poll_seconds)
         self.sent = self.failed = 0
 
     @property

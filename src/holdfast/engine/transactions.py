@@ -162,7 +162,7 @@ class TransactionCall(Call):
 
     async def _tries(self, tries: int) -> Any:
         run, stage, codec = self._run, self._stage, callee(self._fn)[0]
-        limit, awaits = self._timeout, awaits_work(run.worker.store)
+        limit, awaits = self._timeout, run.worker.store.traits.awaits_work
         if not awaits:
             limit = _under_lease(self.key, limit, run.worker.lease_seconds)
         thread = partial(run.world.thread, stragglers=run.worker.straggling)
@@ -196,14 +196,9 @@ class TransactionCall(Call):
                 await self._again_or_fail(error, tries, transaction.scope, write.started_at or 0)
 
 
-def awaits_work(store: Store) -> bool:
-    """Whether functions of its transactions may be awaited, and keep nobody else from writing."""
-    return getattr(store, "awaits_work", False)
-
-
 def check_transaction(name: str, fn: Any, on: Any, store: Store) -> None:
     """Refuse what this store cannot do, where it is asked for."""
-    if awaits_work(store):
+    if store.traits.awaits_work:
         return
     if on is not None:
         raise UsageError(f"transaction {name!r}: on= is for a store on Postgres")

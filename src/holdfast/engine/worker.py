@@ -37,7 +37,7 @@ from .failures import text
 from .held import UNWIND_SECONDS, HeldRun
 from .holding import held, lacking, why_lacking
 from .hooks import Hooks
-from .keeper import Bell, Keeper, poll_of, seconds_until
+from .keeper import Bell, Keeper, seconds_until
 from .lease import Leases
 from .loading import Loads
 from .presence import Refresh, show, shows
@@ -104,7 +104,7 @@ class Worker:
         # Functions are here and nowhere else; an address is any keeper's.
         functions = dict(sinks or {}) if relay else {}
         self.relay = Relay(store, world, self.id, functions, tenants=self.tenants, webhooks=relay and keeper)
-        self._bell = Bell(poll_of(store) if poll is None else check_positive("poll", poll))
+        self._bell = Bell(store.traits.poll_seconds if poll is None else check_positive("poll", poll))
         self._draining = self._hurried = self._works = False
         self._refresh = Refresh(self)
         self._executions: dict[asyncio.Task[None], HeldRun] = {}

@@ -32,6 +32,7 @@ from .outgoing import (
 )
 from .schedules import CatchUp, Fire, Fired, FiredBy, Firing, NewSchedule, Overlap, Schedule
 from .shown import ApprovalRequest, Decision, Event, Finding, Run, RunFilter, Stats, Step, TrailEntry
+from .traits import Traits
 from .units import (
     COST_UNIT,
     DEFAULT_TENANT,
@@ -120,6 +121,7 @@ __all__ = [
     "Step",
     "StepWrite",
     "Ticked",
+    "Traits",
     "TrailEntry",
     "TrailWrite",
     "Verdict",

@@ -72,9 +72,7 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
 
     def __init__(self, inner: Store, codec: CodecHook | Sequence[CodecHook]) -> None:
         self.inner = inner
-        self.writers: int = getattr(inner, "writers", 1)
-        self.poll_seconds: float = getattr(inner, "poll_seconds", 1.0)
-        self.awaits_work: bool = getattr(inner, "awaits_work", False)
+        self.traits = inner.traits
         hooks = codec if isinstance(codec, Sequence) else (codec,)
         self._chain = Chain(hooks)
         self._records = Records(self._chain)

@@ -21,7 +21,7 @@ from holdfast.engine.definitions import Defined, Workflow
 from holdfast.engine.plans.plan import Handler, Plan
 from holdfast.engine.plans.task import PlanTask
 from holdfast.engine.steps import SCOPE, Scope
-from holdfast.engine.transactions import awaits_work, transaction_name
+from holdfast.engine.transactions import transaction_name
 from holdfast.errors import UsageError
 from holdfast.records import Claim
 
@@ -220,7 +220,7 @@ def _class(kind: Any) -> Any:
                 options["name"] = transaction_name(fn, None)
             execution = _execution(self)
             part = self._parts.of(fn, execution)
-            if isinstance(part, Part) and part.replaces and not awaits_work(execution.worker.store):
+            if isinstance(part, Part) and part.replaces and not execution.worker.store.traits.awaits_work:
                 # Of an engine that is not here; and what is awaited there is plain on this store.
                 options.pop("on", None)
                 part.play_plainly()

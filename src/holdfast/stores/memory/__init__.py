@@ -43,6 +43,7 @@ from holdfast.records import (
     Stats,
     Step,
     TrailEntry,
+    Traits,
     Verdict,
 )
 from holdfast.records.shown import without_large
@@ -68,6 +69,8 @@ def _wall_clock() -> Instant:
 @checked
 class MemoryStore(KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
     """Every verb of the contract over dicts."""
+
+    traits = Traits()
 
     def __init__(self, clock: Callable[[], Instant] | None = None) -> None:
         self._clock = clock or _wall_clock

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.errors import Unavailable
-from holdfast.records import Instant
+from holdfast.records import Instant, Traits
 from holdfast.stores.checked import checked
 
 from . import forks, migrate
@@ -60,12 +60,12 @@ class PostgresStore(
     only if it is there and up to date.
     """
 
-    writers = 2  # one is written while the other is read, whichever side that is
-
     def __init__(self, url: str, clock: Clock | None = None, *, create: bool = True) -> None:
         self.address, self._clock, self._create = parsed(url), clock, create
         self.call_seconds = CALL_SECONDS
-        self.poll_seconds = 10.0 if self.address.listen else 1.0  # without hints there is only this
+        # One commit is written while the other is read, whichever side that is. Where no hints come, it polls.
+        polls = 10.0 if self.address.listen else 1.0
+        self.traits = Traits(writers=2, poll_seconds=polls, awaits_work=True)
         self._sql: dict[tuple[str, int], str] = {}
         self._is_open = False
         self._begin()

@@ -33,7 +33,6 @@ ROLLBACK_SECONDS = 1.0
 class TransactRoom(Guests):
     """A part of the store."""
 
-    awaits_work = True  # functions of transactions may be awaited, and keep nobody from writing
     call_seconds: float
 
     if TYPE_CHECKING:

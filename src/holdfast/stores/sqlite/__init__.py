@@ -42,6 +42,7 @@ from holdfast.records import (
     Stats,
     Step,
     TrailEntry,
+    Traits,
     Verdict,
 )
 from holdfast.records.sizes import item_bytes, start_bytes
@@ -94,6 +95,8 @@ class SqliteStore(People, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, Purg
     `inline`: no thread; each write runs at once, in its own transaction, on the caller's thread.
     `create`: False for a store that is opened only if it is there and up to date.
     """
+
+    traits = Traits()
 
     def __init__(
         self, path: str, clock: Clock | None = None, *, inline: bool = False, create: bool = True
