@@ -218,6 +218,34 @@ def test_a_blocking_run_inside_a_loop_and_signals_outside_the_main_thread_are_re
     assert "elsewhere write `async with app.worker():`" in said[0]
 
 
+async def test_a_run_that_is_given_back_records_nothing_behind_an_item_that_could_not_be_committed(app):
+    """Both steps have used the time, which was to be recorded with the first."""
+
+    class Broken(Faulty):
+        async def commit(self, batch):
+            if any(step.key == "first" for item in batch for step in item.steps):
+                await asyncio.sleep(5)
+                raise RuntimeError("no")
+            return await self.inner.commit(batch)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        now = ctx.now().isoformat()
+        second = ctx.step("second", asyncio.sleep, 1, now)
+        return [now, *await asyncio.gather(ctx.step("first", lambda: now), second)]
+
+    store = app.store
+    app.store = Broken(store)
+    run = await app.start(order)
+    async with app.worker(grace=0):
+        await asyncio.sleep(2)
+    app.store = store
+    assert await keys(app, run) == []
+    async with app.worker():
+        now, *found = await run.result(600)
+    assert found == [now] * 2
+
+
 PARENT = """
 import os, signal, sys, time
 {loop}

@@ -32,7 +32,7 @@ async def stopped(run: HeldRun, reason: str) -> bool:
     """Someone else decided: what is left to do with the run."""
     run.ended_as = reason
     if reason == "released":
-        return ended(run, await run.journal.outcome(Move.RELEASE), back="run.released")
+        return ended(run, await run.journal.give_back(Move.RELEASE), back="run.released")
     if reason.startswith(SHUT):
         return await _put_back(run, Error(kind=OURS, message=reason.removeprefix(SHUT)), SHUT_SECONDS)
     if reason.startswith(NO_ROOM):
@@ -46,7 +46,7 @@ async def _put_back(run: HeldRun, error: Error, seconds: float) -> bool:
     """It cannot be opened, or there is no room for it, here: it waits for a worker that can take it."""
     log.warning("run %s goes back for %g s, %s: %s", run.claim.id, seconds, error.kind, error.message)
     said = f"{error.kind}: {error.message}"[:500]
-    move = run.journal.outcome(
+    move = run.journal.give_back(
         Move.RETRY, error=encoded(error), last_error=said, delay_seconds=seconds, refund=True
     )
     return ended(run, await move, error, "run.retried")

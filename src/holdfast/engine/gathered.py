@@ -99,6 +99,13 @@ class Gathered:
             self._progress = item.progress
         return self.hand_over(steps[0]) if steps else 0
 
+    def clear(self) -> None:
+        """Forget all of it: what it belongs to was not recorded."""
+        self._take_rows()
+        self._events.clear()
+        self._said.clear()
+        self._progress = None
+
     def take_progress(self, *, last: bool = False) -> Json | None:
         """The progress to be written now, at most once a second; the last one of an execution always."""
         now = self._world.monotonic()

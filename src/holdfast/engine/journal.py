@@ -31,6 +31,7 @@ from holdfast.records import (
     Verdict,
 )
 from holdfast.records.sizes import step_bytes
+from holdfast.sealing.envelope import SHUT
 from holdfast.world import World
 
 from .committer import Committer
@@ -72,6 +73,7 @@ class Journal:
         "_on_grant",
         "_on_verdict",
         "_record",
+        "_refused",
         "_run",
         "_sent",
         "_tenant",
@@ -105,6 +107,7 @@ class Journal:
         self._buffer: list[Written] = []
         self._due = False  # something in the buffer does not wait for another reason to commit
         self._sent: list[Written] | None = None
+        self._refused: Verdict | None = None  # of an item: nothing of it was written, nor is what came after
         self._transactions: deque[Transaction] = deque()  # each is sent by itself, once its turn has come
         self._transaction: Transaction | None = None  # on its way
         self._gathered = Gathered(claim.id, world)
@@ -218,10 +221,27 @@ class Journal:
         return any(step.key == key for step, _, _ in (*(self._sent or ()), *self._buffer))
 
     async def outcome(self, move: Move, **fields: Any) -> Verdict:
-        """Send the move that ends this execution, with all that is buffered, after the item in flight."""
+        """Send the move that ends this execution, with all that is buffered, after the item in flight.
+
+        If an item before it was refused, it is not sent: the answer is that refusal.
+        """
+        await self._come_to_rest()
+        return self._refused or await self._end(move, fields)
+
+    async def give_back(self, move: Move, **fields: Any) -> Verdict:
+        """Send the move that gives the run back, as `outcome`; alone, if an item before it was refused."""
+        await self._come_to_rest()
+        if self._refused is not None:
+            self._buffer.clear()
+            self._gathered.clear()
+        return await self._end(move, fields)
+
+    async def _come_to_rest(self) -> None:
         self._transactions.clear()
         while self._sent is not None:
             await self._answer()
+
+    async def _end(self, move: Move, fields: dict[str, Any]) -> Verdict:
         known = self._record.known
         while self._send_first(move, fields):
             # A wait that ends during these items is news to the move too: nobody else looks at it any more.
@@ -312,6 +332,8 @@ class Journal:
             sent = [*(sent or ()), *(() if made is None else (made,))]
         if verdict.answer in {"applied", "paused"}:
             self.started_at, self.pause_asked = None, False
+        elif not is_done(verdict):
+            self._refused = verdict
         self._on_verdict(verdict, sent or [])
         if self._idle is not None:
             self._wake(self._idle, verdict)
@@ -326,6 +348,11 @@ class Journal:
         self._idle = None
         if not idle.done():
             idle.set_result(verdict)
+
+
+def is_done(verdict: Verdict) -> bool:
+    """Whether the item was written, although the run is not to go on here."""
+    return verdict.answer.startswith(SHUT) and not verdict.refused
 
 
 def is_to_be_completed(verdict: Verdict) -> bool:

@@ -30,7 +30,7 @@ class Verdict(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     lost       nothing changed: another holds it, or nobody: stop
     busy       nothing changed, someone else holds the row: send it again
     sealed: …  what it brought cannot be opened here (it is done), or what it holds cannot be sealed
-               (nothing changed), and why: stop, and give the run back
+               (`refused`: nothing changed), and why: stop, and give the run back
     """
 
     answer: str
@@ -39,6 +39,7 @@ class Verdict(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     settled: tuple[Step, ...] = ()  # waits settled since `known`, oldest first; of a plan: the current step
     seq: int = 0  # highest seq of the run, when `known` was given
     more: bool = False  # waits were settled whose values are too large for this answer: `load` reads them
+    refused: bool = False  # it was not sent to the store at all
 
 
 class Held(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -348,4 +348,4 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
 
 def _refusal(why: CannotSeal) -> Verdict:
     """Nothing was written. Whoever holds the run gives it back, and it is executed again later."""
-    return Verdict(answer=shut_by(why), status=Status.LEASED)
+    return Verdict(answer=shut_by(why), status=Status.LEASED, refused=True)
