@@ -234,8 +234,8 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
         nothing behind. What `work` raises rolls everything back and is raised here, as it is; so is
         whatever it leaves half done (a commit or rollback of its own: UsageError). Longer than
         limit_seconds: rolled back, StepTimeout. `work` is plain and may be called on another thread, or
-        with `traits.awaits_work` what it answers is awaited; a call of this store from inside it is refused with
-        UsageError, it would wait for itself or not be a part of it. A commit whose outcome is not known:
+        with traits.awaits_work what it answers is awaited; a call of this store from inside it is refused
+        (UsageError): it would wait for itself or not be a part of it. A commit whose outcome is not known:
         Unavailable. A store without a database of its own: UsageError.
         `on`: the connection comes from there, begun and ended here; UsageError when it is of a kind that this
         store does not know, or leads to another database.

@@ -63,7 +63,7 @@ class PostgresStore(
     def __init__(self, url: str, clock: Clock | None = None, *, create: bool = True) -> None:
         self.address, self._clock, self._create = parsed(url), clock, create
         self.call_seconds = CALL_SECONDS
-        # One commit is written while the other is read, whichever side that is. Where no hints come, it polls.
+        # One commit is written while the other is read, on whichever side. Where no hints come, it polls.
         polls = 10.0 if self.address.listen else 1.0
         self.traits = Traits(writers=2, poll_seconds=polls, awaits_work=True)
         self._sql: dict[tuple[str, int], str] = {}
