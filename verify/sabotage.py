@@ -119,12 +119,11 @@ def go_deaf() -> None:
 @contextmanager
 def unfenced() -> Iterator[None]:
     """Both stores of one process without their fence, for a while."""
-    from holdfast.stores.memory import claim
-    from holdfast.stores.memory import commit as memory
+    from holdfast.machine.rows import RunRow
     from holdfast.stores.sqlite import commit as sqlite
 
-    held, guard = claim.held, sqlite.HOLD
-    with patch.object(memory, "held", lambda row, _, now: held(row, row.fence, now)):
+    holds, guard = RunRow.holds, sqlite.HOLD
+    with patch.object(RunRow, "holds", lambda run, _, now: holds(run, run.fence, now)):
         try:
             drop_fence()
             yield

@@ -15,7 +15,7 @@ LARGE = "z" * 4_000
 @pytest.fixture(autouse=True)
 def _small_budget(monkeypatch):
     """Two of these values are enough for one look."""
-    monkeypatch.setattr("holdfast.stores.memory.settling.BATCH_BYTES", 8_000)
+    monkeypatch.setattr("holdfast.bounds.BATCH_BYTES", 8_000)
 
 
 async def before_it_waits(app, workflow):

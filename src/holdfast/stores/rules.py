@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from holdfast.machine.durations import micros
 from holdfast.records import SCOPES, SECOND, Hold, Instant, Limit, moment
-
-from .durations import micros
 
 PREFIX = "%"
 # What one claim costs a tenant of weight 1. Whole numbers, or shares would differ from store to store.

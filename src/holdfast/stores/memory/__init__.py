@@ -19,13 +19,11 @@ from weakref import WeakSet
 import msgspec
 
 from holdfast.bounds import BATCH_BYTES
-from holdfast.errors import Conflict, HoldfastError, UsageError
+from holdfast.errors import HoldfastError, UnknownRun, UsageError
 from holdfast.records import (
     RUNTIME,
-    ApprovalRequest,
     Ask,
     Claim,
-    Decided,
     Definition,
     Due,
     Finding,
@@ -51,11 +49,11 @@ from holdfast.rooms.records import START
 from holdfast.store import DELETED_SECONDS, PURGE_SLICE, TRANSACTION_SECONDS, TTL_SECONDS, OwnEngine
 from holdfast.stores.checked import checked
 
-from . import claim, cleaning, commit, gates, moves, reads, start
-from .children import carry_out
+from . import claim, cleaning, commit, reads, start
 from .keeping import NO_DATABASE, KeeperRoom
 from .limits import LimitsRoom
 from .outbox import OutboxRoom
+from .people import People
 from .rows import State
 from .schedules import ScheduleRoom
 
@@ -67,7 +65,7 @@ def _wall_clock() -> Instant:
 
 
 @checked
-class MemoryStore(KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
+class MemoryStore(People, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
     """Every verb of the contract over dicts."""
 
     traits = Traits()
@@ -92,9 +90,8 @@ class MemoryStore(KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
 
     async def get(self, run: UUID, tenant: str | None = None) -> Run | None:
         with self._lock:
-            row = self._state.runs.get(run)
-            hidden = row is None or row.deleted_at is not None or tenant not in {None, row.tenant}
-            return None if row is None or hidden else reads.shown(row)
+            row = self._state.seen(run, tenant)
+            return None if row is None else reads.shown(row)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         with self._lock:
@@ -104,7 +101,10 @@ class MemoryStore(KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
         self, run: UUID, tenant: str | None = None, *, largest: int | None = None
     ) -> builtins.list[Step]:
         with self._lock:
-            found = reads.steps(moves.find(self._state, run, tenant))
+            row = self._state.seen(run, tenant)
+            if row is None:
+                raise UnknownRun(run)
+            found = reads.steps(row)
             return found if largest is None else [without_large(step, largest) for step in found]
 
     async def trail(
@@ -192,92 +192,6 @@ class MemoryStore(KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
         with self._lock:
             return claim.renew(self._state, worker, leases, lease_seconds, self._clock())
-
-    async def cancel(
-        self, run: UUID, tenant: str | None = None, by: str = "", *, children: bool = True
-    ) -> Run:
-        with self._lock:
-            now = self._clock()
-            row = moves.cancel(self._state, run, tenant, by, now, with_children=children)
-            carry_out(self._state, now)
-            self._hint()
-            return reads.shown(row)
-
-    async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        with self._lock:
-            row = moves.pause(self._state, run, tenant, by, self._clock())
-            self._hint()
-            return reads.shown(row)
-
-    async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        with self._lock:
-            row = moves.resume(self._state, run, tenant, by, self._clock())
-            self._hint()
-            return reads.shown(row)
-
-    async def rewind(
-        self, run: UUID, step: str, tenant: str | None = None, by: str = "", *, children: bool = True
-    ) -> Run:
-        with self._lock:
-            now = self._clock()
-            row = moves.rewind(self._state, run, step, tenant, by=by, now=now, with_children=children)
-            carry_out(self._state, now)
-            self._hint()
-            return reads.shown(row)
-
-    async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        with self._lock:
-            row = moves.retry_run(self._state, run, tenant, by, self._clock())
-            carry_out(self._state, self._clock())
-            self._hint()
-            return reads.shown(row)
-
-    async def append_step(
-        self, run: UUID, name: str, max_attempts: int | None = None, tenant: str | None = None
-    ) -> Step:
-        with self._lock:
-            row = moves.find(self._state, run, tenant)
-            return start.append_step(self._state, row, name, max_attempts, self._clock()).shown()
-
-    async def approvals(
-        self, tenant: str | None = "default", limit: int = 100, after: tuple[UUID, str] | None = None
-    ) -> builtins.list[ApprovalRequest]:
-        with self._lock:
-            return gates.approvals(self._state, tenant, limit, after)
-
-    async def decide(
-        self,
-        run: UUID,
-        step: str | None = None,
-        *,
-        approved: bool,
-        by: str = "",
-        comment: str = "",
-        digest: str | None = None,
-        tenant: str | None = None,
-    ) -> Decided:
-        with self._lock:
-            decided = gates.decide(
-                self._state, run, step, approved=approved, by=by, comment=comment, digest=digest,
-                tenant=tenant, now=self._clock(),
-            )  # fmt: skip
-            carry_out(self._state, self._clock())
-            self._hint()
-            if isinstance(decided, Conflict):
-                raise decided
-            return decided
-
-    async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        with self._lock:
-            row = cleaning.delete(self._state, run, tenant, by, self._clock())
-            self._hint()
-            return reads.shown(row)
-
-    async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        with self._lock:
-            row = cleaning.restore(self._state, run, tenant, by, self._clock())
-            self._hint()
-            return reads.shown(row)
 
     async def purge(
         self,

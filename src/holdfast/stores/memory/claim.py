@@ -9,15 +9,17 @@ import msgspec
 
 from holdfast.bounds import ROW_BYTES, text_bytes
 from holdfast.lifecycle import Status
-from holdfast.records import Ask, Claim, Held, Instant, Json, Lease, Loaded, Renewal, Step
+from holdfast.machine import claiming as machine
+from holdfast.machine.durations import micros
+from holdfast.machine.rows import StepRow, shown
+from holdfast.records import Ask, Claim, Instant, Json, Lease, Loaded, Renewal, Step
 from holdfast.rooms.records import START
-from holdfast.stores.durations import micros
 from holdfast.stores.rules import Rooms
 from holdfast.stores.shares import Shares
 
 from .limits import note_claims, note_turns, rooms
-from .rows import RunRow, State, StepRow, TrailRow, check
-from .settling import news_since
+from .rows import RunRow, State, TrailRow
+from .view import MemoryView
 
 
 def claim(state: State, ask: Ask, now: Instant) -> list[Claim]:
@@ -36,11 +38,13 @@ def claim(state: State, ask: Ask, now: Instant) -> list[Claim]:
     note_claims(state, room, now)
     if taken and room.rules.weighs:
         note_turns(state.limiting, ask, shares, now)
-    left, claims = ask.bytes, []
+    left, claims, view = ask.bytes, [], MemoryView(state, now)
     for row in taken:
+        machine.claim(view, row, ask.worker, now + micros(ask.lease_seconds))
         size = _size(row)
-        claims.append(_take(state, ask, row, now, read=size <= left))
+        claims.append(_shown(row, read=size <= left))
         left -= size if size <= left else 0
+    view.save()
     return claims
 
 
@@ -85,26 +89,23 @@ def _too_many_crashed(allowed: Sequence[int] | None, taken: Sequence[RunRow], ro
     )
 
 
-def _take(state: State, ask: Ask, row: RunRow, now: Instant, *, read: bool) -> Claim:
-    row.status, row.leased_by, row.lease_until = Status.LEASED, ask.worker, now + micros(ask.lease_seconds)
-    row.attempt, row.fence = row.attempt + 1, row.fence + 1
-    state.note(row, "leased", now, worker=ask.worker, attempt=row.attempt, fence=row.fence)
-    check(row)
+def _shown(row: RunRow, *, read: bool) -> Claim:
+    assert row.lease_until is not None
     return Claim(
         id=row.id, type=row.type, tenant=row.tenant, params=row.params if read else "null", fence=row.fence,
         attempt=row.attempt, crashes=row.crashes, max_attempts=row.max_attempts,
         created_at=row.created_at, lease_until=row.lease_until, timeout_at=row.timeout_at,
         kind=row.kind, parent=row.parent, cost=row.cost, budget=row.budget,
         labels_json=row.labels if read else None, unread=not read,
-        steps=tuple(step.shown() for step in row.in_order()) if read else (),
+        steps=tuple(map(shown, row.in_order())) if read else (),
         logs=max(map(_log_number, row.logs), default=0),
     )  # fmt: skip
 
 
 def load(state: State, lease: Lease, after: int, most: int, now: Instant) -> Loaded:
     row = state.runs.get(lease.run)
-    if row is None or not held(row, lease.fence, now):
-        return Loaded(answer="cancelled" if row and row.status is Status.CANCELLED else "lost")
+    if row is None or not row.holds(lease.fence, now):
+        return Loaded(answer=machine.lost(row))
     first = after == START
     left = most - (text_bytes(row.params) + text_bytes(row.labels) if first else 0)
     steps: list[Step] = []
@@ -113,7 +114,7 @@ def load(state: State, lease: Lease, after: int, most: int, now: Instant) -> Loa
         left -= ROW_BYTES + sum(map(text_bytes, _values(step)))
         if left < 0 and steps:
             break
-        steps.append(step.shown())
+        steps.append(shown(step))
     return Loaded(
         answer="applied",
         params=row.params if first else None,
@@ -123,22 +124,6 @@ def load(state: State, lease: Lease, after: int, most: int, now: Instant) -> Loa
     )
 
 
-def held(row: RunRow, fence: int, now: Instant) -> bool:
-    """Whether this fence may write the run now. A lease that ends at this very instant still counts."""
-    return (
-        row.status is Status.LEASED and row.fence == fence
-        and row.lease_until is not None and row.lease_until >= now
-    )  # fmt: skip
-
-
-def begin(state: State, row: RunRow, started_at: Instant | None, now: Instant) -> None:
-    """Write `started`, once a fence: the first renewal or commit of an execution brings it along."""
-    if started_at is not None and row.started_fence != row.fence:
-        row.started_fence = row.fence
-        row.started_at = started_at if row.started_at is None else row.started_at
-        state.note(row, "started", now, at=started_at)
-
-
 def renew(state: State, worker: str, leases: Sequence[Lease], lease_seconds: float, now: Instant) -> Renewal:
     named = {(lease.run, lease.fence) for lease in leases}
     strays = sorted(
@@ -146,23 +131,10 @@ def renew(state: State, worker: str, leases: Sequence[Lease], lease_seconds: flo
         for row in state.runs.values()
         if row.leased_by == worker and (row.id, row.fence) not in named
     )
-    answers = tuple(_renew_one(state, worker, lease, lease_seconds, now) for lease in leases)
+    view, until = MemoryView(state, now), now + micros(lease_seconds)
+    answers = tuple(machine.renew(view, view.run(lease.run), lease, worker, until) for lease in leases)
+    view.save()
     return Renewal(held=answers, strays=tuple(strays))
-
-
-def _renew_one(state: State, worker: str, lease: Lease, lease_seconds: float, now: Instant) -> Held:
-    row = state.runs.get(lease.run)
-    if row is None or not held(row, lease.fence, now):
-        return Held(answer="cancelled" if row and row.status is Status.CANCELLED else "lost")
-    row.lease_until = now + micros(lease_seconds)
-    begin(state, row, lease.started_at, now)
-    if lease.heartbeat:
-        state.note(row, "heartbeat", now, worker=worker)
-    if lease.progress is not None:
-        row.progress = lease.progress
-    check(row)
-    settled, more = news_since(row, lease.known)
-    return Held(answer="applied", pause_asked=row.pause_asked_by is not None, settled=settled, more=more)
 
 
 def _log_number(entry: TrailRow) -> int:

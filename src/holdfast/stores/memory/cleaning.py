@@ -1,59 +1,19 @@
-"""delete, restore, purge, stuck: a run is hidden, shown again, removed for good; and what should not be."""
+"""purge, stuck: runs are removed for good; and what should not be."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from holdfast.errors import UnknownRun
 from holdfast.lifecycle import FINAL, OPEN, Status, StepKind
+from holdfast.machine.children import tell_parent
+from holdfast.machine.durations import micros
+from holdfast.machine.rows import StepRow
 from holdfast.records import Finding, Instant, Purged
 from holdfast.store import EVENT_KEEP_SECONDS, GONE_SECONDS
-from holdfast.stores.durations import micros
 
 from .limits import forget_claims
-from .rows import EventRow, RunRow, State, StepRow, check
-from .settling import open_waits, settle
-
-
-def _find(state: State, run: UUID, tenant: str | None) -> RunRow:
-    """Deleted or not."""
-    row = state.runs.get(run)
-    if row is None or tenant not in {None, row.tenant}:
-        raise UnknownRun(run)
-    return row
-
-
-def delete(state: State, run: UUID, tenant: str | None, by: str, now: Instant) -> RunRow:
-    row = _find(state, run, tenant)
-    if row.deleted_at is not None:
-        return row
-    row.deleted_at = now
-    if row.status is Status.LEASED:
-        _fence_off(state, row, by, now)
-    else:
-        state.note(row, "deleted", now, by=by)
-    check(row)
-    return row
-
-
-def _fence_off(state: State, row: RunRow, by: str, now: Instant) -> None:
-    """As if its holder had given it back: a pause that was asked for is kept."""
-    pause_by = row.pause_asked_by
-    row.let_go()
-    row.status, row.run_at, row.pause_asked_by = Status.PENDING, now, None
-    row.fence, row.attempt = row.fence + 1, max(0, row.attempt - 1)
-    state.note(row, "deleted", now, by=by, status=row.status)
-    if pause_by is not None:
-        row.pause(Status.PENDING)
-        state.note(row, "paused", now, by=pause_by)
-
-
-def restore(state: State, run: UUID, tenant: str | None, by: str, now: Instant) -> RunRow:
-    row = _find(state, run, tenant)
-    if row.deleted_at is not None:
-        row.deleted_at = None
-        state.note(row, "restored", now, by=by)
-    return row
+from .rows import EventRow, RunRow, State
+from .view import MemoryView, open_waits
 
 
 def purge(state: State, ttl_seconds: float, deleted_seconds: float, limit: int, now: Instant) -> Purged:
@@ -102,9 +62,10 @@ def _remove(state: State, runs: list[RunRow], now: Instant) -> None:
         state.trail = [entry for entry in state.trail if entry.run not in gone]
         state.post.remove_of(gone)
         _remove_events(state, [event for event in state.events if event.run in gone])
+    view = MemoryView(state, now)
     for row in runs:
-        for parent, wait in _awaiting(state, row):
-            settle(state, parent, wait, now)
+        tell_parent(view, row.parent, row.parent_step, row.id)
+    view.save()
 
 
 def _is_over(state: State, event: EventRow, now: Instant) -> bool:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from uuid import UUID
 
 from holdfast.bounds import page
-from holdfast.errors import Conflict, IllegalMove
-from holdfast.lifecycle import OPEN, StepKind, StepStatus
+from holdfast.errors import Conflict
+from holdfast.lifecycle import OPEN, StepKind
+from holdfast.machine import deciding
+from holdfast.machine.deciding import Ruling
 from holdfast.records import ApprovalRequest, Decided, Instant, moment
 from holdfast.records.sizes import request_bytes
-from holdfast.stores.gates import check_digest, check_same, decision, meant, verb
 
-from .moves import find
 from .reads import shown
 from .rows import State
-from .settling import decided, go_on, open_waits, settle
+from .view import MemoryView, open_waits
 
 
 def approvals(
@@ -42,42 +42,12 @@ def approvals(
     return page(requests, request_bytes, limit)
 
 
-def decide(
-    state: State,
-    run: UUID,
-    step: str | None,
-    *,
-    approved: bool,
-    by: str,
-    comment: str,
-    digest: str | None,
-    tenant: str | None,
-    now: Instant,
-) -> Decided | Conflict:
+def decide(state: State, run: UUID, tenant: str | None, ruling: Ruling, now: Instant) -> Decided | Conflict:
     """Answer the decision, or why it is refused: a gate whose time was over is settled all the same."""
-    row = find(state, run, tenant)
-    opened = [
-        one
-        for one in row.in_order()
-        if one.kind is StepKind.APPROVAL and one.status is not StepStatus.PENDING
-    ]
-    gate = meant(run, opened, step)
-    check_digest(run, gate.key, gate.digest, digest, approved=approved)
-    if gate.status is StepStatus.WAITING and gate.due_at is not None and gate.due_at < now:
-        settle(state, row, gate, now)
-    undecided = gate.status is StepStatus.WAITING
-    if undecided:
-        decided(row, gate, now, approved=approved, by=by, comment=comment)
-        word = "approved" if approved else "rejected"
-        entry = state.note(row, word, now, step=gate.key, by=by, comment=comment)
-        go_on(state, row, gate, entry, now)
-    if gate.output is None:
-        return IllegalMove(
-            run, verb(approved=approved), row.status, f"gate {gate.key!r} was not decided before"
-        )
-    before = decision(gate.output)
-    try:
-        check_same(run, gate.key, before, approved=approved)
-    except Conflict as refusal:
-        return refusal
-    return Decided(step=gate.key, decision=before, repeated=not undecided, run=shown(row))
+    view = MemoryView(state, now)
+    answer = deciding.decide(view, run, tenant, ruling)
+    view.save()
+    if isinstance(answer, Conflict):
+        return answer
+    step, decision, repeated = answer
+    return Decided(step=step, decision=decision, repeated=repeated, run=shown(state.runs[run]))

@@ -12,8 +12,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast.lifecycle import Status
+from holdfast.machine.durations import micros
 from holdfast.records import RUNTIME, Ask, Hold, Instant, Limit, Registration, moment
-from holdfast.stores.durations import micros
 from holdfast.stores.rules import (
     Entry,
     Rooms,

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.bounds import page, text_bytes
 from holdfast.errors import UnknownMessage, UsageError
+from holdfast.machine.durations import micros
 from holdfast.records import (
     Backlog,
     Instant,
@@ -29,7 +30,6 @@ from holdfast.records import (
 )
 from holdfast.records.sizes import message_bytes
 from holdfast.store import GIVE_UP_SECONDS
-from holdfast.stores.durations import micros
 
 if TYPE_CHECKING:
     from .rows import State

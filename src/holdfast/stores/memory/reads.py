@@ -10,17 +10,19 @@ import msgspec
 
 from holdfast.bounds import page
 from holdfast.lifecycle import FINAL, OPEN, Status, StepKind, StepStatus
+from holdfast.machine.durations import micros
+from holdfast.machine.rows import shown as shown_step
+from holdfast.machine.settling import COME, lapses
 from holdfast.records import Instant, Presence, Run, RunFilter, Stats, Step, TrailEntry, moment
 from holdfast.records.shown import without_values
 from holdfast.records.sizes import entry_bytes, run_bytes
 from holdfast.store import LIVE_SECONDS
-from holdfast.stores.durations import micros
 from holdfast.stores.rules import Rules
 
 from . import schedules
 from .limits import rooms
 from .rows import RunRow, State
-from .settling import COME, lapses, open_waits
+from .view import open_waits
 
 
 def shown(row: RunRow) -> Run:
@@ -29,7 +31,7 @@ def shown(row: RunRow) -> Run:
         result_json=row.result, error_json=row.error, last_error=row.last_error, priority=row.priority,
         run_at=moment(row.run_at), key=row.key, attempt=row.attempt, max_attempts=row.max_attempts,
         crashes=row.crashes, fence=row.fence, leased_by=row.leased_by, lease_until=_moment(row.lease_until),
-        waiting_on=tuple(wait.shown() for wait in open_waits(row)), pause_asked_by=row.pause_asked_by,
+        waiting_on=tuple(map(shown_step, open_waits(row))), pause_asked_by=row.pause_asked_by,
         cursor=_cursor(row), parent=row.parent, parent_step=row.parent_step, limit_key=row.limit_key,
         labels_json=row.labels, cost_units=row.cost, budget_units=row.budget, progress_json=row.progress,
         timeout_at=_moment(row.timeout_at), timeout_seconds=row.timeout_seconds,
@@ -56,14 +58,14 @@ def _cursor(row: RunRow) -> str | None:
 def steps(row: RunRow) -> list[Step]:
     """The current task of a plan takes its live status from the run: it is not stored twice."""
     live, current = _LIVE.get(row.status), row.current()
-    shown = [step.shown() for step in row.in_order()]
+    shown = list(map(shown_step, row.in_order()))
     if (
         live is None
         or current is None
         or (current.kind, current.status) != (StepKind.TASK, StepStatus.PENDING)
     ):
         return shown
-    now = msgspec.structs.replace(current.shown(), status=live, attempts=row.attempt, error=row.error)
+    now = msgspec.structs.replace(shown_step(current), status=live, attempts=row.attempt, error=row.error)
     return [now if step.key == current.key else step for step in shown]
 
 

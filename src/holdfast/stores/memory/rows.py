@@ -3,126 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Flag, auto
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from holdfast.bounds import text_bytes
 from holdfast.errors import StoreError
-from holdfast.lifecycle import FINAL, SETTLED, Status, StepKind, StepStatus
-from holdfast.records import Definition, Instant, Json, NewSchedule, Presence, Step, Verdict
-from holdfast.stores.durations import micros
+from holdfast.lifecycle import FINAL, Status, StepStatus
+from holdfast.machine import rows as machine
+from holdfast.machine.rows import StepRow
+from holdfast.records import Definition, Instant, Json, NewSchedule, Presence
 
 from .limits import Limiting
 from .outbox import Post
 
-OPEN_STEP = frozenset({StepStatus.READY, StepStatus.WAITING})
 
-
-class Owes(Flag):
-    """What a run has promised with its last commit, and `deliver` carries out."""
-
-    NOTHING = 0
-    END = auto()  # its parent is to be told
-    CHILDREN = auto()  # they are to be cancelled
-    ORPHANS = auto()  # those are that no step of its names any more
-    LOOK = auto()  # at its open waits: the last look stopped, for values were large
-
-
-@dataclass(slots=True, kw_only=True)
-class StepRow:
-    """A recorded step. `mark`: a wait does not look at events up to that one."""
-
-    seq: int
-    key: str
-    kind: StepKind
-    status: StepStatus
-    attempts: int = 0
-    output: Json | None = None
-    error: Json | None = None
-    cost: int = 0
-    topic: str | None = None
-    due_at: Instant | None = None
-    fence: int = 0
-    started_at: Instant | None = None
-    finished_at: Instant | None = None
-    mark: int = 0
-    max_attempts: int | None = None
-    timeout_seconds: float | None = None
-    ask: Json | None = None
-    digest: str | None = None
-    on_timeout: str = "reject"
-    child: UUID | None = None
-    wake: Json | None = None
-    waits: int = 0
-
-    def shown(self) -> Step:
-        return Step(
-            seq=self.seq, key=self.key, kind=self.kind, status=self.status, attempts=self.attempts,
-            output=self.output, error=self.error, cost=self.cost, topic=self.topic, due_at=self.due_at,
-            fence=self.fence, started_at=self.started_at, finished_at=self.finished_at,
-            max_attempts=self.max_attempts, timeout_seconds=self.timeout_seconds, ask=self.ask,
-            digest=self.digest, child=self.child, wake=self.wake, waits=self.waits,
-        )  # fmt: skip
-
-
-@dataclass(slots=True, kw_only=True)
-class RunRow:
+class RunRow(machine.RunRow, gc=True, kw_only=True):
     """A run, with its steps by key and its receipts: the step that consumed an event, by the event's seq."""
 
-    id: UUID
-    tenant: str
-    type: str
     params: Json
     digest: str
     key: str | None
     priority: int
-    run_at: Instant
-    max_attempts: int
-    max_crashes: int
-    timeout_seconds: float | None
-    ttl_seconds: float | None
-    budget: int | None
     limit_key: str | None
-    parent: UUID | None
-    parent_step: str | None
     labels: Json | None
     created_at: Instant
-    updated_at: Instant
-    mark: int  # the newest event when the run was started
-    kind: str = "code"
-    owes: Owes = Owes.NOTHING
-    status: Status = Status.PENDING
-    resume_to: Status | None = None
-    attempt: int = 0
-    crashes: int = 0
-    fence: int = 0
-    leased_by: str | None = None
-    lease_until: Instant | None = None
-    pause_asked_by: str | None = None
-    started_fence: int = 0
-    commit_fence: int = 0
-    commit_no: int = 0
-    commit_answer: Verdict | None = None
     seq: int = 0  # the highest number given to a step so far; one that was forgotten is not given again
-    cost: int = 0
-    progress: Json | None = None
-    result: Json | None = None
-    error: Json | None = None
-    last_error: str | None = None
-    timeout_at: Instant | None = None
-    expires_at: Instant | None = None
-    started_at: Instant | None = None
-    finished_at: Instant | None = None
-    deleted_at: Instant | None = None
-    steps: dict[str, StepRow] = field(default_factory=dict)
-    receipts: dict[int, str] = field(default_factory=dict)
-    logs: list[TrailRow] = field(default_factory=list)  # those of its rows in the trail that code has logged
-
-    @property
-    def is_plan(self) -> bool:
-        return self.kind == "plan"
+    steps: dict[str, StepRow] = msgspec.field(default_factory=dict)
+    receipts: dict[int, str] = msgspec.field(default_factory=dict)
+    logs: list[TrailRow] = msgspec.field(default_factory=list)  # those of its trail that holders brought
 
     def in_order(self) -> list[StepRow]:
         return sorted(self.steps.values(), key=lambda step: step.seq)
@@ -131,42 +41,6 @@ class RunRow:
         """Of a plan: the first step that has not succeeded."""
         left = (step for step in self.steps.values() if step.status is not StepStatus.SUCCEEDED)
         return min(left, key=lambda step: step.seq, default=None) if self.is_plan else None
-
-    def next_seq(self) -> int:
-        self.seq += 1
-        return self.seq
-
-    def pause(self, resume_to: Status) -> None:
-        self.let_go()
-        self.status, self.resume_to, self.pause_asked_by = Status.PAUSED, resume_to, None
-
-    def let_go(self) -> None:
-        self.leased_by = self.lease_until = None
-
-    def finish(self, status: Status, now: Instant) -> None:
-        """An end: nothing is held, asked or open any more."""
-        self.status, self.finished_at = status, now
-        self.resume_to = self.pause_asked_by = None
-        self.expires_at = None if self.ttl_seconds is None else now + micros(self.ttl_seconds)
-        self.let_go()
-        for step in self.steps.values():
-            if step.status in OPEN_STEP:
-                step.status, step.finished_at = StepStatus.CANCELLED, now
-        if self.parent_step is not None:
-            self.owes |= Owes.END
-
-    def forget(self, keys: set[str]) -> None:
-        """Drop steps, and make the events that only they consumed available again."""
-        self.steps = {key: step for key, step in self.steps.items() if key not in keys}
-        self.receipts = {event: key for event, key in self.receipts.items() if key not in keys}
-
-    def begin_anew(self, now: Instant) -> None:
-        """Fresh counts and a fresh timeout; whoever was at it is fenced off."""
-        self.let_go()
-        self.attempt, self.crashes, self.fence, self.run_at = 0, 0, self.fence + 1, now
-        self.result = self.error = self.last_error = self.pause_asked_by = None
-        self.finished_at = self.expires_at = None
-        self.timeout_at = None if self.timeout_seconds is None else now + micros(self.timeout_seconds)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,8 +57,28 @@ class EventRow:
     keep_seconds: float
     delivered: bool = False
     woken: int = 0
-    output: Json | None = None  # what a wait is settled with that takes it: one text for all of them
-    wake: Json | None = None  # what a plan's task is told
+    _output: Json | None = None  # one text for all waits that take it: a large one is not copied for each
+    _wake: Json | None = None
+
+    @property
+    def size(self) -> int:
+        return text_bytes(self.payload)
+
+    @property
+    def output(self) -> Json:
+        """What a wait is settled with that takes it."""
+        if self._output is None:
+            payload = msgspec.Raw(self.payload.encode())
+            said = {"id": self.id, "topic": self.topic, "at": self.at, "payload": payload}
+            self._output = msgspec.json.encode(said).decode()
+        return self._output
+
+    @property
+    def wake(self) -> Json:
+        """What a plan's task is told."""
+        if self._wake is None:
+            self._wake = '{"reason":"event","event":' + self.output + "}"
+        return self._wake
 
 
 @dataclass(slots=True, kw_only=True)
@@ -241,6 +135,12 @@ class State:
     event_seq: int = 0
     trail_seq: int = 0
 
+    def seen(self, run: UUID, tenant: str | None) -> RunRow | None:
+        """The run, unless it is unknown, deleted or another tenant's."""
+        row = self.runs.get(run)
+        hidden = row is None or row.deleted_at is not None or tenant not in {None, row.tenant}
+        return None if hidden else row
+
     def listen(self, row: RunRow, step: StepRow) -> None:
         """A wait was opened: whoever hands an event over finds it by its topic."""
         if step.topic is not None:
@@ -259,35 +159,22 @@ class State:
         for name in {(event.tenant, event.topic) for event in events}:
             self.topics[name] = [event for event in self.topics[name] if event.seq not in numbers]
 
-    def note(self, row: RunRow, what: str, now: Instant, /, **data: Any) -> TrailRow:
+    def note(self, row: RunRow, what: str, data: dict[str, Any] | Json, now: Instant) -> TrailRow:
         """Write into the trail, in the same breath as the change itself."""
         self.trail_seq += 1
-        entry = TrailRow(
-            seq=self.trail_seq, run=row.id, tenant=row.tenant, type=what, at=now, data=data
-        )  # fmt: skip
+        entry = TrailRow(seq=self.trail_seq, run=row.id, tenant=row.tenant, type=what, at=now, data=data)
         self.trail.append(entry)
-        if what == "log":
-            row.logs.append(entry)
         row.updated_at = now
         return entry
 
-    def end(self, row: RunRow, status: Status, now: Instant) -> None:
-        """However a run ends; the current step of a plan that does not succeed ends with it."""
-        step = row.current()
-        if step is not None and step.status not in SETTLED:
-            failed = status is Status.FAILED
-            step.status, step.finished_at = StepStatus.FAILED if failed else StepStatus.CANCELLED, now
-            if failed:
-                step.error, step.attempts = row.error, row.attempt
-                error = None if row.error is None else msgspec.Raw(row.error.encode())
-                self.note(row, "step_failed", now, step=step.key, error=error)
-        row.finish(status, now)
+    def was_noted(self, row: RunRow, what: str, data: dict[str, Any]) -> bool:
+        return any((entry.run, entry.type, entry.data) == (row.id, what, data) for entry in self.trail)
 
 
-def check(row: RunRow, *, steps: bool = True) -> None:
+def check(row: RunRow, *, steps: bool) -> None:
     """Refuse a row that no move may leave behind, as the constraints of SQL stores do.
 
-    `steps`: False where one step was settled, of a run that may have thousands.
+    `steps`: False where no step was added, of a run that may have thousands.
     """
     leased = row.status is Status.LEASED
     looked_at = row.steps.values() if steps else ()

@@ -8,26 +8,12 @@ from uuid import UUID
 
 from holdfast.errors import IllegalMove, UnknownRun
 from holdfast.lifecycle import FINAL, Status, StepStatus
+from holdfast.machine.rows import StepRow
+from holdfast.machine.waking import settle
 from holdfast.records import Instant, NewEvent
-from holdfast.store import EVENT_KEEP_SECONDS
 
-from .rows import EventRow, State, StepRow
-from .settling import is_reached, settle
-
-
-def record(state: State, event: NewEvent, now: Instant) -> EventRow:
-    """Into the inbox; one whose id is there is left alone."""
-    known = state.event_ids.get((event.tenant, event.id))
-    if known is not None:
-        return known
-    state.event_seq += 1
-    row = EventRow(
-        seq=state.event_seq, id=event.id, tenant=event.tenant, topic=event.topic, payload=event.payload,
-        run=event.run, at=now,
-        keep_seconds=EVENT_KEEP_SECONDS if event.keep_seconds is None else event.keep_seconds,
-    )  # fmt: skip
-    state.add_event(row)
-    return row
+from .rows import EventRow, State
+from .view import MemoryView, record
 
 
 def take_in(state: State, event: NewEvent, now: Instant) -> tuple[EventRow, bool]:
@@ -60,16 +46,17 @@ class Delivery:
 
     def slice(self, now: Instant, limit: int) -> list[UUID]:
         """Let the next waits look; the runs that an event has woken."""
-        woken = list[UUID]()
+        woken, view = list[UUID](), MemoryView(self._state, now)
         for _ in range(min(limit, len(self._left))):
             run, key = self._left.popleft()
-            row = self._state.runs.get(run)
+            row = view.run(run)
             wait = None if row is None else row.steps.get(key)
             if row is None or wait is None or not _listens(wait, self.event):
                 continue  # somebody was faster
             # The wait takes its oldest event, which may be another one that is not delivered yet.
-            if isinstance(settle(self._state, row, wait, now), EventRow) and is_reached(row):
+            if settle(view, row, wait):
                 woken.append(row.id)
+        view.save()
         self.event.delivered = self.event.delivered or not self._left
         return woken
 

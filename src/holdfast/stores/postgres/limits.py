@@ -8,8 +8,8 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.machine.durations import bounded
 from holdfast.records import RUNTIME, Due, Hold, Instant, Limit, Registration
-from holdfast.stores.durations import bounded
 
 from .calls import Calls, json_text
 

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.machine.durations import bounded
 from holdfast.records import Item, NewEvent, NewRun, PlanStep, StepWrite
-from holdfast.stores.durations import bounded
 
 T = TypeVar("T", NewRun, NewEvent, StepWrite, PlanStep)
 

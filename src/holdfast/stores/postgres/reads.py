@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast import bounds
 from holdfast.escaping import safe_logger
+from holdfast.machine.durations import bounded
 from holdfast.records import (
     Definition,
     Finding,
@@ -24,7 +25,6 @@ from holdfast.records import (
     instant,
 )
 from holdfast.store import LIVE_SECONDS
-from holdfast.stores.durations import bounded
 from holdfast.stores.paged import StepsPage, all_steps
 
 from . import checkup

@@ -8,8 +8,8 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from holdfast import bounds
+from holdfast.machine.durations import bounded
 from holdfast.records import Fired, Firing, Instant, NewSchedule, Schedule
-from holdfast.stores.durations import bounded
 
 from .calls import Calls, json_text
 

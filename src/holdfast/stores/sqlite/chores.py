@@ -7,8 +7,8 @@ from uuid import UUID
 from holdfast.backoff import crash_delay
 from holdfast.bounds import BATCH_BYTES
 from holdfast.lifecycle import Status
+from holdfast.machine.durations import micros
 from holdfast.records import Chore, Error, Instant, Json
-from holdfast.stores.durations import micros
 
 from . import plans
 from .database import Database, Row, text

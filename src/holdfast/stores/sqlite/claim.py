@@ -10,9 +10,9 @@ from uuid import UUID
 import msgspec
 
 from holdfast.lifecycle import Status
+from holdfast.machine.durations import micros
 from holdfast.records import Ask, Claim, Instant, Lease, Loaded, Step
 from holdfast.rooms.records import START
-from holdfast.stores.durations import micros
 
 from . import openings, walks
 from .database import Database, Row, text

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.lifecycle import Status
+from holdfast.machine.plans import strays
 from holdfast.records import Instant, Item, Verdict
-from holdfast.stores.plans import strays
 
 from . import plain, plans
 from .database import Database, Row

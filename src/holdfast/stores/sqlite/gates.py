@@ -8,9 +8,9 @@ from uuid import UUID
 from holdfast.bounds import page
 from holdfast.errors import Conflict, IllegalMove, UnknownRun
 from holdfast.lifecycle import Status, StepStatus
+from holdfast.machine.gates import check_digest, check_same, decision, meant, verb
 from holdfast.records import ApprovalRequest, Decided, Instant, Step, moment
 from holdfast.records.sizes import request_bytes
-from holdfast.stores.gates import check_digest, check_same, decision, meant, verb
 
 from . import plans, waits
 from .database import Database

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from holdfast.machine.durations import micros
 from holdfast.records import RUNTIME, Hold, Instant, Limit, Registration, moment
-from holdfast.stores.durations import micros
 from holdfast.stores.rules import PREFIX, Rule, Rules, made_rule, shown_limit, shown_limits
 from holdfast.stores.shares import reweighed
 

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.bounds import page
 from holdfast.errors import UnknownMessage, UsageError
+from holdfast.machine.durations import micros
 from holdfast.records import (
     Backlog,
     Instant,
@@ -25,7 +26,6 @@ from holdfast.records import (
 )
 from holdfast.records.sizes import message_bytes
 from holdfast.store import GIVE_UP_SECONDS
-from holdfast.stores.durations import micros
 
 from .database import Database, Row, text
 from .sql import statements

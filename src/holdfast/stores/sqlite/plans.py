@@ -13,8 +13,8 @@ import msgspec
 
 from holdfast.errors import Conflict, IllegalMove, UnknownRun
 from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
+from holdfast.machine.durations import bounded, micros
 from holdfast.records import Error, Instant, Json, PlanStep, Step
-from holdfast.stores.durations import bounded, micros
 
 from .database import Database, text
 from .rows import STEP_COLUMNS, step

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.machine.plans import refuse_changed
 from holdfast.records import Definition, Instant, Presence
-from holdfast.stores.plans import refuse_changed
 
 from .database import Database, text
 from .plans import plan_text

@@ -13,6 +13,7 @@ from holdfast import bounds
 from holdfast.bounds import page
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.machine.durations import micros
 from holdfast.records import (
     Ask,
     Definition,
@@ -29,7 +30,6 @@ from holdfast.records import (
 )
 from holdfast.records.sizes import entry_bytes, run_bytes
 from holdfast.store import LIVE_SECONDS
-from holdfast.stores.durations import micros
 from holdfast.stores.paged import FIRST, StepsPage, all_steps
 from holdfast.stores.rules import Rules
 

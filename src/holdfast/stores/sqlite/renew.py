@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from holdfast.lifecycle import Status
+from holdfast.machine.durations import micros
 from holdfast.records import Held, Instant, Lease, Renewal
-from holdfast.stores.durations import micros
 
 from .database import Database, text
 from .rows import news_since

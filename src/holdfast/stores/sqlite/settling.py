@@ -12,8 +12,8 @@ from uuid import UUID
 
 from holdfast.bounds import BATCH_BYTES
 from holdfast.lifecycle import WAIT_MOVES, Status, StepKind, StepStatus, WaitMove
+from holdfast.machine.gates import said, why_rejected
 from holdfast.records import Error, Instant, Json, Step
-from holdfast.stores.gates import said, why_rejected
 
 from .database import Database, Row, text
 from .sql import statements

@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
 from holdfast.lifecycle import Status, StepKind
+from holdfast.machine.durations import bounded, micros
 from holdfast.records import MAX_ATTEMPTS, Instant, Json, NewRun, Started
-from holdfast.stores.durations import bounded, micros
 
 from . import plans
 from .database import Database, Row, text

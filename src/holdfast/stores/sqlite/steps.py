@@ -7,8 +7,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast.lifecycle import SETTLED, StepKind, StepStatus
+from holdfast.machine.durations import micros
 from holdfast.records import Instant, Item, Json, StepWrite
-from holdfast.stores.durations import micros
 
 from .database import Database, Row, text
 from .sql import statements

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from holdfast.bounds import BATCH_BYTES
 from holdfast.errors import IllegalMove, UnknownRun
 from holdfast.lifecycle import FINAL, Status, StepKind
+from holdfast.machine.durations import micros
 from holdfast.records import Instant, NewEvent, Step
 from holdfast.store import EVENT_KEEP_SECONDS
-from holdfast.stores.durations import micros
 
 from . import plans
 from .database import Database, Row, text

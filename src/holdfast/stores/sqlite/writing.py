@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from holdfast.bounds import NEWS_BYTES
 from holdfast.lifecycle import Move, Status, StepStatus
+from holdfast.machine.durations import micros
 from holdfast.records import Instant, Item, Json, Step, StepWrite, Verdict
 from holdfast.store import BUDGET
-from holdfast.stores.durations import micros
 
 from . import plans
 from .database import Database, Row, text

@@ -1,4 +1,6 @@
-"""What every store says of gates: which one is meant, what a decision reads as, why it is refused."""
+"""Gates in words: which one is meant, what a decision reads as, why it is refused. The move is in
+deciding.py.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,49 @@
+"""claim, renew: who holds a run, and until when."""
+
+from __future__ import annotations
+
+from holdfast.lifecycle import Status
+from holdfast.records import Held, Instant, Lease
+
+from .view import R, View
+
+
+def claim(view: View[R], run: R, worker: str, until: Instant) -> None:
+    """claim: leased by the worker until then, attempt + 1, fence + 1. Trail: leased [worker attempt fence].
+
+    The caller has found that the run is pending, due and not deleted.
+    """
+    run.status, run.leased_by, run.lease_until = Status.LEASED, worker, until
+    run.attempt, run.fence = run.attempt + 1, run.fence + 1
+    view.note(run, "leased", worker=worker, attempt=run.attempt, fence=run.fence)
+
+
+def begin(view: View[R], run: R, started_at: Instant | None) -> None:
+    """Write `started`, once a fence: the first renewal or commit of an execution brings it along."""
+    if started_at is not None and run.started_fence != run.fence:
+        run.started_fence = run.fence
+        run.started_at = started_at if run.started_at is None else run.started_at
+        view.note(run, "started", at=started_at)
+
+
+def renew(view: View[R], run: R | None, lease: Lease, worker: str, until: Instant) -> Held:
+    """renew: the lease goes on, fenced like an item of a commit. Trail: started, if it is due; heartbeat
+    [worker].
+
+    The answer tells whether a pause is asked for, and the waits settled with seq > known.
+    """
+    if run is None or not run.holds(lease.fence, view.now):
+        return Held(answer=lost(run))
+    run.lease_until = until
+    begin(view, run, lease.started_at)
+    if lease.heartbeat:
+        view.note(run, "heartbeat", worker=worker)
+    if lease.progress is not None:
+        run.progress = lease.progress
+    settled, more = ((), False) if lease.known is None else view.news(run, lease.known)
+    return Held(answer="applied", pause_asked=run.pause_asked_by is not None, settled=settled, more=more)
+
+
+def lost(run: R | None) -> str:
+    """The answer to a holder that holds the run no longer."""
+    return "cancelled" if run is not None and run.status is Status.CANCELLED else "lost"

@@ -1,0 +1,70 @@
+"""decide: a person approves or rejects an open gate."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from holdfast.errors import Conflict, IllegalMove
+from holdfast.lifecycle import StepStatus
+from holdfast.records import Decision
+
+from .gates import check_digest, check_same, decision, meant, verb
+from .people import found
+from .rows import StepRow
+from .settling import decided
+from .view import R, View
+from .waking import go_on, settle
+
+
+class Ruling(NamedTuple):
+    """What someone says to a gate. step: None: the only one there has been."""
+
+    step: str | None
+    approved: bool
+    by: str
+    comment: str
+    digest: str | None
+
+
+class Ruled(NamedTuple):
+    """What stands at a gate after a ruling, and whether it did before."""
+
+    step: str
+    decision: Decision
+    repeated: bool
+
+
+def decide(view: View[R], id: UUID, tenant: str | None, ruling: Ruling) -> Ruled | Conflict:
+    """decide: give the gate its decision, and let the run go on. Trail: approved or rejected [step by comment
+    status?].
+
+    Decided before: the same verdict is answered as before, the other one is a Conflict. A gate whose deadline
+    is past is settled as a keeper does, and answered as one that was decided so: the refusal is returned and
+    not raised, because what was settled is to be saved, and what the run owes by it delivered.
+    """
+    run = found(view, id, tenant)
+    gate = meant(id, view.gates(run), ruling.step)
+    check_digest(id, gate.key, gate.digest, ruling.digest, approved=ruling.approved)
+    if gate.status is StepStatus.WAITING and gate.due_at is not None and gate.due_at < view.now:
+        settle(view, run, gate)
+    undecided = gate.status is StepStatus.WAITING
+    if undecided:
+        decided(view, run, gate, approved=ruling.approved, by=ruling.by, comment=ruling.comment)
+        word = "approved" if ruling.approved else "rejected"
+        entry = view.note(run, word, step=gate.key, by=ruling.by, comment=ruling.comment)
+        go_on(view, run, gate, entry)
+    if gate.output is None:
+        why = f"gate {gate.key!r} was not decided before"
+        return IllegalMove(id, verb(approved=ruling.approved), run.status, why)
+    return _ruled(id, gate, ruling, repeated=not undecided)
+
+
+def _ruled(id: UUID, gate: StepRow, ruling: Ruling, *, repeated: bool) -> Ruled | Conflict:
+    assert gate.output is not None
+    before = decision(gate.output)
+    try:
+        check_same(id, gate.key, before, approved=ruling.approved)
+    except Conflict as refusal:
+        return refusal
+    return Ruled(gate.key, before, repeated)

@@ -1,0 +1,57 @@
+"""How a run ends: complete, fail, cancel, time_out, and plans whose rows are done all come here."""
+
+from __future__ import annotations
+
+from holdfast.lifecycle import SETTLED, Status, StepStatus
+
+from .durations import micros
+from .rows import Owes, RunRow, raw
+from .view import R, View
+
+
+def end(view: View[R], run: R, status: Status) -> None:
+    """End the run: nothing is held, asked for or open any more. Its error is set before.
+
+    The current step of a plan that does not succeed ends with it: failed with the run's error (trail
+    step_failed), or cancelled. Later ones stay pending. A run with a parent_step owes its parent the news.
+    """
+    if run.kind == "plan" and status is not Status.SUCCEEDED:
+        _end_current(view, run, status)
+    for step in view.open_steps(run):
+        step.status, step.finished_at = StepStatus.CANCELLED, view.now
+    _finish(run, status, view.now)
+
+
+def _end_current(view: View[R], run: R, status: Status) -> None:
+    step = view.current(run)
+    if step is None or step.status in SETTLED:
+        return
+    step.finished_at = view.now
+    if status is Status.FAILED:
+        step.status, step.error, step.attempts = StepStatus.FAILED, run.error, run.attempt
+        view.note(run, "step_failed", step=step.key, error=raw(run.error))
+    else:
+        step.status = StepStatus.CANCELLED
+
+
+def _finish(run: RunRow, status: Status, now: int) -> None:
+    run.let_go()
+    run.show_wait(None)
+    run.status, run.finished_at = status, now
+    run.resume_to = run.pause_asked_by = None
+    run.expires_at = None if run.ttl_seconds is None else now + micros(run.ttl_seconds)
+    if run.parent_step is not None:
+        run.owes |= Owes.END
+
+
+def succeed(view: View[R], run: R) -> None:
+    """End the run with success. Trail: succeeded."""
+    run.error = run.last_error = None
+    end(view, run, Status.SUCCEEDED)
+    view.note(run, "succeeded")
+
+
+def fail(view: View[R], run: R, kind: str | None, message: str | None) -> None:
+    """End the run without success; its error is set before. Trail: failed [kind message]."""
+    end(view, run, Status.FAILED)
+    view.note(run, "failed", kind=kind, message=message)

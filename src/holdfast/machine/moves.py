@@ -1,0 +1,254 @@
+"""The moves of a holder, one function each. commit.py has recorded all that an item brings; its move is last.
+
+A pause that was asked for is taken at every boundary: a move that stays or leaves ends in `paused` then, with
+the answer `paused` (trail: the move's own row if it has one, then `paused`). Complete and fail win over a
+pause. Attempts never go below 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic
+
+from holdfast.bounds import NEWS_BYTES, text_bytes
+from holdfast.lifecycle import Move, Status, StepStatus
+from holdfast.records import Item, Step, Verdict
+
+from . import ending, plans
+from .durations import micros
+from .rows import Owes, StepRow, raw, shown
+from .settling import look_at_all
+from .steps import Recorded
+from .view import R, View
+
+
+class Writing(Generic[R]):
+    """One item under way. `news`: of a plan, the row that is current now, if the holder goes on."""
+
+    def __init__(self, view: View[R], run: R, item: Item) -> None:
+        self.view, self.run, self.item = view, run, item
+        # What the holder knows is what there was before this item.
+        self.known = item.known
+        if self.known is None and item.move is Move.PARK:
+            self.known = view.highest(run)
+        self.recorded = Recorded()
+        self.news: StepRow | None = None
+
+    def look(self) -> None:
+        """Look at all open waits: what is already there is the answer, and nothing falls in between."""
+        if look_at_all(self.view, self.run):
+            self.run.owes |= Owes.LOOK
+
+    def stay(self, more: int = 0) -> None:
+        """Stay leased; the lease is renewed when less than two thirds of it are left."""
+        self.count(more)
+        run, lease, now = self.run, micros(self.item.lease_seconds), self.view.now
+        assert run.lease_until is not None
+        if (run.lease_until - now) * 3 < lease * 2:
+            run.lease_until = now + lease
+
+    def leave(self, to: Status, refund: int, wait: StepRow | None = None) -> None:
+        """Let go: to where the move leads, or into the pause that was asked for. Trail: paused [by]."""
+        run, by = self.run, self.run.pause_asked_by
+        self.count(-refund)
+        run.show_wait(wait)
+        if by is None:
+            run.let_go()
+            run.status = to
+        else:
+            run.pause(to)
+            self.view.note(run, "paused", by=by)
+
+    def count(self, by: int = 0) -> None:
+        """Progress, a step settled by this item, makes attempt 1 and crashes 0; then the move adds its
+        own.
+        """
+        run = self.run
+        if self.recorded.progress:
+            run.attempt, run.crashes = 1, 0
+        if by:
+            run.attempt = max(0, run.attempt + by)
+
+    def verdict(self) -> Verdict:
+        """The answer. `settled`: the waits settled since `known`; of a plan, the row that is current now."""
+        run, item, view = self.run, self.item, self.view
+        settled, more = self._settled()
+        return Verdict(
+            answer="paused" if run.status is Status.PAUSED else "applied",
+            status=run.status,
+            kept=tuple(self.recorded.kept),
+            settled=settled,
+            more=more,
+            seq=view.highest(run) if item.known is not None else 0,
+        )
+
+    def _settled(self) -> tuple[tuple[Step, ...], bool]:
+        if not self.run.is_plan:
+            return ((), False) if self.known is None else self.view.news(self.run, self.known)
+        # A large row of a plan is read by the holder itself.
+        if self.news is None or text_bytes(self.news.wake) > NEWS_BYTES:
+            return (), False
+        return (shown(self.news),), False
+
+
+def checkpoint(w: Writing[Any]) -> None:
+    """checkpoint: leased still, and the lease is renewed when it is short. Paused: attempt - 1."""
+    if w.run.pause_asked_by is None:
+        w.stay()
+    else:
+        w.leave(Status.PENDING, refund=1)
+
+
+def advance(w: Writing[Any]) -> None:
+    """advance: a plan's current step has succeeded, and the next row is current.
+
+    A task leaves the run leased when in_place (attempt 1, and the row is in `settled`), else pending now
+    (attempt 0, status in step_succeeded). A gate, an awaited event or a sleep is opened and looked at at
+    once; what can be settled is, and the next row is current; else waiting, attempt 0. No further row: as
+    complete, with `result` if this step is the last row. A next row that is not pending: as fail, kind
+    `drift`. A pause asked: paused, and what comes next is done at resume; succeeding and failing win.
+    """
+    view, run, item = w.view, w.run, w.item
+    if item.plan:
+        _begin_plan(w)
+        return
+    done = view.step(run, item.steps[0].key)
+    step = plans.following(view, run, done)
+    if step is None:
+        w.count()
+        run.result = item.result
+        ending.succeed(view, run)
+        return
+    if step.status is StepStatus.PENDING:
+        if run.pause_asked_by is not None:
+            run.run_at = view.now
+            w.leave(Status.PENDING, refund=1)
+            return
+        step = plans.come_to(view, run, done)
+    _go_on(w, step)
+
+
+def _go_on(w: Writing[Any], step: StepRow | None) -> None:
+    """What comes next decides: it is called here, it is open, or the run is at its end."""
+    run = w.run
+    if step is None:
+        w.count()
+        run.result = None  # the plan does not end with the holder's task
+        ending.succeed(w.view, run)
+    elif step.status is StepStatus.WAITING:
+        w.leave(Status.WAITING, refund=1, wait=step)
+    elif step.status is not StepStatus.PENDING:
+        w.count()
+        plans.fail(w.view, run, step)
+    elif w.item.in_place:
+        w.stay()
+        w.news = step
+    else:
+        assert w.recorded.done is not None
+        w.recorded.done["status"], run.run_at = Status.PENDING, w.view.now
+        w.leave(Status.PENDING, refund=1)
+
+
+def _begin_plan(w: Writing[Any]) -> None:
+    """Advance with `plan` and no step: a run that was started before its plan was published.
+
+    If it has no rows they are inserted, and its kind becomes `plan`; the first becomes current, never in
+    place: pending now, attempt - 1. Trail: step_added for each, released.
+    """
+    view, run = w.view, w.run
+    if not view.outline(run):
+        plans.insert(view, run, w.item.plan)
+        for added in w.item.plan:
+            view.note(run, "step_added", step=added.name)
+    release(w)
+    if run.status is Status.PENDING and run.is_plan:
+        step = plans.come_to(view, run)
+        # No step has succeeded yet: a task is called with the attempts that the run has.
+        plans.become(view, run, step, counts_stay=step is not None and step.status is StepStatus.PENDING)
+
+
+def park(w: Writing[Any]) -> None:
+    """park: look first. If a wait was settled with seq > known, before or just now, the run stays leased and
+    `settled` holds it. Otherwise waiting, lease cleared, attempt - 1. Paused: resumes to waiting, or to
+    pending when something was settled.
+
+    Of a plan: the current task waits; settled at once, the run stays leased with the row in `settled`, and
+    that is progress. The last trail row of an opened wait says that the run waits; without one, one more
+    does.
+    """
+    view, run = w.view, w.run
+    w.look()
+    waits = view.open_waits(run)
+    if run.is_plan:
+        news = w.recorded.progress = not waits
+        w.news = view.step(run, w.item.steps[0].key) if news else None
+    else:
+        assert w.known is not None
+        # Without an open wait nothing could ever wake it: what was asked for stands in `kept`.
+        news = not waits or view.has_news(run, w.known)
+    if run.pause_asked_by is not None:
+        run.run_at = view.now if news else run.run_at
+        w.leave(Status.PENDING if news else Status.WAITING, refund=1, wait=None if news else waits[0])
+    elif news:
+        w.count()
+    else:
+        first, entry = waits[0], w.recorded.opened
+        w.leave(Status.WAITING, refund=1, wait=first)
+        if entry is None:
+            entry = view.note(run, plans.opening(first.kind), step=first.key, kind=first.kind)
+        entry["status"] = Status.WAITING
+
+
+def complete(w: Writing[Any]) -> None:
+    """complete: succeeded, with the result; open steps are cancelled, the error is cleared. Trail:
+    succeeded.
+    """
+    w.count()
+    w.run.result = w.item.result
+    ending.succeed(w.view, w.run)
+
+
+def fail(w: Writing[Any]) -> None:
+    """fail: failed, with error and last_error; otherwise as complete. Trail: failed."""
+    run, item = w.run, w.item
+    w.count()
+    run.result, run.error, run.last_error = None, item.error, item.last_error
+    ending.fail(w.view, run, item.kind, item.last_error)
+
+
+def retry(w: Writing[Any]) -> None:
+    """retry: error and last_error are set. in_place: leased still, attempt + 1 unless refund, lease as in
+    checkpoint. Else pending at now + delay (now, if a wait was settled with seq > known), attempt - 1 if
+    refund. Trail: retried, one for each step that is READY.
+    """
+    view, run, item = w.view, w.run, w.item
+    stays, delay = item.in_place and run.pause_asked_by is None, item.delay_seconds or 0.0
+    run.error, run.last_error = item.error, item.last_error
+    data: dict[str, object] = {"attempt": run.attempt, "delay": delay, "error": raw(item.error)}
+    to = {} if stays or run.pause_asked_by is not None else {"status": Status.PENDING}
+    for step in w.recorded.ready or [""]:
+        view.note(run, "retried", **data, **({"step": step} if step else {}), **to)
+    if stays:
+        w.stay(more=0 if item.refund else 1)
+        return
+    news = item.known is not None and view.has_news(run, item.known)
+    run.run_at = view.now if news else view.now + micros(delay)
+    w.leave(Status.PENDING, refund=1 if item.refund else 0)
+
+
+def release(w: Writing[Any]) -> None:
+    """release: pending, run_at now, lease cleared, attempt - 1. Trail: released."""
+    w.view.note(w.run, "released")
+    w.run.run_at = w.view.now
+    w.leave(Status.PENDING, refund=1)
+
+
+MOVES: Mapping[Move, Callable[[Writing[Any]], None]] = {
+    Move.CHECKPOINT: checkpoint,
+    Move.ADVANCE: advance,
+    Move.PARK: park,
+    Move.COMPLETE: complete,
+    Move.FAIL: fail,
+    Move.RETRY: retry,
+    Move.RELEASE: release,
+}

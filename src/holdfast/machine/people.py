@@ -1,0 +1,211 @@
+"""cancel, pause, resume, rewind, retry_run, delete, restore: what people do to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import IllegalMove, UnknownRun, UnknownStep
+from holdfast.lifecycle import OPEN, Move, Status, StepStatus, allows
+from holdfast.records import Json
+
+from . import ending, plans
+from .rows import Owes, StepRow
+from .view import R, View
+
+
+def found(view: View[R], id: UUID, tenant: str | None) -> R:
+    """The run that a verb is about: UnknownRun if it is unknown, deleted or another tenant's."""
+    run = view.run(id)
+    if run is None or run.deleted_at is not None or tenant not in {None, run.tenant}:
+        raise UnknownRun(id)
+    return run
+
+
+def _found_for(move: Move, view: View[R], id: UUID, tenant: str | None) -> R:
+    run = found(view, id, tenant)
+    if not allows(move, run.status):
+        raise IllegalMove(id, move, run.status)
+    return run
+
+
+def cancel(view: View[R], id: UUID, tenant: str | None, by: str, *, children: bool) -> R:
+    """cancel: see `cancel_open`. Cancelled: unchanged. Ended otherwise: IllegalMove."""
+    run = _found_for(Move.CANCEL, view, id, tenant)
+    if run.status is not Status.CANCELLED:
+        cancel_open(view, run, by, children=children)
+    return run
+
+
+def cancel_open(view: View[R], run: R, by: str, *, children: bool) -> None:
+    """Cancel an open run, deleted or not: fence + 1, lease cleared, open steps cancelled; finished steps keep
+    their results. children: the run owes that its open children are cancelled. Trail: cancelled [by]."""
+    run.fence += 1
+    ending.end(view, run, Status.CANCELLED)
+    if children and view.has_open_children(run):
+        run.owes |= Owes.CHILDREN
+    view.note(run, "cancelled", by=by)
+
+
+def pause(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
+    """pause: pending, waiting: paused at once. Leased: asked for, until a boundary; whoever asked first is
+    named. Paused: unchanged. Ended: IllegalMove. Trail: paused [by], not while it is asked for.
+    """
+    run = _found_for(Move.PAUSE, view, id, tenant)
+    if run.status is Status.LEASED:
+        run.pause_asked_by = by if run.pause_asked_by is None else run.pause_asked_by
+    elif run.status is not Status.PAUSED:
+        run.pause(run.status)
+        view.note(run, "paused", by=by)
+    return run
+
+
+def resume(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
+    """resume: waiting while nothing has come for it, else pending with the run_at it had. Leased with a pause
+    asked for: withdrawn. Else IllegalMove. Trail: resumed [by status], not for a withdrawn pause.
+
+    A plan goes on by its rows: what was decided meanwhile counts, and what is current and not open is opened.
+    """
+    run = _found_for(Move.RESUME, view, id, tenant)
+    if run.status is Status.LEASED:
+        if run.pause_asked_by is None:
+            raise IllegalMove(id, Move.RESUME, run.status, "no pause is asked for")
+        run.pause_asked_by = None
+        return run
+    assert run.resume_to is not None
+    run.status, run.resume_to = run.resume_to, None
+    entry = view.note(run, "resumed", by=by, status=run.status)
+    if run.is_plan:
+        plans.become(view, run, plans.come_to(view, run), counts_stay=True)
+        entry["status"] = run.status if run.status in OPEN else Status.PENDING
+    return run
+
+
+def rewind(view: View[R], id: UUID, key: str, tenant: str | None, by: str, *, children: bool) -> R:
+    """rewind: forget that step, all with a higher seq, and every cancelled one. The run is pending now (a
+    paused one stays paused), its counts and its timeout begin anew, fence + 1. Trail: rewound [step forgotten
+    status by].
+
+    A plan's rows become pending again instead; one that has not begun is no step to rewind to (UnknownStep).
+    children: the run owes that children of forgotten steps are cancelled.
+    """
+    run = _found_for(Move.REWIND, view, id, tenant)
+    begun = _begun(view, run)
+    seq = next((step.seq for step in begun if step.key == key), None)
+    if seq is None:
+        keys = ", ".join(step.key for step in begun) or "none"
+        raise UnknownStep(f"run {id} has no step {key!r}; it has: {keys}")
+    gone = _forget(view, run, begun, lambda step: step.seq >= seq, orphans=children)
+    was_paused = run.status is Status.PAUSED
+    run.begin_anew(view.now)
+    if was_paused:
+        run.pause(Status.PENDING)
+    else:
+        run.status = Status.PENDING
+    view.note(run, "rewound", step=key, forgotten=gone, status=run.status, by=by)
+    _go_on(view, run)
+    return run
+
+
+def retry_run(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
+    """retry_run: a failed run is pending now, its counts and its timeout begin anew, fence + 1; the step
+    that its error names, and cancelled steps, are forgotten. Else IllegalMove. Trail: retried [by status
+    forgotten].
+    """
+    run = _found_for(Move.RETRY_RUN, view, id, tenant)
+    begun = _begun(view, run)
+    failed = _blamed(run.error)
+    if run.is_plan:
+        failed = next((step.key for step in begun if step.status is not StepStatus.SUCCEEDED), failed)
+    gone = _forget(view, run, begun, lambda step: step.key == failed, orphans=True)
+    run.status = Status.PENDING
+    run.begin_anew(view.now)
+    view.note(run, "retried", by=by, status=run.status, forgotten=gone)
+    _go_on(view, run)
+    return run
+
+
+def _begun(view: View[R], run: R) -> Sequence[StepRow]:
+    """All steps by number; of a plan, those up to the current one."""
+    steps = view.outline(run)
+    if not run.is_plan:
+        return steps
+    end = next((n for n, step in enumerate(steps) if step.status is not StepStatus.SUCCEEDED), len(steps))
+    return steps[: end + 1]
+
+
+def _forget(
+    view: View[R], run: R, begun: Sequence[StepRow], goes: Callable[[StepRow], bool], *, orphans: bool
+) -> list[str]:
+    """Forget steps with their receipts; cancelled ones too, for they have no outcome. Plan rows begin anew.
+
+    Their numbers are not given again, and the item that wrote the last of them is still known when it is sent
+    once more.
+    """
+    gone = [step for step in begun if goes(step) or step.status is StepStatus.CANCELLED]
+    if gone:
+        run.step_mark = max(run.step_mark, view.highest(run))
+        last = view.last_item(run)
+        if (run.commit_fence, run.commit_no) < last:
+            (run.commit_fence, run.commit_no), run.commit_answer = last, None
+    if orphans and any(step.child is not None for step in gone):
+        run.owes |= Owes.ORPHANS
+    for step in gone:
+        view.forget_receipts(run, step.key)
+        if run.is_plan:
+            plans.as_planned(step)
+        else:
+            view.drop(run, step)
+    return [step.key for step in gone]
+
+
+def _go_on(view: View[R], run: R) -> None:
+    """A plan's row that is current again may be a gate."""
+    if run.is_plan and run.status is Status.PENDING:
+        plans.become(view, run, plans.come_to(view, run))
+
+
+def _blamed(error: Json | None) -> str | None:
+    """The step that made the run fail, as its error names it."""
+    decoded = msgspec.json.decode(error) if error is not None else None
+    return decoded.get("step") if isinstance(decoded, dict) else None
+
+
+def _found_or_deleted(view: View[R], id: UUID, tenant: str | None) -> R:
+    run = view.run(id)
+    if run is None or tenant not in {None, run.tenant}:
+        raise UnknownRun(id)
+    return run
+
+
+def delete(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
+    """delete: hide the run; its status stays. Leased: first given back as pending (paused, if that was
+    asked for), fence + 1, attempt - 1. Deleted: unchanged. Trail: deleted [by, status when it was leased].
+    """
+    run = _found_or_deleted(view, id, tenant)
+    if run.deleted_at is not None:
+        return run
+    run.deleted_at = view.now
+    if run.status is not Status.LEASED:
+        view.note(run, "deleted", by=by)
+        return run
+    asked_by = run.pause_asked_by
+    run.let_go()
+    run.status, run.run_at, run.pause_asked_by = Status.PENDING, view.now, None
+    run.fence, run.attempt = run.fence + 1, max(0, run.attempt - 1)
+    view.note(run, "deleted", by=by, status=run.status)
+    if asked_by is not None:
+        run.pause(Status.PENDING)
+        view.note(run, "paused", by=asked_by)
+    return run
+
+
+def restore(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
+    """restore: show a deleted run again, as it is by now. Not deleted: unchanged. Trail: restored [by]."""
+    run = _found_or_deleted(view, id, tenant)
+    if run.deleted_at is not None:
+        run.deleted_at = None
+        view.note(run, "restored", by=by)
+    return run

@@ -1,0 +1,148 @@
+"""How a wait gets its outcome: an event comes, a child ends, a person decides, or its time comes.
+
+A wait is settled once, whoever notices first. What the outcome means for the run is in waking.py.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast import bounds
+from holdfast.bounds import text_bytes
+from holdfast.lifecycle import FINAL, WAIT_MOVES, WAITS, Status, StepKind, StepStatus, WaitMove
+from holdfast.records import Error, Json
+
+from .gates import said, why_rejected
+from .rows import RunRow, StepRow, raw
+from .view import Data, Event, R, View
+
+LAPSES = next(rule.settles for rule in WAIT_MOVES if rule.move is WaitMove.LAPSE)
+LISTENS = frozenset({StepKind.EVENT, StepKind.TASK})
+COME = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
+
+
+def lapses(run: RunRow, wait: StepRow, *, wait_timeouts: bool) -> bool:
+    """Whether a keeper settles the wait when its time comes: some leave the deadlines of plans' waits
+    alone.
+    """
+    return wait.kind in LAPSES and (wait_timeouts or not run.is_plan or wait.kind not in LISTENS)
+
+
+def has_waited(step: StepRow) -> bool:
+    """Whether the step is a wait. A child that was only started is none."""
+    return step.kind in WAITS and (step.kind is not StepKind.CHILD or step.waits > 0)
+
+
+def came(entry: Data) -> bool:
+    """Whether the wait got what it waited for, by its row in the trail; not: its time came."""
+    return "event" in entry or "child" in entry
+
+
+def look(view: View[R], run: R, wait: StepRow) -> Data | None:
+    """Give the wait its outcome if there is one. Return its row in the trail; None: not yet.
+
+    A wait takes the oldest event available to it, also one that came before it, up to its deadline. Without
+    one a wait whose time has come lapses.
+    """
+    if wait.kind in LISTENS and wait.topic is not None:
+        event = view.available(run, wait)
+        if event is not None:
+            return _take(view, run, wait, event)
+    if wait.kind is StepKind.CHILD:
+        return _child_ended(view, run, wait)
+    if wait.kind in LAPSES and wait.due_at is not None and wait.due_at <= view.now:
+        return _lapse(view, run, wait)
+    return None
+
+
+def look_at_all(view: View[R], run: R) -> bool:
+    """Look at every open wait of a held run. Return whether some are left, because values were large."""
+    begun = view.copied
+    for wait in view.to_look_at(run):
+        if view.copied - begun >= bounds.BATCH_BYTES:
+            return True
+        look(view, run, wait)
+    return False
+
+
+def _take(view: View[R], run: R, wait: StepRow, event: Event) -> Data:
+    """deliver: an event has come. Trail: woken [step event]."""
+    view.copied += event.size
+    view.take(run, event, wait.key, counts=run.is_reached)
+    if wait.kind is StepKind.TASK:
+        _call_again(wait, event.wake)
+    else:
+        _outcome(view, run, wait, StepStatus.SUCCEEDED, event.output)
+    return view.note(run, "woken", step=wait.key, event=event.id)
+
+
+def _call_again(wait: StepRow, why: Json) -> None:
+    """A plan's task that has waited is pending again, and is told why."""
+    wait.status, wait.wake, wait.due_at = StepStatus.PENDING, why, None
+
+
+def _outcome(view: View[R], run: R, wait: StepRow, status: StepStatus, output: Json | None) -> None:
+    """The wait is numbered by when its outcome became known; a plan's rows keep their number."""
+    wait.status, wait.output, wait.finished_at = status, output, view.now
+    if not run.is_plan:
+        wait.seq = view.next_seq(run)
+
+
+def _child_ended(view: View[R], run: R, wait: StepRow) -> Data | None:
+    """deliver: the child has ended, or is gone. Trail: woken [step child error?]."""
+    child = None if wait.child is None else view.end_of(wait.child)
+    if child is not None and child.status not in FINAL:
+        return None
+    status = "gone" if child is None else child.status
+    result, error = (None, None) if child is None else (child.result, child.error)
+    view.copied += text_bytes(result) + text_bytes(error)
+    end: dict[str, object] = {"run": wait.child, "status": status}
+    if status == Status.SUCCEEDED:
+        output = end | {"result": raw(result or "null")}
+        _outcome(view, run, wait, StepStatus.SUCCEEDED, msgspec.json.encode(output).decode())
+        return view.note(run, "woken", step=wait.key, child=str(wait.child))
+    output = end | {"error": raw(error or "null")}
+    _outcome(view, run, wait, StepStatus.FAILED, msgspec.json.encode(output).decode())
+    _blame(wait, "child_failed", f"child run {wait.child} is {status}")
+    return view.note(run, "woken", step=wait.key, child=str(wait.child), error=raw(wait.error))
+
+
+def _lapse(view: View[R], run: R, wait: StepRow) -> Data:
+    """lapse: its time has come. A sleep succeeds (woken); a gate decides as its on_timeout says; a plan's
+    task is called again; an awaited event fails, kind timeout (timed_out)."""
+    match wait.kind:
+        case StepKind.SLEEP:
+            _outcome(view, run, wait, StepStatus.SUCCEEDED, "null")
+            return view.note(run, "woken", step=wait.key)
+        case StepKind.APPROVAL:
+            approved = wait.on_timeout == "approve"
+            decided(view, run, wait, approved=approved, timed_out=True)
+            return view.note(run, "timed_out", step=wait.key, approved=approved)
+        case StepKind.TASK:
+            _call_again(wait, '{"reason":"timeout"}')
+        case _:
+            _outcome(view, run, wait, StepStatus.FAILED, None)
+            _blame(wait, "timeout", f"no event on {wait.topic} before the deadline")
+    return view.note(run, "timed_out", step=wait.key)
+
+
+def decided(
+    view: View[R],
+    run: R,
+    gate: StepRow,
+    *,
+    approved: bool,
+    by: str = "",
+    comment: str = "",
+    timed_out: bool = False,
+) -> None:
+    """decide: a gate has its decision. In a plan a rejected one has failed; code is told, and goes on."""
+    output = said(approved=approved, by=by, comment=comment, at=view.now, timed_out=timed_out)
+    status = StepStatus.SUCCEEDED if approved or not run.is_plan else StepStatus.FAILED
+    _outcome(view, run, gate, status, output)
+    if status is StepStatus.FAILED:
+        _blame(gate, "rejected", why_rejected(by=by, comment=comment, timed_out=timed_out))
+
+
+def _blame(wait: StepRow, kind: str, message: str) -> None:
+    wait.error = msgspec.json.encode(Error(kind=kind, message=message, step=wait.key)).decode()

@@ -1,0 +1,88 @@
+"""start: intents become runs, each once; a plan's steps become rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
+from holdfast.lifecycle import StepKind
+from holdfast.records import MAX_ATTEMPTS, Definition, Instant, NewRun, Started
+
+from . import plans
+from .durations import bounded, micros
+from .rows import RunRow
+from .view import Beginning, R, View
+
+
+def start(view: View[R], runs: Sequence[NewRun], by: RunRow | None = None) -> list[Started | HoldfastError]:
+    """Start runs: one answer each, in order; an error is the answer of its item alone.
+
+    `by`: the run whose commit starts them. Their fence is no smaller than any that was given so far, because
+    each growth of a fence is a row of the trail.
+    """
+    fence = view.newest_note()
+    return [start_one(view, new, fence, by) for new in runs]
+
+
+def start_one(view: View[R], new: NewRun, fence: int, by: RunRow | None = None) -> Started | HoldfastError:
+    """Start one run: pending, attempt 0, run_at as given, else now + delay, else now. Trail: created.
+
+    The key is looked at before the id, and both before the parent. max_attempts, timeout and budget are as
+    given, else the published definition's, else 3 and none. A plan gets all its rows, and the first becomes
+    current.
+    """
+    if new.key is not None and (taken := view.by_key(new.tenant, new.key)) is not None:
+        there, digest = taken
+        return Started(there, created=False) if digest == new.digest else KeyReused(new.key, there)
+    if new.parent is not None and not _has_parent(view, new, by):
+        return DuplicateRun(new.id) if view.is_known(new.id) else UnknownRun(new.parent)
+    known = view.definition(new.type)
+    run = view.insert(new, _beginning(new, known, view.now, view.newest_event(), fence))
+    if run is None:
+        return DuplicateRun(new.id)
+    if known is None or not known.steps:
+        view.note(run, "created", type=new.type)
+        return Started(new.id, created=True)
+    view.note(run, "created", type=new.type, steps=[step.name for step in known.steps])
+    plans.insert(view, run, known.steps)
+    if known.steps[0].kind is not StepKind.TASK:
+        plans.become(view, run, plans.come_to(view, run))
+    return Started(new.id, created=True)
+
+
+def _has_parent(view: View[R], new: NewRun, by: RunRow | None) -> bool:
+    """A run that a child goes on as is a child of the same parent, though that may be gone by now."""
+    assert new.parent is not None
+    if by is not None and (new.parent, new.tenant) == (by.parent, by.tenant):
+        return True
+    return view.has_parent(new.parent, new.tenant)
+
+
+def _beginning(new: NewRun, known: Definition | None, now: Instant, mark: int, fence: int) -> Beginning:
+    attempts, timeout, budget = new.max_attempts, new.timeout_seconds, new.budget
+    kind = "code"
+    if known is not None:
+        kind = known.kind
+        attempts = known.max_attempts or None if attempts is None else attempts
+        timeout = known.timeout_seconds if timeout is None else timeout
+        budget = known.budget if budget is None else budget
+    return Beginning(
+        kind,
+        new.run_at if new.run_at is not None else now + micros(new.delay_seconds or 0),
+        MAX_ATTEMPTS if attempts is None else attempts,
+        budget,
+        None if timeout is None else bounded(timeout),
+        None if timeout is None else now + micros(timeout),
+        None if new.ttl_seconds is None else bounded(new.ttl_seconds),
+        mark,
+        fence,
+    )
+
+
+def follow(view: View[R], before: RunRow, runs: Sequence[NewRun]) -> None:
+    """A run that a child goes on as takes its place: what waits for the one waits for the other now."""
+    for new in runs:
+        parent = None if new.parent is None or new.parent_step is None else view.run(new.parent)
+        step = None if parent is None else view.step(parent, new.parent_step or "")
+        if step is not None and step.child == before.id:
+            step.child = new.id
