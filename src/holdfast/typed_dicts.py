@@ -7,7 +7,7 @@ without a word; here they are put back, as mere JSON.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, get_origin
 
 from msgspec import inspect as types
 
@@ -105,7 +105,7 @@ def _fits(one: types.Type, value: Any) -> bool:
     if isinstance(one, types.Metadata):
         return _fits(one.type, value)
     if isinstance(one, _NAMED):
-        return isinstance(value, one.cls)
+        return isinstance(value, get_origin(one.cls) or one.cls)  # Page of Page[Row]
     if isinstance(one, types.TypedDictType | types.DictType):
         return isinstance(value, dict)
     if isinstance(one, (*_ROWS, types.TupleType)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -242,3 +242,23 @@ def test_pydantic_models_come_back_as_such():
         Codec(Model).record({"id": "no"}, "it")
     with pytest.raises(BadValue):
         Codec(Model).decode('{"id": "no"}', "it")
+
+
+T = TypeVar("T")
+
+
+class Page(msgspec.Struct, Generic[T]):
+    rows: list[T]
+
+
+@dataclass
+class Sheet(Generic[T]):
+    rows: list[T]
+
+
+@pytest.mark.parametrize("generic", [Page, Sheet])
+def test_a_generic_type_around_a_typed_dict_may_be_optional(generic):
+    """The keys that the TypedDict does not name are kept there too."""
+    codec, value = Codec(generic[Keyed] | None), generic([{"a": 1, "b": [], "more": 2}])
+    assert codec.record(value, "the result")[1] == value
+    assert codec.decode("null", "the result") is None
