@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
+import pytest
+
+from holdfast.bounds import MIB
 from holdfast.engine.committer import Committer
+from holdfast.errors import Unavailable
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Item, Traits, Verdict
 from tests.engine.faulty import Faulty, delay_reply, lose_reply
@@ -77,6 +81,88 @@ async def test_an_item_that_is_busy_is_sent_again(world):
     await committer.drain()
     assert store.batches == [[1, 2, 3], [2]]
     assert [one.answer for one in answered] == ["applied"] * 3
+
+
+class Picky(Store):
+    """Never takes the item of one run, and answers all else."""
+
+    def __init__(self, writers=1, bad=(1,)):
+        super().__init__()
+        self.traits, self.bad, self.asked = Traits(writers=writers), bad, 0
+
+    async def commit(self, batch):
+        answers = await super().commit(batch)
+        if any(one.run.int in self.bad for one in batch):
+            raise Unavailable("no answer in time")
+        return answers
+
+    async def due(self, types, tenants=None):
+        self.asked += 1
+
+
+def large(n):
+    return Item(run=UUID(int=n), fence=1, number=1, move=Move.COMPLETE, result='"' + "x" * MIB + '"')
+
+
+@pytest.mark.parametrize("writers", [1, 2])
+@pytest.mark.parametrize("size", [item, large])
+@pytest.mark.parametrize("beside", [(), (2, 3, 4)], ids=["alone", "in a batch"])
+async def test_an_item_that_the_store_cannot_take_holds_up_no_other(world, writers, size, beside):
+    store, answered = Picky(writers), []
+    committer = Committer(store, world)
+    for n in (1, *beside):
+        committer.put(size(n), lambda _, n=n: answered.append(n))
+    await asyncio.sleep(300)
+    for n in (8, 9):
+        committer.put(size(n), lambda _, n=n: answered.append(n))
+    await asyncio.sleep(60)
+    assert sorted(answered) == [*beside, 8, 9]
+    tried = store.batches.count([1])
+    await asyncio.sleep(60)
+    assert 5 <= store.batches.count([1]) - tried <= 20  # it is tried again, now and then
+    store.bad = ()
+    await asyncio.sleep(30)
+    assert answered[-1] == 1
+
+
+async def test_items_that_fail_for_ever_leave_room_for_those_that_are_busy(world):
+    class Busy(Picky):
+        async def commit(self, batch):
+            answers = await super().commit(batch)
+            busy = self.batches.count([9]) < 3
+            return [Verdict(answer="busy", status=Status.LEASED) if busy and one.run.int == 9 else answer
+                    for one, answer in zip(batch, answers, strict=True)]  # fmt: skip
+
+    store, answered = Busy(bad=(1, 2, 3, 4)), []
+    committer = Committer(store, world)
+    for n in (1, 2, 3, 4, 5):
+        committer.put(item(n), lambda _, n=n: answered.append(n))
+    await asyncio.sleep(300)
+    committer.put(item(9), lambda _: answered.append(9))
+    await asyncio.sleep(15)
+    assert answered == [5, 9]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_while_a_store_takes_nothing_items_stay_together(world, reads):
+    """A full disk, or a server that is down: no item is at fault, and none is sent by itself for long."""
+
+    class Down(Picky):
+        async def due(self, types, tenants=None):
+            if not reads:
+                raise Unavailable("down")
+
+    store, answered = Down(bad=range(100)), []
+    committer = Committer(store, world)
+    for n in range(20):
+        committer.put(item(n), answered.append)
+    await asyncio.sleep(3600)
+    store.bad = ()
+    begun = len(store.batches)
+    await asyncio.sleep(60)
+    assert len(answered) == 20
+    assert not reads or len(store.batches) - begun <= 25
+    assert reads or len(store.batches) - begun == 1
 
 
 async def test_a_reply_that_is_lost_or_late_is_waited_for(world):

@@ -35,13 +35,16 @@ Failed = Callable[[Item, "Transaction", BaseException], None]
 
 SHARE_MIN = 16  # items that are not worth another commit
 SPLIT_TRIES = 8  # of a batch, before its items go one by one
-ALONE_MAX = 3  # busy items that are sent at the same time
+ALONE_MAX = 3  # busy items that are sent at the same time, and as many that fail while others do not
 BUSY_SECONDS = 0.02  # before a row that someone else holds is tried again; then twice as long,
 BUSY_MAX_SECONDS = 1.0  # and so on
+FAILING_MAX_SECONDS = 5.0  # before an item is tried again that fails while the store answers other calls
 FULL_BYTES = 64 * MIB  # that are queued
 BESIDE_MAX = 8  # runs that are executed while more than that is queued
 PATIENCE_SECONDS = 10.0  # one line in the log per so many seconds of a store that does not answer
 DISK_TRIES = 10  # of a function that the disk refused, so it seems: it may have been another disk than ours
+
+FAILING = Verdict(answer="busy", status=Status.LEASED)  # of an item that fails while the store answers
 
 
 class Committer:
@@ -53,7 +56,7 @@ class Committer:
         self._queue = Batches(self._writers)
         self._writing = 0  # commits on their way: a run has at most one item here, so that any may take it
         self._flushing = False
-        self._few = asyncio.Semaphore(ALONE_MAX)
+        self._few, self._failing = asyncio.Semaphore(ALONE_MAX), asyncio.Semaphore(ALONE_MAX)
         self._alone = 0  # transactions and busy items on their way, each by itself
         self._bytes = 0
         self._beside: set[UUID] = set()  # runs that were claimed while much was queued
@@ -131,9 +134,12 @@ class Committer:
         self._queue.answered(large=large)
         for (item, answered, size), verdict in zip(batch, verdicts, strict=True):
             if verdict.answer == "busy":
-                # By itself: a row that somebody holds for long must not hold up all others again and again.
+                # By itself: a row that somebody holds for long, or an item that the store cannot take, must
+                # not hold up all others again and again.
                 self._alone += 1
-                self._spawn(self._send_alone(item, answered, size), "holdfast-commit-again")
+                if verdict is FAILING:
+                    log.warning("the store takes others and no item of run %s: tried by itself", item.run)
+                self._spawn(self._send_alone(item, answered, size, verdict), "holdfast-commit-again")
             else:
                 self._answer(item, answered, size, verdict)
         if any(item.events for item in items):
@@ -144,15 +150,15 @@ class Committer:
             self._writing -= 1
             self._rest()
 
-    async def _send_alone(self, item: Item, answered: Answered, size: int) -> None:
+    async def _send_alone(self, item: Item, answered: Answered, size: int, verdict: Verdict) -> None:
         delay = BUSY_SECONDS
-        verdict = Verdict(answer="busy", status=Status.LEASED)
         try:
             while verdict.answer == "busy":
                 await asyncio.sleep(delay)
-                delay = min(2 * delay, BUSY_MAX_SECONDS)
-                async with self._few:
-                    (verdict,) = await self._commit([item])
+                fails = verdict is FAILING
+                delay = min(2 * delay, FAILING_MAX_SECONDS if fails else BUSY_MAX_SECONDS)
+                async with self._failing if fails else self._few:
+                    (verdict,) = await self._commit([item], tries_max=1)
             self._answer(item, answered, size, verdict)
             if item.events:
                 self.deliver()
@@ -216,8 +222,12 @@ class Committer:
             await asyncio.sleep(delay)
             delay = min(2 * delay, 2.0)
 
-    async def _commit(self, items: list[Item]) -> list[Verdict]:
-        """Send until there is an answer. Items already applied are answered as the first time."""
+    async def _commit(self, items: list[Item], tries_max: int = SPLIT_TRIES) -> list[Verdict]:
+        """Send until there is an answer. Items already applied are answered as the first time.
+
+        After so many tries that failed while the store answers other calls, items go one by one, and one
+        that fails alone is answered FAILING. A store that answers nothing is tried again and again.
+        """
         delay, tries = 0.05, 0
         while True:
             try:
@@ -225,21 +235,37 @@ class Committer:
             except Unavailable as error:
                 self._complain(error)
                 tries += 1
-                if tries >= SPLIT_TRIES and len(items) > 1:
-                    # It may be one of them that the store cannot take: no reason for the others to wait.
-                    return [(await self._commit([item]))[0] for item in items]
+                if tries >= tries_max and await self._answers():
+                    verdicts = [FAILING] if len(items) == 1 else await self._one_by_one(items)
+                    if len(items) == 1 or any(one is not FAILING for one in verdicts):
+                        return verdicts
+                    tries = 0  # it reads and takes no item at all: a full disk, and the fault of none
             except UsageError as error:
                 if len(items) == 1:
                     return [await self._refused(items[0], error)]
-                return [(await self._commit([item]))[0] for item in items]
+                return await self._one_by_one(items)
             except Exception:
                 if len(items) == 1:
                     # Nothing can be said of this one: its lease runs out and the run is taken up again.
                     log.exception("an item of run %s cannot be committed", items[0].run)
                     return [Verdict(answer="lost", status=Status.LEASED)]
-                return [(await self._commit([item]))[0] for item in items]
+                return await self._one_by_one(items)
             await asyncio.sleep(delay)
             delay = min(2 * delay, 2.0)
+
+    async def _one_by_one(self, items: list[Item]) -> list[Verdict]:
+        """It may be one of them that the store cannot take: no reason for the others to wait."""
+        return [(await self._commit([item], tries_max=1))[0] for item in items]
+
+    async def _answers(self) -> bool:
+        """Whether the store can be reached at all: if not, no item is at fault."""
+        try:
+            await self._store.due((), tenants=())
+        except StoreError:
+            return False
+        except Exception:  # noqa: BLE001 - it has answered something
+            return True
+        return True
 
     async def _refused(self, item: Item, error: UsageError) -> Verdict:
         """Fail the run of an item that the store refuses: every further execution would be refused too."""
