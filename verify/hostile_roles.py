@@ -24,8 +24,8 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "sql.md"
 GRANTS = re.compile(r"^-- (grants\w*)\n(.*?)```", re.MULTILINE | re.DOTALL)
 SLOW_SECONDS = 15.0
 APP_SHARE = 0.4  # of the statements; the rest are by the smaller roles
-# Refusals: bad values, constraints, no right, our own, no such type of value, a lost race; and JSON that is nested so
-# deep that the server does not read it, which `commit` leaves to the server: its workers have checked what they send.
+# Refusals: bad values, constraints, no right, our own, no such type of value, a lost race; and JSON that is
+# nested so deep that the server does not read it: `commit` leaves that to the server, for it is called often.
 CLEAN = re.compile(r"HF\d\d\d|22\w\w\w|23\w\w\w|42501|P0001|40\w\w\w|54001")
 # The server's own reading of a statement: not of one inside our functions.
 PARSED = re.compile(r"42\w\w\w|54\w\w\w|0A000")
