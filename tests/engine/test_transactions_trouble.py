@@ -9,7 +9,8 @@ import apsw
 import pytest
 
 from holdfast import App, Backoff
-from holdfast.engine.committer import DISK_TRIES
+from holdfast.engine.committer import COMMIT_TRIES, DISK_TRIES
+from holdfast.errors import Unavailable
 from holdfast.records import instant
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import explore
@@ -155,6 +156,64 @@ async def test_a_disk_that_refuses_is_waited_for_but_not_for_ever(app, path, tim
     assert len(called) == min(times + 1, DISK_TRIES)
     if times > DISK_TRIES:
         assert "of which disk?" in (await app.get(run.id)).error.message
+
+
+class Unheard(Faulty):
+    """Rolls back each transaction after its function, and says that it cannot write now."""
+
+    is_down = False
+
+    async def transact(self, item, work, *rest):
+        def rolled_back(connection):
+            work(connection)
+            raise apsw.FullError("no room for this one")
+
+        with suppress(apsw.FullError, Unavailable):
+            await self.inner.transact(item, rolled_back, *rest)
+        raise Unavailable("no answer in time")
+
+    async def due(self, *args, **fields):
+        if self.is_down:
+            raise Unavailable("down")
+        return await self.inner.due(*args, **fields)
+
+
+@pytest.mark.spec("FLOW-16")
+async def test_a_commit_that_fails_for_ever_counts_as_a_failed_try(app, path):
+    """The store answers all else: each try of the commit would call the function again, without an end."""
+    called = []
+
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        deposit = lambda connection: called.append(put(connection, "ada"))  # noqa: E731 - it has a name below
+        return await ctx.transaction(deposit, name="deposit", retry=Backoff.fixed(0, attempts=2))
+
+    app.store = Unheard(app.store)
+    run = await app.start(banking)
+    async with app.worker():
+        assert await outcome(app, run, within=600) == ("failed", "exhausted")
+    assert len(called) == 2 * COMMIT_TRIES
+    said = (await app.get(run.id)).error.message
+    assert "the commit of transaction 'deposit' failed 10 times, and the store answers other calls" in said
+    assert amounts(path) == {}
+
+
+@pytest.mark.spec("FLOW-16")
+async def test_a_store_that_is_down_for_an_hour_fails_no_transaction(app, path):
+    @app.workflow("bank.deposit.v1")
+    async def banking(ctx):
+        return await ctx.transaction(put, "ada", retry=Backoff.fixed(0, attempts=1))
+
+    store = app.store
+    app.store = down = Unheard(store)
+    run = await app.start(banking)
+    async with app.worker(lease=30) as worker:
+        await asyncio.sleep(0.01)
+        down.is_down = True
+        await asyncio.sleep(3600)
+        worker.committer._store = store
+        assert await run.result(60) == 1
+    assert amounts(path) == {"ada": 1}
 
 
 @pytest.mark.spec("FLOW-16")

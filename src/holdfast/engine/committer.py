@@ -43,6 +43,7 @@ FULL_BYTES = 64 * MIB  # that are queued
 BESIDE_MAX = 8  # runs that are executed while more than that is queued
 PATIENCE_SECONDS = 10.0  # one line in the log per so many seconds of a store that does not answer
 DISK_TRIES = 10  # of a function that the disk refused, so it seems: it may have been another disk than ours
+COMMIT_TRIES = 10  # of a transaction whose function has ended each time, while the store answers other calls
 
 FAILING = Verdict(answer="busy", status=Status.LEASED)  # of an item that fails while the store answers
 
@@ -204,9 +205,14 @@ class Committer:
             self._rest()
 
     async def _transacted(self, item: Item, transaction: Transaction) -> Verdict:
-        """As `_commit`. What the function itself has raised is its answer, whatever it is."""
-        delay = 0.05
+        """As `_commit`. What the function itself has raised is its answer, whatever it is.
+
+        A commit that fails while the store answers other calls is not tried for ever: each try calls the
+        function again. A store that answers nothing is waited for.
+        """
+        delay, failures = 0.05, 0
         while True:
+            calls = transaction.calls
             try:
                 verdict = await self._store.transact(
                     item, partial(transaction.perform, item), transaction.limit_seconds, *transaction.on
@@ -219,6 +225,11 @@ class Committer:
                 if transaction.raised is not None and transaction.raises >= DISK_TRIES:
                     raise transaction.raised from error
                 self._complain(error)
+                if transaction.calls > calls:
+                    failures = failures + 1 if await self._answers() else 0
+                if failures >= COMMIT_TRIES:
+                    said = f"the commit of transaction {transaction.scope.key!r} failed {failures} times"
+                    raise StoreError(f"{said}, and the store answers other calls: {error}") from error
             await asyncio.sleep(delay)
             delay = min(2 * delay, 2.0)
 

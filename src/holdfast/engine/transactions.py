@@ -58,6 +58,7 @@ class Transaction:
         "_count",
         "_fn",
         "_write",
+        "calls",
         "context",
         "future",
         "hurried",
@@ -92,11 +93,12 @@ class Transaction:
         self.hurried = False  # something that goes along does not wait for another reason to commit
         self.made: Written | None = None
         self.raised: BaseException | None = None
-        self.raises = 0
+        self.raises = self.calls = 0
 
     def perform(self, item: Item, connection: Any) -> Any:
         """Inside the store's transaction; again, when that could not be committed. It may be awaited."""
         self.scope = scope = TransactionScope(self._write.key)
+        self.calls += 1
         token = SCOPE.set(scope)
         try:
             value = self._called(connection)

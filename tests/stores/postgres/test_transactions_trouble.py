@@ -7,10 +7,11 @@ import threading
 import time
 from functools import partial
 
+import msgspec
 import pytest
 
 from holdfast.errors import StepTimeout, Unavailable, UsageError
-from holdfast.records import Ask, Lease, NewRun
+from holdfast.records import Ask, Lease, NewRun, Outbound
 from holdfast.stores.postgres import lent
 from holdfast.testing.contract.hand import LEASE, TYPE
 from tests.stores.postgres.deeds import Holder, beside, tally
@@ -49,6 +50,24 @@ class Held(lent.LentLink):
 def held(monkeypatch):
     monkeypatch.setattr("holdfast.stores.postgres.LentLink", Held)
     return Held
+
+
+@pytest.mark.slow
+@pytest.mark.spec("FLOW-16")
+@pytest.mark.parametrize("kind", ["Own", "AsyncEngine", "Engine", "PsycopgConnect"])
+def test_a_commit_that_is_large_has_longer_than_its_function(hand, kind, monkeypatch):
+    """The server's limits, and ours, are those of a small one."""
+    holder = Holder(hand, kind)
+    monkeypatch.setattr(holder.store, "call_seconds", 1.0)
+    value = '"' + "é" * (2**21 - 10) + '"'
+    item = msgspec.structs.replace(
+        holder.item(),
+        outbox=tuple(Outbound(id=f"m{n}", sink="mail", payload=value, step="last") for n in range(4)),
+    )
+    assert holder.send(item=item, limit=0.2).answer == "applied"
+    assert holder.calls == 1
+    assert (tally(), holder.keys()) == (1, ["last"])
+    holder.close()
 
 
 @pytest.mark.spec("FLOW-16", "LEASE-14")

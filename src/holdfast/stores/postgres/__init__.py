@@ -17,6 +17,7 @@ from holdfast.stores.checked import checked
 from . import forks, migrate
 from .address import parsed
 from .calling import CALL_SECONDS, called
+from .calls import seconds_for
 from .errors import DRIVER, translated
 from .gates import GatesRoom
 from .lent import LentLink, refuse_inside
@@ -36,7 +37,6 @@ from .transact import TransactRoom
 from .waits import WaitsRoom
 
 Clock = Callable[[], Instant]
-BYTES_A_SECOND = 50_000  # of records, that a slow server takes in
 Pools = dict[asyncio.AbstractEventLoop, Pool]
 
 
@@ -152,8 +152,7 @@ class PostgresStore(
 
     async def _call(self, verb: str, *args: Any) -> Any:
         sql = self._statement(verb, len(args))
-        # What is large takes longer: given up and sent again, it would never come through.
-        limit = self.call_seconds + sum(len(arg) for arg in args if type(arg) is str) / BYTES_A_SECOND
+        limit = self.call_seconds + seconds_for(*args)
         if self._clock is not None:
             answer = await called(self._pool(), sql, (*args, str(self._clock())), 1, limit)
         else:

@@ -11,6 +11,7 @@ from holdfast.errors import UsageError
 T = TypeVar("T")
 
 encoded = msgspec.json.Encoder().encode
+BYTES_A_SECOND = 50_000  # of records, that a slow server takes in
 NO_TEXT = "a text holds a NUL character or half of a surrogate pair, which no store can keep: leave it out"
 
 
@@ -20,6 +21,11 @@ def json_text(value: Any) -> str:
         return encoded(value).decode()
     except UnicodeEncodeError:
         raise UsageError(NO_TEXT) from None
+
+
+def seconds_for(*args: Any) -> float:
+    """How much longer a call may take for its size: given up and sent again, it would never come through."""
+    return sum(len(arg) for arg in args if type(arg) is str) / BYTES_A_SECOND
 
 
 class Calls:

@@ -18,7 +18,7 @@ from holdfast.stores.items import brings_news, refuse_bad, refuse_large
 
 from . import plain
 from .address import Address
-from .calls import json_text
+from .calls import json_text, seconds_for
 from .errors import IN_THE_WAY, OURS, refusal, told, translated
 from .guests import NOT_BEGUN, Guest, coded, elsewhere, told_guest
 from .lent import INSIDE, inside, wrong
@@ -73,7 +73,7 @@ class Deed:
     ) -> None:
         self.item, self._work, self._limit = item, work, limit_seconds
         self._address, self._place, self._own = address, place, own  # own: the user's engine
-        self._pledge = ""
+        self._pledge, self.more_seconds = "", 0.0  # for what is large
         self._phase = "begin"
         self._given_up = self._over = False  # of a function on a thread
         self._raised: BaseException | None = None
@@ -100,7 +100,14 @@ class Deed:
     def ending(self) -> str:
         item, news = finite_item(self.item), brings_news((self.item,))
         rows = plain.sort((item,)).checkpoints or None
-        return json_text({"pledge": self._pledge, "item": item, "plain": rows, "news": news})
+        text = json_text({"pledge": self._pledge, "item": item, "plain": rows, "news": news})
+        self.more_seconds = seconds_for(text)
+        return text
+
+    def end_seconds(self, least: float) -> str | None:
+        """How long the server may take for the end, in its milliseconds; None if it has as long already."""
+        seconds = least + self.more_seconds
+        return None if seconds <= self._limit + 1 else str(int(seconds * 1000))
 
     def ended(self, answer: str) -> Verdict:
         """What will have been answered when it is committed."""

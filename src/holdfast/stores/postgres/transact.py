@@ -18,9 +18,10 @@ from holdfast.lifecycle import Move
 from holdfast.records import Item, Verdict
 from holdfast.store import TRANSACTION_SECONDS, OwnEngine, Thread
 
+from .calls import seconds_for
 from .deeds import Deed, Elsewhere, Undone
 from .errors import DRIVER
-from .guests import Guests, guest, place_of, text
+from .guests import Guest, Guests, guest, place_of, text
 from .lending import Awaited, Plain, lender
 from .lent import in_hands, refuse_inside
 
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from .pools import Pool
 
 ROLLBACK_SECONDS = 1.0
+END_SECONDS = 6.0  # that the server has at least for `end_work`, which may wait 5 s for locks
+MORE_TIME = (
+    "select set_config('statement_timeout', t.ms, true) "
+    "|| set_config('idle_in_transaction_session_timeout', t.ms, true) "
+    "from (select cast($1 as text) as ms) as t"
+)
 
 
 class TransactRoom(Guests):
@@ -54,7 +61,7 @@ class TransactRoom(Guests):
         refuse_inside(self.address)
         if on is None:
             deed = Deed(item, work, limit_seconds, self.address)
-            return await self._verdict(deed, self._performed(deed, self._lent()))
+            return await self._verdict(deed, self._performed(deed, self._lent(deed)))
         old = None
         while True:
             place = self._place = self._place or await place_of(self.address)
@@ -80,14 +87,18 @@ class TransactRoom(Guests):
         try:
             async with block as given:
                 who = guest(given)
-                async with asyncio.timeout(self.call_seconds):
-                    deed.begun(text(await who.ask(self._guests_sql(who, "begin_work"), deed.beginning())))
+                beginning = deed.beginning()
+                async with asyncio.timeout(self.call_seconds + seconds_for(beginning)):
+                    deed.begun(text(await who.ask(self._guests_sql(who, "begin_work"), beginning)))
                 with in_hands(given):
                     await deed.perform(given, who)
-                async with asyncio.timeout(self.call_seconds):
+                ending = deed.ending()
+                async with asyncio.timeout(self.call_seconds + seconds_for(ending)):
                     if hasattr(given, "flush"):  # of a session: what it has not written yet
                         await given.flush()
-                    return deed.ended(text(await who.ask(self._guests_sql(who, "end_work"), deed.ending())))
+                    if (seconds := deed.end_seconds(END_SECONDS)) is not None:
+                        await who.ask(_more_time(who), seconds)
+                    return deed.ended(text(await who.ask(self._guests_sql(who, "end_work"), ending)))
         except BaseException as error:  # noqa: BLE001 - told in our own words
             deed.refuse(error)
 
@@ -120,12 +131,15 @@ class TransactRoom(Guests):
                 deed.perform_plain(given, who)
                 if hasattr(given, "flush"):
                     given.flush()
-                return deed.ended(text(who.ask(self._guests_sql(who, "end_work"), deed.ending())))
+                ending = deed.ending()
+                if (seconds := deed.end_seconds(END_SECONDS)) is not None:
+                    who.ask(_more_time(who), seconds)
+                return deed.ended(text(who.ask(self._guests_sql(who, "end_work"), ending)))
         except BaseException as error:  # noqa: BLE001 - told in our own words
             deed.refuse(error)
 
     @asynccontextmanager
-    async def _lent(self) -> AsyncIterator[Any]:
+    async def _lent(self, deed: Deed) -> AsyncIterator[Any]:
         """A session of the store's own. Nothing that it cannot do in time is waited for."""
         async with self._lending().lent(self.call_seconds) as link:
             transaction = link.transaction()
@@ -140,8 +154,13 @@ class TransactRoom(Guests):
                         await transaction.rollback()
                 raise
             else:
-                async with asyncio.timeout(self.call_seconds):
+                async with asyncio.timeout(self.call_seconds + deed.more_seconds):
                     await transaction.commit()
             finally:
                 if link.changed:
                     link.abandon()
+
+
+def _more_time(who: Guest) -> str:
+    """The limits that `begin_work` set are those of the function, and this transaction's until it ends."""
+    return MORE_TIME.replace("$1", who.place)
