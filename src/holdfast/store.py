@@ -286,8 +286,8 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
     async def deliver(self, limit: int = SLICE) -> int:
         """Hand recorded events that are not delivered yet to those who wait, oldest event first,
         in commits of at most `limit` waits and BATCH_BYTES of copied values, but always one wait; may be
-        repeated. Answers the number of runs woken. An event that takes several commits goes by turns with
-        those behind it; after SLICES commits, or 30 s, the rest is left to the next call, by a keeper.
+        repeated. Answers the number of runs woken. Events that take several commits go by turns; after
+        SLICES commits, or 30 s, the next call, of any process, goes on where each event has come to.
         An event is available to a wait of a run: same tenant and topic; addressed to that run,
         or to none and recorded after the run was started; no receipt of that run for it; if the
         wait is since_now, recorded after the wait was opened. A wait takes the oldest available

@@ -13,7 +13,7 @@ from holdfast.engine import keeper as keeping
 from holdfast.engine.keeper import Keeper
 from holdfast.errors import Unavailable, UsageError
 from holdfast.lifecycle import Status
-from holdfast.records import Purged
+from holdfast.records import Chore, Purged, Ticked
 from tests.engine.kit import outcome, trail, until, working
 
 ROUND = keeping.PURGE_FIRST_SECONDS + 2 * keeping.PURGE_SECONDS
@@ -182,3 +182,20 @@ async def test_a_run_that_is_deleted_before_it_is_continued_is_not_continued(app
         await asyncio.sleep(60)
         assert await app.list() == []
         assert (await app.store.restore(run.id)).status is Status.PENDING
+
+
+@pytest.mark.spec("OPS-1")
+async def test_a_tick_ends_though_a_store_says_for_ever_that_there_is_more(app):
+    """What moves nothing is left to the next call; what moves something is done to its end."""
+    rounds = []
+
+    async def tick(*, only, **_):
+        rounds.append(only)
+        moved = only is Chore.LAPSE and rounds.count(only) <= 2 * keeping.IDLE_ROUNDS
+        return Ticked(lapsed=int(moved), more=moved or only is Chore.DELIVER)
+
+    async with working(app, keeper=False):
+        app.store.tick = tick
+        done = await Keeper(app.store).tick()
+    assert (done.lapsed, done.more) == (2 * keeping.IDLE_ROUNDS, True)
+    assert rounds.count(Chore.DELIVER) == 1 + keeping.IDLE_ROUNDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 
@@ -123,3 +124,37 @@ def test_others_write_between_two_slices_of_an_emit(hand):
 
     hand.run(both())
     assert order == ["started", "emitted"]
+
+
+@pytest.mark.spec("EVENT-3")
+def test_another_process_goes_on_with_an_event_where_one_has_died(hand, tmp_path):
+    """How far it has come stands in the file, as long as it is under way."""
+    claims = waiters(hand, 5)
+    hand.complete(hand.held(), events=(NewEvent(topic="parcel", id="e"),))
+    with patch("holdfast.stores.pacing.PACED_SECONDS", 0.0):
+        assert (hand.deliver(limit=2), places(hand)) == (2, [(str(claims[1].id),)])
+    for claim in hand.claim():
+        hand.park(claim, listen("again"))
+    other = Hand(SqliteStore(str(tmp_path / "holdfast.db"), clock=hand.clock), hand.clock)
+    with patch("holdfast.stores.pacing.PACED_SECONDS", 0.0):
+        assert sum(other.deliver(limit=2) for _ in range(3)) == 3
+    assert (other.stats().undelivered, places(hand)) == (0, [])
+    other.close()
+
+
+@pytest.mark.spec("EVENT-3", "TTL-1")
+def test_the_place_of_an_event_goes_with_it(hand):
+    """It goes when the run is removed that the event is addressed to."""
+    claim = hand.held(ttl_seconds=1.0)
+    hand.park(claim, listen("a"), listen("b"))
+    hand.complete(hand.held(), events=(NewEvent(topic="parcel", id="e", run=claim.id),))
+    with patch("holdfast.stores.pacing.PACED_SECONDS", 0.0):
+        hand.deliver(limit=1)
+    assert len(places(hand)) == 1
+    hand.cancel(claim.id)
+    hand.clock.turn(60)
+    assert (hand.purge().runs, places(hand)) == (1, [])
+
+
+def places(hand):
+    return hand.store._read(lambda db: db.all("select run_id from workflow_delivery"))

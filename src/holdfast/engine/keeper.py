@@ -28,6 +28,7 @@ PURGE_FIRST_SECONDS = 60.0  # a worker that has just begun has better things to 
 PURGE_SECONDS = 600.0
 PURGE_PAUSE_SECONDS = 0.02
 TICK_ROUNDS = 10  # of schedules, where one call is to do what is due
+IDLE_ROUNDS = 10  # of a chore that says there is more and moves nothing: the rest is left to the next call
 NAMES = {
     Chore.EXPIRE: "expire leases",
     Chore.TIME_OUT: "time out runs",
@@ -114,9 +115,11 @@ class Keeper:
         return msgspec.structs.replace(done, fired=fired)
 
     async def _all(self, chore: Chore) -> Ticked:
-        done = await self._chore(chore)
-        while done.more:
-            done = _sum(msgspec.structs.replace(done, more=False), await self._chore(chore))
+        done, idle = await self._chore(chore), 0
+        while done.more and idle < IDLE_ROUNDS:
+            last = await self._chore(chore)
+            idle = 0 if last.total else idle + 1
+            done = _sum(msgspec.structs.replace(done, more=False), last)
         return done
 
     async def _some(self, chore: Chore) -> int:

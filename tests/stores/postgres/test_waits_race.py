@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import msgspec
 import pytest
 
 from holdfast.lifecycle import Move, Status
-from holdfast.records import NewEvent
+from holdfast.records import Chore, NewEvent
 from holdfast.testing.contract.hand import Clock, Hand, ask, done, gate, hear, listen, sleep
 from tests.stores.postgres.kit import database, make
 from tests.stores.postgres.sessions import Session
@@ -227,6 +229,39 @@ def test_a_run_that_somebody_keeps_locked_stops_no_other(hand, sessions):
     one.roll_back()
     assert (hand.tick().delivered, undelivered(hand)) == (1, 0)
     assert statuses(hand, runs) == ["pending"] * 5
+
+
+@pytest.mark.spec("EVENT-3")
+def test_events_that_are_held_up_keep_later_ones_from_nothing(hand, sessions):
+    """A call that ends before all had their turn is followed by one that goes on behind them."""
+    one, _ = sessions
+    (locked,), (free,) = waiters(hand, 1), waiters(hand, 1, listen(topic="other"))
+    sent = [event(f"e{n}", run=locked) for n in range(4)] + [event("late", "other")]
+    hand.complete(hand.held(), events=tuple(sent))
+    one.begin()
+    one.run("select 1 from workflow_run where id = %s for update", locked)
+    with patch("holdfast.stores.postgres.waits.SLICES", 2):
+        assert [hand.tick(only=Chore.DELIVER).delivered for _ in range(3)] == [0, 0, 1]
+    assert statuses(hand, [free]) == ["pending"]
+    one.roll_back()
+    with patch("holdfast.stores.postgres.waits.SLICES", 2):
+        assert sum(hand.tick(only=Chore.DELIVER).delivered for _ in range(3)) == 1
+    assert undelivered(hand) == 0
+
+
+@pytest.mark.spec("EVENT-3")
+def test_an_event_that_passed_somebody_over_begins_anew_when_it_has_met_the_others(hand, sessions):
+    """Its place is kept until then, from call to call, and so is that it passed somebody over."""
+    one, _ = sessions
+    runs = waiters(hand, 5)
+    hand.complete(hand.held(), events=(event(),))
+    one.begin()
+    one.run("select 1 from workflow_run where id = %s for update", runs[0])
+    with patch("holdfast.stores.pacing.PACED_SECONDS", 0.0):
+        assert [hand.deliver(limit=2) for _ in range(3)] == [1, 2, 1]
+    assert undelivered(hand) == 1
+    one.roll_back()
+    assert (hand.deliver(limit=2), undelivered(hand)) == (1, 0)
 
 
 def test_who_waits_for_a_locked_run_keeps_nobody_from_its_topics(hand, sessions):

@@ -22,7 +22,7 @@ from . import children, chores, waits
 from .reads import is_served
 
 if TYPE_CHECKING:
-    from .rows import State
+    from .rows import EventRow, State
 
 NO_DATABASE = (
     "the memory store has no database whose transaction could be shared: use a store such as sqlite:///…, "
@@ -36,6 +36,7 @@ class KeeperRoom:
     _clock: Callable[[], Instant]
     _lock: threading.RLock
     _state: State
+    _events_seen: int = 0  # the last event that had its turn in a call that was cut short
 
     if TYPE_CHECKING:
 
@@ -46,17 +47,16 @@ class KeeperRoom:
             raise UsageError(NO_DATABASE)
         with self._lock:
             recorded, known = waits.take_in(self._state, event, self._clock())
-            delivery = waits.Delivery(self._state, recorded)
-            woken = self._slice(delivery, SLICE)
+            woken = self._slice(recorded, SLICE)
         pace = self._pace()
-        while not delivery.done:
+        while not recorded.delivered:
             await pace.after(woken)
-            woken = self._slice(delivery, pace.size(SLICE))
+            woken = self._slice(recorded, pace.size(SLICE))
         return Emitted(recorded.woken, known)
 
-    def _slice(self, delivery: waits.Delivery, limit: int) -> list[UUID]:
+    def _slice(self, event: EventRow, limit: int) -> list[UUID]:
         with self._lock:
-            woken = delivery.slice(self._clock(), limit)
+            woken = waits.hand_over(self._state, event, self._clock(), limit)
             self._hint()
             return woken
 
@@ -74,23 +74,26 @@ class KeeperRoom:
         return first + woken + last, more or more_owed
 
     async def _events(self, limit: int, pace: Pace) -> tuple[int, bool]:
-        """One slice of each, by turns."""
-        total = 0
+        """One slice of each, from where the last call ended; then by turns those that take several."""
+        total, cut = 0, deque["EventRow"]()
         with self._lock:
-            under_way = deque(waits.deliveries(self._state))
+            events = waits.undelivered(self._state)
+        seen = self._events_seen
+        fresh = deque(sorted(events, key=lambda event: (event.seq <= seen, event.seq)))
         for _ in range(SLICES):
-            if not under_way:
-                return total, False
-            delivery = under_way.popleft()
-            woken = self._slice(delivery, pace.size(limit))
+            if not fresh and not cut:
+                break
+            event = (fresh or cut).popleft()
+            woken = self._slice(event, pace.size(limit))
             total += len(woken)
-            if not delivery.done:
-                under_way.append(delivery)
+            if not event.delivered:
+                cut.append(event)
+            self._events_seen = event.seq if fresh else 0
             if pace.is_over:
                 break
-            if under_way:
+            if fresh or cut:
                 await pace.after(woken)
-        return total, bool(under_way)
+        return total, bool(fresh or cut)
 
     async def _owed(self, limit: int, pace: Pace) -> tuple[int, bool]:
         woken = 0

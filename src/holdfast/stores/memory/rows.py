@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -57,6 +58,7 @@ class EventRow:
     keep_seconds: float
     delivered: bool = False
     woken: int = 0
+    left: deque[tuple[UUID, str]] | None = None  # under way: the waits that have not looked yet
     _output: Json | None = None  # one text for all waits that take it: a large one is not copied for each
     _wake: Json | None = None
 

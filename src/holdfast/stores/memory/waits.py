@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from uuid import UUID
 
 from holdfast.errors import IllegalMove, UnknownRun
@@ -33,37 +34,37 @@ def _addressable(state: State, event: NewEvent) -> None:
         raise IllegalMove(row.id, "emit", row.status)
 
 
-class Delivery:
-    """One event on its way to the waits that are open when it begins: one opened later looks by itself."""
+def hand_over(state: State, event: EventRow, now: Instant, limit: int) -> list[UUID]:
+    """Let the next waits look for the event; the runs that an event has woken.
 
-    def __init__(self, state: State, event: EventRow) -> None:
-        self.event, self._state = event, state
-        self._left = deque([] if event.delivered else _waiters(state, event))
+    Those look that are open when the first of them does: one opened later looks by itself. How far the event
+    has come stands in its row, so that a later call goes on there.
+    """
+    if event.delivered:
+        return []
+    if event.left is None:
+        event.left = deque(_waiters(state, event))
+    woken, view = list[UUID](), MemoryView(state, now)
+    page = list(islice(event.left, limit))
+    for run, key in page:
+        row = view.run(run)
+        wait = None if row is None else row.steps.get(key)
+        if row is None or wait is None or not _listens(wait, event):
+            continue  # somebody was faster
+        # The wait takes its oldest event, which may be another one that is not delivered yet.
+        if settle(view, row, wait):
+            woken.append(row.id)
+    view.save()
+    for _ in page:
+        event.left.popleft()
+    if not event.left:
+        event.delivered, event.left = True, None
+    return woken
 
-    @property
-    def done(self) -> bool:
-        return self.event.delivered
 
-    def slice(self, now: Instant, limit: int) -> list[UUID]:
-        """Let the next waits look; the runs that an event has woken."""
-        woken, view = list[UUID](), MemoryView(self._state, now)
-        for _ in range(min(limit, len(self._left))):
-            run, key = self._left.popleft()
-            row = view.run(run)
-            wait = None if row is None else row.steps.get(key)
-            if row is None or wait is None or not _listens(wait, self.event):
-                continue  # somebody was faster
-            # The wait takes its oldest event, which may be another one that is not delivered yet.
-            if settle(view, row, wait):
-                woken.append(row.id)
-        view.save()
-        self.event.delivered = self.event.delivered or not self._left
-        return woken
-
-
-def deliveries(state: State) -> list[Delivery]:
+def undelivered(state: State) -> list[EventRow]:
     """The events that are not delivered, oldest first."""
-    return [Delivery(state, event) for event in state.events if not event.delivered]
+    return [event for event in state.events if not event.delivered]
 
 
 def still_pending(state: State, runs: Sequence[UUID]) -> int:

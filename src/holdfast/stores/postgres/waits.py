@@ -12,15 +12,19 @@ import msgspec
 from holdfast.records import Chore, Emitted, Json, NewEvent, Ticked
 from holdfast.store import LIVE_SECONDS, SLICE, SLICES
 from holdfast.stores.pacing import Pace
-from holdfast.stores.rounds import ticked
+from holdfast.stores.rounds import Walk, ticked
 
 from .calls import Calls, json_text
 from .numbers import finite_event
 
-OWES = "owing"
-EVENTS = '{"seq":0}'
 OWING = '{"owing":"00000000-0000-0000-0000-000000000000"}'
 BUSY_TRIES = 20  # half a second each: how often an emit asks for a topic that somebody keeps locked
+
+
+class _Place(msgspec.Struct):
+    """An event; None: all of them had their turn."""
+
+    seq: int | None = None
 
 
 class _Recorded(msgspec.Struct):
@@ -57,6 +61,7 @@ class _Ended(msgspec.Struct):
     failed: list[UUID]
 
 
+_PLACE = msgspec.json.Decoder(_Place)
 _RECORDED = msgspec.json.Decoder(_Recorded)
 _DELIVERED = msgspec.json.Decoder(_Delivered)
 _LAPSED = msgspec.json.Decoder(_Lapsed)
@@ -65,6 +70,8 @@ _ENDED = msgspec.json.Decoder(_Ended)
 
 class WaitsRoom(Calls):
     """A part of the store."""
+
+    _events_seen: int = 0  # the last event that had its turn in a call that was cut short
 
     async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
         if connection is not None:
@@ -112,25 +119,37 @@ class WaitsRoom(Calls):
         return first + woken + last, more or more_owed
 
     async def _events(self, limit: int, pace: Pace) -> tuple[int, bool]:
-        """One slice of each, then by turns those that take several."""
-        woken = 0
-        fresh: Json | None = EVENTS
+        """One slice of each, from where the last call ended; then by turns those that take several."""
+        woken, walk = 0, Walk(self._events_seen)
         cut: deque[Json] = deque()
         for _ in range(SLICES):
-            place = fresh or cut.popleft()
-            slice_ = await self._ask(_DELIVERED, "deliver", place, pace.size(limit))
+            size = pace.size(limit)
+            if walk.is_done:
+                slice_ = await self._ask(_DELIVERED, "deliver", cut.popleft(), size)
+            else:
+                slice_ = await self._fresh(walk, size)
             woken += slice_.woken
-            if slice_.next is not None and slice_.left is not None:
+            if slice_.next is not None and slice_.left is not None and slice_.left not in cut:
                 cut.append(slice_.left)
-            if fresh is not None:
-                following = slice_.next or slice_.left
-                fresh = None if following is None or OWES in following else following
-            if fresh is None and not cut:
+            if walk.is_done and not cut:
                 return woken, False
             if pace.is_over:
                 break
             await pace.after(slice_.runs)
         return woken, True
+
+    async def _fresh(self, walk: Walk, size: int) -> _Delivered:
+        """One slice of the next event that has not had its turn, if there is one."""
+        while True:
+            place = f'{{"seq":{walk.after + 1}}}'
+            slice_ = await self._ask(_DELIVERED, "deliver", place, size)
+            following = _PLACE.decode(slice_.next or slice_.left or "{}").seq
+            event = None if following is None else following - 1
+            if walk.goes_to(event) and event is not None:
+                walk.after = event
+            self._events_seen = walk.after
+            if event is not None or walk.is_done or slice_.woken:
+                return slice_
 
     async def tick(
         self, limit: int = SLICE, *, wait_timeouts: bool = True, only: Chore | None = None

@@ -12,7 +12,7 @@ from holdfast.records import Chore, Emitted, Instant, NewEvent, Ticked
 from holdfast.records.sizes import payload_bytes
 from holdfast.store import SLICE, SLICES
 from holdfast.stores.pacing import Pace
-from holdfast.stores.rounds import ticked
+from holdfast.stores.rounds import Walk, ticked
 
 from . import children, chores, waits
 from .database import Database
@@ -28,6 +28,7 @@ class KeeperRoom:
     """A part of the store."""
 
     _clock: Callable[[], Instant]
+    _events_seen: int = 0  # the last event that had its turn in a call that was cut short
 
     if TYPE_CHECKING:
 
@@ -68,13 +69,14 @@ class KeeperRoom:
         return first + woken + last, more or more_owed
 
     async def _events(self, limit: int, pace: Pace) -> tuple[int, bool]:
-        """One slice of each, then by turns those that take several."""
-        woken, after = 0, 0
+        """One slice of each, from where the last call ended; then by turns those that take several."""
+        woken, walk = 0, Walk(self._events_seen)
         cut: deque[waits.Slice] = deque()
         for _ in range(SLICES):
             size = pace.size(limit)
-            if self._read(waits.undelivered, after + 1) is not None:
-                part, after = await self._write(partial(_hand_over_fresh, size, after), news=True)
+            if self._has_fresh(walk):
+                part, walk.after = await self._write(partial(_hand_over_fresh, size, walk.after), news=True)
+                self._events_seen = walk.after
             elif cut:
                 last = cut.popleft()
                 assert last.left is not None
@@ -88,6 +90,14 @@ class KeeperRoom:
                 break
             await pace.after(part.woken)
         return woken, True
+
+    def _has_fresh(self, walk: Walk) -> bool:
+        """Whether an event is left that has not had its turn."""
+        while not walk.is_done:
+            if walk.goes_to(self._read(waits.undelivered, walk.after + 1)):
+                return True
+            self._events_seen = walk.after
+        return False
 
     async def _carry_out(self, limit: int = SLICE) -> int:
         """Carry out what runs owe, one slice a commit."""
@@ -157,8 +167,8 @@ class KeeperRoom:
         return self._read(is_served, runs, self._clock())
 
 
-def _hand_over(limit: int, cursor: waits.Cursor, db: Database, now: Instant) -> waits.Slice:
-    return waits.hand_over(db, now, limit, cursor)
+def _hand_over(limit: int, event: int, db: Database, now: Instant) -> waits.Slice:
+    return waits.hand_over(db, now, limit, event)
 
 
 def _hand_over_fresh(limit: int, after: int, db: Database, now: Instant) -> tuple[waits.Slice, int]:

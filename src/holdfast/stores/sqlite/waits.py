@@ -19,7 +19,8 @@ from .sql import statements
 
 _SQL = statements("waits")
 
-Cursor = tuple[int, str, int]  # an event, and the run and step number up to which it was handed over
+Place = tuple[str, int]  # the run and step number up to which an event was handed over
+_START: Place = ("", -1)
 
 
 class Settled(NamedTuple):
@@ -31,10 +32,10 @@ class Settled(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Part of a commit: runs woken, where the event is to go on if it is not through, bytes copied."""
+    """Part of a commit: runs woken, the event if it is not through, bytes copied."""
 
     woken: list[str]
-    left: Cursor | None
+    left: int | None
     copied: int = 0
 
 
@@ -80,7 +81,7 @@ def record(db: Database, now: Instant, event: NewEvent) -> bool:
 def emit(db: Database, now: Instant, event: NewEvent, limit: int) -> tuple[int, bool, Slice]:
     """Record it, hand it to the first `limit` waiters: its seq, whether it was there, and how far it came."""
     seq, known = take_in(db, now, event)
-    return seq, known, hand_over(db, now, limit, (seq, "", -1))
+    return seq, known, hand_over(db, now, limit, seq)
 
 
 def take_in(db: Database, now: Instant, event: NewEvent) -> tuple[int, bool]:
@@ -122,31 +123,42 @@ def undelivered(db: Database, seq: int = 0) -> int | None:
     return None if row is None else row[0]
 
 
-def hand_over(db: Database, now: Instant, limit: int, cursor: Cursor) -> Slice:
-    """Hand one event to `limit` of its waits, from a place on; fewer when the values are large."""
+def hand_over(db: Database, now: Instant, limit: int, seq: int) -> Slice:
+    """Hand one event to the next `limit` of its waits; fewer when the values are large.
+
+    How far it has come is kept in the same commit: whoever delivers next, in whatever process, goes on there.
+    """
     woken, copied = list[str](), 0
-    event = db.one(_SQL["undelivered"], (cursor[0],))
-    if event is None or event[0] != cursor[0]:
+    event = db.one(_SQL["undelivered"], (seq,))
+    if event is None or event[0] != seq:
         return Slice([], None)
-    page = _waiters(db, event, cursor, limit)
+    place = db.one(_SQL["place"], (seq,))
+    page = _waiters(db, event, place or _START, limit)
     for run, *wait in page:
         settled = settle(db, now, run, open_wait(*wait))
         if settled is not None:
             copied += settled.copied
             woken += [run] * settled.woken
         if copied >= BATCH_BYTES:
-            return Slice(woken, (event[0], run, wait[0]), copied)
+            return _cut(db, seq, (run, wait[0]), woken, copied)
     if len(page) == limit:
-        return Slice(woken, (event[0], page[-1][0], page[-1][1]), copied)
-    db.run(_SQL["delivered"], (event[0],))
+        return _cut(db, seq, page[-1][:2], woken, copied)
+    db.run(_SQL["delivered"], (seq,))
+    if place is not None:
+        db.run(_SQL["forget_place"], (seq,))
     return Slice(woken, None, copied)
+
+
+def _cut(db: Database, seq: int, place: Place, woken: list[str], copied: int) -> Slice:
+    db.run(_SQL["keep_place"], (seq, *place))
+    return Slice(woken, seq, copied)
 
 
 def hand_over_fresh(db: Database, now: Instant, limit: int, after: int) -> tuple[Slice, int]:
     """The events behind one, as long as they cost little: what they came to, and the last of them."""
     woken, copied, left = list[str](), 0, limit
     while left > 0 and copied < BATCH_BYTES and (event := undelivered(db, after + 1)) is not None:
-        one, after = hand_over(db, now, left, (event, "", -1)), event
+        one, after = hand_over(db, now, left, event), event
         woken, copied = woken + one.woken, copied + one.copied
         if one.left is not None:
             return Slice(woken, one.left, copied), after
@@ -155,8 +167,8 @@ def hand_over_fresh(db: Database, now: Instant, limit: int, after: int) -> tuple
     return Slice(woken, None, copied), after
 
 
-def _waiters(db: Database, event: Row, cursor: Cursor, limit: int) -> list[Row]:
+def _waiters(db: Database, event: Row, place: Place, limit: int) -> list[Row]:
     _, tenant, topic, run = event
     if run is not None:
-        return db.all(_SQL["addressed_waiters"], (tenant, topic, run, cursor[2], limit))
-    return db.all(_SQL["waiters"], (tenant, topic, cursor[1], cursor[2], limit))
+        return db.all(_SQL["addressed_waiters"], (tenant, topic, run, place[1], limit))
+    return db.all(_SQL["waiters"], (tenant, topic, *place, limit))

@@ -18,6 +18,15 @@ select woken from workflow_inbox where seq = :seq
 -- :undelivered    The oldest one, from a given one on.
 select seq, tenant, topic, run_id from workflow_inbox where delivered = 0 and seq >= :seq order by seq limit 1
 
+-- :place    The wait up to which an event was handed over that takes several commits.
+select run_id, step_seq from workflow_delivery where event_seq = :seq
+
+-- :keep_place
+insert or replace into workflow_delivery (event_seq, run_id, step_seq) values (:seq, :run, :step)
+
+-- :forget_place
+delete from workflow_delivery where event_seq = :seq
+
 -- :waiters    Who waits on a topic, a page of them.
 select run_id, seq, key, kind, topic, due_at from workflow_step
 where status = 'waiting' and topic is not null and tenant = :tenant and topic = :topic

@@ -1,7 +1,8 @@
 -- Events, and waits that come due. An event is recorded in a commit of its own; then whoever delivers takes the bucket of
 -- its topic, and hands it to those who wait, a slice a commit. Whoever opens a wait takes that bucket before he looks:
 -- either he sees the event, or whoever delivers it sees the wait. An event is marked as delivered by one who has met
--- everyone who waits for it, so that one who dies, or finds a run locked, leaves it to the next.
+-- everyone who waits for it, so that one who dies, or finds a run locked, leaves it to the next. How far an event has come
+-- that takes several slices stands in its row (`place`), so that the next one goes on there, whoever's it is.
 -- Slices answer `left`: where the next one is to go on.
 
 -- Into the inbox; one whose id is there is left alone. One that is addressed lives as long as its run, if there is one
@@ -113,16 +114,16 @@ begin
     end if;
 end $$;
 
--- One slice of an event, from `since` on: `lim` waits, fewer when the values are large. `woken`: the runs that it has reached
--- here. `left`: null, if it is through; that it is delivered is written only if nobody was passed over. `busy`: somebody
--- has the topic, and nothing was done.
+-- One slice of an event, from its place on: `lim` waits, fewer when the values are large. `woken`: the runs that it has
+-- reached here. `left`: its place; null, if it is through. That it is delivered is written only if nobody was passed over, by
+-- this slice or those before it; else it begins anew. `busy`: somebody has the topic, and nothing was done.
 create or replace function hand_over(
-    e workflow_inbox, since json, lim integer, now timestamptz, out woken uuid[], out "left" json, out busy boolean
+    e workflow_inbox, lim integer, now timestamptz, out woken uuid[], out "left" json, out busy boolean
 ) language plpgsql as $$
 declare
-    from_run uuid := coalesce((since ->> 'run')::uuid, '00000000-0000-0000-0000-000000000000');
-    from_step integer := coalesce((since ->> 'step')::integer, -1);
-    passed_over boolean := coalesce((since ->> 'passed_over')::boolean, false);
+    from_run uuid := coalesce((e.place ->> 'run')::uuid, '00000000-0000-0000-0000-000000000000');
+    from_step integer := coalesce((e.place ->> 'step')::integer, -1);
+    passed_over boolean := coalesce((e.place ->> 'passed_over')::boolean, false);
     seen uuid[] := array(select w.run_id from waiters(e, from_run, from_step, lim) as w);
     names text[] := e.tenant || U&'\001F' || e.topic || plan_run_topics(seen);
     got uuid[];
@@ -132,20 +133,26 @@ declare
     r workflow_run;
     s workflow_step;
     settled record;
+    seen_again record;
 begin
     woken := '{}';
     busy := not lock_some_topics(names);
     if busy then
         return;
     end if;
-    -- Somebody else may have delivered it meanwhile: then nobody's row is touched. A statement of its own, which sees it.
-    if not exists (select 1 from workflow_inbox as i where i.ctid = event_place(e.seq) and not i.delivered) then
+    -- Somebody else may have delivered it meanwhile, or a slice of it: then nobody's row is touched. A statement of its own,
+    -- which sees it.
+    select i.delivered, i.place into seen_again from workflow_inbox as i where i.ctid = event_place(e.seq);
+    if not found or seen_again.delivered then
+        return;
+    elsif seen_again.place::text is distinct from e.place::text then
+        "left" := coalesce(seen_again.place, place('00000000-0000-0000-0000-000000000000', -1, false));
         return;
     end if;
     got := lock_some_under(seen, names);
     for s in select * from waiters(e, from_run, from_step, lim) loop
         if s.run_id <> all(seen) then  -- only just come: its other topics are not locked
-            "left" := place(e, from_run, from_step, passed_over);
+            "left" := place(from_run, from_step, passed_over);
             exit;
         end if;
         met := met + 1;
@@ -172,11 +179,12 @@ begin
         end if;
     end loop;
     if "left" is null and (met >= lim or copied >= slice_bytes()) then
-        "left" := place(e, from_run, from_step, passed_over);
+        "left" := place(from_run, from_step, passed_over);
     end if;
-    if counted > 0 or ("left" is null and not passed_over) then
+    if counted > 0 or not passed_over or "left"::text is distinct from e.place::text then
         update workflow_inbox as i
-        set woken = i.woken + counted, delivered = (hand_over."left" is null and not passed_over)
+        set woken = i.woken + counted, place = hand_over."left",
+            delivered = (hand_over."left" is null and not passed_over)
         where i.ctid = event_place(e.seq);
     end if;
     if woken <> '{}' then
@@ -184,9 +192,8 @@ begin
     end if;
 end $$;
 
-create or replace function place(e workflow_inbox, run uuid, step integer, passed_over boolean) returns json
-language sql immutable as $$
-    select json_build_object('seq', e.seq, 'run', run, 'step', step, 'passed_over', passed_over)
+create or replace function place(run uuid, step integer, passed_over boolean) returns json language sql immutable as $$
+    select json_build_object('run', run, 'step', step, 'passed_over', passed_over)
 $$;
 
 -- One that was recorded in somebody else's transaction counts from now on. In a commit of its own: from the next look on
@@ -199,7 +206,8 @@ begin
     return found;
 end $$;
 
--- One slice of one event: how many runs it has reached so far (`runs`: in this slice), and what is left.
+-- One slice of one event: how many runs it has reached so far (`runs`: in this slice), and what is left. `since`: null, or
+-- what was left; the event knows it by itself.
 create or replace function deliver_event(tenant text, id text, since json, lim integer) returns json language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
 set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -215,7 +223,7 @@ begin
         return json_build_object('woken', 0, 'left', null);
     end if;
     e := event_named(deliver_event.tenant, deliver_event.id);
-    slice := hand_over(e, case when (since ->> 'seq')::bigint = e.seq then since end, greatest(lim, 1), now);
+    slice := hand_over(e, greatest(lim, 1), now);
     return json_build_object(
         'woken', coalesce((event_named(e.tenant, e.event_id)).woken, e.woken),
         'runs', slice.woken, 'left', slice."left"::text, 'busy', slice.busy
@@ -242,10 +250,10 @@ begin
         perform number_anew(e, now);
         return json_build_object('woken', 0, 'left', json_build_object('seq', e.seq + 1)::text);
     end if;
-    slice := hand_over(e, case when (since ->> 'seq')::bigint = e.seq then since end, greatest(lim, 1), now);
+    slice := hand_over(e, greatest(lim, 1), now);
     return json_build_object(
         'woken', cardinality(slice.woken), 'runs', slice.woken,
-        'left', coalesce(slice."left", json_build_object('seq', e.seq + 1))::text,
+        'left', json_build_object('seq', e.seq + (slice."left" is null)::integer)::text,
         'next', case when slice."left" is not null then json_build_object('seq', e.seq + 1)::text end
     );
 end $$;

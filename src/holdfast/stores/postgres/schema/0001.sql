@@ -181,6 +181,7 @@ create table workflow_inbox (
     late       boolean not null default false,
     late_by    xid8,                                   -- that transaction
     woken      integer not null default 0,
+    place      json,                                   -- the wait up to which it was handed over, if that takes long
     keep_until timestamptz,                            -- null: as long as its run
     unique (tenant, event_id)
 );
