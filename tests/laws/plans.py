@@ -6,7 +6,7 @@ from holdfast.lifecycle import Move, StepKind, StepStatus
 from holdfast.records import Definition, Item, NewRun, StepWrite
 from holdfast.testing.contract.hand import done, error, gate, hear, nap, task
 
-PLAN, GATED = "shop.plan.v1", "shop.gated.v1"
+PLAN, GATED, TASKS = "shop.plan.v1", "shop.gated.v1", "shop.tasks.v1"
 LATER = (task("A"), task("B"))  # of runs that were started before their plan was published
 
 STEPS = {
@@ -15,11 +15,13 @@ STEPS = {
         gate("H", on_timeout="approve", digest="d"), task("C"),
     ),
     GATED: (gate("G", digest="d", ask='{"ask":"?"}'), nap("N", 0.0), hear("E", "u"), task("A")),
+    TASKS: (task("A"), task("B", max_attempts=5), task("C"), nap("N", 5.0), task("D"), task("E")),
 }  # fmt: skip
 
 DEFINITIONS = [
     Definition(type=PLAN, kind="plan", steps=STEPS[PLAN], max_attempts=4),
     Definition(type=GATED, kind="plan", steps=STEPS[GATED], budget=4),
+    Definition(type=TASKS, kind="plan", steps=STEPS[TASKS]),
 ]
 
 

@@ -28,10 +28,10 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.contract.hand import backing_off, broken, done, error, listen, sleep
 from tests.laws.often import LONG, often
 from tests.laws.pair import Pair
-from tests.laws.plans import DEFINITIONS, GATED, LATER, PLAN, Plans, child, starts_runs
+from tests.laws.plans import DEFINITIONS, GATED, LATER, PLAN, TASKS, Plans, child, starts_runs
 
 CODE = ("shop.order.v1", "shop.order.v2")
-TYPES = (*CODE, PLAN, GATED)
+TYPES = (*CODE, PLAN, GATED, TASKS)
 TENANTS = ("default", "default", "default", "acme")
 TOPICS = ("t", "u")
 MICRO = 0.000001
@@ -107,7 +107,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
         self.numbers = Counter()
         self.event_ids = 0
         self.pair.do(lambda hand: hand.run(hand.store.publish(DEFINITIONS)))
-        for type_ in (CODE[0], CODE[0], PLAN):
+        for type_ in (CODE[0], CODE[0], PLAN, TASKS):
             new = NewRun(id=self.pair.hands[0].id(), type=type_)
             self.runs += [answer.id for answer in self.pair.do(lambda hand, new=new: hand.start_many([new]))]
 

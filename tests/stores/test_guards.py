@@ -49,7 +49,7 @@ def test_the_guard_of_each_verb_is_its_row_in_the_table_of_moves(move):
 
 
 @pytest.mark.spec("LEASE-4")
-@pytest.mark.parametrize("statement", ["begin", "checkpoint", "whole", "started", "complete"])
+@pytest.mark.parametrize("statement", ["begin", "checkpoint", "whole", "started", "complete", "advance"])
 def test_what_is_written_many_at_once_is_guarded_item_by_item(statement):
     """Leased, under this item's own fence, and not past its time: in the very statement that writes."""
     sql = statements("plain")[statement]

@@ -8,19 +8,8 @@ from holdfast.stores.postgres import plain
 from holdfast.stores.postgres.calls import json_text
 from holdfast.testing import contract
 from servers.kept import Kept
+from tests.stores.parts import PLANS, WRITES, part
 from tests.stores.postgres.kit import make
-
-WRITES = {
-    "test_commit",
-    "test_moves",
-    "test_repeat",
-    "test_lease",
-    "test_segments",
-    "test_review",
-    "test_people",
-}
-
-PLANS = {"test_plans", "test_plan_ends", "test_plan_strays", "test_plan_timing", "test_plan_waits"}
 
 TestPostgres = contract(make)
 
@@ -47,17 +36,6 @@ class LongWay(Kept):
 
 def the_long_way(clock, folder):
     return make(clock, folder, kind=LongWay)
-
-
-def part(maker, name, modules):
-    """Those tests of the suite that stand in these modules."""
-    whole = contract(maker)
-    members = {
-        key: member
-        for key, member in vars(whole).items()
-        if not key.startswith("test_") or member.__func__.__module__.rpartition(".")[2] in modules
-    }
-    return type(name, whole.__bases__, members)
 
 
 TestGathered = part(gathered, "TestGathered", WRITES)

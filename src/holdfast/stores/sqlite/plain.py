@@ -1,5 +1,7 @@
-"""The common writes of holders, many at once: checkpoints of one new step, and completes with nothing else,
-or with all the steps that the run has.
+"""The common writes of holders, many at once.
+
+Checkpoints of one new step; completes with nothing else, or with all the steps that the run has; tasks of
+plans that are done.
 
 A few statements serve a whole batch, whatever its size: they run without Python and without its
 lock, so that the event loop works meanwhile. Whatever is not plain, or turns out not to be when
@@ -10,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.lifecycle import Move, Status, StepStatus
-from holdfast.records import SECOND, Instant, Item, Json, StepWrite, Verdict
+from holdfast.lifecycle import Move, Status, StepKind, StepStatus
+from holdfast.records import SECOND, Instant, Item, Json, Step, StepWrite, Verdict
+from holdfast.stores.durations import micros
 
 from .database import Database, Row, text
 from .sql import statements
@@ -33,6 +36,7 @@ def apply(db: Database, now: Instant, batch: Sequence[Item], runs: Sequence[str]
     completes: list[Row] = []
     segments: dict[str, Item] = {}
     begun: list[Row] = []
+    advances: list[tuple[str, Item]] = []
     for item, run in zip(batch, runs, strict=True):
         if (
             item.known is not None or item.progress is not None or item.trail or item.events
@@ -53,6 +57,10 @@ def apply(db: Database, now: Instant, batch: Sequence[Item], runs: Sequence[str]
                 ))  # fmt: skip
                 if item.started_at is not None:
                     begun.append((run, item.fence, item.started_at))
+        elif item.move is Move.ADVANCE and len(item.steps) == 1 and not item.plan:
+            write = item.steps[0]
+            if _is_plain(write) and write.kind is StepKind.TASK and _is_short(item.result):
+                advances.append((run, item))
     answers: Answers = {}
     if checkpoints:
         _checkpoint(db, now, checkpoints, begun, answers)
@@ -60,6 +68,8 @@ def apply(db: Database, now: Instant, batch: Sequence[Item], runs: Sequence[str]
     completes += [_completing(run, item) for run, item in whole.items()]
     if completes:
         _complete(db, now, completes, _steps(whole), answers)
+    if advances:
+        _advance(db, now, advances, answers)
     return answers
 
 
@@ -128,6 +138,57 @@ def _complete(db: Database, now: Instant, rows: list[Row], steps: list[Row], ans
     db.run(_SQL["cancel_steps"], runs)
     db.run(_SQL["succeeded"], runs)
     answers.update(dict.fromkeys(ended, _SUCCEEDED))
+
+
+def _advance(db: Database, now: Instant, advances: list[tuple[str, Item]], answers: Answers) -> None:
+    """Record tasks of plans that are done; each run goes on with its next task, or is at its end."""
+    rows = [_task(run, item) for run, item in advances]
+    items = text(rows)
+    found = db.all(_SQL["advance"], {"items": items, "now": now})
+    if not found:
+        return
+    if len(found) < len(rows):
+        items = text([rows[at] for at, *_ in found])
+    staying: list[Row] = []
+    ended: list[Row] = []
+    begun: list[Row] = []
+    renewed: list[Row] = []
+    for at, seq, key, max_attempts, begins, is_due in found:
+        run, item = advances[at]
+        begun_at = item.started_at if begins else None
+        if begun_at is not None:
+            begun.append((run, "started", f'{{"at":{begun_at}}}'))
+        if seq is None:
+            answers[run] = _SUCCEEDED
+            ended.append((run, item.number, begun_at, item.result))
+            continue
+        answers[run] = _goes_on_with(seq, key, max_attempts)
+        staying.append((run, item.number, begun_at, seq, key, max_attempts))
+        if is_due:
+            renewed.append((run, micros(item.lease_seconds)))
+    _tell(db, now, begun)
+    db.run(_SQL["record_task"], {"items": items, "now": now})
+    db.run(_SQL["step_succeeded"], {"items": items, "now": now})
+    if staying:
+        db.run(_SQL["go_on"], {"items": text(staying), "now": now})
+    if renewed:
+        db.run(_SQL["renew"], {"items": text(renewed), "now": now})
+    if ended:
+        db.run(_SQL["end_plan"], {"items": text(ended), "now": now, "answer": _SUCCEEDED_TEXT})
+        db.run(_SQL["succeeded"], {"runs": text([row[0] for row in ended]), "now": now})
+
+
+def _task(run: str, item: Item) -> Row:
+    (write,) = item.steps
+    return (
+        run, item.fence, item.number, item.lease_seconds * (2 * SECOND), write.key, item.in_place, write.attempts,
+        write.output, write.started_at,
+    )  # fmt: skip
+
+
+def _goes_on_with(seq: int, key: str, max_attempts: int | None) -> Verdict:
+    step = Step(seq=seq, key=key, kind=StepKind.TASK, status=StepStatus.PENDING, max_attempts=max_attempts)
+    return Verdict(answer="applied", status=Status.LEASED, settled=(step,))
 
 
 def _tell(db: Database, now: Instant, rows: list[Row]) -> None:

@@ -1,6 +1,5 @@
 -- The common writes of holders, many at once. Each statement carries THE guard of hold.sql for every item on its
--- own; an item that it passes over is answered the long way, and so are the items of plans. Items come as one JSON
--- array of arrays.
+-- own; an item that it passes over is answered the long way. Items come as one JSON array of arrays.
 
 -- :begin    The first checkpoint of an execution: `started` is due, once a fence.
 update workflow_run
@@ -65,6 +64,75 @@ from (
 where id = item.run and status = 'leased' and workflow_run.fence = item.fence and lease_until >= :now
     and not (commit_fence = workflow_run.fence and commit_no >= item.number) and kind = 'code'
 returning id
+
+-- :advance    Tasks of plans that are done, and the row behind each: a task which has not begun and which the holder goes on
+-- with, or none. Nobody else writes between this look and the statements that follow.
+select item.key, next.seq, next.key, next.max_attempts, run.started_fence <> run.fence,
+    (run.lease_until - :now) * 3 < item.value ->> 3
+from json_each(:items) as item cross join workflow_run as run on run.id = item.value ->> 0
+cross join workflow_step as step on step.run_id = run.id and step.seq = (
+    select seq from workflow_step indexed by idx_workflow_step_open
+    where run_id = run.id and finished_at is null order by seq limit 1
+)
+left join workflow_step as next on next.run_id = run.id and next.seq = (
+    select seq from workflow_step where run_id = run.id and seq > step.seq order by seq limit 1
+)
+where run.status = 'leased' and run.fence = item.value ->> 1 and run.lease_until >= :now
+    and run.pause_asked_by is null and run.kind = 'plan'
+    and not (run.commit_fence = run.fence and run.commit_no >= item.value ->> 2)
+    and step.key = item.value ->> 4 and step.kind = 'task' and step.status = 'pending'
+    and not (step.fence = run.fence and step.number >= item.value ->> 2)
+    and (next.seq is null or (
+        item.value ->> 5 and next.kind = 'task' and next.status = 'pending' and next.finished_at is null
+        and next.started_at is null and next.attempts = 0 and next.fence = 0 and next.cost = 0 and next.waits = 0
+        and next.output is null and next.error is null and next.wake is null and next.topic is null
+        and next.due_at is null and next.timeout_seconds is null and next.ask is null and next.digest is null
+        and next.child_id is null
+    ))
+
+-- :record_task    A plan's row is there since the start, and keeps its number.
+update workflow_step
+set status = 'succeeded', attempts = item.attempts, wake = null, output = item.output, error = null, fence = item.fence,
+    number = item.number, started_at = item.started_at, finished_at = :now
+from (
+    select value ->> 0 as run, value ->> 1 as fence, value ->> 2 as number, value ->> 4 as name,
+        value ->> 6 as attempts, value ->> 7 as output, value ->> 8 as started_at
+    from json_each(:items)
+) as item
+where run_id = item.run and key = item.name
+
+-- :go_on    Held still. The lease is renewed apart, where it is due: it stands in an index.
+update workflow_run
+set attempt = 1, crashes = 0, started_fence = iif(item.begun_at is null, started_fence, fence),
+    started_at = coalesce(workflow_run.started_at, item.begun_at), commit_fence = fence, commit_no = item.number,
+    commit_answer = '{"answer":"applied","status":"leased","settled":[' || json_object(
+        'seq', item.seq, 'key', item.name, 'kind', 'task', 'status', 'pending', 'max_attempts', item.max_attempts
+    ) || ']}', updated_at = :now, rev = rev + 1
+from (
+    select value ->> 0 as run, value ->> 1 as number, value ->> 2 as begun_at, value ->> 3 as seq, value ->> 4 as name,
+        value ->> 5 as max_attempts
+    from json_each(:items)
+) as item
+where id = item.run
+
+-- :renew
+update workflow_run set lease_until = :now + item.lasts
+from (select value ->> 0 as run, value ->> 1 as lasts from json_each(:items)) as item
+where id = item.run
+
+-- :end_plan
+update workflow_run
+set status = 'succeeded', result = item.result, error = null, last_error = null, finished_at = :now,
+    expires_at = :now + cast(round(ttl_seconds * 1000000) as integer), leased_by = null, lease_until = null,
+    attempt = 1, crashes = 0, owes = iif(parent_step is null, owes, owes | 1),
+    started_fence = iif(item.begun_at is null, started_fence, fence),
+    started_at = coalesce(workflow_run.started_at, item.begun_at), commit_fence = fence, commit_no = item.number,
+    commit_answer = :answer, updated_at = :now, rev = rev + 1
+from (
+    select value ->> 0 as run, value ->> 1 as number, value ->> 2 as begun_at, value ->> 3 as result
+    from json_each(:items)
+) as item
+where id = item.run
 
 -- :cancel_steps    What is open ends with its run.
 update workflow_step indexed by idx_workflow_step_open set status = 'cancelled', finished_at = :now

@@ -29,7 +29,7 @@ end $$;
 create or replace function fail_overdue(r workflow_run, kind text, message text, now timestamptz) returns void
 language plpgsql as $$
 declare
-    why json := json_build_object('kind', fail_overdue.kind, 'message', message);
+    why json := blame(fail_overdue.kind, message, null);
 begin
     update workflow_run as w
     set status = 'failed', crashes = r.crashes, fence = w.fence + 1, leased_by = null, lease_until = null,
