@@ -1,4 +1,4 @@
-"""Parts of the contract suite: what it says of the writes of holders, for a store that has two ways to do them."""
+"""Parts of the contract suite: what it says of the writes of holders, for a store that has two ways."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
+from holdfast.machine.durations import micros
 from holdfast.records import SECOND, Instant, Item, Json, Step, StepWrite, Verdict
-from holdfast.stores.durations import micros
 
 from .database import Database, Row, text
 from .sql import statements
@@ -30,47 +30,61 @@ LONG = 65_536  # characters: of many long values at once the text would be longe
 Answers = dict[str, Verdict]  # by run: a batch holds at most one item of each
 
 
+class _Sorted:
+    """The plain items of a batch, by what they are."""
+
+    def __init__(self) -> None:
+        self.checkpoints: list[Row] = []
+        self.begun: list[Row] = []  # of checkpoints that are the first of an execution
+        self.completes: list[Row] = []
+        self.segments: dict[str, Item] = {}  # completes that bring steps
+        self.advances: list[tuple[str, Item]] = []
+
+    def add(self, run: str, item: Item) -> None:
+        """Keep an item that carries nothing but its move, if that is a plain one."""
+        if item.move is Move.COMPLETE and _is_short(item.result):
+            if item.steps:
+                self.segments[run] = item
+            else:
+                self.completes.append(_completing(run, item))
+        elif len(item.steps) == 1 and _is_plain(item.steps[0]):
+            if item.move is Move.CHECKPOINT:
+                self._add_checkpoint(run, item, item.steps[0])
+            elif item.move is Move.ADVANCE and _is_task(item):
+                self.advances.append((run, item))
+
+    def _add_checkpoint(self, run: str, item: Item, write: StepWrite) -> None:
+        self.checkpoints.append((
+            run, item.fence, item.number, item.lease_seconds * (2 * SECOND), write.key, write.kind,
+            write.attempts, write.output, write.started_at,
+        ))  # fmt: skip
+        if item.started_at is not None:
+            self.begun.append((run, item.fence, item.started_at))
+
+
 def apply(db: Database, now: Instant, batch: Sequence[Item], runs: Sequence[str]) -> Answers:
     """Write what is plain; who is not among the answers has still to be written. `runs`: ids as text."""
-    checkpoints: list[Row] = []
-    completes: list[Row] = []
-    segments: dict[str, Item] = {}
-    begun: list[Row] = []
-    advances: list[tuple[str, Item]] = []
+    found = _Sorted()
     for item, run in zip(batch, runs, strict=True):
-        if (
+        if not (
             item.known is not None or item.progress is not None or item.trail or item.events
             or item.starts or item.outbox
         ):  # fmt: skip
-            continue
-        if item.move is Move.COMPLETE and _is_short(item.result):
-            if item.steps:
-                segments[run] = item
-            else:
-                completes.append(_completing(run, item))
-        elif item.move is Move.CHECKPOINT and len(item.steps) == 1:
-            write = item.steps[0]
-            if _is_plain(write):
-                checkpoints.append((
-                    run, item.fence, item.number, item.lease_seconds * (2 * SECOND), write.key, write.kind,
-                    write.attempts, write.output, write.started_at,
-                ))  # fmt: skip
-                if item.started_at is not None:
-                    begun.append((run, item.fence, item.started_at))
-        elif item.move is Move.ADVANCE and len(item.steps) == 1 and not item.plan:
-            write = item.steps[0]
-            if _is_plain(write) and write.kind is StepKind.TASK and _is_short(item.result):
-                advances.append((run, item))
+            found.add(run, item)
     answers: Answers = {}
-    if checkpoints:
-        _checkpoint(db, now, checkpoints, begun, answers)
-    whole = _whole(db, now, segments) if segments else {}
-    completes += [_completing(run, item) for run, item in whole.items()]
+    if found.checkpoints:
+        _checkpoint(db, now, found.checkpoints, found.begun, answers)
+    whole = _whole(db, now, found.segments) if found.segments else {}
+    completes = found.completes + [_completing(run, item) for run, item in whole.items()]
     if completes:
         _complete(db, now, completes, _steps(whole), answers)
-    if advances:
-        _advance(db, now, advances, answers)
+    if found.advances:
+        _advance(db, now, found.advances, answers)
     return answers
+
+
+def _is_task(item: Item) -> bool:
+    return not item.plan and item.steps[0].kind is StepKind.TASK and _is_short(item.result)
 
 
 def _is_plain(write: StepWrite) -> bool:
@@ -181,8 +195,8 @@ def _advance(db: Database, now: Instant, advances: list[tuple[str, Item]], answe
 def _task(run: str, item: Item) -> Row:
     (write,) = item.steps
     return (
-        run, item.fence, item.number, item.lease_seconds * (2 * SECOND), write.key, item.in_place, write.attempts,
-        write.output, write.started_at,
+        run, item.fence, item.number, item.lease_seconds * (2 * SECOND), write.key, item.in_place,
+        write.attempts, write.output, write.started_at,
     )  # fmt: skip
 
 
