@@ -76,7 +76,7 @@ async def test_a_chore_in_trouble_keeps_no_other_from_its_turn(app, chore, how):
 @pytest.mark.spec("OPS-1")
 async def test_a_chore_that_hangs_is_begun_anew_after_a_while(app):
     await app.store.open()
-    await app.schedule("each second", "shop.any.v1", every=1)
+    await record(app, "news")
     broken = Broken(app.store, Chore.DELIVER, "hangs")
     task = asyncio.create_task(Keeper(broken).run())
     await asyncio.sleep(2.5 * STALL_SECONDS)
@@ -97,3 +97,49 @@ async def record(app, topic):
         run=run.id, fence=claim.fence, number=1, lease_seconds=30.0, move=Move.COMPLETE, events=(event,)
     )  # fmt: skip
     await app.store.commit([end])
+
+
+class Counted:
+    """A store that remembers what a keeper asks of it."""
+
+    def __init__(self, store):
+        self._store, self.asked = store, []
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def due(self, *args, **fields):
+        self.asked.append("due")
+        return await self._store.due(*args, **fields)
+
+    async def tick(self, *args, only=None, **fields):
+        self.asked.append(str(only))
+        return await self._store.tick(*args, only=only, **fields)
+
+    async def due_schedules(self, *args, **fields):
+        self.asked.append("schedules")
+        return await self._store.due_schedules(*args, **fields)
+
+
+@pytest.mark.spec("OPS-1")
+async def test_a_keeper_carries_out_what_the_look_says_is_due_and_nothing_else(app):
+    """A sleep that ends: one look, one chore, and one commit where the store counts them."""
+
+    @app.workflow("shop.nap.v1")
+    async def nap(ctx):
+        await ctx.sleep(100)
+
+    async with working(app, keeper=False):
+        run = await app.start(nap)
+        await until(app, run, Status.WAITING)
+    counted = Counted(app.store)
+    await asyncio.sleep(101)
+    before = (await app.store.stats()).extra.get("commits")
+    task = asyncio.create_task(Keeper(counted).run())
+    await until(app, run, Status.PENDING)
+    assert counted.asked[:2] == ["due", "lapse"]
+    assert not {"expire", "time_out", "deliver", "schedules"} & set(counted.asked)
+    if before is not None:
+        assert (await app.store.stats()).extra["commits"] == before + 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

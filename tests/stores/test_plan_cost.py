@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast.lifecycle import Move
-from holdfast.records import SECOND, Definition, Item, PlanStep, StepWrite
+from holdfast.records import SECOND, Chore, Definition, Item, PlanStep, StepWrite
 from holdfast.stores.sqlite import chores, gates
 from tests.stores.files import TYPE, ask, live, new_run
 
@@ -93,12 +93,14 @@ def test_a_keeper_that_leaves_the_deadlines_of_plans_alone_does_not_look_at_them
         now = store._clock()
 
         def look(db):
-            return chores.next_chore(db, wait_timeouts=False), chores.lapse(db, now, 9, wait_timeouts=False)
+            return chores.next_at(db, Chore.LAPSE, wait_timeouts=False), chores.lapse(
+                db, now, 9, wait_timeouts=False
+            )
 
         before = work(store, look)
         await fill(store, kind=kind, due_at=now + (-1 if is_due else 60) * SECOND)
         after = work(store, look)
-        assert chores.next_chore(store._reader) is not None
+        assert chores.next_at(store._reader, Chore.LAPSE) is not None
         return before, after
 
     (before, found), (after, still_found) = live(path, story)

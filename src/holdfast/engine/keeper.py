@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.escaping import safe_logger
-from holdfast.records import RUNTIME, SECOND, Chore, Ticked
+from holdfast.records import RUNTIME, SECOND, Chore, Due, Instant, Ticked
 from holdfast.store import TTL_SECONDS, Store
 
 from .timetable import Timetable
@@ -35,6 +35,7 @@ NAMES = {
     Chore.LAPSE: "wake what is due",
     Chore.DELIVER: "deliver events",
 }
+FIRE = "fire schedules"
 LOOK_SECONDS = 0.01  # between two looks of a keeper, however many hints come;
 LOOK_SHARE = 0.1  # and no more of its time than this goes into looks
 
@@ -142,7 +143,7 @@ class Keeper:
     async def run(self, spawn: Spawn | None = None) -> None:
         """Round after round, until cancelled. `spawn`: how each chore gets a task of its own."""
         chores = {NAMES[chore]: partial(self._some, chore) for chore in Chore}
-        turns = Turns({**chores, "fire schedules": self._timetable.round}, spawn or _spawn, self.bell.ring)
+        turns = Turns({**chores, FIRE: self._timetable.round}, spawn or _spawn, self.bell.ring)
         try:
             while True:
                 await self._round(turns)
@@ -150,14 +151,14 @@ class Keeper:
             await turns.stop()
 
     async def _round(self, turns: Turns) -> None:
-        """A look; a turn of each chore, if any is due; else, or if they found nothing, a rest."""
+        """A look; a turn of each chore that is due; if there was none, or they found nothing, a rest."""
         clock = asyncio.get_running_loop().time
         looked_at, apart, done = clock(), LOOK_SECONDS, 0
         try:
-            due = await self._due()
-            cost = clock() - looked_at
+            look = await self._look()
+            cost, due = clock() - looked_at, _seconds(look.chore_at, look.now)
             if due == 0:
-                done = await turns.round()
+                done = await turns.round(self._due_names(look))
             if done or self._timetable.unfinished:
                 self.bell.found()
                 if self._news is not None:
@@ -174,9 +175,14 @@ class Keeper:
         if early > 0:
             await asyncio.sleep(early)
 
-    async def _due(self) -> float | None:
-        aside, lapse = self._timetable.aside(), self._wait_timeouts
-        return await seconds_until(self._store, (), chores=True, wait_timeouts=lapse, besides=aside)
+    async def _look(self) -> Due:
+        aside = self._timetable.aside()
+        return await self._store.due((), wait_timeouts=self._wait_timeouts, besides=aside)
+
+    def _due_names(self, look: Due) -> set[str]:
+        names = {NAMES[chore] for chore in Chore if look.is_due(chore)}
+        fires = self._timetable.unfinished or (look.fire_at is not None and look.fire_at <= look.now)
+        return names | {FIRE} if fires else names
 
     async def purge(self) -> int:
         """Remove what has expired, slice by slice, with pauses in which others write; how many runs went."""
@@ -224,12 +230,12 @@ async def seconds_until(
     types: Sequence[str],
     tenants: Sequence[str] | None = None,
     *,
-    chores: bool = False,
-    wait_timeouts: bool = True,
     runtime: str = RUNTIME,
-    besides: Sequence[tuple[UUID, int]] = (),
 ) -> float | None:
-    """Seconds until there may be something to do; None when nothing is in sight. besides: schedules."""
-    due = await store.due(types, tenants, wait_timeouts=wait_timeouts, runtime=runtime, besides=besides)
-    at = due.chore_at if chores else due.claim_at
-    return None if at is None else max(0.0, (at - due.now) / SECOND)
+    """Seconds until there may be something to claim; None when nothing is in sight."""
+    due = await store.due(types, tenants, runtime=runtime)
+    return _seconds(due.claim_at, due.now)
+
+
+def _seconds(at: Instant | None, now: Instant) -> float | None:
+    return None if at is None else max(0.0, (at - now) / SECOND)

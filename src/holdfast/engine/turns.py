@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from holdfast.errors import StoreError
@@ -44,11 +44,13 @@ class Turns:
         self._beside: set[str] = set()  # those that have taken longer than their turn
         self._rests_until: dict[str, float] = {}  # those that have raised
 
-    async def round(self) -> int:
-        """One turn of each, at most TURN_SECONDS; how much was done by those that came to their end."""
+    async def round(self, due: Collection[str]) -> int:
+        """One turn of each that is due, or under way, at most TURN_SECONDS; how much was done by those that
+        came to their end."""
         done = 0
         for name in self._chores:
-            done += await self._turn(name)
+            if name in due or name in self._running:
+                done += await self._turn(name)
         return done
 
     async def stop(self) -> None:

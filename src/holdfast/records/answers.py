@@ -151,12 +151,27 @@ class Ticked(msgspec.Struct, gc=False, frozen=True, kw_only=True):
         return self.expired + self.lapsed + self.delivered + self.timed_out + self.fired
 
 
-class Due(msgspec.Struct, gc=False, frozen=True):
-    """When there may next be something to do; None: nothing is in sight."""
+class Due(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """When there may next be something to claim, and to do for each chore; None: nothing is in sight."""
 
-    claim_at: Instant | None
-    chore_at: Instant | None
     now: Instant  # the store's clock when it was asked
+    claim_at: Instant | None = None
+    expire_at: Instant | None = None
+    time_out_at: Instant | None = None
+    lapse_at: Instant | None = None
+    deliver_at: Instant | None = None
+    fire_at: Instant | None = None  # a schedule
+
+    @property
+    def chore_at(self) -> Instant | None:
+        """When the first of the chores is due, a schedule among them."""
+        times = (self.expire_at, self.time_out_at, self.lapse_at, self.deliver_at, self.fire_at)
+        return min((at for at in times if at is not None), default=None)
+
+    def is_due(self, chore: Chore) -> bool:
+        """Whether this chore would find something now."""
+        at: Instant | None = getattr(self, f"{chore}_at")
+        return at is not None and at <= self.now
 
 
 class Purged(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ class Catalog(Protocol):
         runtime: str = RUNTIME,
         besides: Sequence[tuple[UUID, int]] = (),
     ) -> Due:
-        """When a claim for these types, and when a chore, may next find something (an instant at or before
+        """When a claim for these types, and when each chore, may next find something (an instant at or before
         now: at once). What registry or limits hold back counts from when they let it go; what only a change
         of them or the end of another run sets free is not in sight. A chore: a lease that ends, a wait or run
         timeout that comes due, an event that is not delivered, a run that owes something, a schedule that

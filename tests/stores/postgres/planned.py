@@ -251,7 +251,6 @@ def calls() -> dict[str, tuple[str, list[Any], int]]:
         "deliver what is owed": ("deliver", [f'{{"owing":"{uid(0, 0)}"}}', 500], EACH),
         "cancel children": ("deliver", [f'{{"owing":"{uid(ENDED, EACH)}"}}', 500], 1),
         "due": ("due", [idle], 1),
-        "is a chore due": ("chore_is_due", [True], 1),
         "tick: expire": ("expire", [500], EACH),
         "tick: time out": ("time_out", [500], EACH),
         "tick: lapse": ("lapse", [None, True, 500], EACH),

@@ -140,8 +140,9 @@ class MemoryStore(People, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
     ) -> Due:
         with self._lock:
             now = self._clock()
-            chores = reads.next_chore(self._state, besides, wait_timeouts=wait_timeouts)
-            return Due(reads.next_claim(self._state, types, tenants, (runtime, now)), chores, now)
+            chores = reads.next_chores(self._state, besides, wait_timeouts=wait_timeouts)
+            claim_at = reads.next_claim(self._state, types, tenants, (runtime, now))
+            return Due(now=now, claim_at=claim_at, **chores)
 
     async def stats(self) -> Stats:
         with self._lock:

@@ -145,25 +145,28 @@ def next_claim(
     return min(claims, default=None)
 
 
-def next_chore(state: State, besides: Sequence[tuple[UUID, int]], *, wait_timeouts: bool) -> Instant | None:
-    """When a chore may next find something, also a schedule, but for those left out."""
-    chores = [*_chores(state, wait_timeouts=wait_timeouts), *schedules.due_at(state, besides)]
-    return min(chores, default=None)
-
-
-def _chores(state: State, *, wait_timeouts: bool) -> Iterable[Instant]:
-    for row in state.runs.values():
-        if row.status in FINAL:
-            continue
-        if row.lease_until is not None:
-            yield row.lease_until + 1
-        if row.timeout_at is not None:
-            yield row.timeout_at
-        waits = [wait for wait in open_waits(row) if lapses(row, wait, wait_timeouts=wait_timeouts)]
-        yield from (wait.due_at for wait in waits if wait.due_at is not None)
+def next_chores(
+    state: State, besides: Sequence[tuple[UUID, int]], *, wait_timeouts: bool
+) -> dict[str, Instant | None]:
+    """When each chore may next find something, also a schedule, but for those left out."""
+    runs = [row for row in state.runs.values() if row.status not in FINAL]
+    waits = ((row, wait) for row in runs for wait in open_waits(row))
     # At once, whatever the clock said when it was recorded.
-    yield from (0 for event in state.events if not event.delivered)
-    yield from (0 for row in state.runs.values() if row.owes)
+    undelivered = not all(event.delivered for event in state.events)
+    owes = any(row.owes for row in state.runs.values())
+    return {
+        "expire_at": _first(row.lease_until + 1 for row in runs if row.lease_until is not None),
+        "time_out_at": _first(row.timeout_at for row in runs),
+        "lapse_at": _first(
+            wait.due_at for row, wait in waits if lapses(row, wait, wait_timeouts=wait_timeouts)
+        ),
+        "deliver_at": 0 if undelivered or owes else None,
+        "fire_at": _first(schedules.due_at(state, besides)),
+    }
+
+
+def _first(times: Iterable[Instant | None]) -> Instant | None:
+    return min((at for at in times if at is not None), default=None)
 
 
 def _live(state: State, now: Instant) -> list[Presence]:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.records import Chore, Emitted, Json, NewEvent, Ticked
+from holdfast.records import Chore, Due, Emitted, Json, NewEvent, Ticked
 from holdfast.store import LIVE_SECONDS, SLICE, SLICES
 from holdfast.stores.pacing import Pace
 from holdfast.stores.rounds import Walk, ticked
@@ -66,6 +66,7 @@ _RECORDED = msgspec.json.Decoder(_Recorded)
 _DELIVERED = msgspec.json.Decoder(_Delivered)
 _LAPSED = msgspec.json.Decoder(_Lapsed)
 _ENDED = msgspec.json.Decoder(_Ended)
+_DUE = msgspec.json.Decoder(Due)
 
 
 class WaitsRoom(Calls):
@@ -154,11 +155,9 @@ class WaitsRoom(Calls):
     async def tick(
         self, limit: int = SLICE, *, wait_timeouts: bool = True, only: Chore | None = None
     ) -> Ticked:
-        if only is None and not await self._call("chore_is_due", wait_timeouts):
-            return Ticked()
         limit, failed, more = max(1, limit), list[UUID](), False
         done = dict.fromkeys(Chore, 0)
-        for chore in Chore if only is None else (only,):
+        for chore in await self._due_chores(wait_timeouts=wait_timeouts) if only is None else (only,):
             if chore is Chore.DELIVER:
                 done[chore], cut = await self._deliver(limit)
             elif chore is Chore.LAPSE:
@@ -168,6 +167,10 @@ class WaitsRoom(Calls):
                 failed += ended
             more = more or cut
         return ticked(done, failed, more=more)
+
+    async def _due_chores(self, *, wait_timeouts: bool) -> list[Chore]:
+        look = await self._ask(_DUE, "due", json_text({"types": (), "wait_timeouts": wait_timeouts}))
+        return [chore for chore in Chore if look.is_due(chore)]
 
     async def _ended(self, chore: str, limit: int) -> tuple[int, list[UUID], bool]:
         done, failed, pace = 0, list[UUID](), self._pace()

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import apsw
+from msgspec.structs import replace
 
 from holdfast.bounds import BATCH_BYTES
 from holdfast.errors import HoldfastError, Unavailable, UsageError
@@ -273,7 +274,7 @@ class SqliteStore(People, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, Purg
         ask = Ask(worker="", types=tuple(types), limit=0, tenants=tenants, runtime=runtime)
         look = partial(reads.due, wait_timeouts=wait_timeouts, besides=besides)
         due = self._read(look, self._clock(), ask)
-        return due if due.claim_at != UNSURE else Due(await self._opens_at(ask), due.chore_at, due.now)
+        return due if due.claim_at != UNSURE else replace(due, claim_at=await self._opens_at(ask))
 
     async def stats(self) -> Stats:
         commits = self._committer.commits if self._committer is not None else 0

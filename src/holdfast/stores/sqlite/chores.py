@@ -85,24 +85,20 @@ def lapse(db: Database, now: Instant, limit: int, *, wait_timeouts: bool = True)
 
 def is_due(db: Database, now: Instant, chore: Chore, *, wait_timeouts: bool = True) -> bool:
     """Whether one chore would find something; a look, no write."""
+    at = next_at(db, chore, wait_timeouts=wait_timeouts)
+    return at is not None and at <= now
+
+
+def next_at(db: Database, chore: Chore, *, wait_timeouts: bool = True) -> Instant | None:
+    """When a chore may next find something: a lease ends after its instant, all else is due at it."""
     match chore:
         case Chore.EXPIRE:
             row = db.one(_EXPIRE["next"])
-            return row is not None and row[0] is not None and row[0] < now
         case Chore.TIME_OUT:
             row = db.one(_TIME_OUT["next"])
         case Chore.LAPSE:
             row = db.one(_LAPSE["next" if wait_timeouts else "next_but_plans"])
         case _:
             row = db.one(_LAPSE["next_news"])
-    return row is not None and row[0] is not None and row[0] <= now
-
-
-def next_chore(db: Database, *, wait_timeouts: bool = True) -> Instant | None:
-    """When a keeper may next find something: a lease ends after its instant, all else is due at it."""
-    lease = db.one(_EXPIRE["next"])
-    ends = None if lease is None or lease[0] is None else lease[0] + 1
-    waits = db.one(_LAPSE["next" if wait_timeouts else "next_but_plans"])
-    others = (db.one(_TIME_OUT["next"]), waits, db.one(_LAPSE["next_news"]))
-    times = [ends, *(row[0] for row in others if row is not None)]
-    return min((at for at in times if at is not None), default=None)
+    at: Instant | None = None if row is None else row[0]
+    return at + 1 if at is not None and chore is Chore.EXPIRE else at

@@ -16,6 +16,7 @@ from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.machine.durations import micros
 from holdfast.records import (
     Ask,
+    Chore,
     Definition,
     Due,
     Instant,
@@ -33,7 +34,7 @@ from holdfast.store import LIVE_SECONDS
 from holdfast.stores.paged import FIRST, StepsPage, all_steps
 from holdfast.stores.rules import Rules
 
-from .chores import next_chore
+from .chores import next_at
 from .claim import next_claim
 from .database import Database, Row, text
 from .keys import stored_key
@@ -189,8 +190,8 @@ def due(
     wait_timeouts: bool = True,
     besides: Sequence[tuple[UUID, int]] = (),
 ) -> Due:
-    chores = (next_chore(db, wait_timeouts=wait_timeouts), next_due(db, besides))
-    return Due(next_claim(db, now, ask), min((at for at in chores if at is not None), default=None), now)
+    chores = {f"{chore}_at": next_at(db, chore, wait_timeouts=wait_timeouts) for chore in Chore}
+    return Due(now=now, claim_at=next_claim(db, now, ask), fire_at=next_due(db, besides), **chores)
 
 
 def _workers(db: Database, now: Instant) -> list[Presence]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import StepWrite, moment
+from holdfast.records import SECOND, Chore, StepWrite, moment
 
 from .hand import TYPE, backing_off, done, listen, sleep
 
@@ -253,3 +253,23 @@ def test_a_wait_that_was_given_up_may_be_opened_anew(hand, at_once):
     assert [(step.key, step.status) for step in verdict.settled] == [("w", StepStatus.SUCCEEDED)]
     assert [step.key for step in hand.steps(claim.id)] == ["w"]
     hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("OPS-1")
+def test_the_look_says_which_chore_is_due(hand):
+    """Each by itself: a lease, a timeout, a wait, what is owed; and none of them before its time."""
+    now = hand.clock.now
+    assert [hand.due().is_due(chore) for chore in Chore] == [False] * 4
+    leased = hand.held(timeout_seconds=50.0)
+    asleep = hand.held()
+    hand.park(asleep, sleep(delay_seconds=20.0))
+    due = hand.due()
+    assert (due.lapse_at, due.time_out_at, due.deliver_at) == (now + 20 * SECOND, now + 50 * SECOND, None)
+    assert due.expire_at in {leased.lease_until, leased.lease_until + 1}
+    found = []
+    for seconds in (20, 31, 50):
+        hand.clock.now = now + seconds * SECOND
+        found.append([str(chore) for chore in Chore if hand.due().is_due(chore)])
+        hand.tick()
+    assert found == [["lapse"], ["expire"], ["time_out"]]
+    assert [hand.due().is_due(chore) for chore in Chore] == [False] * 4

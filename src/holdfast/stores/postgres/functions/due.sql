@@ -16,9 +16,11 @@ begin
     else
         claim_at := next_run_at(types, tenants);
     end if;
-    return json_build_object('now', us(now), 'claim_at', us(claim_at), 'chore_at', least(
-        us(next_chore((ask ->> 'wait_timeouts')::boolean)), next_schedule(coalesce(ask -> 'besides', '[]'))
-    ));
+    return json_build_object(
+        'now', us(now), 'claim_at', us(claim_at), 'fire_at', next_schedule(coalesce(ask -> 'besides', '[]')),
+        'deliver_at', case when something_is_owed() then 0 end, 'expire_at', us(next_lease_end()),
+        'time_out_at', us(next_timeout()), 'lapse_at', us(next_wait_due((ask ->> 'wait_timeouts')::boolean))
+    );
 end $$;
 
 -- When the first pending run of these types is due.
@@ -168,29 +170,39 @@ begin
     sure := last is null or coalesce(last >= at, false);
 end $$;
 
--- When a keeper may next find something: a lease ends after its instant, all else is due at it. What is not delivered,
--- or owed: at once, whatever the clock said when it was recorded.
-create or replace function next_chore(wait_timeouts boolean) returns timestamptz language plpgsql stable as $$
+-- Whether a keeper has something to deliver: at once, whatever the clock said when it was recorded.
+create or replace function something_is_owed() returns boolean language plpgsql stable as $$
 begin
-    if exists (select 1 from workflow_inbox as e where not e.delivered)
-        or exists (select 1 from workflow_run as r where r.owes > 0)
-    then
-        return 'epoch';
-    end if;
-    return least(
-        (select min(r.lease_until) from workflow_run as r where r.status = 'leased') + interval '1 microsecond',
-        (
-            select r.timeout_at from workflow_run as r
-            where r.timeout_at is not null and r.finished_at is null order by r.timeout_at limit 1
-        ),
-        case when wait_timeouts then (
+    return exists (select 1 from workflow_inbox as e where not e.delivered)
+        or exists (select 1 from workflow_run as r where r.owes > 0);
+end $$;
+
+-- A lease ends after its instant, all else is due at it.
+create or replace function next_lease_end() returns timestamptz language plpgsql stable as $$
+begin
+    return (select min(r.lease_until) from workflow_run as r where r.status = 'leased') + interval '1 microsecond';
+end $$;
+
+create or replace function next_timeout() returns timestamptz language plpgsql stable as $$
+begin
+    return (
+        select r.timeout_at from workflow_run as r
+        where r.timeout_at is not null and r.finished_at is null order by r.timeout_at limit 1
+    );
+end $$;
+
+create or replace function next_wait_due(wait_timeouts boolean) returns timestamptz language plpgsql stable as $$
+begin
+    if wait_timeouts then
+        return (
             select s.due_at from workflow_step as s
             where s.status = 'waiting' and s.due_at is not null and s.kind <> 'child' order by s.due_at limit 1
-        ) else (
-            select s.due_at from workflow_step as s
-            where s.status = 'waiting' and s.due_at is not null and s.kind <> 'child' and s.kind <> 'task'
-                and (s.kind <> 'event' or s.timeout_seconds is null)
-            order by s.due_at limit 1
-        ) end
+        );
+    end if;
+    return (
+        select s.due_at from workflow_step as s
+        where s.status = 'waiting' and s.due_at is not null and s.kind <> 'child' and s.kind <> 'task'
+            and (s.kind <> 'event' or s.timeout_seconds is null)
+        order by s.due_at limit 1
     );
 end $$;
