@@ -19,7 +19,7 @@ ITEM_BYTES = 128 * MIB  # all that one run writes in one commit: Postgres needs 
 LARGE_BATCH_BYTES = 4 * MIB  # one commit of large items only: small ones may have to wait for it
 RUN_BYTES = 256 * MIB  # all values that one run has recorded, unless its workflow says otherwise
 ROW_BYTES = 200  # what a step takes in an answer beside its key and its values
-NEWS_BYTES = 64 * 1024  # values of one run's settled waits in an answer that tells of many runs
+NEWS_BYTES = 64 * 1024  # one run's settled waits in an answer that tells of many runs
 SHOWN_BYTES = 64 * 1024  # a value of a step that is read only to show a line of it
 LARGE_BYTES = MIB  # a value, or an item of a commit, from which on others do not wait beside it
 

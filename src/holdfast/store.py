@@ -213,7 +213,7 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
         (SUCCEEDED, WAITING), retry and fail may (READY, FAILED), release does not. Any other step is `lost`,
         and so are its checkpoints and completes: it goes on by advance alone.
         Attempts never go below 0. `known` given: `settled` lists the run's waits settled with
-        seq > known, by seq, on every applied answer, and `seq` is its highest. Where their values are large,
+        seq > known, by seq, on every applied answer, and `seq` is its highest. Above NEWS_BYTES,
         `settled` is empty and `more` is true: `load` reads them. Of a plan's row that is large, `settled`
         says nothing: `steps` does.
         """

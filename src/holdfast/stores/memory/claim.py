@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.bounds import ROW_BYTES, text_bytes
+from holdfast.bounds import text_bytes
 from holdfast.lifecycle import Status
 from holdfast.machine import claiming as machine
 from holdfast.machine.durations import micros
-from holdfast.machine.rows import StepRow, shown
-from holdfast.records import Ask, Claim, Instant, Json, Lease, Loaded, Renewal, Step
+from holdfast.machine.rows import shown
+from holdfast.records import Ask, Claim, Instant, Lease, Loaded, Renewal, Step
 from holdfast.rooms.records import START
 from holdfast.stores.rules import Rooms
 from holdfast.stores.shares import Shares
 
 from .limits import note_claims, note_turns, rooms
-from .rows import RunRow, State, TrailRow
+from .rows import RunRow, State, TrailRow, step_bytes
 from .view import MemoryView
 
 
@@ -49,12 +49,7 @@ def claim(state: State, ask: Ask, now: Instant) -> list[Claim]:
 
 
 def _size(row: RunRow) -> int:
-    values = (row.params, row.labels, *(value for step in row.steps.values() for value in _values(step)))
-    return ROW_BYTES * len(row.steps) + sum(map(text_bytes, values))
-
-
-def _values(step: StepRow) -> tuple[Json | None, ...]:
-    return step.key, step.output, step.error, step.ask, step.wake
+    return text_bytes(row.params) + text_bytes(row.labels) + sum(map(step_bytes, row.steps.values()))
 
 
 def _in_turn(due: list[RunRow], shares: Shares) -> Iterator[RunRow]:
@@ -111,7 +106,7 @@ def load(state: State, lease: Lease, after: int, most: int, now: Instant) -> Loa
     steps: list[Step] = []
     rows = [step for step in row.in_order() if step.seq > after]
     for step in rows:
-        left -= ROW_BYTES + sum(map(text_bytes, _values(step)))
+        left -= step_bytes(step)
         if left < 0 and steps:
             break
         steps.append(shown(step))

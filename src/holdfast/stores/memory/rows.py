@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.bounds import text_bytes
+from holdfast.bounds import ROW_BYTES, text_bytes
 from holdfast.errors import StoreError
 from holdfast.lifecycle import FINAL, Status, StepStatus
 from holdfast.machine import rows as machine
@@ -196,3 +196,8 @@ def check(row: RunRow, *, steps: bool) -> None:
     broken = [law for law, holds in laws.items() if not holds]
     if broken:
         raise StoreError(f"run {row.id} as {row.status} breaks a law of the store: {'; '.join(broken)}")
+
+
+def step_bytes(step: StepRow) -> int:
+    """How many bytes a step takes in an answer."""
+    return ROW_BYTES + sum(map(text_bytes, (step.key, step.output, step.error, step.ask, step.wake)))

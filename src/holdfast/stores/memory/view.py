@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 from uuid import UUID
 
-from holdfast.bounds import NEWS_BYTES, text_bytes
+from holdfast.bounds import NEWS_BYTES
 from holdfast.lifecycle import FINAL, StepKind, StepStatus
 from holdfast.machine.rows import StepRow, shown
 from holdfast.machine.settling import COME, has_waited
@@ -16,7 +16,7 @@ from holdfast.records import Definition, Instant, Item, Json, NewEvent, NewRun, 
 from holdfast.store import EVENT_KEEP_SECONDS
 
 from .outbox import put
-from .rows import EventRow, RunRow, State, check
+from .rows import EventRow, RunRow, State, check, step_bytes
 
 OPEN_STEP = frozenset({StepStatus.READY, StepStatus.WAITING})
 
@@ -131,7 +131,7 @@ class MemoryView:
 
     def news(self, run: RunRow, known: int) -> tuple[tuple[Step, ...], bool]:
         settled = sorted(_settled_since(run, known), key=lambda step: step.seq)
-        large = sum(text_bytes(step.output) + text_bytes(step.error) for step in settled) > NEWS_BYTES
+        large = sum(map(step_bytes, settled)) > NEWS_BYTES
         return ((), True) if large else (tuple(map(shown, settled)), False)
 
     # Events.

@@ -103,7 +103,7 @@ def has_settled(db: Database, run: str, known: int | None) -> bool:
 def news_since(db: Database, run: str, known: int | None) -> tuple[tuple[Step, ...], bool]:
     """The same for an answer; nothing, and True, where they are too large for it."""
     row = None if known is None else db.one(_SQL["news_bytes"], (run, known))
-    if row is not None and sum(filter(None, row)) > NEWS_BYTES:
+    if row is not None and ROW_BYTES * row[0] + row[1] > NEWS_BYTES:
         return (), True
     return settled_since(db, run, known), False
 

@@ -62,8 +62,12 @@ where run_id = :run and seq > :known and kind in ('sleep', 'event', 'approval', 
     and status in ('succeeded', 'failed') and (kind <> 'child' or waits > 0)
 limit 1
 
--- :news_bytes    How large the values of those are.
-select sum(octet_length(output)), sum(octet_length(error)) from workflow_step
+-- :news_bytes    How many of those there are, and how many bytes they bring along.
+select count(*), coalesce(sum(
+    octet_length(key) + coalesce(octet_length(output), 0) + coalesce(octet_length(error), 0)
+    + coalesce(octet_length(ask), 0) + coalesce(octet_length(wake), 0)
+), 0)
+from workflow_step
 where run_id = :run and seq > :known and kind in ('sleep', 'event', 'approval', 'child')
     and status in ('succeeded', 'failed') and (kind <> 'child' or waits > 0)
 

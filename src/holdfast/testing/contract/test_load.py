@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bounds import MIB, NEWS_BYTES
+from holdfast.bounds import MIB, NEWS_BYTES, ROW_BYTES
 from holdfast.lifecycle import Status, StepStatus
-from holdfast.records import Lease
+from holdfast.records import Chore, Lease
 
-from .hand import LEASE, done, listen, noise
+from .hand import LEASE, ask, done, listen, noise, sleep
 
 
 def text(size, fill="x"):
@@ -173,4 +173,32 @@ def test_a_renewal_announces_large_events(hand):
     hand.emit("a", noise(3 * NEWS_BYTES))
     renewal = hand.store.renew("w1", [lease(claim, known=1)], LEASE)
     (held,) = renewal.held
+    assert (held.answer, held.more, held.settled) == ("applied", True, ())
+
+
+@pytest.mark.spec("LEASE-8", "LEASE-19")
+def test_what_a_gate_shows_counts_as_news(hand):
+    """Decisions are small, what they were about is not: a renewal announces them, and a page brings them."""
+    claim = hand.held()
+    hand.checkpoint(claim, ask("gate", ask='{"ask":"ok?","data":' + noise(3 * NEWS_BYTES) + "}"), known=0)
+    hand.approve(claim.id, "gate")
+    (held,) = hand.store.renew("w1", [lease(claim, known=1)], LEASE).held
+    assert (held.answer, held.more, held.settled) == ("applied", True, ())
+    verdict = hand.checkpoint(claim, done("next"), known=1)
+    assert (verdict.answer, verdict.more, verdict.settled) == ("applied", True, ())
+    assert [step.key for step in load(hand, claim, 1, 20 * NEWS_BYTES).steps] == ["gate", "next"]
+
+
+@pytest.mark.spec("LEASE-8", "LEASE-19")
+@pytest.mark.parametrize(
+    ("key", "count"), [("", NEWS_BYTES // ROW_BYTES + 1), ("k" * 200, NEWS_BYTES // 400 + 1)]
+)
+def test_many_small_outcomes_are_large_news(hand, key, count):
+    """Rows and their keys count, as in a claim."""
+    claim = hand.held()
+    hand.checkpoint(claim, *(sleep(f"{n}{key}", 1.0) for n in range(count)), known=0)
+    hand.clock.turn(2)
+    while hand.tick(only=Chore.LAPSE).more:
+        pass
+    (held,) = hand.store.renew("w1", [lease(claim, known=count)], LEASE).held
     assert (held.answer, held.more, held.settled) == ("applied", True, ())

@@ -234,8 +234,8 @@ begin
     ) is not null;
 end $$;
 
--- Whether their values are too large for an answer that tells of many runs: more than 64 KiB. Those that are stored in more
--- are not read just to be measured.
+-- Whether they are too large for an answer that tells of many runs: more than 64 KiB, counted as by claim and load. Values
+-- that are stored in more are not read just to be measured.
 create or replace function has_large_news(run uuid, known integer) returns boolean language plpgsql stable
 set enable_sort = off as $$
 declare
@@ -248,9 +248,10 @@ begin
     loop
         continue when s.kind not in ('sleep', 'event', 'approval', 'child') or s.status not in ('succeeded', 'failed')
             or (s.kind = 'child' and s.waits = 0);
-        stored := stored + coalesce(pg_column_size(s.output), 0) + coalesce(pg_column_size(s.error), 0);
+        stored := stored + coalesce(pg_column_size(s.output), 0) + coalesce(pg_column_size(s.error), 0)
+            + coalesce(pg_column_size(s.ask), 0) + coalesce(pg_column_size(s.wake), 0);
         if stored <= 65536 then
-            size := size + coalesce(octet_length(s.output::text), 0) + coalesce(octet_length(s.error::text), 0);
+            size := size + step_bytes(s);
         end if;
         if stored > 65536 or size > 65536 then
             return true;
