@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from holdfast import Backoff, Status, TooLarge
 from holdfast.bounds import VALUE_BYTES
 from holdfast.engine.committer import BESIDE_MAX, Committer
 from holdfast.lifecycle import Move, StepStatus
-from holdfast.records import Item, StepWrite, Traits, Verdict
-from holdfast.records.sizes import item_bytes, start_bytes
+from holdfast.records import Item, NewEvent, StepWrite, TrailWrite, Traits, Verdict
+from holdfast.records.sizes import ROW, item_bytes, start_bytes
 from tests.engine.faulty import Faulty
 from tests.engine.kit import keys, outcome, until
 
@@ -208,8 +209,8 @@ async def test_a_run_that_fails_and_one_that_parks_record_all_that_gathered(app)
 
 
 async def test_what_one_step_sends_and_logs_is_bounded(app, monkeypatch):
-    monkeypatch.setattr("holdfast.engine.messages.SAID_BYTES", 10_000)
-    monkeypatch.setattr("holdfast.engine.messages.LOGGED_BYTES", 5_000)
+    monkeypatch.setattr("holdfast.engine.messages.SAID_BYTES", 10_000 + 10 * ROW)
+    monkeypatch.setattr("holdfast.engine.messages.LOGGED_BYTES", 5_000 + 5 * ROW)
 
     @app.workflow("shop.order.v1")
     async def order(ctx):
@@ -234,8 +235,8 @@ async def test_what_one_step_sends_and_logs_is_bounded(app, monkeypatch):
     async with app.worker():
         numbers, words = zip(*(await run.result(60)), strict=True)
     assert numbers == (10, 10, 5, 5)
-    assert words[0].startswith("step 'emits' sends and logs 10,")
-    assert "the limit is 5,000: say less" in words[2]
+    assert words[0].startswith("step 'emits' sends and logs 13,")
+    assert "the limit is 6,500: say less" in words[2]
 
 
 @pytest.mark.slow
@@ -269,5 +270,8 @@ async def test_many_starts_are_recorded_in_slices(app, monkeypatch):
 def test_the_size_of_an_item_counts_all_that_it_holds():
     small = Item(run=UUID(int=1), fence=1, number=1, move=Move.CHECKPOINT)
     step = StepWrite(key="a", status=StepStatus.SUCCEEDED, output='"\\""')
+    row = TrailWrite("log", '""')
+    said = msgspec.structs.replace(small, trail=(row,), events=(NewEvent(id="a", topic="t", payload="1"),))
     assert item_bytes(small) == 0
+    assert item_bytes(said) == 2 * ROW + 4 + 2
     assert item_bytes(Item(run=UUID(int=1), fence=1, number=1, move=Move.CHECKPOINT, steps=(step,))) == 9

@@ -10,7 +10,7 @@ import pytest
 from holdfast import Backoff, Status, TooLarge
 from holdfast.errors import Unavailable
 from holdfast.lifecycle import Move
-from holdfast.records.sizes import item_bytes
+from holdfast.records.sizes import ROW, item_bytes
 from holdfast.stores.memory import MemoryStore
 from tests.engine.faulty import Faulty
 from tests.engine.kit import keys, outcome, until
@@ -54,7 +54,7 @@ class Slow(Faulty):
 
 
 def value(n):
-    return str(n) + "x" * (4 * KIB - 50)
+    return str(n) + "x" * (4 * KIB - ROW - 50)
 
 
 def as_much_as_may_be(say, *args, **fields):

@@ -198,6 +198,21 @@ async def test_a_commit_that_fails_for_ever_counts_as_a_failed_try(app, path):
     assert amounts(path) == {}
 
 
+@pytest.mark.spec("FLOW-16", "FLOW-21")
+async def test_a_result_that_was_not_committed_is_not_counted(app, path):
+    """Three tries of 600 bytes are not 1,800 bytes of values."""
+
+    @app.workflow("bank.deposit.v1", bytes_max=1000)
+    async def banking(ctx):
+        value = lambda connection: put(connection, "ada") and "x" * 600  # noqa: E731 - it has a name below
+        return await ctx.transaction(value, name="deposit", retry=Backoff.fixed(0, attempts=3))
+
+    app.store = Unheard(app.store)
+    run = await app.start(banking)
+    async with app.worker():
+        assert await outcome(app, run, within=600) == ("failed", "exhausted")
+
+
 @pytest.mark.spec("FLOW-16")
 async def test_a_store_that_is_down_for_an_hour_fails_no_transaction(app, path):
     @app.workflow("bank.deposit.v1")

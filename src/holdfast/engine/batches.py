@@ -16,7 +16,9 @@ Answered = Callable[[Verdict], None]
 Entry = tuple[Item, Answered, int]  # an item, who gets its verdict, and its size in bytes
 
 BATCH_MAX = 1000
-ROWS_MAX = 2 * BATCH_MAX  # steps and starts of a batch: those of a family, or of a segment, are many
+ROWS_MAX = (
+    2 * BATCH_MAX
+)  # rows of a batch: those of a family, of a segment, or of one who sends much, are many
 
 
 class Batches:
@@ -56,13 +58,19 @@ class Batches:
         self._large_sent -= large
 
 
+def rows_of(item: Item) -> int:
+    """How many rows an item writes: small ones take their time, too."""
+    said = len(item.events) + len(item.outbox) + len(item.trail)
+    return len(item.steps) + len(item.starts) + said + 1
+
+
 def _batch(queue: deque[Entry], most: int, budget: int) -> list[Entry]:
     """The first of a queue, as many as fit into one commit; at least one."""
     batch: list[Entry] = []
     rows = total = 0
     while queue and len(batch) < most:
         item, _, size = queue[0]
-        rows += len(item.steps) + len(item.starts) + 1
+        rows += rows_of(item)
         total += size
         if batch and (rows > ROWS_MAX or total > budget):
             break

@@ -239,12 +239,13 @@ class Context(Parking):
             record.logs += 1
             if record.logs <= record.logged:
                 return
-            record.logged = row["log_no"] = record.logs
+            row["log_no"] = record.logs
         entry = TrailWrite("log", plain.encode(row, f"log {text(message, 40)!r}"))
         if scope is not None:
             scope.note(self._run.journal, entry)
         else:
             self._run.journal.note(entry)
+            self._run.record.logged = row["log_no"]
 
     def cost(self, amount: float) -> None:
         """Inside a step: what it has cost. The run's cost is the sum over its steps."""
@@ -283,8 +284,7 @@ class Context(Parking):
         scope, what = within(), message_of(message, payload, key)
         run, created_at = self.run_id, self._run.claim.created_at
         if scope is not None:
-            number = 1 + sum(type(one) is Outbound for one in scope.events)
-            scope.say(outbound(what, run, created_at, scope.key, number))
+            scope.say(outbound(what, run, created_at, scope.key, scope.sends + 1))
             return
         self._stage.check()
         step = self._key(f"send:{what.sink}", name, SENT)
@@ -315,7 +315,7 @@ class Context(Parking):
         self._run.check_time()
         self._run.check_room()
         if says is not None:
-            self._run.journal.emit(says)  # with the step or not at all
+            self._run.journal.say(says)  # with the step or not at all
         self._run.journal.keep(write)
         self._run.record.committed(write)
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from holdfast.bounds import sent_bytes
+from holdfast.lifecycle import StepKind
 from holdfast.records import Item, Json, NewEvent, Outbound, StepWrite, TrailWrite
-from holdfast.records.sizes import payload_bytes
+from holdfast.records.sizes import payload_bytes, row_bytes
 from holdfast.threads import Tally
 
-from .messages import check_logged
+from .messages import check_logged, check_said
 
 if TYPE_CHECKING:
     from holdfast.world import World
@@ -25,13 +25,28 @@ Says = NewEvent | Outbound
 
 PROGRESS_SECONDS = 1.0
 
-_NOTHING: tuple[tuple[Says, ...], int] = ((), 0)
+Sent = tuple[tuple[Says, ...], int]  # what a step sends, and how many bytes that is
+
+_NOTHING: Sent = ((), 0)
 
 
 class Gathered:
     """Log rows, events, messages and progress that no item has taken yet."""
 
-    __slots__ = ("_events", "_logged", "_progress", "_progress_at", "_rows", "_run", "_said", "_world")
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_events",
+        "_logged",
+        "_loose",
+        "_progress",
+        "_progress_at",
+        "_rows",
+        "_run",
+        "_said",
+        "_taken",
+        "_world",
+    )
 
     def __init__(self, run: UUID, world: World) -> None:
         self._run, self._world = run, world
@@ -39,8 +54,10 @@ class Gathered:
         self._rows: deque[TrailWrite] = deque()
         self._logged = Tally()  # bytes of those rows
         self._events: deque[Says] = deque()  # for the next step that is written
-        # By id() of the step in the buffer: what it sends, and how many bytes that is.
-        self._said: dict[int, tuple[tuple[Says, ...], int]] = {}
+        self._said: dict[int, Sent] = {}  # by id() of the step in the buffer
+        self._body = self._body_bytes = 0  # of these, what the body says between steps
+        self._taken: dict[int, Sent] = {}  # what an item has taken that may come back,
+        self._loose: tuple[Says, ...] = ()  # and what of it belongs to no step
         self._progress: Json | None = None
         self._progress_at = -PROGRESS_SECONDS
 
@@ -49,9 +66,9 @@ class Gathered:
 
     def note(self, row: TrailWrite) -> None:
         """A trail row for the next commit; TooLarge when too much of this waits."""
-        size = sent_bytes(row.data)
+        size = row_bytes(row)
         try:
-            check_logged(self._logged.add(size), f"run {self._run}")
+            check_logged(len(self._rows) + 1, self._logged.add(size), f"run {self._run}")
         except BaseException:
             self._logged.add(-size)
             raise
@@ -60,6 +77,19 @@ class Gathered:
     def emit(self, event: Says) -> None:
         """An event, or a message for the outbox, for the commit of the next step that is written."""
         self._events.append(event)
+
+    def say(self, event: Says) -> None:
+        """Say it in the body, with a step of its own that is kept next; TooLarge when too much waits."""
+        size = payload_bytes(event)
+        check_said(self._body + 1, self._body_bytes + size, f"run {self._run} in its body")
+        self._body += 1
+        self._body_bytes += size
+        self._events.append(event)
+
+    @property
+    def rows(self) -> int:
+        """How many log rows, events and messages wait."""
+        return len(self._rows) + sum(len(said) for said, _ in self._said.values())
 
     def progress(self, progress: Json) -> None:
         """The newest progress, for the next commit or renewal; what it replaces was never written."""
@@ -74,36 +104,55 @@ class Gathered:
         self._said[id(step)] = said, size
         return size
 
-    def bytes_of(self, step: StepWrite) -> int:
-        """The size of the events and messages that go with this step."""
-        return self._said.get(id(step), _NOTHING)[1]
+    def size(self, step: StepWrite) -> tuple[int, int]:
+        """How many events and messages go with this step, and their bytes."""
+        said, size = self._said.get(id(step), _NOTHING)
+        return len(said), size
 
-    def take(self, steps: Sequence[StepWrite], *, last: bool) -> dict[str, Any]:
-        """All that goes with an item that records these steps, as its fields."""
-        said = [one for step in steps for one in self._said.pop(id(step), _NOTHING)[0]]
-        extras: dict[str, Any] = {"trail": self._take_rows(), **sent([*said, *_taken(self._events)])}
+    def take(self, steps: Sequence[StepWrite], *, last: bool, again: bool = False) -> dict[str, Any]:
+        """All that goes with an item that records these steps, as its fields. again: it may be put back."""
+        found = {id(step): self._said.pop(id(step)) for step in steps if id(step) in self._said}
+        self._count_body(steps, found, -1)
+        loose = _taken(self._events)
+        said = [one for part, _ in found.values() for one in part]
+        extras: dict[str, Any] = {"trail": self._take_rows(), **sent([*said, *loose])}
+        self._taken, self._loose = (found, loose) if again else ({}, ())
         progress = self.take_progress(last=last)
         return extras if progress is None else {**extras, "progress": progress}
 
+    def _count_body(self, steps: Sequence[StepWrite], found: dict[int, Sent], times: int) -> None:
+        for step in steps:
+            if step.kind is StepKind.EMIT:
+                said, size = found.get(id(step), _NOTHING)
+                self._body += times * len(said)
+                self._body_bytes += times * size
+
     def _take_rows(self) -> tuple[TrailWrite, ...]:
         rows = _taken(self._rows)
-        self._logged.add(-sum(sent_bytes(row.data) for row in rows))
+        self._logged.add(-sum(map(row_bytes, rows)))
         return rows
 
-    def put_back(self, item: Item, steps: Sequence[StepWrite]) -> int:
-        """Keep what an item brought, since nothing of it was recorded; answer the size of its messages."""
+    def put_back(self, item: Item, steps: Sequence[StepWrite]) -> None:
+        """Keep what an item brought, since nothing of it was recorded."""
         self._rows.extendleft(reversed(item.trail))
-        self._logged.add(sum(sent_bytes(row.data) for row in item.trail))
-        self._events.extendleft(reversed((*item.events, *item.outbox)))
+        self._logged.add(sum(map(row_bytes, item.trail)))
+        self._events.extendleft(reversed(self._loose))
+        self._said.update(self._taken)
+        self._count_body(steps, self._taken, 1)
+        self.settle()
         if self._progress is None:
             self._progress = item.progress
-        return self.hand_over(steps[0]) if steps else 0
+
+    def settle(self) -> None:
+        """Let go of what an item has taken: it was recorded."""
+        self._taken, self._loose = {}, ()
 
     def clear(self) -> None:
         """Forget all of it: what it belongs to was not recorded."""
         self._take_rows()
         self._events.clear()
         self._said.clear()
+        self._body = self._body_bytes = 0
         self._progress = None
 
     def take_progress(self, *, last: bool = False) -> Json | None:

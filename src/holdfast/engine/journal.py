@@ -36,12 +36,14 @@ from holdfast.world import World
 
 from .committer import Committer
 from .gathered import Gathered
+from .messages import SAID_MAX
 from .record import OUTCOMES, Record
 
 if TYPE_CHECKING:
     from .transactions import Transaction
 
-SEGMENT_BYTES = 4 * MIB  # of results that wait here for their commit; more are written on the way
+SEGMENT_BYTES = 4 * MIB  # of results that wait here for their commit; more are written on the way,
+SEGMENT_ROWS = 1000  # and so are more log rows, events and messages
 
 _NONE: dict[str, Any] = {}
 _APPLIED = Verdict(answer="applied", status=Status.LEASED)
@@ -131,6 +133,10 @@ class Journal:
         """An event, or a message for the outbox, for the commit of the next step that is written."""
         self._gathered.emit(event)
 
+    def say(self, event: NewEvent | Outbound) -> None:
+        """The same, of the body itself; TooLarge when too much of this waits for a commit."""
+        self._gathered.say(event)
+
     def progress(self, progress: Json) -> None:
         """The newest progress, for the next commit or renewal; what it replaces was never written."""
         self._gathered.progress(progress)
@@ -146,7 +152,6 @@ class Journal:
         """
         if self._on_grant is not None and self._may_stay(step):
             self._add(step, None, GRANTED)
-            self._bytes += step_bytes(step)
             self._on_grant(_APPLIED, [(step, future, value)])
             return
         self._add(step, future, value)
@@ -169,6 +174,7 @@ class Journal:
             and not self._record.open_waits
             and not self.pause_asked
             and self._bytes < SEGMENT_BYTES
+            and (not self._gathered or self._gathered.rows < SEGMENT_ROWS)
             and (self._left is None or self._left > 0)  # else it pauses, which takes a commit
         )
 
@@ -197,9 +203,9 @@ class Journal:
         """Nothing was recorded: what went along goes with the next commit instead."""
         sent, self._sent, self._transaction = self._sent or [], None, None
         self._buffer[:0] = sent
-        self._bytes += sum(step_bytes(step) for step, _, _ in sent)
         self._due = self._due or transaction.hurried
         self._gathered.put_back(item, [step for step, _, _ in sent])
+        self._bytes = sum(map(self._size, self._buffer)) if self._on_grant is not None else 0
         transaction.fail(error)
         # Nobody may listen to it any more, and what has waited for its end must get its turn all the same.
         self._on_verdict(_APPLIED, [])
@@ -214,7 +220,12 @@ class Journal:
 
     def _add(self, step: StepWrite, future: Asked, value: Any) -> None:
         self._buffer.append((step, future, value))
-        self._gathered.hand_over(step)
+        said = self._gathered.hand_over(step)
+        if self._on_grant is not None:
+            self._bytes += step_bytes(step) + said
+
+    def _size(self, one: Written) -> int:
+        return step_bytes(one[0]) + self._gathered.size(one[0])[1]
 
     def carries(self, key: str) -> bool:
         """Whether something written under this key is on its way, or about to be."""
@@ -271,11 +282,12 @@ class Journal:
 
     def _fitting(self, least: int = 1) -> int:
         """How many of the buffered steps fit into one item, with what they send; at least so many."""
-        total = 0
+        total = rows = 0
         if len(self._buffer) > least:
             for count, (step, _, _) in enumerate(self._buffer):
-                total += step_bytes(step) + self._gathered.bytes_of(step)
-                if count >= least and total > BATCH_BYTES:
+                said, size = self._gathered.size(step)
+                total, rows = total + size + step_bytes(step), rows + said
+                if count >= least and (total > BATCH_BYTES or rows > SAID_MAX):
                     return count
         return len(self._buffer)
 
@@ -300,7 +312,8 @@ class Journal:
             fields = {"known": self._record.known, **fields}
         if self._gathered:
             steps = [step for step, _, _ in sent]
-            fields = {**fields, **self._gathered.take(steps, last=move is not Move.CHECKPOINT)}
+            again, last = self._transaction is not None, move is not Move.CHECKPOINT
+            fields = {**fields, **self._gathered.take(steps, last=last, again=again)}
         item = Item(
             run=self._run,
             tenant=self._tenant,
@@ -327,6 +340,7 @@ class Journal:
         sent, self._sent = self._sent, None
         if self._transaction is not None:
             made, self._transaction = self._transaction.made, None
+            self._gathered.settle()
             if made is not None and self._left is not None:
                 self._left -= made[0].cost
             sent = [*(sent or ()), *(() if made is None else (made,))]

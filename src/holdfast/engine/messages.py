@@ -17,9 +17,11 @@ from holdfast.errors import TooLarge, UsageError
 from holdfast.records import Instant, Outbound
 
 SAID_BYTES = 64 * MIB  # what one step sends: it is one commit and cannot be divided
+SAID_MAX = 10_000  # events and messages of one step: each is a row, however small it is
 LOGGED_BYTES = (
     32 * MIB
 )  # log rows that wait for one commit. With a step, its messages and a result: < 128 MiB
+LOGGED_MAX = 10_000  # log rows that wait for one commit
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -75,15 +77,21 @@ def message_id(run: UUID, created_at: Instant, step: str, number: int) -> str:
     return f"msg_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
 
 
-def check_said(size: int, where: str) -> None:
-    """Refuse more bytes of events, messages and log rows than one commit takes."""
+def check_said(count: int, size: int, where: str) -> None:
+    """Refuse more events and messages, or bytes of them and of log rows, than one commit takes."""
+    if count > SAID_MAX:
+        said = f"{where} sends more than {SAID_MAX:,} events and messages in one commit, the limit"
+        raise TooLarge(f"{said}: put several into one, or send them in several steps")
     if size > SAID_BYTES:
         said = f"{where} sends and logs {size:,} bytes in one commit, the limit is {SAID_BYTES:,}"
         raise TooLarge(f"{said}: say less, or in several steps")
 
 
-def check_logged(size: int, where: str) -> None:
-    """Refuse more bytes of log rows than may wait for one commit."""
+def check_logged(count: int, size: int, where: str) -> None:
+    """Refuse more log rows, or bytes of them, than may wait for one commit."""
+    if count > LOGGED_MAX:
+        said = f"{where} logs more than {LOGGED_MAX:,} rows before one commit, the limit"
+        raise TooLarge(f"{said}: say less, or in several steps")
     if size > LOGGED_BYTES:
         said = f"{where} logs {size:,} bytes before one commit, the limit is {LOGGED_BYTES:,}"
         raise TooLarge(f"{said}: say less, or in several steps")

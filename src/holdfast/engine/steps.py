@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 class Scope:
     """What user code says while one step runs; it goes out with that step's commit."""
 
-    __slots__ = ("bytes", "cost", "dice", "events", "key", "over")
+    __slots__ = ("bytes", "cost", "dice", "events", "key", "over", "sends")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -56,17 +56,15 @@ class Scope:
         self.dice: Dice | None = None
         self.cost = 0
         self.events: list[NewEvent | Outbound] = []
-        self.bytes = 0
+        self.bytes = self.sends = 0
 
     def say(self, message: NewEvent | Outbound) -> None:
         """An event or a message, from inside this step; TooLarge when its commit would be."""
-        self.count(payload_bytes(message))
-        self.events.append(message)
-
-    def count(self, size: int) -> None:
-        """Note that so many bytes more go along with this step."""
-        check_said(self.bytes + size, f"step {self.key!r}")
+        size = payload_bytes(message)
+        check_said(len(self.events) + 1, self.bytes + size, f"step {self.key!r}")
         self.bytes += size
+        self.sends += type(message) is Outbound
+        self.events.append(message)
 
     def note(self, journal: Journal, row: TrailWrite) -> None:
         """A row of the trail, from inside this step."""

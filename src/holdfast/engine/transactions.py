@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.arguments import Seconds, check_positive
-from holdfast.bounds import sent_bytes
 from holdfast.errors import TooLarge, UsageError
 from holdfast.records import Item, Json, StepWrite, TrailWrite
+from holdfast.records.sizes import row_bytes
 from holdfast.store import TRANSACTION_SECONDS, OwnEngine, Store
 from holdfast.threads import Ended
 
 from .gathered import sent
+from .messages import check_logged, check_said
 from .signals import Continued, Parked
 from .steps import SCOPE, Call, Scope, callee, cancelled, check_callable
 
@@ -44,7 +45,10 @@ class TransactionScope(Scope):
         self.rows: list[TrailWrite] = []
 
     def note(self, _journal: Journal, row: TrailWrite) -> None:
-        self.count(sent_bytes(row.data))
+        size, where = row_bytes(row), f"step {self.key!r}"
+        check_logged(len(self.rows) + 1, 0, where)
+        check_said(0, self.bytes + size, where)
+        self.bytes += size
         self.rows.append(row)
 
 
@@ -60,6 +64,7 @@ class Transaction:
         "_write",
         "calls",
         "context",
+        "counted",
         "future",
         "hurried",
         "limit_seconds",
@@ -92,6 +97,7 @@ class Transaction:
         self.scope = TransactionScope(write.key)
         self.hurried = False  # something that goes along does not wait for another reason to commit
         self.made: Written | None = None
+        self.counted: Json | None = None  # the result, in what the run has recorded
         self.raised: BaseException | None = None
         self.raises = self.calls = 0
 
@@ -127,6 +133,7 @@ class Transaction:
         if self._count is not None:
             self._count(output)
             self._count = None  # a commit that has to be made again records it once all the same
+            self.counted = output
         write = msgspec.structs.replace(self._write, output=output, cost=scope.cost)
         self.made = (write, self.future, value)
         return msgspec.structs.replace(
@@ -192,6 +199,7 @@ class TransactionCall(Call):
             except BaseException as error:
                 if stage.closed or (isinstance(error, asyncio.CancelledError) and cancelled()):
                     raise  # it was told to stop: whatever it answers is no failed try
+                run.record.uncount(transaction.counted)
                 with suppress(TooLarge):  # log rows that do not fit are no reason to end the tries
                     for row in transaction.scope.rows:
                         run.journal.note(row)

@@ -7,9 +7,9 @@ from holdfast.bounds import sent_bytes
 from .outgoing import OutboxMessage
 from .schedules import Schedule
 from .shown import ApprovalRequest, Run, Step, TrailEntry
-from .written import Item, NewEvent, NewRun, Outbound, StepWrite
+from .written import Item, NewEvent, NewRun, Outbound, StepWrite, TrailWrite
 
-ROW = 300  # what a row takes in an answer beside its values
+ROW = 300  # what a row takes beside its values, in an answer and in a commit
 
 
 def start_bytes(run: NewRun) -> int:
@@ -25,7 +25,12 @@ def step_bytes(step: StepWrite) -> int:
 
 def payload_bytes(message: NewEvent | Outbound) -> int:
     """The size of an event, or of a message for the outbox."""
-    return sent_bytes(message.payload) + len(message.id)
+    return ROW + sent_bytes(message.payload) + len(message.id)
+
+
+def row_bytes(row: TrailWrite) -> int:
+    """The size of a trail row that a run writes."""
+    return ROW + sent_bytes(row.data)
 
 
 def item_bytes(item: Item) -> int:
@@ -34,7 +39,7 @@ def item_bytes(item: Item) -> int:
     for step in item.steps:
         size += step_bytes(step)
     for row in item.trail:
-        size += sent_bytes(row.data)
+        size += row_bytes(row)
     for event in item.events:
         size += payload_bytes(event)
     for message in item.outbox:

@@ -18,7 +18,7 @@ from holdfast.engine.steps import add_cost
 from holdfast.errors import HistoryFull, HoldfastError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status, StepStatus
-from holdfast.records import SECOND, Error, Step, StepWrite, Verdict
+from holdfast.records import SECOND, Error, Outbound, Step, StepWrite, Verdict
 from holdfast.records.sizes import payload_bytes
 
 from .outcomes import Completed, Dead, Retry, Waiting
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = safe_logger("holdfast.run")
 
 NO_HANDLER_SECONDS = 60.0  # before a run is claimed again whose current step nobody here knows
-MESSAGES_MAX = 1_000_000  # of one outcome: so that those of the next have numbers of their own
+MESSAGES_MAX = 1_000_000  # numbers of one outcome, more than SAID_MAX: those of the next have their own
 
 
 class NoRows(msgspec.Struct, frozen=True):
@@ -80,9 +80,10 @@ async def _commit(run: PlanExecution, end: Completed[Any] | Waiting) -> bool:
 async def _complete(run: PlanExecution, end: Completed[Any]) -> bool:
     step = _current(run)
     output = run.plan.handlers[step.key].codec.encode(end.output, f"the output of step {step.key!r}")
-    run.record.count(output)
     add_cost(run.scope, end.cost)
-    _say(run, end.outbound)
+    messages = _outgoing(run, end.outbound)
+    run.record.count(output)
+    _say(run, messages)
     goes_on = run.goes_on
     if not goes_on:
         run.worker.ends(run)
@@ -98,8 +99,8 @@ async def _wait(run: PlanExecution, end: Waiting) -> bool:
     if step.waits >= most:
         said = f"task {step.key!r} has waited {step.waits} times: max_waits= of the plan allows no more"
         return await _fail(run, _recorded(run, said, "loop"))
-    _say(run, end.outbound)
     delay = None if end.timeout is None else seconds(end.timeout)
+    _say(run, _outgoing(run, end.outbound))
     write = _write(run, StepStatus.WAITING, topic=end.topic, delay_seconds=delay)
     verdict = await _sent(run, Move.PARK, write)
     if _leased(verdict):
@@ -229,14 +230,21 @@ async def _sent(run: PlanExecution, move: Move, write: StepWrite, **fields: Any)
     return await run.journal.outcome(move, **fields)
 
 
-def _say(run: PlanExecution, messages: Sequence[Message]) -> None:
-    """Send messages with the step. Their numbers grow over its waits, and are the same at every try."""
+def _outgoing(run: PlanExecution, messages: Sequence[Message]) -> list[Outbound]:
+    """Messages of the step as rows. Their numbers grow over its waits, and are the same at every try."""
     step, claim = _current(run), run.claim
+    where = f"task {step.key!r}"
+    check_said(len(messages), 0, where)
     first = step.waits * MESSAGES_MAX + 1
     rows = [
         outbound(one, claim.id, claim.created_at, step.key, number)
         for number, one in enumerate(messages, first)
     ]
-    check_said(sum(map(payload_bytes, rows)), f"task {step.key!r}")
-    for row in rows:
-        run.journal.emit(row)
+    check_said(len(rows), sum(map(payload_bytes, rows)), where)
+    return rows
+
+
+def _say(run: PlanExecution, messages: Sequence[Outbound]) -> None:
+    """Send messages with the step. Nothing may be refused after this."""
+    for one in messages:
+        run.journal.emit(one)
