@@ -56,7 +56,8 @@ def held(monkeypatch):
 @pytest.mark.spec("FLOW-16")
 @pytest.mark.parametrize("kind", ["Own", "AsyncEngine", "Engine", "PsycopgConnect"])
 def test_a_commit_that_is_large_has_longer_than_its_function(hand, kind, monkeypatch):
-    """The server's limits, and ours, are those of a small one."""
+    """The limits of the server, of the driver and ours are those of a small one."""
+    monkeypatch.setattr("holdfast.stores.postgres.links.COMMAND_SECONDS", 1.0)
     holder = Holder(hand, kind)
     monkeypatch.setattr(holder.store, "call_seconds", 1.0)
     value = '"' + "é" * (2**21 - 10) + '"'

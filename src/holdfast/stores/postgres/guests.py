@@ -48,6 +48,7 @@ class Guest:
 
     blocking = True
     place = "%s"  # how a value is named in a statement
+    seconds: float | None = None  # how long the next answer may take, where its driver would give up earlier
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -109,7 +110,7 @@ class _Asyncpg(Guest):
             raise UsageError("the connection is closed: give an open one")
         if not self.connection.is_in_transaction():
             raise UsageError(f"{NOT_BEGUN}use `async with connection.transaction():`")
-        return (await self.connection.fetchrow(sql, call))[-1]
+        return (await self.connection.fetchrow(sql, call, timeout=self.seconds))[-1]
 
 
 class _Sqlalchemy(Guest):

@@ -88,12 +88,14 @@ class TransactRoom(Guests):
             async with block as given:
                 who = guest(given)
                 beginning = deed.beginning()
-                async with asyncio.timeout(self.call_seconds + seconds_for(beginning)):
+                who.seconds = self.call_seconds + seconds_for(beginning)
+                async with asyncio.timeout(who.seconds):
                     deed.begun(text(await who.ask(self._guests_sql(who, "begin_work"), beginning)))
                 with in_hands(given):
                     await deed.perform(given, who)
                 ending = deed.ending()
-                async with asyncio.timeout(self.call_seconds + seconds_for(ending)):
+                who.seconds = self.call_seconds + seconds_for(ending)
+                async with asyncio.timeout(who.seconds):
                     if hasattr(given, "flush"):  # of a session: what it has not written yet
                         await given.flush()
                     if (seconds := deed.end_seconds(END_SECONDS)) is not None:
