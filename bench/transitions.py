@@ -23,7 +23,18 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.lifecycle import Move, StepKind, StepStatus
-from holdfast.records import Ask, Claim, Definition, Item, NewEvent, NewRun, PlanStep, StepWrite, TrailWrite
+from holdfast.records import (
+    ANY,
+    Ask,
+    Claim,
+    Definition,
+    Item,
+    NewEvent,
+    NewRun,
+    PlanStep,
+    StepWrite,
+    TrailWrite,
+)
 from holdfast.stores.sqlite import SqliteStore
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -233,12 +244,12 @@ async def child_end(bed: Bed) -> None:
 
 async def approve(bed: Bed) -> None:
     for one in await bed.parked(GATE):
-        await bed.timed(bed.store.decide(one.id, approved=True, by="ann"), 1)
+        await bed.timed(bed.store.decide(one.id, approved=True, by="ann", tenant=ANY), 1)
 
 
 async def approve_plan(bed: Bed) -> None:
     for run in await bed.started(GATED):
-        await bed.timed(bed.store.decide(run, approved=True, by="ann"), 1)
+        await bed.timed(bed.store.decide(run, approved=True, by="ann", tenant=ANY), 1)
 
 
 async def plan_step(bed: Bed) -> None:
@@ -251,20 +262,20 @@ async def plan_step(bed: Bed) -> None:
 
 async def cancel(bed: Bed) -> None:
     for run in await bed.started():
-        await bed.timed(bed.store.cancel(run), 1)
+        await bed.timed(bed.store.cancel(run, ANY), 1)
 
 
 async def pause_resume(bed: Bed) -> None:
     for run in await bed.started():
-        await bed.timed(bed.store.pause(run), 1)
-        await bed.timed(bed.store.resume(run), 1)
+        await bed.timed(bed.store.pause(run, ANY), 1)
+        await bed.timed(bed.store.resume(run, ANY), 1)
 
 
 async def rewind(bed: Bed) -> None:
     claims = await bed.held()
     await bed.send([item(one, Move.CHECKPOINT, step()) for one in claims])
     for one in claims:
-        await bed.timed(bed.store.rewind(one.id, "a"), 1)
+        await bed.timed(bed.store.rewind(one.id, "a", ANY), 1)
 
 
 async def expire(bed: Bed) -> None:

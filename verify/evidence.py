@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
-from holdfast.records import OutboxFilter, OutboxMessage, Run, RunFilter, Step, TrailEntry
+from holdfast.records import ANY, OutboxFilter, OutboxMessage, Run, RunFilter, Step, TrailEntry
 from holdfast.store import Store
 
 from .ledger import Entry
@@ -80,11 +80,11 @@ async def gathered(store: Store, entries: list[Entry], acked: list[UUID], **more
     while page := await store.list(RunFilter(tenant=None), PAGE, after):
         for run in page:
             evidence.runs[run.id] = run
-            evidence.steps[run.id] = list(await store.steps(run.id))
+            evidence.steps[run.id] = list(await store.steps(run.id, ANY))
             evidence.trail[run.id] = []
         after = page[-1].id
     seq = 0
-    while rows := await store.trail(after=seq, limit=PAGE):
+    while rows := await store.trail(None, ANY, after=seq, limit=PAGE):
         for row in rows:
             evidence.trail.setdefault(row.run, []).append(row)
         seq = rows[-1].seq

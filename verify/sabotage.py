@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.errors import Unavailable
 from holdfast.lifecycle import Move, Status
-from holdfast.records import Item, Parcel, RelayAsk, Relayed, Verdict
+from holdfast.records import ANY, Item, Parcel, RelayAsk, Relayed, Verdict
 from holdfast.world import Pulse, RealWorld
 
 NO_FENCE, RENEW_ON_LOOP, BLIND_RESEND, TORN = "no-fence", "renew-on-loop", "blind-resend", "torn"
@@ -249,7 +249,7 @@ class Optimist(_Before):
     async def relayed(self, answers: Sequence[Relayed]) -> list[bool]:
         for one in answers:
             if one.answer != "sent":
-                await self._store.resend(one.id)
+                await self._store.resend(one.id, ANY)
         return [True] * len(answers)
 
 

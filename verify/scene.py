@@ -16,7 +16,7 @@ from holdfast.engine.app import App
 from holdfast.engine.handle import Handle
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.lifecycle import FINAL, OPEN, Status
-from holdfast.records import RunFilter
+from holdfast.records import ANY, RunFilter
 
 from . import sabotage as sabotages
 from .evidence import Evidence, gathered
@@ -106,8 +106,10 @@ class Scene:
         told: list[str] = []
         for run in await self.app.store.list(RunFilter(statuses=tuple(OPEN), tenant=None), 10):
             told.append(str(run))
-            told += [f"  {step}" for step in await self.app.store.steps(run.id)]
-            told += [f"  {row.type} {row.at} {row.data_json}" for row in await self.app.store.trail(run.id)]
+            told += [f"  {step}" for step in await self.app.store.steps(run.id, ANY)]
+            told += [
+                f"  {row.type} {row.at} {row.data_json}" for row in await self.app.store.trail(run.id, ANY)
+            ]
         if self.log.exists():
             told += self.log.read_text("utf-8", "replace").splitlines()[-log_lines:]
         return told

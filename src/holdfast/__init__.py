@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
     from .lifecycle import Status, StepKind, StepStatus
     from .records import (
+        ANY,
         ApprovalRequest,
         Decision,
         Event,
@@ -115,6 +116,7 @@ __all__ = [
     "ApprovalRequest",
     "TrailEntry",
     "RunFilter",
+    "ANY",
     "Schedule",
     "Delivery",
     "OutboxMessage",
@@ -183,7 +185,7 @@ _HOMES = {
     ),
     "lifecycle": "Status StepKind StepStatus",
     "records": (
-        "ApprovalRequest Decision Event Limit MessageStatus OutboxFilter "
+        "ANY ApprovalRequest Decision Event Limit MessageStatus OutboxFilter "
         "OutboxMessage Registration Run RunFilter Schedule Step TrailEntry"
     ),
     "sealing": "Compress Encrypt",

@@ -24,7 +24,7 @@ async def test_a_gather_of_waits_parks_once_and_lists_them_all(app):
         parked = await until(app, run, Status.WAITING)
         assert [step.key for step in parked.waiting_on] == ["short", "sleep", "event:parcel"]
         assert (await trail(app, run)).count("leased") == 1
-        assert await app.store.waiting_on("parcel") == [run.id]
+        assert await app.store.waiting_on("parcel", "default") == [run.id]
         await asyncio.sleep(31)
         parked = await until(app, run, Status.WAITING)
         assert [step.key for step in parked.waiting_on] == ["sleep", "event:parcel"]
@@ -45,7 +45,7 @@ async def test_the_end_of_a_run_removes_the_waits_that_are_left(app):
         run = await app.start(order)
         assert await run.result(60) == "enough"
         assert (await app.get(run.id)).waiting_on == ()
-        assert await app.store.waiting_on("never") == []
+        assert await app.store.waiting_on("never", "default") == []
         assert (await app.emit("never")).woken == 0
     assert {step.key: str(step.status) for step in await app.steps(run.id)} == {
         "sleep": "succeeded",
@@ -98,7 +98,7 @@ async def test_waits_beside_a_running_step_are_all_open_at_once(app):
         shown = await app.get(run.id)
         assert shown.status is Status.LEASED
         assert [step.key for step in shown.waiting_on] == ["sleep", "b", "event:parcel"]
-        assert await app.store.waiting_on("parcel") == [run.id]
+        assert await app.store.waiting_on("parcel", "default") == [run.id]
 
 
 @pytest.mark.spec("FLOW-9")

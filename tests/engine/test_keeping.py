@@ -13,7 +13,7 @@ from holdfast.engine import keeper as keeping
 from holdfast.engine.keeper import Keeper
 from holdfast.errors import Unavailable, UsageError
 from holdfast.lifecycle import Status
-from holdfast.records import Chore, Purged, Ticked
+from holdfast.records import ANY, Chore, Purged, Ticked
 from tests.engine.kit import outcome, trail, until, working
 
 ROUND = keeping.PURGE_FIRST_SECONDS + 2 * keeping.PURGE_SECONDS
@@ -156,10 +156,10 @@ async def test_a_run_that_is_deleted_under_its_worker_is_lost_to_it_and_goes_on_
         await until(app, run, Status.LEASED)
         while not began:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        await app.store.delete(run.id)
+        await app.store.delete(run.id, ANY)
         await asyncio.sleep(60)
         assert await app.get(run.id) is None
-        await app.store.restore(run.id)
+        await app.store.restore(run.id, ANY)
         assert [step.key for step in await app.steps(run.id)] == ["first"]
         assert await outcome(app, run) == ("succeeded", "done")
     assert len(began) == 2
@@ -173,7 +173,7 @@ async def test_a_run_that_is_deleted_before_it_is_continued_is_not_continued(app
     @app.workflow("shop.loop.v1")
     async def loop(ctx, left):
         if left:
-            await app.store.delete(ctx.run_id)
+            await app.store.delete(ctx.run_id, ANY)
             ctx.continue_as(left - 1)
         return "end"
 
@@ -181,7 +181,7 @@ async def test_a_run_that_is_deleted_before_it_is_continued_is_not_continued(app
         run = await app.start("shop.loop.v1", 1)
         await asyncio.sleep(60)
         assert await app.list() == []
-        assert (await app.store.restore(run.id)).status is Status.PENDING
+        assert (await app.store.restore(run.id, ANY)).status is Status.PENDING
 
 
 @pytest.mark.spec("OPS-1")

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import App, Status, UsageError
 from holdfast.engine.worker import Worker
-from holdfast.records import Claim
+from holdfast.records import ANY, Claim
 from tests.engine.faulty import Faulty, delay_reply, fail_before, lose_reply
 from tests.engine.kit import outcome, process, trail, until
 
@@ -246,7 +246,7 @@ async def snapshot(store):
 
     return (
         await store.inner.list(RunFilter(tenant=None)),
-        await store.inner.trail(),
+        await store.inner.trail(None, ANY),
         await store.inner.definitions(),
     )
 

@@ -9,6 +9,7 @@ import pytest
 import holdfast as hf
 from holdfast import Approval, Backoff, Completed, Retry, Sleep, Task, Wait, Waiting
 from holdfast.engine.messages import Message
+from holdfast.records import ANY
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import explore
 from tests.engine.faulty import Faulty, lose_reply
@@ -63,7 +64,7 @@ def make():
 
 def play(stage, run, sent):
     stage.advance(minutes=5)
-    stage.do(stage.app.store.decide(run.id, approved=True, by="ada"))
+    stage.do(stage.app.store.decide(run.id, approved=True, by="ada", tenant=ANY))
     stage.advance(minutes=5)
     stage.emit("carrier", {"parcel": 9}, id="carrier-1")
     stage.emit("thanks", "!", id="thanks-1")

@@ -6,6 +6,7 @@ import pytest
 
 import holdfast as hf
 from holdfast import Approval, Completed, Sleep, Status, Task, Wait
+from holdfast.records import ANY
 from tests.engine.kit import outcome, trail, until
 from tests.engine.planned import TYPE, fulfil, live
 
@@ -25,9 +26,9 @@ async def test_a_gate_between_two_tasks_is_decided_by_a_person(app, approved):
     async with app.worker():
         run = await app.start(plan)
         await until(app, run, Status.WAITING)
-        (gate,) = await app.store.approvals()
+        (gate,) = await app.store.approvals("default")
         assert (gate.step, gate.ask, gate.data) == ("MANAGER", "Ship?", {"total": 5})
-        await app.store.decide(run.id, approved=approved, by="ada", comment="fine")
+        await app.store.decide(run.id, approved=approved, by="ada", comment="fine", tenant=ANY)
         expected = ("succeeded", "fine") if approved else ("failed", "rejected")
         assert await outcome(app, run) == expected
     assert seen == (["A", "B"] if approved else ["A"])

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast as hf
 from holdfast import Approval, Completed, Conflict, Status, Task, UsageError
+from holdfast.records import ANY
 from tests.engine.kit import outcome, trail, until
 from tests.engine.planned import TYPE, Receipt, fulfil, live
 
@@ -285,5 +286,5 @@ async def test_a_run_started_before_publication_waits_at_a_gate_that_comes_first
 
     async with app.worker():
         await until(app, run, Status.WAITING)
-        await app.store.decide(run.id, approved=True, by="ada")
+        await app.store.decide(run.id, approved=True, by="ada", tenant=ANY)
         assert await run.result(60) == "ada"

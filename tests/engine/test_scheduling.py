@@ -52,7 +52,7 @@ async def test_sealed_params_are_sealed_again_for_each_run(store, world):
     made = report(app)
     first = await app.schedule("hourly", made, {"secret": 1}, cron="0 * * * *")
     assert await app.schedule("hourly", made, {"secret": 1}, cron="0 * * * *") == first
-    (kept,) = await store.schedules()
+    (kept,) = await store.schedules("default")
     assert "secret" not in kept.params_json
     async with working(app):
         await passes(app, HOUR + 1)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import App, Backoff, Fatal, Status, StepFailed, UsageError
+from holdfast.records import ANY
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from tests.engine.accounts import amounts, noted, put, with_accounts
@@ -223,7 +224,7 @@ async def test_a_step_inside_it_is_refused_and_so_is_a_call_of_the_store(app, pa
             for ask in (
                 lambda: ctx.step("a", noted),
                 lambda: ctx.sleep(1),
-                lambda: app.store.get(run.id).send(None),
+                lambda: app.store.get(run.id, ANY).send(None),
             ):
                 with pytest.raises(UsageError) as refused:
                     ask()

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import ChildFailed, Conflict, Fatal, RunFilter, Status
 from holdfast.codec import digest, plain
+from holdfast.records import ANY
 from holdfast.sealing import Encrypt
 from tests.engine.kit import until
 from tests.sealing.conftest import OTHER
@@ -39,9 +40,9 @@ def family(app):
 async def stored(store):
     """All that the store itself shows of all runs."""
     runs = await store.list(RunFilter(tenant=None), 1000)
-    steps = [await store.steps(run.id) for run in runs]
+    steps = [await store.steps(run.id, ANY) for run in runs]
     return msgspec.json.encode(
-        [runs, steps, await store.trail(limit=10_000), await store.approvals()]
+        [runs, steps, await store.trail(None, ANY, limit=10_000), await store.approvals("default")]
     ).decode()
 
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from holdfast import App, CannotSeal, Status
+from holdfast.records import ANY
 from holdfast.stores.sqlite import SqliteStore
 from tests.engine.kit import until
 
@@ -65,7 +66,7 @@ async def test_a_value_that_cannot_be_sealed_sends_its_run_back_unharmed(field, 
     async with app.worker() as worker:
         await asyncio.sleep(200)
         assert worker.busy == 0
-        found = await store.get(run.id)
+        found = await store.get(run.id, ANY)
         assert (found.status, found.attempt, found.crashes) == (Status.PENDING, 0, 0)
         assert found.last_error.startswith(f"sealed: the {field}")
         assert found.last_error.endswith(
@@ -155,7 +156,7 @@ async def test_a_hook_that_opens_to_no_bytes_hinders_no_other_run_of_its_claim(o
     async with app.worker():
         await asyncio.sleep(200)
     assert ran == ["good"]
-    assert "failed with TypeError" in (await store.get(bad.id)).last_error
+    assert "failed with TypeError" in (await store.get(bad.id, ANY)).last_error
 
 
 async def test_what_a_hook_raises_is_not_stored(opened, store):
@@ -174,7 +175,7 @@ async def test_what_a_hook_raises_is_not_stored(opened, store):
     run = await app.start(order, {"card": "4111 é"})
     async with app.worker():
         await asyncio.sleep(5)
-    found = await store.get(run.id)
+    found = await store.get(run.id, ANY)
     assert "failed with UnicodeDecodeError" in found.last_error
     assert "4111" not in found.last_error + found.error_json
 
@@ -199,7 +200,7 @@ async def test_a_transaction_whose_step_cannot_be_sealed_leaves_nothing_behind(a
     hook.field = "log" if at == "what went along" else "output of step"
     async with app.worker():
         await asyncio.sleep(5)
-        found = await store.get(run.id)
+        found = await store.get(run.id, ANY)
         assert (found.status, found.attempt) == (Status.PENDING, 0)
         assert ran == ([] if at == "what went along" else [1])
         hook.field = None

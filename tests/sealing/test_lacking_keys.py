@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import App, Backoff, BadValue, HoldfastError, Status, StepFailed
 from holdfast.lifecycle import Move, StepStatus
-from holdfast.records import Ask, Item, NewEvent, StepWrite
+from holdfast.records import ANY, Ask, Item, NewEvent, StepWrite
 from holdfast.sealing import Encrypt
 from tests.engine.kit import until
 from tests.sealing.conftest import NEW, OLD, OTHER
@@ -45,7 +45,7 @@ async def test_a_run_that_cannot_be_opened_goes_back_unharmed(codec, opened):
     async with lacking.worker() as worker:
         await asyncio.sleep(200)
         assert worker.busy == 0
-        found = await lacking.store.get(run.id)
+        found = await lacking.store.get(run.id, ANY)
         assert (found.status, found.attempt, found.crashes) == (Status.PENDING, 0, 0)
         assert found.last_error.startswith("sealed: ")
         assert (found.error.kind, found.error.message) == (
@@ -144,7 +144,7 @@ async def test_an_event_that_cannot_be_opened_sends_its_run_back(codec, when, op
             await asyncio.sleep(30)
         await emitter.emit("paid", {"by": "Ada"})
         await asyncio.sleep(20)
-        found = await app.store.get(run.id)
+        found = await app.store.get(run.id, ANY)
         assert (found.status, found.attempt, found.crashes) == (Status.PENDING, 0, 0)
         assert found.last_error.startswith("sealed: the payload of")
         assert worker.busy == 0
@@ -244,7 +244,7 @@ async def test_a_spoilt_row_hinders_no_other_run_of_its_claim(codec, opened, sto
     async with lame.worker():
         await asyncio.sleep(30)
     assert ran == [1]
-    assert (await store.get(spoilt.id)).last_error.startswith("sealed: ")
+    assert (await store.get(spoilt.id, ANY)).last_error.startswith("sealed: ")
 
 
 async def test_a_plain_value_that_somebody_put_in_is_not_executed(opened):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.lifecycle import Move
-from holdfast.records import Ask, Item, NewEvent, NewRun, StepWrite, TrailWrite
+from holdfast.records import ANY, Ask, Item, NewEvent, NewRun, StepWrite, TrailWrite
 from holdfast.sealing import Encrypt, Sealed
 from holdfast.stores.sqlite import SqliteStore
 from tests.sealing.conftest import NEW
@@ -49,8 +49,8 @@ async def test_what_a_transaction_completes_is_sealed_as_any_other_step(sealed, 
         )
 
     assert (await sealed.transact(item, work)).answer == "applied"
-    (step,) = await sealed.steps(run)
-    (told,) = await sealed.trail(run, types=("log",))
+    (step,) = await sealed.steps(run, ANY)
+    (told,) = await sealed.trail(run, ANY, types=("log",))
     assert (step.output, told.data["message"]) == (f'"{SECRET}"', SECRET)
     assert left(path) == []
     await sealed.close()
@@ -67,6 +67,6 @@ async def test_a_start_and_an_event_of_the_callers_transaction_are_sealed(sealed
     await sealed.emit(NewEvent(topic="paid", payload=f'"{SECRET}"', id="e1"), db)
     db.execute("commit")
     db.close()
-    assert (await sealed.get(run)).params == SECRET
+    assert (await sealed.get(run, ANY)).params == SECRET
     assert left(path) == []
     await sealed.close()

@@ -23,7 +23,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.lifecycle import Move
-from holdfast.records import Item, NewEvent
+from holdfast.records import ANY, Item, NewEvent
 from holdfast.stores.memory import MemoryStore
 from tests.stores.caller import begun, emit, end, prepared, rows, start
 from tests.stores.files import ask, live, new_run, opened
@@ -152,7 +152,7 @@ def test_an_event_for_a_run_that_has_ended_is_a_conflict_here_too(path):
 
     async def ended(store):
         await store.start([run])
-        await store.cancel(run.id)
+        await store.cancel(run.id, ANY)
 
     live(path, ended)
     with closing(begun(path)) as connection, pytest.raises(IllegalMove):

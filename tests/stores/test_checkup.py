@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
-from holdfast.records import Item, StepWrite
+from holdfast.records import ANY, Item, StepWrite
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import checkup, migrate, turnstile
 from tests.stores.files import ask, live, new_run, plain
@@ -29,7 +29,7 @@ async def one_of_each(store):
     for status in (Status.WAITING, Status.PAUSED):
         claim = claims[runs[status].id]
         await store.commit([Item(run=claim.id, fence=claim.fence, number=1, move=Move.PARK, steps=(WAIT,))])
-    await store.pause(runs[Status.PAUSED].id)
+    await store.pause(runs[Status.PAUSED].id, ANY)
     runs[Status.PENDING] = new_run()
     await store.start([runs[Status.PENDING]])
     assert await store.stuck() == []
@@ -60,7 +60,7 @@ def test_an_open_run_without_a_way_on_is_found(path, change):
             db.execute(change)
         assert await store.stuck() == [runs[BROKEN[change]]]
         assert await store.stuck(limit=0) == []
-        await store.delete(runs[BROKEN[change]])
+        await store.delete(runs[BROKEN[change]], ANY)
         assert await store.stuck() == []
 
     live(path, story)
@@ -170,7 +170,7 @@ def test_a_file_that_is_mostly_empty_is_told_of(path, monkeypatch):
         runs = [new_run(params='"' + "x" * 100_000 + '"') for _ in range(50)]
         await store.start(runs)
         for run in runs:
-            await store.delete(run.id)
+            await store.delete(run.id, ANY)
         while (await store.purge(deleted_seconds=0.0)).total:
             pass
 

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from holdfast.lifecycle import HOLDER_MOVES, RULES, Move, Status, StepStatus
-from holdfast.records import Item
+from holdfast.records import ANY, Item
 from holdfast.stores.sqlite.sql import FOLDER, statements
 from tests.stores.files import ask, live, new_run, plain
 
@@ -126,7 +126,7 @@ def test_plain_sql_reads_what_the_interface_shows(tmp_path):
 
     async def story(store):
         await store.start([run])
-        return await store.get(run.id)
+        return await store.get(run.id, ANY)
 
     shown = live(path, story)
     with plain(path) as db:
@@ -153,7 +153,7 @@ def test_a_plain_select_reads_how_a_run_has_ended(tmp_path, move):
         await store.start([run])
         (claim,) = await store.claim(ask())
         await store.commit([Item(run=run.id, fence=claim.fence, number=1, move=move, **ends[move])])
-        return await store.get(run.id)
+        return await store.get(run.id, ANY)
 
     shown = live(path, story)
     with closing(sqlite3.connect(path)) as db:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import Conflict
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
-from holdfast.records import Definition, Item, PlanStep, Started, StepWrite
+from holdfast.records import ANY, Definition, Item, PlanStep, Started, StepWrite
 from holdfast.stores.sqlite import children, gates, guests, moves, plans, start
 from holdfast.stores.sqlite.sql import statements
 from tests.stores.files import TYPE, ask, live, new_run, plain
@@ -85,7 +85,7 @@ def test_children_that_end_together_owe_their_parents_the_news_without_a_further
         assert await store.deliver() == 3
         await store.start([new_run(type=CHILD) for _ in range(3)])
         assert await completing(store, without) == [0] * 6
-        return with_parent == without, (await store.get(run)).status
+        return with_parent == without, (await store.get(run, ANY)).status
 
     assert live(path, story) == (True, Status.PENDING)
 
@@ -96,7 +96,7 @@ def test_the_children_of_a_cancelled_run_are_cancelled_a_slice_a_commit(path):
 
     async def story(store):
         run, _ = await parked(store, 10)
-        await store.cancel(run, children=False)
+        await store.cancel(run, ANY, children=False)
         await store._write(lambda db, _: db.run("update workflow_run set owes = 2 where id = ?", (str(run),)))
         left = []
         while await store._write(lambda db, _: children.owing(db)):
@@ -120,9 +120,9 @@ def test_what_a_run_owes_is_carried_out_by_whoever_opens_the_file_next(path):
     run = live(path, ends)
 
     async def keeps(store):
-        assert (await store.get(run)).status is Status.WAITING
+        assert (await store.get(run, ANY)).status is Status.WAITING
         ticked = await store.tick()
-        return ticked.delivered, (await store.get(run)).status
+        return ticked.delivered, (await store.get(run, ANY)).status
 
     assert live(path, keeps) == (1, Status.PENDING)
 
@@ -156,7 +156,7 @@ BEGUN = [(0, "G", "waiting", None), (1, "A", "pending", 7)]
 
 
 async def rows_of(store, run):
-    return [(one.seq, one.key, one.status.value, one.max_attempts) for one in await store.steps(run)]
+    return [(one.seq, one.key, one.status.value, one.max_attempts) for one in await store.steps(run, ANY)]
 
 
 @pytest.mark.spec("PLAN-1")
@@ -171,7 +171,7 @@ def test_a_plan_can_be_started_in_the_callers_own_transaction(path, kept):
             db.execute("begin immediate")
             await store.start([run], connection=db)
             db.execute("commit" if kept else "rollback")
-        assert (await store.get(run.id) is not None) == kept
+        assert (await store.get(run.id, ANY) is not None) == kept
         return await rows_of(store, run.id) if kept else None
 
     assert live(path, story) == (BEGUN if kept else None)
@@ -256,7 +256,7 @@ def test_a_gate_that_is_opened_anew_is_no_other_holders_writing(path):
         done = (StepWrite(key="A", output="1"),)
         item = Item(run=run.id, fence=claim.fence, number=1, move=Move.ADVANCE, steps=done)
         first = await store.commit([item])
-        assert (await store.rewind(run.id, "G")).fence > claim.fence
+        assert (await store.rewind(run.id, "G", ANY)).fence > claim.fence
         return first, await store.commit([item])
 
     first, again = live(path, story)

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Move
-from holdfast.records import Item, Purged, RunFilter, Started, StepWrite
+from holdfast.records import ANY, Item, Purged, RunFilter, Started, StepWrite
 from holdfast.stores.sqlite import migrate, purge
 from holdfast.stores.sqlite.sql import FOLDER
 from tests.stores.files import TYPE, ask, live, new_run, opened, plain
@@ -128,7 +128,7 @@ def test_a_run_stays_while_a_message_of_its_outbox_is_on_its_way(path):
         add = "insert into workflow_outbox (id, run_id, sink, next_at, created_at) values (?1, ?1, '', 0, 0)"
         for run in runs:
             await store._write(lambda db, _, run=run: db.run(add, (str(run),)))
-        await store.delete(runs[0])
+        await store.delete(runs[0], ANY)
         assert await store.purge(**NOW) == Purged()
         done = "update workflow_outbox set status = ? where run_id = ?"
         for run, status in zip(runs, ("sent", "dead"), strict=True):
@@ -149,19 +149,24 @@ def test_a_run_that_is_removed_in_several_commits_is_hidden_from_the_first_on(pa
         run = await ended(store, steps=200, key="k", digest="d")
         begun.append(run)
         assert await store._write(lambda db, now: purge.purge(db, now, (0.0, 1e6), 100)) is None
-        assert await store.get(run) is None
-        assert await store.trail(run) == await store.trail() == await store.trail(tenant="default") == []
+        assert await store.get(run, ANY) is None
+        assert (
+            await store.trail(run, ANY)
+            == await store.trail(None, ANY)
+            == await store.trail(None, "default")
+            == []
+        )
         assert await store.list(RunFilter(deleted=True)) == []
         for verb in (store.restore, store.delete, store.steps):
             with pytest.raises(UnknownRun):
-                await verb(run)
+                await verb(run, ANY)
         assert await store.start([new_run(key="k", digest="d")]) == [Started(run, created=False)]
 
     async def go_on(store):
         assert (await store.purge(ttl_seconds=1e9, deleted_seconds=1e9)).runs == 1
         (answer,) = await store.start([new_run(key="k", digest="d")])
         assert answer.created
-        await store.delete(answer.id)
+        await store.delete(answer.id, ANY)
         await purged(store)
 
     live(path, begin)
@@ -231,8 +236,8 @@ NEVER_MISSED = {"idx_workflow_run_tenant_claim", "workflow_schedule"}
 
 async def _looked_at_and_purged(store):
     run = UUID(OLD_RUN)
-    assert (await store.get(run)).result == {"a": 1}
-    assert [step.key for step in await store.steps(run)] == ["s"]
+    assert (await store.get(run, ANY)).result == {"a": 1}
+    assert [step.key for step in await store.steps(run, ANY)] == ["s"]
     assert [one.type for one in await store.definitions()] == [TYPE]
     assert await purged(store) == 1
 
@@ -329,7 +334,7 @@ def test_runs_that_are_held_are_passed_a_few_at_a_time_and_once(path, monkeypatc
         assert max(looks) < 100, "thousand instructions in one go"
         assert sum(looks) < 2_000, "of all looks"
         store._reader.connection.set_progress_handler(None)
-        assert {await store.get(run) for run in free} == {None}
+        assert {await store.get(run, ANY) for run in free} == {None}
         await store._write(lambda db, _: db.run("update workflow_outbox set status = 'dead'"))
         assert await purged(store) == 10_000
 

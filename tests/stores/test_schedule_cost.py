@@ -54,7 +54,7 @@ def firing(one, by, now):
 
 
 async def cost(store, by):
-    (one,) = await store.schedules()
+    (one,) = await store.schedules("default")
     return await store._write(lambda db, now: steps_taken(db, lambda: fire(db, now, firing(one, by, now))))
 
 
@@ -87,7 +87,7 @@ def test_allow_keeps_no_run_in_mind(tmp_path):
     async def story(store):
         await made(store, Overlap.ALLOW)
         await cost(store, FiredBy.RHYTHM)
-        assert (await store.schedules())[0].fired == 1
+        assert (await store.schedules("default"))[0].fired == 1
         assert await store._write(lambda db, _: db.all("select * from workflow_firing")) == []
 
     live(tmp_path / "holdfast.db", story)

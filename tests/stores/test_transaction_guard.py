@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from holdfast.errors import StepTimeout, Unavailable, UsageError
-from holdfast.records import Lease, NewEvent
+from holdfast.records import ANY, Lease, NewEvent
 from holdfast.stores.sqlite import guard
 from tests.stores.files import ask, live, new_run, opened, plain
 from tests.stores.holder import count, hand, told, up, with_counter
@@ -120,7 +120,7 @@ def test_a_function_that_does_what_is_the_engines_is_found_out_and_nothing_of_it
             await hand.send(WRONG[said])
         assert "\n" not in str(refused.value)
         # The store is none the worse for it, and so is the number that was used up.
-        return str(refused.value), (await hand.send(up)).answer, await store.steps(hand.claim.id)
+        return str(refused.value), (await hand.send(up)).answer, await store.steps(hand.claim.id, ANY)
 
     message, answer, steps = told(path, story)
     assert said.partition(",")[0] in message
@@ -196,7 +196,7 @@ def test_it_may_ask_how_things_are_set(path, name):
 
     async def story(store, hand):
         await hand.send(function)
-        return (await store.steps(hand.claim.id))[0].output
+        return (await store.steps(hand.claim.id, ANY))[0].output
 
     assert int(told(path, story)) > 0
 
@@ -349,7 +349,7 @@ def test_a_call_of_the_store_from_inside_is_refused_instead_of_hanging(path, way
     async def story(store, hand):
         calls = {
             "start": lambda: store.start([new_run()]),
-            "get": lambda: store.get(hand.claim.id),
+            "get": lambda: store.get(hand.claim.id, ANY),
             "transact": lambda: store.transact(hand.item(), up),
             "emit": lambda: store.emit(NewEvent(topic="t", id="e")),
         }

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Move
-from holdfast.records import Lease, NewEvent, StepWrite, TrailWrite
+from holdfast.records import ANY, Lease, NewEvent, StepWrite, TrailWrite
 from tests.stores.files import new_run, opened, until
 from tests.stores.holder import count, hand, told, up, with_counter
 
@@ -38,8 +38,8 @@ def test_the_functions_writes_and_all_of_the_item_are_one_commit(path):
 
         before = store._committer.commits
         verdict = await store.transact(item, work)
-        run = await store.get(hand.claim.id)
-        steps, trail = await store.steps(run.id), await store.trail(run.id)
+        run = await store.get(hand.claim.id, ANY)
+        steps, trail = await store.steps(run.id, ANY), await store.trail(run.id, ANY)
         return (
             verdict.answer,
             store._committer.commits - before,
@@ -75,7 +75,7 @@ def test_the_same_item_again_does_not_call_the_function_and_is_answered_as_the_f
 @pytest.mark.spec("FLOW-16", "LEASE-4", "CANC-2")
 def test_who_does_not_hold_the_run_is_refused_before_his_function_is_called(path):
     async def story(store, hand):
-        await store.cancel(hand.claim.id)
+        await store.cancel(hand.claim.id, ANY)
         cancelled = await hand.send(up)
         return cancelled.answer, hand.called
 
@@ -97,7 +97,7 @@ def test_a_lease_that_ends_while_the_function_runs_leaves_nothing_of_it(path, in
                 return up(connection)
 
             verdict = await holder.send(late)
-            return verdict.answer, holder.called, await store.steps(holder.claim.id)
+            return verdict.answer, holder.called, await store.steps(holder.claim.id, ANY)
 
     assert asyncio.run(story()) == ("lost", 1, [])
     assert count(path) == 0
@@ -124,9 +124,9 @@ def test_a_lease_that_ends_at_this_very_instant_still_holds(path):
 @pytest.mark.spec("FLOW-16", "PAUSE-1")
 def test_a_pause_that_is_asked_for_is_taken_with_the_functions_writes(path):
     async def story(store, hand):
-        await store.pause(hand.claim.id, by="me")
+        await store.pause(hand.claim.id, ANY, by="me")
         verdict = await hand.send(up)
-        return verdict.answer, str((await store.get(hand.claim.id)).status)
+        return verdict.answer, str((await store.get(hand.claim.id, ANY)).status)
 
     assert told(path, story) == ("paused", "paused")
     assert count(path) == 1
@@ -137,7 +137,7 @@ def test_a_key_that_is_settled_keeps_its_value_and_the_function_has_done_nothing
     async def story(store, hand):
         await store.commit([hand.item(steps=(StepWrite(key="once", output="7"),))])
         verdict = await hand.send(up, key="once", steps=(StepWrite(key="beside"),))
-        return verdict.kept, [step.key for step in await store.steps(hand.claim.id)]
+        return verdict.kept, [step.key for step in await store.steps(hand.claim.id, ANY)]
 
     assert told(path, story) == ((("once", "7"),), ["once", "beside"])
     assert count(path) == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import NotADatabase, SchemaMismatch, Unavailable
+from holdfast.records import ANY
 from tests.stores.files import ask, live, new_run, opened, plain
 
 NOBODY = 65534
@@ -44,7 +45,7 @@ def test_a_full_disk_is_told_and_work_goes_on_when_there_is_space(path):
         await room(store, 1)
         with pytest.raises(Unavailable) as error:
             await store.start([new_run(params='"' + "x" * 200_000 + '"')])
-        kept = await store.get(first.id)
+        kept = await store.get(first.id, ANY)
         await room(store, 1_000_000)
         await store.start([later])
         return one_line(error), kept.id, [claim.id for claim in await store.claim(ask())]

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import Unavailable, UnknownRun
 from holdfast.lifecycle import Move
-from holdfast.records import Item, Lease, NewEvent, StepWrite
+from holdfast.records import ANY, Item, Lease, NewEvent, StepWrite
 from tests.stores.files import TYPE, ask, live, new_run, opened, plain, until
 
 PATIENCE = 10.0
@@ -94,7 +94,7 @@ def test_a_refusal_is_an_answer_and_nobody_starts_again(path):
     async def story(store):
         gate = Gate()
         first = await gate.close_behind(store)
-        tasks = await queued(store._write(counting), store.cancel(new_run().id))
+        tasks = await queued(store._write(counting), store.cancel(new_run().id, ANY))
         gate.go.set()
         return await asyncio.gather(first, *tasks, return_exceptions=True)
 
@@ -141,7 +141,7 @@ def test_a_blocked_event_loop_does_not_starve_the_renewal(path):
         thread = threading.Thread(target=renew)
         thread.start()
         thread.join(PATIENCE)
-        after = await store.get(claim.id)
+        after = await store.get(claim.id, ANY)
         return claim, answers[0], after
 
     claim, renewal, run = live(path, story)
@@ -160,7 +160,7 @@ def test_a_waiter_who_has_gone_takes_nothing_with_him(path):
         gone.cancel()
         gate.go.set()
         await asyncio.gather(first, stays)
-        return await store.get(run.id)
+        return await store.get(run.id, ANY)
 
     assert live(path, story).type == TYPE
 
@@ -178,9 +178,9 @@ def test_closing_finishes_what_is_queued_and_refuses_what_comes_after(path):
         with pytest.raises(Unavailable, match="not open"):
             await store.start([new_run()])
         with pytest.raises(Unavailable, match="not open"):
-            await store.get(runs[0].id)
+            await store.get(runs[0].id, ANY)
         await store.open()
-        found = [await store.get(run.id) for run in runs]
+        found = [await store.get(run.id, ANY) for run in runs]
         await store.close()
         return found
 
@@ -199,7 +199,12 @@ def test_local_news_is_hinted_and_plain_checkpoints_are_not(path):
         end = store.listen(lambda: heard.append(1))
         store._hints._watches[0].stop()  # only local hints: the timer sees every commit of the file
         counts = []
-        for act in (store.start([run]), store.claim(ask()), store.commit([checkpoint]), store.cancel(run.id)):
+        for act in (
+            store.start([run]),
+            store.claim(ask()),
+            store.commit([checkpoint]),
+            store.cancel(run.id, ANY),
+        ):
             await act
             await asyncio.sleep(0)
             counts.append(len(heard))

@@ -9,6 +9,7 @@ import pytest
 
 import holdfast as hf
 from holdfast import App, Approval, Status, Task, Waiting
+from holdfast.records import ANY
 from tests.surfaces.conftest import eventually
 
 TYPE = "shop.fulfil.v1"
@@ -85,7 +86,7 @@ def test_show_and_trail_say_where_a_plan_is(cli_, url, published):
     async def approve():
         app = App(url)
         await app.store.open()
-        await app.store.decide((await app.list())[0].id, approved=True)
+        await app.store.decide((await app.list())[0].id, approved=True, tenant=ANY)
         await app.close()
 
     asyncio.run(approve())

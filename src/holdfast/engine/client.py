@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -44,30 +44,31 @@ from holdfast.errors import (
 )
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import (
+    ANY,
     DEFAULT_TENANT,
     Emitted,
     NewEvent,
     NewRun,
-    Purged,
     Run,
     RunFilter,
     Started,
     Step,
+    Tenant,
     TrailEntry,
 )
 from holdfast.records.sizes import start_bytes
 from holdfast.sealing.envelope import reason
-from holdfast.store import DELETED_SECONDS, TTL_SECONDS, Store
+from holdfast.store import Store
 from holdfast.world import World
 
 from .deciding import Gates
 from .definitions import Defined, newest
-from .doctor import Report, examine
 from .explain import Explanation
 from .explaining import explained
 from .handle import Handle
 from .keeper import Bell
 from .limiting import Limiting
+from .operating import Operating
 from .outbox import Outgoing
 from .plans.plan import Plan
 from .scheduling import Scheduling
@@ -76,10 +77,10 @@ from .starting import check_options, check_start, new_run
 STARTS_MAX = 500  # runs that one commit starts at most
 
 
-class Client(Gates, Outgoing, Scheduling, Limiting):
+class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
     """The verbs on runs, over any store. `App` is one, with workflows of its own."""
 
-    ttl_seconds = TTL_SECONDS
+    tenant: Tenant = ANY  # whose runs it sees
 
     def __init__(self, store: Store, world: World) -> None:
         self.store, self.world = store, world
@@ -211,17 +212,17 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
     async def cancel(self, run: UUID | str, by: str = "", *, children: bool = True) -> Run:
         """Cancel an open run, and with it its open children, unless they are to go on; again: unchanged."""
         await self._opened()
-        return await self.store.cancel(check_id(run), by=check_by(by), children=children)
+        return await self.store.cancel(check_id(run), self.tenant, check_by(by), children=children)
 
     async def pause(self, run: UUID | str, by: str = "") -> Run:
         """Pause an open run; a leased one at its next step boundary."""
         await self._opened()
-        return await self.store.pause(check_id(run), by=check_by(by))
+        return await self.store.pause(check_id(run), self.tenant, check_by(by))
 
     async def resume(self, run: UUID | str, by: str = "") -> Run:
         """Let a paused run go on, or withdraw a pause that is asked for."""
         await self._opened()
-        return await self.store.resume(check_id(run), by=check_by(by))
+        return await self.store.resume(check_id(run), self.tenant, check_by(by))
 
     async def rewind(self, run: UUID | str, step: str, by: str = "", *, children: bool = True) -> Run:
         """Forget a step and all later ones; the run goes on from there.
@@ -229,12 +230,13 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         Open children of forgotten steps are cancelled, unless they are to go on; others are started anew.
         """
         await self._opened()
-        return await self.store.rewind(check_id(run), check_key(step), by=check_by(by), children=children)
+        run, step, by = check_id(run), check_key(step), check_by(by)
+        return await self.store.rewind(run, step, self.tenant, by, children=children)
 
     async def retry(self, run: UUID | str, by: str = "") -> Run:
         """Let a failed run go on at the step that failed, with fresh attempts."""
         await self._opened()
-        return await self.store.retry_run(check_id(run), by=check_by(by))
+        return await self.store.retry_run(check_id(run), self.tenant, check_by(by))
 
     async def append_step(self, run: UUID | str, name: str, max_attempts: int | None = None) -> Step:
         """Add a task behind the last step of an open plan run: `@plan.task(name)` is its handler."""
@@ -242,48 +244,24 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         name = check_step_name(name)
         what = f"append_step {name!r}: max_attempts"
         attempts = None if max_attempts is None else check_attempts(what, max_attempts)
-        return await self.store.append_step(check_id(run), name, attempts)
+        return await self.store.append_step(check_id(run), name, self.tenant, attempts)
 
     async def delete(self, run: UUID | str, by: str = "") -> Run:
         """Hide a run and execute it no more; `restore` brings it back until it is purged."""
         await self._opened()
-        return await self.store.delete(check_id(run), by=check_by(by))
+        return await self.store.delete(check_id(run), self.tenant, check_by(by))
 
     async def restore(self, run: UUID | str, by: str = "") -> Run:
         """Show a deleted run again; an open one goes on."""
         await self._opened()
-        return await self.store.restore(check_id(run), by=check_by(by))
-
-    async def purge(
-        self,
-        older_than: Seconds | None = None,
-        deleted_after: Seconds = DELETED_SECONDS,
-        progress: Callable[[Purged], None] | None = None,
-    ) -> Purged:
-        """Remove for good what has expired, slice by slice; `progress` is told the sum after each.
-
-        Finished runs go by their own ttl, else `older_than` (None: the app's ttl) after their end.
-        """
-        ttl = self.ttl_seconds if older_than is None else check_kept("older_than", older_than)
-        deleted, done = check_kept("deleted_after", deleted_after), Purged()
-        await self._opened()
-        while (one := await self.store.purge(ttl, deleted)).total:
-            done = Purged(
-                runs=done.runs + one.runs,
-                events=done.events + one.events,
-                workers=done.workers + one.workers,
-                claims=done.claims + one.claims,
-            )
-            if progress is not None:
-                progress(done)
-        return done
+        return await self.store.restore(check_id(run), self.tenant, check_by(by))
 
     # -- look ----------------------------------------------------------------------------------
 
     async def get(self, run: UUID | str) -> Run | None:
         """The run, or None when it is unknown."""
         await self._opened()
-        return await self.store.get(check_id(run))
+        return await self.store.get(check_id(run), self.tenant)
 
     async def known(self, run: UUID | str) -> Run:
         """The run, or UnknownRun."""
@@ -315,7 +293,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
     async def steps(self, run: UUID | str, *, largest: int | None = None) -> Sequence[Step]:
         """All steps, as their outcomes became known; without values of more than `largest` bytes."""
         await self._opened()
-        return await self.store.steps(check_id(run), largest=largest)
+        return await self.store.steps(check_id(run), self.tenant, largest=largest)
 
     async def trail(
         self,
@@ -341,17 +319,12 @@ class Client(Gates, Outgoing, Scheduling, Limiting):
         )
         await self._opened()
         chosen = None if run is None else check_id(run)
-        return await self.store.trail(chosen, tenant, types, after, limit, between)
+        return await self.store.trail(chosen, ANY if tenant is None else tenant, types, after, limit, between)
 
     async def explain(self, run: UUID | str) -> Explanation:
         """Why a run is not moving, in words and in data."""
         await self._opened()
-        return await explained(self.store, check_id(run))
-
-    async def doctor(self) -> Report:
-        """A check-up of the store and its runs: `level`, and findings that say how to mend them."""
-        await self._opened()
-        return await examine(self.store)
+        return await explained(self.store, check_id(run), self.tenant)
 
     async def result(self, run: UUID | str, timeout: Seconds | None = None) -> Any:
         """What the run returned, waiting for its end; RunFailed, RunCancelled, ResultTimeout."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.arguments import check_by, check_id, check_key, check_limit, check_sought, check_text
-from holdfast.records import DEFAULT_TENANT, ApprovalRequest, Decided
+from holdfast.records import ANY, DEFAULT_TENANT, ApprovalRequest, Decided, Tenant
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -17,6 +17,7 @@ class Gates:
     """The verbs of people who decide; a part of every client."""
 
     store: Store
+    tenant: Tenant
 
     if TYPE_CHECKING:
 
@@ -57,7 +58,9 @@ class Gates:
         step = None if step is None else check_key(step)
         digest = None if digest is None else check_text("digest", digest)
         await self._opened()
-        return await self.store.decide(id_, step, approved=approved, by=by, comment=comment, digest=digest)
+        return await self.store.decide(
+            id_, step, approved=approved, by=by, comment=comment, digest=digest, tenant=self.tenant
+        )
 
     async def approvals(
         self,
@@ -74,4 +77,4 @@ class Gates:
         if last is not None:
             last = check_id(last[0]), check_key(last[1])
         await self._opened()
-        return await self.store.approvals(tenant, limit, last)
+        return await self.store.approvals(ANY if tenant is None else tenant, limit, last)

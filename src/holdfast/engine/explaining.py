@@ -10,7 +10,7 @@ from holdfast.bounds import SHOWN_BYTES
 from holdfast.errors import UnknownRun
 from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status, StepKind
-from holdfast.records import Instant, Run, RunFilter, Step, moment
+from holdfast.records import Instant, Run, RunFilter, Step, Tenant, moment, tenant_name
 from holdfast.store import Store
 
 from .explain import SHOWN, Explanation, Known, explain
@@ -19,9 +19,9 @@ from .postal import with_messages
 TEXT_MAX = 10_000  # characters of a sentence, whatever the names in it are
 
 
-async def explained(store: Store, run: UUID) -> Explanation:
+async def explained(store: Store, run: UUID, tenant: Tenant) -> Explanation:
     """Why the run is not moving; also of one that is deleted. UnknownRun."""
-    found = await store.get(run) or await _deleted(store, run)
+    found = await store.get(run, tenant) or await _deleted(store, run, tenant)
     if found is None:
         raise UnknownRun(run)
     told = explain(found, await _around(store, found))
@@ -34,12 +34,12 @@ async def _around(store: Store, run: Run) -> Known:
     match run.status:
         case Status.PENDING:
             # Who is there to take it may cost a scan.
-            holds = await store.held_back(run.id)
+            holds = await store.held_back(run.id, run.tenant)
             workers = (await store.stats()).workers
             return Known(now=now, workers=workers, holds=holds, failed=await _failed(store, run))
         case Status.PAUSED:
             by, after = "", 0
-            while pauses := await store.trail(run.id, types=("paused",), after=after):
+            while pauses := await store.trail(run.id, run.tenant, types=("paused",), after=after):
                 by, after = str(pauses[-1].data.get("by") or ""), pauses[-1].seq
             return Known(now=now, paused_by=by, children=await _children(store, run))
         case _:
@@ -58,20 +58,26 @@ async def _failed(store: Store, run: Run) -> Step | None:
     error = run.error
     if error is None or error.step is None:
         return None
-    steps = await store.steps(run.id, largest=SHOWN_BYTES)
+    steps = await store.steps(run.id, run.tenant, largest=SHOWN_BYTES)
     return next((one for one in steps if one.key == error.step), None)
 
 
 async def _children(store: Store, run: Run) -> dict[UUID, Run]:
     """Those that it waits for and that will be told of."""
     waits = [one.child for one in run.waiting_on[:SHOWN] if one.kind is StepKind.CHILD]
-    found = [await store.get(child) or await _deleted(store, child) for child in waits if child is not None]
+    found = [
+        await store.get(child, run.tenant) or await _deleted(store, child, run.tenant)
+        for child in waits
+        if child is not None
+    ]
     return {child.id: child for child in found if child is not None}
 
 
-async def _deleted(store: Store, run: UUID) -> Run | None:
+async def _deleted(store: Store, run: UUID, tenant: Tenant) -> Run | None:
     """Lists alone show a deleted run: those go down by id, so it is the first one from here."""
     if run.int + 1 >= 1 << 128:
         return None
-    page = await store.list(RunFilter(tenant=None, deleted=True), 1, after=UUID(int=run.int + 1))
+    page = await store.list(
+        RunFilter(tenant=tenant_name(tenant), deleted=True), 1, after=UUID(int=run.int + 1)
+    )
     return next((one for one in page if one.id == run), None)

@@ -76,7 +76,7 @@ async def _as_it_is(run: Execution) -> Run | None:
     """The run as the store has it, as soon as the store can be reached; None when it was deleted."""
     while True:
         try:
-            return await run.worker.store.get(run.claim.id)
+            return await run.worker.store.get(run.claim.id, run.claim.tenant)
         except StoreError as error:
             log.warning("run %s cannot be read, will try again: %s", run.claim.id, error)
             await asyncio.sleep(TROUBLE_SECONDS)

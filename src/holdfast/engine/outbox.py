@@ -19,7 +19,7 @@ from holdfast.arguments import (
 from holdfast.clipped import clipped
 from holdfast.codec import MARK, unwrapped
 from holdfast.errors import BadValue, Conflict, UsageError
-from holdfast.records import OutboxFilter, OutboxMessage, Webhook, moment
+from holdfast.records import OutboxFilter, OutboxMessage, Tenant, Webhook, moment
 from holdfast.records.reading import UNREADABLE
 from holdfast.sealing.envelope import reason
 from holdfast.store import Store
@@ -47,6 +47,7 @@ class Outgoing:
     """The verbs of the outbox; a part of `Client`."""
 
     store: Store
+    tenant: Tenant
     sinks: Sinks = {}  # noqa: RUF012 - an app has its own, and nobody adds to this one
 
     async def outbox(
@@ -70,7 +71,7 @@ class Outgoing:
     async def resend(self, id: str) -> OutboxMessage:
         """Send a message again that is dead or sent; one that backs off is tried now."""
         await self.store.open()
-        return await self.store.resend(check_name("message id", id))
+        return await self.store.resend(check_name("message id", id), self.tenant)
 
     async def webhook(
         self, name: str, url: str, secret: str | None = None, *, allow_private: bool = False

@@ -12,6 +12,7 @@ from holdfast.clipped import clipped
 from holdfast.cron import micros_of_jitter, rhythm
 from holdfast.errors import Conflict, UnknownSchedule, UsageError
 from holdfast.records import (
+    ANY,
     DEFAULT_TENANT,
     CatchUp,
     Instant,
@@ -118,7 +119,7 @@ class Scheduling:
         await self._opened()
         found: list[Schedule] = []
         after: tuple[str, str] | None = None
-        while page := await self.store.schedules(tenant, name, PAGE, after):
+        while page := await self.store.schedules(ANY if tenant is None else tenant, name, PAGE, after):
             found += page
             after = page[-1].tenant, page[-1].name
         return found

@@ -18,7 +18,7 @@ from uuid import UUID
 from holdfast.errors import StoreError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import Error, Verdict
+from holdfast.records import ANY, Error, Verdict
 from holdfast.store import Store
 from holdfast.world import World
 
@@ -98,7 +98,7 @@ class Teller:
     async def _look_up(self, store: Store, runs: Sequence[UUID]) -> None:
         for id_ in runs:
             try:
-                run = await store.get(id_)
+                run = await store.get(id_, ANY)
             except StoreError as error:
                 log.warning("no hook is told that run %s has failed: %s", id_, error)
                 continue

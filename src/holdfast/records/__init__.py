@@ -34,6 +34,7 @@ from .schedules import CatchUp, Fire, Fired, FiredBy, Firing, NewSchedule, Overl
 from .shown import ApprovalRequest, Decision, Event, Finding, Run, RunFilter, Stats, Step, TrailEntry
 from .traits import Traits
 from .units import (
+    ANY,
     COST_UNIT,
     DEFAULT_TENANT,
     EPOCH,
@@ -41,10 +42,13 @@ from .units import (
     MAX_CRASHES,
     PRIORITY,
     SECOND,
+    AnyTenant,
     Instant,
     Json,
+    Tenant,
     instant,
     moment,
+    tenant_name,
 )
 from .written import (
     Ask,
@@ -62,6 +66,7 @@ from .written import (
 )
 
 __all__ = [
+    "ANY",
     "COST_UNIT",
     "DEFAULT_TENANT",
     "EPOCH",
@@ -71,6 +76,7 @@ __all__ = [
     "RUNTIME",
     "SCOPES",
     "SECOND",
+    "AnyTenant",
     "ApprovalRequest",
     "Ask",
     "Backlog",
@@ -120,6 +126,7 @@ __all__ = [
     "Stats",
     "Step",
     "StepWrite",
+    "Tenant",
     "Ticked",
     "Traits",
     "TrailEntry",
@@ -128,4 +135,5 @@ __all__ = [
     "Webhook",
     "instant",
     "moment",
+    "tenant_name",
 ]

@@ -1,8 +1,10 @@
-"""The units that records are written in: instants, JSON text, and the defaults of a run."""
+"""The units that records are written in: instants, JSON text, tenants, and the defaults of a run."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Final
 
 Json = str  # JSON text
 Instant = int  # microseconds since 1970-01-01T00:00:00Z
@@ -13,6 +15,25 @@ PRIORITY = 100
 MAX_ATTEMPTS = 3
 MAX_CRASHES = 4
 COST_UNIT = 1_000_000  # costs are kept as integers, or sums differ from store to store
+
+
+class AnyTenant(Enum):
+    """The type of `ANY`, which has no other value."""
+
+    ANY = "any"
+
+    def __repr__(self) -> str:
+        """Give its name, as it is written."""
+        return "ANY"
+
+
+ANY: Final = AnyTenant.ANY  # all tenants: an operator, a worker or a keeper writes it out
+Tenant = str | AnyTenant  # the name of one tenant, or ANY
+
+
+def tenant_name(tenant: Tenant) -> str | None:
+    """Give the name of the tenant; None for ANY, as stores keep it inside."""
+    return None if tenant is ANY else tenant
 
 
 def instant(at: datetime) -> Instant:

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.records import ApprovalRequest, Decided
+from holdfast.records import ApprovalRequest, Decided, Tenant
 
 
 class Approvals(Protocol):
     """A gate is a step of kind approval. No worker executes it: it is open until someone decides."""
 
     async def approvals(
-        self, tenant: str | None = "default", limit: int = 100, after: tuple[UUID, str] | None = None
+        self, tenant: Tenant, limit: int = 100, after: tuple[UUID, str] | None = None
     ) -> Sequence[ApprovalRequest]:
         """Open gates of open runs that are not deleted, by run id (oldest run first) and seq; those after the
-        cursor `after` (run and step of the last one of the page before). tenant=None: of all."""
+        cursor `after` (run and step of the last one of the page before). ANY: of all."""
 
     async def decide(
         self,
@@ -27,7 +27,7 @@ class Approvals(Protocol):
         by: str = "",
         comment: str = "",
         digest: str | None = None,
-        tenant: str | None = None,
+        tenant: Tenant,
     ) -> Decided:
         """Approve or reject an open gate of an open run, leased, waiting, pending or paused, in one commit.
 

@@ -16,6 +16,7 @@ from holdfast.records import (
     RunFilter,
     Stats,
     Step,
+    Tenant,
     TrailEntry,
 )
 
@@ -31,7 +32,7 @@ class Catalog(Protocol):
     async def now(self) -> Instant:
         """The store's clock."""
 
-    async def get(self, run: UUID, tenant: str | None = None) -> Run | None:
+    async def get(self, run: UUID, tenant: Tenant) -> Run | None:
         """The run, or None when it is unknown, deleted, or another tenant's."""
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> Sequence[Run]:
@@ -39,9 +40,7 @@ class Catalog(Protocol):
         where.values=False: params_json is `null` and result_json None, whatever they are; it costs no more
         than if they were small."""
 
-    async def steps(
-        self, run: UUID, tenant: str | None = None, *, largest: int | None = None
-    ) -> Sequence[Step]:
+    async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> Sequence[Step]:
         """All steps by seq: in code runs the order in which their outcomes became known.
         In plan runs the plan's order, from 0. The current step of an open plan, while it is a task in the
         queue or at work, is shown with the run's status (`ready`, `running`), attempt and error.
@@ -51,8 +50,8 @@ class Catalog(Protocol):
 
     async def trail(
         self,
-        run: UUID | None = None,
-        tenant: str | None = None,
+        run: UUID | None,
+        tenant: Tenant,
         types: Sequence[str] = (),
         after: int = 0,
         limit: int = 1000,
@@ -62,7 +61,7 @@ class Catalog(Protocol):
         after one instant and before another. Of a deleted run nothing, also where those of one tenant are
         asked for; over all runs of all tenants it is the audit, and shows deleted ones too."""
 
-    async def waiting_on(self, topic: str, tenant: str = "default") -> Sequence[UUID]:
+    async def waiting_on(self, topic: str, tenant: str) -> Sequence[UUID]:
         """The open runs that have an open wait on this topic, by id."""
 
     async def definitions(self) -> Sequence[Definition]:

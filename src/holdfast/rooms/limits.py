@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.records import Hold, Instant, Limit, Registration
+from holdfast.records import Hold, Instant, Limit, Registration, Tenant
 
 
 class Registry(Protocol):
@@ -90,7 +90,7 @@ class Limits(Protocol):
     async def resume_key(self, key: str) -> bool:
         """End a pause. Whether there was one."""
 
-    async def held_back(self, run: UUID, runtime: str = "python") -> tuple[Hold, ...]:
+    async def held_back(self, run: UUID, tenant: Tenant, runtime: str = "python") -> tuple[Hold, ...]:
         """What keeps a run from being claimed by a worker of that runtime, beside its time and the lack of a
-        worker; of one that is not pending, deleted or unknown: nothing. The order: registry, then type,
-        tenant, key, and of each paused, concurrency, rate."""
+        worker; of one that is not pending, deleted, unknown or another tenant's: nothing. The order:
+        registry, then type, tenant, key, and of each paused, concurrency, rate."""

@@ -13,6 +13,7 @@ from holdfast.records import (
     Parcel,
     RelayAsk,
     Relayed,
+    Tenant,
     Webhook,
 )
 
@@ -65,7 +66,7 @@ class Outbox(Protocol):
         """Messages by seq, oldest first, those after the cursor `after` (the last seq of the page before).
         where=None: all of the default tenant. Those of deleted runs are shown."""
 
-    async def resend(self, id: str, tenant: str | None = None) -> OutboxMessage:
+    async def resend(self, id: str, tenant: Tenant) -> OutboxMessage:
         """Sent or dead: pending again at the end of its line, under a new seq, attempts 0, tried_at cleared.
         Pending, first of its line and not held: due now. Else unchanged. `UnknownMessage`. Answers
         the message as it is now. The id stays: who has had it before can tell."""

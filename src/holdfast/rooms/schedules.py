@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.records import Fired, Firing, Instant, NewSchedule, Schedule
+from holdfast.records import Fired, Firing, Instant, NewSchedule, Schedule, Tenant
 
 QUEUE_MAX = 1000  # how many times of one schedule may stand in line
 
@@ -18,13 +18,13 @@ class Schedules(Protocol):
 
     async def schedules(
         self,
-        tenant: str | None = "default",
+        tenant: Tenant,
         name: str | None = None,
         limit: int = 100,
         after: tuple[str, str] | None = None,
     ) -> Sequence[Schedule]:
         """Schedules by tenant and name, or the one of that name, those after the cursor `after` (tenant and
-        name of the last one of the page before). tenant=None: of all."""
+        name of the last one of the page before). ANY: of all."""
 
     async def schedule(self, new: NewSchedule) -> Schedule:
         """Make it, or change the one of that tenant and name; answers it as it stands now.
@@ -33,15 +33,13 @@ class Schedules(Protocol):
         and next_at, and when nothing else differs either, nothing is written. Any change: rev + 1. From
         `allow` to another overlap: of the runs that it has started till now, the last one counts."""
 
-    async def unschedule(self, name: str, tenant: str = "default") -> bool:
+    async def unschedule(self, name: str, tenant: str) -> bool:
         """Whether there was one. Its runs go on; what stood in line is gone."""
 
-    async def pause_schedule(self, name: str, tenant: str = "default", by: str = "") -> Schedule:
+    async def pause_schedule(self, name: str, tenant: str, by: str = "") -> Schedule:
         """It fires no more, save by hand. Paused: unchanged. `UnknownSchedule`. rev + 1."""
 
-    async def resume_schedule(
-        self, name: str, rev: int, next_at: Instant | None, tenant: str = "default"
-    ) -> Schedule:
+    async def resume_schedule(self, name: str, rev: int, next_at: Instant | None, tenant: str) -> Schedule:
         """Paused: it goes on, with next_at as its next time, rev + 1; Conflict when it is no longer at `rev`.
         Not paused: unchanged. `UnknownSchedule`."""
 

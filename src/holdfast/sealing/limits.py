@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from holdfast.records import RUNTIME, Hold, Instant, Limit, Registration
+from holdfast.records import RUNTIME, Hold, Instant, Limit, Registration, Tenant
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -61,5 +61,5 @@ class OpenLimits:
     async def resume_key(self, key: str) -> bool:
         return await self.inner.resume_key(key)
 
-    async def held_back(self, run: UUID, runtime: str = RUNTIME) -> tuple[Hold, ...]:
-        return await self.inner.held_back(run, runtime)
+    async def held_back(self, run: UUID, tenant: Tenant, runtime: str = RUNTIME) -> tuple[Hold, ...]:
+        return await self.inner.held_back(run, tenant, runtime)

@@ -25,6 +25,7 @@ from holdfast.records import (
     Parcel,
     RelayAsk,
     Relayed,
+    Tenant,
     Webhook,
 )
 from holdfast.records.sizes import message_bytes
@@ -84,7 +85,7 @@ class SealedOutbox:
     ) -> list[OutboxMessage]:
         return page(map(self._message, await self.inner.outbox(where, limit, after)), message_bytes, limit)
 
-    async def resend(self, id: str, tenant: str | None = None) -> OutboxMessage:
+    async def resend(self, id: str, tenant: Tenant) -> OutboxMessage:
         return self._message(await self.inner.resend(id, tenant))
 
     def _message(self, message: OutboxMessage) -> OutboxMessage:

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.bounds import page
 from holdfast.codec import MARK
 from holdfast.errors import CannotOpen
-from holdfast.records import Fire, Fired, Firing, Instant, Json, NewSchedule, Schedule
+from holdfast.records import Fire, Fired, Firing, Instant, Json, NewSchedule, Schedule, Tenant
 from holdfast.records.sizes import schedule_bytes
 
 from .chain import Chain
@@ -34,7 +34,7 @@ class SealedSchedules:
 
     async def schedules(
         self,
-        tenant: str | None = "default",
+        tenant: Tenant,
         name: str | None = None,
         limit: int = 100,
         after: tuple[str, str] | None = None,
@@ -55,15 +55,13 @@ class SealedSchedules:
                 return there.params_json
         return None
 
-    async def unschedule(self, name: str, tenant: str = "default") -> bool:
+    async def unschedule(self, name: str, tenant: str) -> bool:
         return await self.inner.unschedule(name, tenant)
 
-    async def pause_schedule(self, name: str, tenant: str = "default", by: str = "") -> Schedule:
+    async def pause_schedule(self, name: str, tenant: str, by: str = "") -> Schedule:
         return self._opened_schedule(await self.inner.pause_schedule(name, tenant, by))
 
-    async def resume_schedule(
-        self, name: str, rev: int, next_at: Instant | None, tenant: str = "default"
-    ) -> Schedule:
+    async def resume_schedule(self, name: str, rev: int, next_at: Instant | None, tenant: str) -> Schedule:
         return self._opened_schedule(await self.inner.resume_schedule(name, rev, next_at, tenant))
 
     async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> Sequence[Schedule]:

@@ -15,6 +15,7 @@ from holdfast.codec import digest
 from holdfast.errors import CannotOpen, CannotSeal, HoldfastError, KeyReused, Unavailable
 from holdfast.lifecycle import Status, StepKind
 from holdfast.records import (
+    ANY,
     RUNTIME,
     Ask,
     Chore,
@@ -38,6 +39,7 @@ from holdfast.records import (
     Started,
     Stats,
     Step,
+    Tenant,
     Ticked,
     TrailEntry,
     Verdict,
@@ -88,7 +90,7 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
     async def now(self) -> Instant:
         return await self.inner.now()
 
-    async def get(self, run: UUID, tenant: str | None = None) -> Run | None:
+    async def get(self, run: UUID, tenant: Tenant) -> Run | None:
         found = await self.inner.get(run, tenant)
         return None if found is None else self._records.run(found)
 
@@ -97,24 +99,22 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         # Compressed values grow when they are opened: a page of them may have to end earlier.
         return page(runs if where.values else map(without_values, runs), run_bytes, limit)
 
-    async def steps(
-        self, run: UUID, tenant: str | None = None, *, largest: int | None = None
-    ) -> builtins.list[Step]:
+    async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
         steps = await self.inner.steps(run, tenant, largest=largest)
-        whose = await self._tenant(run) if tenant is None else tenant
+        whose = await self._tenant(run) if tenant is ANY else tenant
         return [self._records.shown_step(step, whose, run) for step in steps]
 
     async def trail(
         self,
-        run: UUID | None = None,
-        tenant: str | None = None,
+        run: UUID | None,
+        tenant: Tenant,
         types: Sequence[str] = (),
         after: int = 0,
         limit: int = 1000,
         between: tuple[Instant | None, Instant | None] = (None, None),
     ) -> builtins.list[TrailEntry]:
         entries = await self.inner.trail(run, tenant, types, after, limit, between)
-        whose = {one: await self._tenant(one) if tenant is None else tenant for one in veiled(entries)}
+        whose = {one: await self._tenant(one) if tenant is ANY else tenant for one in veiled(entries)}
         opened = (
             self._records.trail(entry, whose[entry.run]) if entry.run in whose else entry for entry in entries
         )
@@ -122,10 +122,10 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
 
     async def _tenant(self, run: UUID) -> str:
         """Whose run it is. Of one that is deleted nobody is told, and what is sealed of it stays sealed."""
-        found = await self.inner.get(run)
+        found = await self.inner.get(run, ANY)
         return "" if found is None else found.tenant
 
-    async def waiting_on(self, topic: str, tenant: str = "default") -> Sequence[UUID]:
+    async def waiting_on(self, topic: str, tenant: str) -> Sequence[UUID]:
         return await self.inner.waiting_on(topic, tenant)
 
     async def definitions(self) -> Sequence[Definition]:

@@ -35,6 +35,7 @@ from holdfast.errors import UsageError
 from holdfast.records import (
     COST_UNIT,
     SCOPES,
+    AnyTenant,
     Ask,
     Definition,
     Firing,
@@ -326,6 +327,12 @@ def check_rate(what: str, rate: tuple[int, float]) -> None:
 def check_weight(what: str, weight: Any) -> None:
     """A tenant's share."""
     check_number(what, weight, 0.001, 1000)
+
+
+def check_whose(what: str, tenant: Any) -> None:
+    """Check the tenant of a verb: its name, or ANY where the verb takes that."""
+    if not isinstance(tenant, str | AnyTenant):
+        raise UsageError(f"{what} is {clipped(tenant)}: name a tenant, or say ANY where all are meant")
 
 
 def check_scope(_: str, scope: Any) -> None:

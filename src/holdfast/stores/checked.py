@@ -74,6 +74,7 @@ CHECKS: Mapping[str, Check] = {
     "rev": arguments.check_big,
     "runtime": check_name,
     "scope": arguments.check_scope,
+    "tenant": arguments.check_whose,
     "ttl_seconds": arguments.check_span,
     "until": arguments.check_at,
     "where": arguments.check_where,

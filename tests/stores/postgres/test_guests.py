@@ -23,7 +23,7 @@ from holdfast.errors import (
     UnknownRun,
     UsageError,
 )
-from holdfast.records import Ask, NewEvent, NewRun, RunFilter
+from holdfast.records import ANY, Ask, NewEvent, NewRun, RunFilter
 from holdfast.stores.postgres import PostgresStore
 from tests.stores.postgres.callers import KINDS, url
 from tests.stores.postgres.kit import database, make
@@ -115,7 +115,7 @@ async def test_what_is_refused_is_an_answer_and_the_callers_transaction_goes_on(
     first, ended = new(key="k", digest="d"), new()
     await store.open()
     await store.start([first, ended])
-    await store.cancel(ended.id)
+    await store.cancel(ended.id, ANY)
     database()[1].execute(BAD)
     async with calling(kind) as caller:
         await caller.run("insert into orders values ('ada')")

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.errors import DuplicateRun, Unavailable
 from holdfast.lifecycle import Status
-from holdfast.records import NewEvent, NewRun, Started
+from holdfast.records import ANY, NewEvent, NewRun, Started
 from holdfast.world import RealWorld
 from tests.stores.postgres.opened import opened
 from verify.cutting import Cutter, proxy
@@ -79,10 +79,10 @@ def test_what_is_refused_the_second_time_is_not_known(losing):
         async with losing("resume") as store:
             run = new()
             await store.start([run])
-            await store.pause(run.id)
+            await store.pause(run.id, ANY)
             with pytest.raises(Unavailable, match="may have been carried out"):
-                await store.resume(run.id)
-            assert (await store.get(run.id)).status is Status.PENDING
+                await store.resume(run.id, ANY)
+            assert (await store.get(run.id, ANY)).status is Status.PENDING
 
     asyncio.run(scene())
 
@@ -93,7 +93,7 @@ def test_what_may_be_done_twice_is_answered(losing, verb):
         async with losing(verb) as store:
             run = new()
             await store.start([run])
-            answer = await getattr(store, verb)(run.id)
+            answer = await getattr(store, verb)(run.id, ANY)
             assert answer.status in {Status.CANCELLED, Status.PAUSED}
 
     asyncio.run(scene())

@@ -173,7 +173,7 @@ def test_a_schedule_that_could_not_be_shown_or_fired_is_refused(hand, plain, fie
     assert words(plain, call, new=json.dumps({**SCHEDULE, "every_us": 2 * 10**6, field: value})).startswith(
         said
     )
-    assert len(hand.run(hand.store.schedules())) == 1
+    assert len(hand.run(hand.store.schedules("default"))) == 1
 
 
 @pytest.mark.spec("SQL-5")

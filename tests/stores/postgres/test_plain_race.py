@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast.lifecycle import FINAL
-from holdfast.records import RunFilter
+from holdfast.records import ANY, RunFilter
 from holdfast.testing.contract.hand import TYPE
 from holdfast.testing.contract.replay import replayed
 from tests.stores.postgres.opened import opened
@@ -86,7 +86,7 @@ def test_whatever_strangers_and_verbs_do_to_the_same_runs_the_trail_tells_it(dat
     async def look():
         async with opened(database.url) as store:
             found = await store.list(RunFilter(), limit=1000)
-            trails = {run.id: await store.trail(run.id, limit=100_000) for run in found}
+            trails = {run.id: await store.trail(run.id, ANY, limit=100_000) for run in found}
             return found, trails, await store.stuck()
 
     found, trails, stuck = asyncio.run(look())

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
-from holdfast.records import Purged, RunFilter, StepWrite
+from holdfast.records import ANY, Purged, RunFilter, StepWrite
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS
 from holdfast.stores.postgres import purge
 from holdfast.testing.contract.hand import Clock, Hand, call, done
@@ -146,7 +146,7 @@ def test_what_was_found_is_looked_at_again_when_it_is_locked(hand, sessions, sin
         case "rewound":
             hand.rewind(run, "post")
         case "resent":
-            hand.run(hand.store.resend("m"))
+            hand.run(hand.store.resend("m", ANY))
     assert one.run(lock, [run]) == [([],)]
 
 

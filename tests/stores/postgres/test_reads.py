@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast.lifecycle import Status, StepKind
-from holdfast.records import Definition, NewRun, PlanStep, RunFilter
+from holdfast.records import ANY, Definition, NewRun, PlanStep, RunFilter
 from holdfast.stores.postgres.calls import json_text
 from tests.stores.postgres import kit
 
@@ -149,13 +149,13 @@ def test_a_row_that_is_committed_late_is_not_passed_over(end):
     async def story(store, other):
         first, second, third = new_run(), new_run(), new_run()
         await store.start([first])
-        (seen,) = await store.trail()
+        (seen,) = await store.trail(None, ANY)
         start_in(other, second)
         await store.start([third])
-        assert [entry.run for entry in await store.trail(after=seen.seq)] == []
-        assert [entry.run for entry in await store.trail(third.id)] == [third.id]
+        assert [entry.run for entry in await store.trail(None, ANY, after=seen.seq)] == []
+        assert [entry.run for entry in await store.trail(third.id, ANY)] == [third.id]
         getattr(other, end)()
-        shown = [entry.run for entry in await store.trail(after=seen.seq)]
+        shown = [entry.run for entry in await store.trail(None, ANY, after=seen.seq)]
         assert shown == ([second.id, third.id] if end == "commit" else [third.id])
 
     live(story)
@@ -171,7 +171,7 @@ def test_a_transaction_that_has_not_written_to_the_trail_hides_nothing():
         other.execute("select workflow.stats(45), count(*) from workflow.workflow_event")
         other.execute('select workflow.present(\'{"worker":"w1"}\')')
         await store.start([run])
-        assert [entry.run for entry in await store.trail()] == [run.id]
+        assert [entry.run for entry in await store.trail(None, ANY)] == [run.id]
 
     live(story)
 
@@ -189,10 +189,10 @@ def test_what_was_long_before_an_open_transaction_is_shown_meanwhile():
         other.execute("select set_config('holdfast.now', %s, false)", (str(now),))
         start_in(other, late)
         await store.start([new])
-        assert [entry.run for entry in await store.trail()] == [run.id for run in old]
-        assert [entry.run for entry in await store.trail(limit=7)] == [run.id for run in old[:7]]
+        assert [entry.run for entry in await store.trail(None, ANY)] == [run.id for run in old]
+        assert [entry.run for entry in await store.trail(None, ANY, limit=7)] == [run.id for run in old[:7]]
         now += 660_000_000
-        assert [entry.run for entry in await store.trail()] == [run.id for run in [*old, new]]
+        assert [entry.run for entry in await store.trail(None, ANY)] == [run.id for run in [*old, new]]
 
     live(story, lambda: now)
 
@@ -208,7 +208,7 @@ def test_who_follows_the_trail_of_all_runs_sees_every_row_once():
         seen, quiet = [], False
         while not quiet:
             quiet = not any(writer.is_alive() for writer in writers)
-            while page := await store.trail(after=seen[-1] if seen else 0, limit=50):
+            while page := await store.trail(None, ANY, after=seen[-1] if seen else 0, limit=50):
                 seen += [entry.seq for entry in page]
         _, connection = kit.database()
         there = connection.execute("select id from workflow.workflow_event order by id").fetchall()

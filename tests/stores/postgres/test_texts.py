@@ -11,6 +11,7 @@ import holdfast as hf
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Move
 from holdfast.records import (
+    ANY,
     Ask,
     Definition,
     Item,
@@ -54,9 +55,9 @@ CALLS = {
         [Item(run=uuid4(), fence=1, number=1, move=Move.FAIL, error="{}", last_error=bad)]
     ),
     "list": lambda store, bad: store.list(RunFilter(key=bad)),
-    "trail": lambda store, bad: store.trail(types=[bad]),
+    "trail": lambda store, bad: store.trail(None, ANY, types=[bad]),
     "get": lambda store, bad: store.get(uuid4(), bad),
-    "waiting_on": lambda store, bad: store.waiting_on(bad),
+    "waiting_on": lambda store, bad: store.waiting_on(bad, "default"),
     "publish": lambda store, bad: store.publish([Definition(type=TYPE, description=bad)]),
     "present": lambda store, bad: store.present(Presence(worker=bad, types=())),
     "absent": lambda store, bad: store.absent(bad),
@@ -73,7 +74,7 @@ def test_a_verb_that_is_given_no_text_says_so(verb, bad):
             await CALLS[verb](store, bad)
         assert "NUL" in str(caught.value)
         assert "\n" not in str(caught.value)
-        assert await store.trail() == []
+        assert await store.trail(None, ANY) == []
 
     live(story)
 
@@ -101,8 +102,8 @@ def test_values_that_a_holder_commits_are_not_looked_into():
         assert (claim.logs, claim.steps[0].output) == (3, value)
         fail = Item(run=new.id, fence=claim.fence, number=1, move=Move.FAIL, error=value, last_error="x")
         assert (await store.commit([fail]))[0].answer == "applied"
-        assert (await store.get(new.id)).error_json == value
-        assert value in [entry.data_json for entry in await store.trail(new.id)]
+        assert (await store.get(new.id, ANY)).error_json == value
+        assert value in [entry.data_json for entry in await store.trail(new.id, ANY)]
 
     live(story)
 

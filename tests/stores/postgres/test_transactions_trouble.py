@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import StepTimeout, Unavailable, UsageError
-from holdfast.records import Ask, Lease, NewRun, Outbound
+from holdfast.records import ANY, Ask, Lease, NewRun, Outbound
 from holdfast.stores.postgres import lent
 from holdfast.testing.contract.hand import LEASE, TYPE
 from tests.stores.postgres.deeds import Holder, beside, tally
@@ -176,7 +176,7 @@ def test_while_it_runs_its_lease_is_renewed_and_others_write(mine):
         lease = Lease(run=mine.claim.id, fence=mine.claim.fence)
         renewal = await asyncio.to_thread(mine.store.renew, "w1", [lease], LEASE)
         assert [one.answer for one in renewal.held] == ["applied"]
-        await asyncio.to_thread(beside, mine, lambda store: store.pause(mine.claim.id, by="me"))
+        await asyncio.to_thread(beside, mine, lambda store: store.pause(mine.claim.id, ANY, by="me"))
 
     assert mine.send(others).answer == "paused"
     assert tally() == 1
@@ -200,7 +200,7 @@ def test_functions_that_keep_all_their_connections_keep_no_verb_from_its_own(min
             item = mine.item()
             sent.append(asyncio.ensure_future(mine.transact(item, mine.work(item, wait))))
         await until(lambda: len(at_it) == 8)
-        assert (await mine.store.get(claims[0].id)).id == claims[0].id
+        assert (await mine.store.get(claims[0].id, ANY)).id == claims[0].id
         go.set()
         return [one.answer for one in await asyncio.gather(*sent)]
 
@@ -226,7 +226,7 @@ def test_a_start_on_its_connection_is_a_part_of_it_and_any_other_call_is_refused
         (started,) = await holder.store.start([run], given)
         assert started.created
         with pytest.raises(UsageError, match="called from inside the function of a transaction"):
-            await holder.store.get(run.id)
+            await holder.store.get(run.id, ANY)
         with pytest.raises(UsageError, match="called from inside the function of a transaction"):
             await holder.transact(holder.claim and holder.item(), None)
         if fails:

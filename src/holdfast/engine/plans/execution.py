@@ -268,7 +268,8 @@ class PlanExecution:
 
     async def _read(self) -> None:
         try:
-            steps = await self.patiently(lambda: self.worker.store.steps(self.claim.id))
+            run, tenant = self.claim.id, self.claim.tenant
+            steps = await self.patiently(lambda: self.worker.store.steps(run, tenant))
         except UnknownRun:  # deleted: it has been taken from this worker
             self.stop("lost")
         else:

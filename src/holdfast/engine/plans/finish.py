@@ -172,7 +172,7 @@ async def _fail_unread(run: PlanExecution, error: BaseException) -> bool:
 async def _give_back(run: PlanExecution) -> bool:
     """Perhaps another worker knows the step, or this one's next version will."""
     step, now = _current(run), run.now()
-    found = await run.patiently(lambda: run.worker.store.get(run.claim.id))
+    found = await run.patiently(lambda: run.worker.store.get(run.claim.id, run.claim.tenant))
     if found is None:  # deleted: it has been taken from this worker
         return ended(run, Verdict(answer="lost", status=Status.PENDING))
     before = None if found.error_json is None else stored(found.error_json)

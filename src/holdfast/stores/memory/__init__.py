@@ -40,9 +40,11 @@ from holdfast.records import (
     Started,
     Stats,
     Step,
+    Tenant,
     TrailEntry,
     Traits,
     Verdict,
+    tenant_name,
 )
 from holdfast.records.shown import without_large
 from holdfast.rooms.records import START
@@ -88,20 +90,18 @@ class MemoryStore(People, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
     async def now(self) -> Instant:
         return self._clock()
 
-    async def get(self, run: UUID, tenant: str | None = None) -> Run | None:
+    async def get(self, run: UUID, tenant: Tenant) -> Run | None:
         with self._lock:
-            row = self._state.seen(run, tenant)
+            row = self._state.seen(run, tenant_name(tenant))
             return None if row is None else reads.shown(row)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         with self._lock:
             return reads.runs(self._state, where, limit, after)
 
-    async def steps(
-        self, run: UUID, tenant: str | None = None, *, largest: int | None = None
-    ) -> builtins.list[Step]:
+    async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
         with self._lock:
-            row = self._state.seen(run, tenant)
+            row = self._state.seen(run, tenant_name(tenant))
             if row is None:
                 raise UnknownRun(run)
             found = reads.steps(row)
@@ -109,8 +109,8 @@ class MemoryStore(People, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
 
     async def trail(
         self,
-        run: UUID | None = None,
-        tenant: str | None = None,
+        run: UUID | None,
+        tenant: Tenant,
         types: Sequence[str] = (),
         after: int = 0,
         limit: int = 1000,
@@ -118,10 +118,10 @@ class MemoryStore(People, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
     ) -> builtins.list[TrailEntry]:
         with self._lock:
             return reads.trail(
-                self._state, run, tenant, types=types, after=after, limit=limit, between=between
+                self._state, run, tenant_name(tenant), types=types, after=after, limit=limit, between=between
             )
 
-    async def waiting_on(self, topic: str, tenant: str = "default") -> builtins.list[UUID]:
+    async def waiting_on(self, topic: str, tenant: str) -> builtins.list[UUID]:
         with self._lock:
             return reads.waiting_on(self._state, topic, tenant)
 

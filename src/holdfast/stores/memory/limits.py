@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.lifecycle import Status
 from holdfast.machine.durations import micros
-from holdfast.records import RUNTIME, Ask, Hold, Instant, Limit, Registration, moment
+from holdfast.records import RUNTIME, Ask, Hold, Instant, Limit, Registration, Tenant, moment, tenant_name
 from holdfast.stores.rules import (
     Entry,
     Rooms,
@@ -175,9 +175,9 @@ def resume_key(limiting: Limiting, key: str, now: Instant) -> bool:
     return rule.paused_until is not None and rule.paused_until > now
 
 
-def held_back(state: State, run: UUID, runtime: str, now: Instant) -> tuple[Hold, ...]:
-    row = state.runs.get(run)
-    if row is None or row.status is not Status.PENDING or row.deleted_at is not None:
+def held_back(state: State, run: UUID, tenant: str | None, runtime: str, now: Instant) -> tuple[Hold, ...]:
+    row = state.seen(run, tenant)
+    if row is None or row.status is not Status.PENDING:
         return ()
     return rooms(state, now).holds(row.type, row.tenant, row.limit_key, runtime)
 
@@ -259,6 +259,6 @@ class LimitsRoom:
             self._hint()
             return paused
 
-    async def held_back(self, run: UUID, runtime: str = RUNTIME) -> tuple[Hold, ...]:
+    async def held_back(self, run: UUID, tenant: Tenant, runtime: str = RUNTIME) -> tuple[Hold, ...]:
         with self._lock:
-            return held_back(self._state, run, runtime, self._clock())
+            return held_back(self._state, run, tenant_name(tenant), runtime, self._clock())

@@ -25,8 +25,10 @@ from holdfast.records import (
     Parcel,
     RelayAsk,
     Relayed,
+    Tenant,
     Webhook,
     moment,
+    tenant_name,
 )
 from holdfast.records.sizes import message_bytes
 from holdfast.store import GIVE_UP_SECONDS
@@ -305,9 +307,9 @@ class OutboxRoom:
         with self._lock:
             return outbox(self._state.post, where or _ALL, limit, after)
 
-    async def resend(self, id: str, tenant: str | None = None) -> OutboxMessage:
+    async def resend(self, id: str, tenant: Tenant) -> OutboxMessage:
         with self._lock:
-            shown = resend(self._state.post, id, tenant, self._clock())
+            shown = resend(self._state.post, id, tenant_name(tenant), self._clock())
             self._hint()
             return shown
 

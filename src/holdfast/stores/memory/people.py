@@ -11,7 +11,7 @@ from uuid import UUID
 from holdfast.errors import Conflict
 from holdfast.machine import people, plans
 from holdfast.machine.deciding import Ruling
-from holdfast.records import ApprovalRequest, Decided, Instant, Run, Step
+from holdfast.records import ApprovalRequest, Decided, Instant, Run, Step, Tenant, tenant_name
 
 from . import gates
 from .children import carry_out
@@ -44,49 +44,48 @@ class People:
             self._hint()
             return shown(row)
 
-    async def cancel(
-        self, run: UUID, tenant: str | None = None, by: str = "", *, children: bool = True
-    ) -> Run:
+    async def cancel(self, run: UUID, tenant: Tenant, by: str = "", *, children: bool = True) -> Run:
         return self._changed(
-            lambda view: people.cancel(view, run, tenant, by, children=children), promises=True
+            lambda view: people.cancel(view, run, tenant_name(tenant), by, children=children), promises=True
         )
 
-    async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return self._changed(lambda view: people.pause(view, run, tenant, by))
+    async def pause(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return self._changed(lambda view: people.pause(view, run, tenant_name(tenant), by))
 
-    async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return self._changed(lambda view: people.resume(view, run, tenant, by))
+    async def resume(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return self._changed(lambda view: people.resume(view, run, tenant_name(tenant), by))
 
     async def rewind(
-        self, run: UUID, step: str, tenant: str | None = None, by: str = "", *, children: bool = True
+        self, run: UUID, step: str, tenant: Tenant, by: str = "", *, children: bool = True
     ) -> Run:
         return self._changed(
-            lambda view: people.rewind(view, run, step, tenant, by, children=children), promises=True
+            lambda view: people.rewind(view, run, step, tenant_name(tenant), by, children=children),
+            promises=True,
         )
 
-    async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return self._changed(lambda view: people.retry_run(view, run, tenant, by), promises=True)
+    async def retry_run(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return self._changed(lambda view: people.retry_run(view, run, tenant_name(tenant), by), promises=True)
 
-    async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return self._changed(lambda view: people.delete(view, run, tenant, by))
+    async def delete(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return self._changed(lambda view: people.delete(view, run, tenant_name(tenant), by))
 
-    async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return self._changed(lambda view: people.restore(view, run, tenant, by))
+    async def restore(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return self._changed(lambda view: people.restore(view, run, tenant_name(tenant), by))
 
     async def append_step(
-        self, run: UUID, name: str, max_attempts: int | None = None, tenant: str | None = None
+        self, run: UUID, name: str, tenant: Tenant, max_attempts: int | None = None
     ) -> Step:
         with self._lock:
             view = MemoryView(self._state, self._clock())
-            step = plans.append_step(view, people.found(view, run, tenant), name, max_attempts)
+            step = plans.append_step(view, people.found(view, run, tenant_name(tenant)), name, max_attempts)
             view.save()
             return step
 
     async def approvals(
-        self, tenant: str | None = "default", limit: int = 100, after: tuple[UUID, str] | None = None
+        self, tenant: Tenant, limit: int = 100, after: tuple[UUID, str] | None = None
     ) -> builtins.list[ApprovalRequest]:
         with self._lock:
-            return gates.approvals(self._state, tenant, limit, after)
+            return gates.approvals(self._state, tenant_name(tenant), limit, after)
 
     async def decide(
         self,
@@ -97,12 +96,12 @@ class People:
         by: str = "",
         comment: str = "",
         digest: str | None = None,
-        tenant: str | None = None,
+        tenant: Tenant,
     ) -> Decided:
         with self._lock:
             now = self._clock()
             answer = gates.decide(
-                self._state, run, tenant, Ruling(step, approved, by, comment, digest), now
+                self._state, run, tenant_name(tenant), Ruling(step, approved, by, comment, digest), now
             )  # fmt: skip
             carry_out(self._state, now)
             self._hint()

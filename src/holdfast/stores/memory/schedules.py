@@ -21,7 +21,9 @@ from holdfast.records import (
     NewSchedule,
     Schedule,
     Started,
+    Tenant,
     moment,
+    tenant_name,
 )
 from holdfast.records.sizes import schedule_bytes
 from holdfast.stores.schedules import FORGET_MAX, keeps_runs, place, same_rhythm, same_time
@@ -215,13 +217,13 @@ class ScheduleRoom:
 
     async def schedules(
         self,
-        tenant: str | None = "default",
+        tenant: Tenant,
         name: str | None = None,
         limit: int = 100,
         after: tuple[str, str] | None = None,
     ) -> list[Schedule]:
         with self._lock:
-            return listed(self._state, tenant, name, limit, after)
+            return listed(self._state, tenant_name(tenant), name, limit, after)
 
     async def schedule(self, new: NewSchedule) -> Schedule:
         with self._lock:
@@ -229,17 +231,15 @@ class ScheduleRoom:
             self._hint()
             return shown(row)
 
-    async def unschedule(self, name: str, tenant: str = "default") -> bool:
+    async def unschedule(self, name: str, tenant: str) -> bool:
         with self._lock:
             return self._state.schedules.pop((tenant, name), None) is not None
 
-    async def pause_schedule(self, name: str, tenant: str = "default", by: str = "") -> Schedule:
+    async def pause_schedule(self, name: str, tenant: str, by: str = "") -> Schedule:
         with self._lock:
             return shown(pause(self._state, name, tenant, by, self._clock()))
 
-    async def resume_schedule(
-        self, name: str, rev: int, next_at: Instant | None, tenant: str = "default"
-    ) -> Schedule:
+    async def resume_schedule(self, name: str, rev: int, next_at: Instant | None, tenant: str) -> Schedule:
         with self._lock:
             row = resume(self._state, name, tenant, rev, next_at, self._clock())
             self._hint()

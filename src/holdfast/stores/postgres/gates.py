@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast import bounds
 from holdfast.errors import Conflict
-from holdfast.records import ApprovalRequest, Decided
+from holdfast.records import ApprovalRequest, Decided, Tenant, tenant_name
 from holdfast.store import SLICE
 
 from .calls import Calls
@@ -35,10 +35,12 @@ class GatesRoom(Calls):
         async def _carry_out(self, limit: int = SLICE) -> int: ...
 
     async def approvals(
-        self, tenant: str | None = "default", limit: int = 100, after: tuple[UUID, str] | None = None
+        self, tenant: Tenant, limit: int = 100, after: tuple[UUID, str] | None = None
     ) -> builtins.list[ApprovalRequest]:
         run, step = (None, None) if after is None else after
-        return await self._ask(_REQUESTS, "approvals", tenant, limit, run, step, bounds.BATCH_BYTES)
+        return await self._ask(
+            _REQUESTS, "approvals", tenant_name(tenant), limit, run, step, bounds.BATCH_BYTES
+        )
 
     async def decide(
         self,
@@ -49,9 +51,11 @@ class GatesRoom(Calls):
         by: str = "",
         comment: str = "",
         digest: str | None = None,
-        tenant: str | None = None,
+        tenant: Tenant,
     ) -> Decided:
-        ruling = await self._ask(_RULING, "decide", run, step, approved, by, comment, digest, tenant)
+        ruling = await self._ask(
+            _RULING, "decide", run, step, approved, by, comment, digest, tenant_name(tenant)
+        )
         await self._carry_out()
         if ruling.conflict is not None:
             raise Conflict(ruling.conflict)

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.machine.durations import bounded
-from holdfast.records import RUNTIME, Due, Hold, Instant, Limit, Registration
+from holdfast.records import RUNTIME, Due, Hold, Instant, Limit, Registration, Tenant, tenant_name
 
 from .calls import Calls, json_text
 
@@ -73,8 +73,8 @@ class LimitsRoom(Calls):
     async def resume_key(self, key: str) -> bool:
         return await self._ask(_TRUTH, "resume_key", key)
 
-    async def held_back(self, run: UUID, runtime: str = RUNTIME) -> tuple[Hold, ...]:
-        return await self._ask(_HOLDS, "held_back", run, runtime)
+    async def held_back(self, run: UUID, tenant: Tenant, runtime: str = RUNTIME) -> tuple[Hold, ...]:
+        return await self._ask(_HOLDS, "held_back", run, tenant_name(tenant), runtime)
 
     async def due(
         self,

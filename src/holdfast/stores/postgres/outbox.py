@@ -9,7 +9,18 @@ from msgspec.structs import replace
 
 from holdfast import bounds
 from holdfast.machine.durations import bounded
-from holdfast.records import Backlog, Instant, OutboxFilter, OutboxMessage, Parcel, RelayAsk, Relayed, Webhook
+from holdfast.records import (
+    Backlog,
+    Instant,
+    OutboxFilter,
+    OutboxMessage,
+    Parcel,
+    RelayAsk,
+    Relayed,
+    Tenant,
+    Webhook,
+    tenant_name,
+)
 
 from .calls import Calls, json_text
 
@@ -48,8 +59,8 @@ class OutboxRoom(Calls):
             _MESSAGES, "outbox", json_text(where or _ALL), limit, after, bounds.BATCH_BYTES
         )
 
-    async def resend(self, id: str, tenant: str | None = None) -> OutboxMessage:
-        return await self._ask(_MESSAGE, "resend", id, tenant)
+    async def resend(self, id: str, tenant: Tenant) -> OutboxMessage:
+        return await self._ask(_MESSAGE, "resend", id, tenant_name(tenant))
 
     async def backlog(self) -> list[Backlog]:
         return await self._ask(_BACKLOGS, "backlog")

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.records import Run, Step
+from holdfast.records import Run, Step, Tenant, tenant_name
 from holdfast.store import SLICE
 
 from .calls import Calls
@@ -23,38 +23,36 @@ class PeopleRoom(Calls):
 
         async def _carry_out(self, limit: int = SLICE) -> int: ...
 
-    async def cancel(
-        self, run: UUID, tenant: str | None = None, by: str = "", *, children: bool = True
-    ) -> Run:
-        shown = await self._ask(_RUN, "cancel", run, tenant, by, children)
+    async def cancel(self, run: UUID, tenant: Tenant, by: str = "", *, children: bool = True) -> Run:
+        shown = await self._ask(_RUN, "cancel", run, tenant_name(tenant), by, children)
         await self._carry_out()
         return shown
 
-    async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._ask(_RUN, "pause", run, tenant, by)
+    async def pause(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return await self._ask(_RUN, "pause", run, tenant_name(tenant), by)
 
-    async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._ask(_RUN, "resume", run, tenant, by)
+    async def resume(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return await self._ask(_RUN, "resume", run, tenant_name(tenant), by)
 
     async def rewind(
-        self, run: UUID, step: str, tenant: str | None = None, by: str = "", *, children: bool = True
+        self, run: UUID, step: str, tenant: Tenant, by: str = "", *, children: bool = True
     ) -> Run:
-        shown = await self._ask(_RUN, "rewind", run, step, tenant, by, children)
+        shown = await self._ask(_RUN, "rewind", run, step, tenant_name(tenant), by, children)
         await self._carry_out()
         return shown
 
-    async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        shown = await self._ask(_RUN, "retry_run", run, tenant, by)
+    async def retry_run(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        shown = await self._ask(_RUN, "retry_run", run, tenant_name(tenant), by)
         await self._carry_out()
         return shown
 
     async def append_step(
-        self, run: UUID, name: str, max_attempts: int | None = None, tenant: str | None = None
+        self, run: UUID, name: str, tenant: Tenant, max_attempts: int | None = None
     ) -> Step:
-        return await self._ask(_STEP, "append_step", run, name, max_attempts, tenant)
+        return await self._ask(_STEP, "append_step", run, name, max_attempts, tenant_name(tenant))
 
-    async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._ask(_RUN, "delete", run, tenant, by)
+    async def delete(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return await self._ask(_RUN, "delete", run, tenant_name(tenant), by)
 
-    async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._ask(_RUN, "restore", run, tenant, by)
+    async def restore(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return await self._ask(_RUN, "restore", run, tenant_name(tenant), by)

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.bounds import BATCH_BYTES
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import Ask, Claim, Item, Lease, Loaded, NewRun, Run, Started, Step, Verdict
+from holdfast.records import Ask, Claim, Item, Lease, Loaded, NewRun, Run, Started, Step, Tenant, Verdict
 from holdfast.rooms.records import START
 from holdfast.stores.items import brings_news
 
@@ -73,7 +73,7 @@ class QueueRoom(Calls):
 
     if TYPE_CHECKING:
 
-        async def get(self, run: UUID, tenant: str | None = None) -> Run | None: ...
+        async def get(self, run: UUID, tenant: Tenant) -> Run | None: ...
 
     async def start(
         self, runs: Sequence[NewRun], connection: Any = None

@@ -21,8 +21,10 @@ from holdfast.records import (
     RunFilter,
     Stats,
     Step,
+    Tenant,
     TrailEntry,
     instant,
+    tenant_name,
 )
 from holdfast.store import LIVE_SECONDS
 from holdfast.stores.paged import StepsPage, all_steps
@@ -62,35 +64,35 @@ class ReadsRoom(Calls):
     async def now(self) -> Instant:
         return instant(await self._call("clock"))
 
-    async def get(self, run: UUID, tenant: str | None = None) -> Run | None:
-        found = await self._call("get", run, tenant)
+    async def get(self, run: UUID, tenant: Tenant) -> Run | None:
+        found = await self._call("get", run, tenant_name(tenant))
         return None if found is None else _RUN.decode(found)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         return await self._ask(_RUNS, "list", json_text(where), min(limit, _MAX), after, bounds.BATCH_BYTES)
 
-    async def steps(
-        self, run: UUID, tenant: str | None = None, *, largest: int | None = None
-    ) -> builtins.list[Step]:
+    async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
         async def page(after: int) -> StepsPage:
-            return await self._ask(_STEPS, "steps_page", run, tenant, after, bounds.BATCH_BYTES, largest)
+            return await self._ask(
+                _STEPS, "steps_page", run, tenant_name(tenant), after, bounds.BATCH_BYTES, largest
+            )
 
         return await all_steps(page)
 
     async def trail(
         self,
-        run: UUID | None = None,
-        tenant: str | None = None,
+        run: UUID | None,
+        tenant: Tenant,
         types: Sequence[str] = (),
         after: int = 0,
         limit: int = 1000,
         between: tuple[Instant | None, Instant | None] = (None, None),
     ) -> builtins.list[TrailEntry]:
         since, until = between
-        which = {"run": run, "tenant": tenant, "types": types, "since": since, "until": until}
+        which = {"run": run, "tenant": tenant_name(tenant), "types": types, "since": since, "until": until}
         return await self._ask(_TRAIL, "trail", json_text(which), after, min(limit, _MAX), bounds.BATCH_BYTES)
 
-    async def waiting_on(self, topic: str, tenant: str = "default") -> builtins.list[UUID]:
+    async def waiting_on(self, topic: str, tenant: str) -> builtins.list[UUID]:
         return await self._ask(_IDS, "waiting_on", topic, tenant)
 
     async def definitions(self) -> builtins.list[Definition]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast import bounds
 from holdfast.machine.durations import bounded
-from holdfast.records import Fired, Firing, Instant, NewSchedule, Schedule
+from holdfast.records import Fired, Firing, Instant, NewSchedule, Schedule, Tenant, tenant_name
 
 from .calls import Calls, json_text
 
@@ -23,13 +23,19 @@ class ScheduleRoom(Calls):
 
     async def schedules(
         self,
-        tenant: str | None = "default",
+        tenant: Tenant,
         name: str | None = None,
         limit: int = 100,
         after: tuple[str, str] | None = None,
     ) -> list[Schedule]:
         return await self._ask(
-            _SCHEDULES, "schedules", tenant, name, limit, *(after or (None, None)), bounds.BATCH_BYTES
+            _SCHEDULES,
+            "schedules",
+            tenant_name(tenant),
+            name,
+            limit,
+            *(after or (None, None)),
+            bounds.BATCH_BYTES,
         )
 
     async def schedule(self, new: NewSchedule) -> Schedule:
@@ -38,15 +44,13 @@ class ScheduleRoom(Calls):
         )
         return await self._ask(_SCHEDULE, "schedule", json_text(finite))
 
-    async def unschedule(self, name: str, tenant: str = "default") -> bool:
+    async def unschedule(self, name: str, tenant: str) -> bool:
         return bool(await self._call("unschedule", name, tenant))
 
-    async def pause_schedule(self, name: str, tenant: str = "default", by: str = "") -> Schedule:
+    async def pause_schedule(self, name: str, tenant: str, by: str = "") -> Schedule:
         return await self._ask(_SCHEDULE, "pause_schedule", name, tenant, by)
 
-    async def resume_schedule(
-        self, name: str, rev: int, next_at: Instant | None, tenant: str = "default"
-    ) -> Schedule:
+    async def resume_schedule(self, name: str, rev: int, next_at: Instant | None, tenant: str) -> Schedule:
         return await self._ask(_SCHEDULE, "resume_schedule", name, rev, next_at, tenant)
 
     async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> list[Schedule]:

@@ -42,9 +42,11 @@ from holdfast.records import (
     Started,
     Stats,
     Step,
+    Tenant,
     TrailEntry,
     Traits,
     Verdict,
+    tenant_name,
 )
 from holdfast.records.sizes import item_bytes, start_bytes
 from holdfast.rooms.records import START
@@ -233,29 +235,27 @@ class SqliteStore(People, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, Purg
     async def now(self) -> Instant:
         return self._clock()
 
-    async def get(self, run: UUID, tenant: str | None = None) -> Run | None:
-        return self._read(reads.get, run, tenant)
+    async def get(self, run: UUID, tenant: Tenant) -> Run | None:
+        return self._read(reads.get, run, tenant_name(tenant))
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         return self._read(reads.listed, where, limit, after)
 
-    async def steps(
-        self, run: UUID, tenant: str | None = None, *, largest: int | None = None
-    ) -> builtins.list[Step]:
-        return await reads.steps(self._read, run, tenant, largest)
+    async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
+        return await reads.steps(self._read, run, tenant_name(tenant), largest)
 
     async def trail(
         self,
-        run: UUID | None = None,
-        tenant: str | None = None,
+        run: UUID | None,
+        tenant: Tenant,
         types: Sequence[str] = (),
         after: int = 0,
         limit: int = 1000,
         between: tuple[Instant | None, Instant | None] = (None, None),
     ) -> builtins.list[TrailEntry]:
-        return self._read(reads.trail, run, tenant, types, between, (after, limit))
+        return self._read(reads.trail, run, tenant_name(tenant), types, between, (after, limit))
 
-    async def waiting_on(self, topic: str, tenant: str = "default") -> builtins.list[UUID]:
+    async def waiting_on(self, topic: str, tenant: str) -> builtins.list[UUID]:
         return self._read(reads.waiting_on, topic, tenant)
 
     async def definitions(self) -> builtins.list[Definition]:

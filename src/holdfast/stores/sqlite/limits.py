@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from holdfast.machine.durations import micros
-from holdfast.records import RUNTIME, Hold, Instant, Limit, Registration, moment
+from holdfast.records import RUNTIME, Hold, Instant, Limit, Registration, Tenant, moment, tenant_name
 from holdfast.stores.rules import PREFIX, Rule, Rules, made_rule, shown_limit, shown_limits
 from holdfast.stores.shares import reweighed
 
@@ -116,12 +116,12 @@ def resume_key(db: Database, now: Instant, key: str) -> bool:
     return rule.paused_until is not None and rule.paused_until > now
 
 
-def held_back(db: Database, now: Instant, run: UUID, runtime: str) -> tuple[Hold, ...]:
+def held_back(db: Database, now: Instant, run: UUID, tenant: str | None, runtime: str) -> tuple[Hold, ...]:
     row, mark = db.one(_SQL["run"], (str(run),)), mark_of(db)
-    if row is None or mark is None:
+    if row is None or mark is None or tenant not in {None, row[1]}:
         return ()
-    type_, tenant, key = row
-    return rooms_of(db, now, rules_of(db, mark)).holds(type_, tenant, key, runtime)
+    type_, owner, key = row
+    return rooms_of(db, now, rules_of(db, mark)).holds(type_, owner, key, runtime)
 
 
 class LimitsRoom:
@@ -185,5 +185,5 @@ class LimitsRoom:
     async def resume_key(self, key: str) -> bool:
         return await self._write(lambda db, now: resume_key(db, now, key), news=True)
 
-    async def held_back(self, run: UUID, runtime: str = RUNTIME) -> tuple[Hold, ...]:
-        return self._read(held_back, self._clock(), run, runtime)
+    async def held_back(self, run: UUID, tenant: Tenant, runtime: str = RUNTIME) -> tuple[Hold, ...]:
+        return self._read(held_back, self._clock(), run, tenant_name(tenant), runtime)

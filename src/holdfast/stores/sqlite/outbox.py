@@ -21,8 +21,10 @@ from holdfast.records import (
     Parcel,
     RelayAsk,
     Relayed,
+    Tenant,
     Webhook,
     moment,
+    tenant_name,
 )
 from holdfast.records.sizes import message_bytes
 from holdfast.store import GIVE_UP_SECONDS
@@ -232,8 +234,8 @@ class OutboxRoom:
     ) -> list[OutboxMessage]:
         return self._read(outbox, where or _ALL, limit, after)
 
-    async def resend(self, id: str, tenant: str | None = None) -> OutboxMessage:
-        return await self._write(lambda db, now: resend(db, now, id, tenant), news=True)
+    async def resend(self, id: str, tenant: Tenant) -> OutboxMessage:
+        return await self._write(lambda db, now: resend(db, now, id, tenant_name(tenant)), news=True)
 
     async def backlog(self) -> list[Backlog]:
         return self._read(backlog)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from holdfast.errors import Conflict
-from holdfast.records import ApprovalRequest, Decided, Run, Step
+from holdfast.records import ApprovalRequest, Decided, Run, Step, Tenant, tenant_name
 from holdfast.store import SLICE
 
 from . import cleaning, gates, moves, plans
@@ -30,54 +30,63 @@ class People:
 
         async def _carry_out(self, limit: int = SLICE) -> int: ...
 
-    async def cancel(
-        self, run: UUID, tenant: str | None = None, by: str = "", *, children: bool = True
-    ) -> Run:
-        who = (tenant, by)
+    async def cancel(self, run: UUID, tenant: Tenant, by: str = "", *, children: bool = True) -> Run:
+        who = (tenant_name(tenant), by)
         shown = await self._write(
             lambda db, now: moves.cancel(db, now, run, who, with_children=children), news=True
         )
         await self._carry_out()
         return shown
 
-    async def pause(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._write(lambda db, now: moves.pause(db, now, run, tenant, by), news=True)
+    async def pause(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return await self._write(
+            lambda db, now: moves.pause(db, now, run, tenant_name(tenant), by), news=True
+        )
 
-    async def resume(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._write(lambda db, now: moves.resume(db, now, run, tenant, by), news=True)
+    async def resume(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return await self._write(
+            lambda db, now: moves.resume(db, now, run, tenant_name(tenant), by), news=True
+        )
 
     async def rewind(
-        self, run: UUID, step: str, tenant: str | None = None, by: str = "", *, children: bool = True
+        self, run: UUID, step: str, tenant: Tenant, by: str = "", *, children: bool = True
     ) -> Run:
-        who = (tenant, by)
+        who = (tenant_name(tenant), by)
         shown = await self._write(
             lambda db, now: moves.rewind(db, now, run, step, who, with_children=children), news=True
         )
         await self._carry_out()
         return shown
 
-    async def retry_run(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        shown = await self._write(lambda db, now: moves.retry_run(db, now, run, tenant, by), news=True)
+    async def retry_run(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        shown = await self._write(
+            lambda db, now: moves.retry_run(db, now, run, tenant_name(tenant), by), news=True
+        )
         await self._carry_out()
         return shown
 
     async def append_step(
-        self, run: UUID, name: str, max_attempts: int | None = None, tenant: str | None = None
+        self, run: UUID, name: str, tenant: Tenant, max_attempts: int | None = None
     ) -> Step:
         return await self._write(
-            lambda db, now: plans.append_step(db, now, run, name, max_attempts, tenant), news=True
+            lambda db, now: plans.append_step(db, now, run, name, max_attempts, tenant_name(tenant)),
+            news=True,
         )
 
-    async def delete(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._write(lambda db, now: cleaning.delete(db, now, run, tenant, by), news=True)
+    async def delete(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return await self._write(
+            lambda db, now: cleaning.delete(db, now, run, tenant_name(tenant), by), news=True
+        )
 
-    async def restore(self, run: UUID, tenant: str | None = None, by: str = "") -> Run:
-        return await self._write(lambda db, now: cleaning.restore(db, now, run, tenant, by), news=True)
+    async def restore(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return await self._write(
+            lambda db, now: cleaning.restore(db, now, run, tenant_name(tenant), by), news=True
+        )
 
     async def approvals(
-        self, tenant: str | None = "default", limit: int = 100, after: tuple[UUID, str] | None = None
+        self, tenant: Tenant, limit: int = 100, after: tuple[UUID, str] | None = None
     ) -> builtins.list[ApprovalRequest]:
-        return self._read(gates.approvals, tenant, limit, after)
+        return self._read(gates.approvals, tenant_name(tenant), limit, after)
 
     async def decide(
         self,
@@ -88,10 +97,12 @@ class People:
         by: str = "",
         comment: str = "",
         digest: str | None = None,
-        tenant: str | None = None,
+        tenant: Tenant,
     ) -> Decided:
         ruling = gates.Ruling(step, approved, by, comment, digest)
-        answer = await self._write(lambda db, now: gates.decide(db, now, run, tenant, ruling), news=True)
+        answer = await self._write(
+            lambda db, now: gates.decide(db, now, run, tenant_name(tenant), ruling), news=True
+        )
         await self._carry_out()
         if isinstance(answer, Conflict):
             raise answer

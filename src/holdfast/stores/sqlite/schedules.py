@@ -22,8 +22,10 @@ from holdfast.records import (
     Overlap,
     Schedule,
     Started,
+    Tenant,
     instant,
     moment,
+    tenant_name,
 )
 from holdfast.records.sizes import schedule_bytes
 from holdfast.stores.schedules import FORGET_MAX, keeps_runs, place, same_rhythm, same_time
@@ -247,25 +249,23 @@ class ScheduleRoom:
 
     async def schedules(
         self,
-        tenant: str | None = "default",
+        tenant: Tenant,
         name: str | None = None,
         limit: int = 100,
         after: tuple[str, str] | None = None,
     ) -> list[Schedule]:
-        return self._read(listed, tenant, name, limit, after)
+        return self._read(listed, tenant_name(tenant), name, limit, after)
 
     async def schedule(self, new: NewSchedule) -> Schedule:
         return await self._write(lambda db, now: put(db, now, new), news=True)
 
-    async def unschedule(self, name: str, tenant: str = "default") -> bool:
+    async def unschedule(self, name: str, tenant: str) -> bool:
         return await self._write(lambda db, _: remove(db, name, tenant))
 
-    async def pause_schedule(self, name: str, tenant: str = "default", by: str = "") -> Schedule:
+    async def pause_schedule(self, name: str, tenant: str, by: str = "") -> Schedule:
         return await self._write(lambda db, now: pause(db, now, name, tenant, by))
 
-    async def resume_schedule(
-        self, name: str, rev: int, next_at: Instant | None, tenant: str = "default"
-    ) -> Schedule:
+    async def resume_schedule(self, name: str, rev: int, next_at: Instant | None, tenant: str) -> Schedule:
         return await self._write(lambda db, now: resume(db, now, name, tenant, (rev, next_at)), news=True)
 
     async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> list[Schedule]:

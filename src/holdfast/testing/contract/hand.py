@@ -10,6 +10,8 @@ from uuid import UUID
 
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
 from holdfast.records import (
+    ANY,
+    DEFAULT_TENANT,
     SECOND,
     Ask,
     Claim,
@@ -231,49 +233,49 @@ class Hand:
     def deliver(self, **fields):
         return self.run(self.store.deliver(**fields))
 
-    def cancel(self, run, **fields):
-        return self.run(self.store.cancel(run, **fields))
+    def cancel(self, run, tenant=ANY, **fields):
+        return self.run(self.store.cancel(run, tenant, **fields))
 
-    def pause(self, run, **fields):
-        return self.run(self.store.pause(run, **fields))
+    def pause(self, run, tenant=ANY, **fields):
+        return self.run(self.store.pause(run, tenant, **fields))
 
-    def resume(self, run, **fields):
-        return self.run(self.store.resume(run, **fields))
+    def resume(self, run, tenant=ANY, **fields):
+        return self.run(self.store.resume(run, tenant, **fields))
 
-    def rewind(self, run, step, **fields):
-        return self.run(self.store.rewind(run, step, **fields))
+    def rewind(self, run, step, tenant=ANY, **fields):
+        return self.run(self.store.rewind(run, step, tenant, **fields))
 
-    def retry_run(self, run, **fields):
-        return self.run(self.store.retry_run(run, **fields))
+    def retry_run(self, run, tenant=ANY, **fields):
+        return self.run(self.store.retry_run(run, tenant, **fields))
 
-    def append_step(self, run, name, **fields) -> Step:
-        return self.run(self.store.append_step(run, name, **fields))
+    def append_step(self, run, name, tenant=ANY, **fields) -> Step:
+        return self.run(self.store.append_step(run, name, tenant, **fields))
 
-    def approve(self, run, step=None, **fields) -> Decided:
-        return self.run(self.store.decide(run, step, approved=True, **fields))
+    def approve(self, run, step=None, tenant=ANY, **fields) -> Decided:
+        return self.run(self.store.decide(run, step, approved=True, tenant=tenant, **fields))
 
-    def reject(self, run, step=None, **fields) -> Decided:
-        return self.run(self.store.decide(run, step, approved=False, **fields))
+    def reject(self, run, step=None, tenant=ANY, **fields) -> Decided:
+        return self.run(self.store.decide(run, step, approved=False, tenant=tenant, **fields))
 
-    def delete(self, run, **fields):
-        return self.run(self.store.delete(run, **fields))
+    def delete(self, run, tenant=ANY, **fields):
+        return self.run(self.store.delete(run, tenant, **fields))
 
-    def restore(self, run, **fields):
-        return self.run(self.store.restore(run, **fields))
+    def restore(self, run, tenant=ANY, **fields):
+        return self.run(self.store.restore(run, tenant, **fields))
 
     def purge(self, **fields):
         return self.run(self.store.purge(**fields))
 
     # Reads.
 
-    def get(self, run, **fields):
-        return self.run(self.store.get(run, **fields))
+    def get(self, run, tenant=ANY, **fields):
+        return self.run(self.store.get(run, tenant, **fields))
 
     def status(self, run) -> Status:
         return self.get(run).status
 
-    def steps(self, run, **fields) -> list[Step]:
-        return self.run(self.store.steps(run, **fields))
+    def steps(self, run, tenant=ANY, **fields) -> list[Step]:
+        return self.run(self.store.steps(run, tenant, **fields))
 
     def step(self, run, key) -> Step:
         (step,) = [step for step in self.steps(run) if step.key == key]
@@ -283,11 +285,11 @@ class Hand:
         """Each step with its status, in order."""
         return [(step.key, step.status.value) for step in self.steps(run)]
 
-    def approvals(self, **fields):
-        return self.run(self.store.approvals(**fields))
+    def approvals(self, tenant=DEFAULT_TENANT, **fields):
+        return self.run(self.store.approvals(tenant, **fields))
 
-    def trail(self, run=None, **fields) -> list[TrailEntry]:
-        return self.run(self.store.trail(run, **fields))
+    def trail(self, run=None, tenant=ANY, **fields) -> list[TrailEntry]:
+        return self.run(self.store.trail(run, tenant, **fields))
 
     def told(self, run, since=0) -> list[str]:
         """The types of the trail's rows, from the one numbered `since` on."""

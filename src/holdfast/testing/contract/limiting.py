@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.records import ANY
+
 from .hand import TYPE
 
 
@@ -18,7 +20,7 @@ def limits(hand):
 
 
 def held_back(hand, run):
-    return hand.run(hand.store.held_back(run))
+    return hand.run(hand.store.held_back(run, ANY))
 
 
 def started(hand, count, **fields):

@@ -13,6 +13,7 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Move, Status
 from holdfast.records import (
+    ANY,
     SECOND,
     Ask,
     Definition,
@@ -190,21 +191,21 @@ def test_a_claim_for_no_number_of_runs_takes_none(hand):
 
 COUNTS = [
     ("list", (RunFilter(),), "limit", NOT_WHOLE),
-    ("trail", (), "limit", NOT_WHOLE),
-    ("trail", (), "after", [True, 1.5, 2**63, -1, "1"]),
-    ("trail", (), "between", [(LATE, None), (None, 1.5)]),
+    ("trail", (None, ANY), "limit", NOT_WHOLE),
+    ("trail", (None, ANY), "after", [True, 1.5, 2**63, -1, "1"]),
+    ("trail", (None, ANY), "between", [(LATE, None), (None, 1.5)]),
     ("stuck", (), "limit", NOT_WHOLE),
-    ("approvals", (), "limit", NOT_WHOLE),
+    ("approvals", ("default",), "limit", NOT_WHOLE),
     ("outbox", (), "limit", NOT_WHOLE),
     ("outbox", (), "after", [True, 1.5, 2**63, -1]),
-    ("schedules", (), "limit", NOT_WHOLE),
+    ("schedules", ("default",), "limit", NOT_WHOLE),
     ("due_schedules", (), "limit", NOT_WHOLE),
     ("tick", (), "limit", NOT_COUNTED),
     ("deliver", (), "limit", NOT_COUNTED),
     ("purge", (), "limit", NOT_COUNTED),
     ("purge", (), "ttl_seconds", NO_SPAN),
     ("purge", (), "deleted_seconds", NO_SPAN),
-    ("append_step", (UUID(int=1), "A"), "max_attempts", NOT_COUNTED),
+    ("append_step", (UUID(int=1), "A", ANY), "max_attempts", NOT_COUNTED),
     ("append_step", (UUID(int=1),), "name", ["", LONG, 7]),
     ("limit", ("key", "k"), "concurrency", [*NOT_WHOLE, -1, 2**40]),
     ("limit", ("key", "k"), "rate", [(value, 60.0) for value in NOT_COUNTED]),
@@ -221,12 +222,18 @@ COUNTS = [
 ]
 
 
+MORE = {
+    ("resume_schedule", "rev"): {"next_at": None, "tenant": "default"},
+    ("append_step", "name"): {"tenant": ANY},
+}
+
+
 @pytest.mark.spec("START-10")
 def test_a_verb_refuses_what_is_no_number_no_time_and_no_name(hand):
     """In bounded time and length: also a number of 100,000 digits, which Python does not print."""
     with unchanged(hand):
         for verb, args, field, values in COUNTS:
-            more = {"next_at": None} if verb == "resume_schedule" else {}
+            more = MORE.get((verb, field), {})
             for value in values:
                 refused(hand, verb, *args, **{field: value}, **more)
 
@@ -256,7 +263,7 @@ def test_a_schedule_that_no_store_can_keep_is_refused(hand):
         ):
             for value in values:
                 refused(hand, "schedule", NewSchedule(**{**NEW, field: value}))
-        assert hand.run(hand.store.schedules(None)) == []
+        assert hand.run(hand.store.schedules(ANY)) == []
 
 
 RECORDS = [
@@ -329,7 +336,7 @@ def test_the_words_of_a_refusal_are_the_same_on_every_store(hand):
         refused(hand, "list", RunFilter(), True),
         refused(hand, "tick", 0),
         refused(hand, "pause_key", "k", LATE),
-        refused(hand, "trail", after=HUGE),
+        refused(hand, "trail", None, ANY, after=HUGE),
     ]
     assert said == [
         "delay of a step is -1.0 s: a duration of 0 s or more",
@@ -357,10 +364,10 @@ def test_subclasses_of_text_and_numbers_are_refused_alike(hand):
         )
         said = [
             *map(str, answers),
-            refused(hand, "cancel", claim.id, by=odd),
+            refused(hand, "cancel", claim.id, ANY, by=odd),
             refused(hand, "get", claim.id, odd),
             refused(hand, "list", RunFilter(tenant=odd)),
-            refused(hand, "unschedule", odd),
+            refused(hand, "unschedule", odd, "default"),
             refused(hand, "pause_key", odd),
             refused(hand, "limit", "key", "k", concurrency=number),
             refused(hand, "emit", NewEvent(topic=odd, payload="1", id="e")),

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import DuplicateRun, KeyReused, UnknownRun
 from holdfast.lifecycle import Status
-from holdfast.records import NewRun, RunFilter, Started, moment
+from holdfast.records import ANY, NewRun, RunFilter, Started, moment
 
 from .hand import TYPE, done, listen, sleep
 
@@ -92,7 +92,7 @@ def test_what_is_not_there_or_another_tenants_is_neither_deleted_nor_restored(ha
     run = hand.start()
     if verb == "restore":
         hand.delete(run)
-    for asked, tenant in ((hand.id(), None), (run, "acme")):
+    for asked, tenant in ((hand.id(), ANY), (run, "acme")):
         with pytest.raises(UnknownRun, match=str(asked)):
             getattr(hand, verb)(asked, tenant=tenant)
     assert (hand.get(run) is None) == (verb == "restore")
@@ -155,7 +155,7 @@ def test_chores_go_on_while_a_run_is_deleted(hand):
     hand.park(hearing, listen(), known=0)
     for run in (napping.id, hearing.id, late):
         hand.delete(run)
-    assert hand.run(hand.store.waiting_on("parcel")) == []
+    assert hand.run(hand.store.waiting_on("parcel", "default")) == []
     assert hand.emit(id="e").woken == 0
     assert hand.emit(id="e").woken == 0
     hand.clock.turn(10)

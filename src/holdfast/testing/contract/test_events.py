@@ -255,7 +255,7 @@ def test_topics_and_payloads_are_kept_exactly(hand):
     output = hand.step(run, "wait").output
     assert payload in output
     assert msgspec.json.decode(output)["topic"] == topic
-    assert hand.run(hand.store.waiting_on(topic)) == []
+    assert hand.run(hand.store.waiting_on(topic, "default")) == []
 
 
 @pytest.mark.spec("EVENT-9", "EVENT-1", "PAUSE-2", "PAUSE-4")

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import Conflict, HoldfastError, IllegalMove, UnknownRun
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import StepWrite, moment
+from holdfast.records import ANY, StepWrite, moment
 
 from .hand import ask, done, gate, nap
 
@@ -245,7 +245,7 @@ def test_a_gate_of_a_run_that_is_not_there_is_not_found(hand):
     """Unknown, foreign or deleted alike."""
     run, gone = _code(hand), _code(hand)
     hand.delete(gone)
-    for asked, tenant in ((hand.id(), None), (run, "acme"), (gone, None)):
+    for asked, tenant in ((hand.id(), ANY), (run, "acme"), (gone, ANY)):
         with pytest.raises(UnknownRun):
             hand.approve(asked, "G", tenant=tenant)
     assert hand.approve(run, "G", tenant="default").repeated is False
@@ -279,7 +279,7 @@ def test_of_a_decision_and_a_cancel_at_once_one_wins(hand, plan):
     run = _plan(hand) if plan else _code(hand)
 
     async def at_once():
-        calls = hand.store.decide(run, approved=True), hand.store.cancel(run)
+        calls = hand.store.decide(run, approved=True, tenant=ANY), hand.store.cancel(run, ANY)
         return await asyncio.gather(*calls, return_exceptions=True)
 
     decided, cancelled = hand.run(at_once())

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.bounds import MIB, NEWS_BYTES, ROW_BYTES
 from holdfast.lifecycle import Status, StepStatus
-from holdfast.records import Chore, Lease
+from holdfast.records import ANY, Chore, Lease
 
 from .hand import LEASE, ask, done, listen, noise, sleep
 
@@ -130,7 +130,7 @@ def test_pages_are_read_under_the_fence(hand):
     lost = load(hand, claim)
     assert (lost.answer, lost.params, lost.steps) == ("lost", None, ())
     other = hand.held(params="2")
-    hand.run(hand.store.cancel(other.id))
+    hand.run(hand.store.cancel(other.id, ANY))
     assert load(hand, other).answer == "cancelled"
     assert load(hand, other, run=hand.id()).answer == "lost"
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.bounds import sent_bytes, text_bytes
 from holdfast.errors import TooLarge, UsageError
-from holdfast.records import RunFilter, TrailWrite
+from holdfast.records import ANY, RunFilter, TrailWrite
 
 from .hand import ask, done, noise
 from .post import answered, message, outbox, relay, sent_by, webhook
@@ -94,7 +94,7 @@ def test_the_trail_is_bounded_in_bytes(hand):
     for run in (claim.id, None):
 
         def listed(after=0, run=run):
-            return hand.run(hand.store.trail(run, types=("log",), after=after))
+            return hand.run(hand.store.trail(run, ANY, types=("log",), after=after))
 
         check(pages(listed, lambda entry: entry.data_json, lambda entry: entry.seq), message_of)
 
@@ -111,7 +111,7 @@ def test_the_outbox_is_listed_within_a_bound_in_bytes(hand):
 
 
 @pytest.mark.spec("READ-1")
-@pytest.mark.parametrize("tenant", ["default", None])
+@pytest.mark.parametrize("tenant", ["default", ANY])
 def test_open_gates_are_listed_within_a_bound_in_bytes(hand, tenant):
     """The data shown with the question counts."""
     claim = hand.held()

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import IllegalMove, UnknownRun, UnknownStep
 from holdfast.lifecycle import Status, StepStatus
-from holdfast.records import moment
+from holdfast.records import ANY, moment
 
 from .hand import backing_off, broken, done, listen, sleep
 
@@ -19,7 +19,7 @@ def test_an_unknown_or_foreign_run_is_refused_alike(hand, verb):
     run = hand.start()
     more = ("first",) if verb == "rewind" else ()
     before = hand.snapshot(run)
-    for asked, tenant in ((hand.id(), None), (run, "acme")):
+    for asked, tenant in ((hand.id(), ANY), (run, "acme")):
         with pytest.raises(UnknownRun, match=str(asked)):
             getattr(hand, verb)(asked, *more, tenant=tenant)
     assert hand.snapshot(run) == before

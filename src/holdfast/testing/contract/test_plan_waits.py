@@ -42,7 +42,7 @@ def test_a_task_that_waits_holds_nothing_and_says_what_for(hand):
     assert wait.due_at == hand.clock.now + 60_000_000
     assert hand.shape(claim.id) == [("A", "waiting"), ("B", "pending")]
     assert hand.last(claim.id, "waiting") == {"step": "A", "kind": "task", "status": "waiting"}
-    assert hand.run(hand.store.waiting_on("parcel")) == [claim.id]
+    assert hand.run(hand.store.waiting_on("parcel", "default")) == [claim.id]
     hand.assert_replayed(claim.id)
 
 

@@ -109,7 +109,7 @@ def test_waiting_on_lists_open_runs_by_id(hand):
     hand.pause(claims[1].id)
     hand.cancel(claims[2].id)
     expected = [claims[0].id, claims[1].id, claims[3].id]
-    assert hand.run(hand.store.waiting_on("t")) == expected
+    assert hand.run(hand.store.waiting_on("t", "default")) == expected
 
 
 def test_a_listener_is_told_that_there_may_be_news(hand):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.lifecycle import Status
-from holdfast.records import Hold, Presence, moment
+from holdfast.records import ANY, Hold, Presence, moment
 
 from .hand import TYPE
 
@@ -19,7 +19,7 @@ def unregister(hand, name=TYPE):
 
 
 def held_back(hand, run, *runtime):
-    return hand.run(hand.store.held_back(run, *runtime))
+    return hand.run(hand.store.held_back(run, ANY, *runtime))
 
 
 @pytest.mark.spec("REG-1")

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import Conflict, UnknownSchedule
 from holdfast.lifecycle import Status
-from holdfast.records import CatchUp, FiredBy, Overlap, moment
+from holdfast.records import ANY, CatchUp, FiredBy, Overlap, moment
 
 from .hand import EPOCH
 from .timetable import HOUR, due, end, fire, firing, made, runs, seen, shot
@@ -109,9 +109,9 @@ def test_a_schedule_that_has_changed_since_is_not_fired(hand, meanwhile):
     if meanwhile == "changed":
         made(hand, params="2")
     elif meanwhile == "paused":
-        hand.run(hand.store.pause_schedule("nightly"))
+        hand.run(hand.store.pause_schedule("nightly", "default"))
     else:
-        assert hand.run(hand.store.unschedule("nightly"))
+        assert hand.run(hand.store.unschedule("nightly", "default"))
     if meanwhile == "made again":
         made(hand)
     assert hand.run(hand.store.fire_schedule(late)).answer == "lost"
@@ -125,7 +125,7 @@ def test_a_time_whose_run_is_there_starts_no_other(hand):
     hand.clock.turn(3600)
     fire(hand, one, shot(hand, one, EPOCH + HOUR, id=hand.id()))
     (run,) = runs(hand)
-    hand.run(hand.store.unschedule("nightly"))
+    hand.run(hand.store.unschedule("nightly", "default"))
     again = made(hand)
     fired = fire(hand, again, shot(hand, again, EPOCH + HOUR, id=run))
     assert (fired.answer, fired.started) == ("applied", ())
@@ -173,17 +173,17 @@ def test_a_paused_schedule_is_not_due_and_goes_on_where_it_is_told(hand):
     """Twice is once; what stands in line waits too."""
     (run,) = fire(hand, made(hand, overlap=Overlap.QUEUE), EPOCH + HOUR, EPOCH + 2 * HOUR).started
     end(hand, run)
-    one = hand.run(hand.store.pause_schedule("nightly", by="Ann"))
+    one = hand.run(hand.store.pause_schedule("nightly", "default", by="Ann"))
     assert (one.paused, one.paused_by) == (True, "Ann")
-    assert hand.run(hand.store.pause_schedule("nightly", by="Bob")) == one
+    assert hand.run(hand.store.pause_schedule("nightly", "default", by="Bob")) == one
     hand.clock.turn(10 * 3600)
     assert due(hand) == []
     assert hand.due().chore_at is None
     with pytest.raises(Conflict):
-        hand.run(hand.store.resume_schedule("nightly", one.rev - 1, EPOCH + 11 * HOUR))
-    after = hand.run(hand.store.resume_schedule("nightly", one.rev, EPOCH + 11 * HOUR))
+        hand.run(hand.store.resume_schedule("nightly", one.rev - 1, EPOCH + 11 * HOUR, "default"))
+    after = hand.run(hand.store.resume_schedule("nightly", one.rev, EPOCH + 11 * HOUR, "default"))
     assert (after.paused, after.paused_by, after.next_at) == (False, None, moment(EPOCH + 11 * HOUR))
-    assert hand.run(hand.store.resume_schedule("nightly", 1, 5)) == after
+    assert hand.run(hand.store.resume_schedule("nightly", 1, 5, "default")) == after
     assert due(hand) == ["nightly"]
 
 
@@ -193,7 +193,7 @@ def test_a_paused_schedule_is_fired_by_no_keeper(hand, by):
     """Also by one who has seen that it is paused."""
     (run,) = fire(hand, made(hand, overlap=Overlap.QUEUE), EPOCH + HOUR, EPOCH + 2 * HOUR).started
     end(hand, run)
-    paused = hand.run(hand.store.pause_schedule("nightly"))
+    paused = hand.run(hand.store.pause_schedule("nightly", "default"))
     assert fire(hand, paused, EPOCH + 2 * HOUR, by=by).answer == "lost"
     assert seen(hand) == paused
 
@@ -205,7 +205,7 @@ def test_by_hand_a_run_starts_at_once_outside_the_rhythm(hand, paused):
     one = made(hand)
     fire(hand, one, EPOCH + HOUR)
     if paused:
-        hand.run(hand.store.pause_schedule("nightly"))
+        hand.run(hand.store.pause_schedule("nightly", "default"))
     before = seen(hand)
     fired = fire(hand, before, hand.clock.now, by=FiredBy.HAND, next_at=None)
     assert len(fired.started) == 1
@@ -236,12 +236,12 @@ def test_tenants_have_schedules_of_the_same_name(hand):
     made(hand, tenant="acme", name="daily")
     assert one.id != other.id
     assert seen(hand, tenant="acme") == other
-    listed = [(a.tenant, a.name) for a in hand.run(hand.store.schedules(None))]
+    listed = [(a.tenant, a.name) for a in hand.run(hand.store.schedules(ANY))]
     assert listed == [("acme", "daily"), ("acme", "nightly"), ("default", "nightly")]
-    page = hand.run(hand.store.schedules(None, limit=2))
-    rest = hand.run(hand.store.schedules(None, after=(page[-1].tenant, page[-1].name)))
+    page = hand.run(hand.store.schedules(ANY, limit=2))
+    rest = hand.run(hand.store.schedules(ANY, after=(page[-1].tenant, page[-1].name)))
     assert [(a.tenant, a.name) for a in (*page, *rest)] == listed
-    assert len(hand.run(hand.store.schedules(None, "nightly"))) == 2
+    assert len(hand.run(hand.store.schedules(ANY, "nightly"))) == 2
     hand.clock.turn(3600)
     (run,) = fire(hand, other, EPOCH + HOUR).started
     assert hand.get(run).tenant == "acme"
@@ -266,9 +266,9 @@ def test_an_unknown_schedule_is_said_to_be_so(hand, verb):
     made(hand, tenant="acme")
     rest = (1, None) if verb == "resume_schedule" else ()
     with pytest.raises(UnknownSchedule, match="nightly"):
-        hand.run(getattr(hand.store, verb)("nightly", *rest))
+        hand.run(getattr(hand.store, verb)("nightly", *rest, "default"))
     assert hand.run(hand.store.schedules("default", "nightly")) == []
-    assert not hand.run(hand.store.unschedule("nightly"))
+    assert not hand.run(hand.store.unschedule("nightly", "default"))
 
 
 @pytest.mark.spec("SCHED-1", "START-2")
@@ -283,7 +283,7 @@ def test_runs_of_a_type_that_nobody_has_published_are_started(hand):
 def test_a_schedule_goes_and_its_runs_go_on(hand):
     """Its line goes with it."""
     (run,) = fire(hand, made(hand, overlap=Overlap.QUEUE), EPOCH + HOUR, EPOCH + 2 * HOUR).started
-    assert hand.run(hand.store.unschedule("nightly"))
+    assert hand.run(hand.store.unschedule("nightly", "default"))
     assert hand.status(run) is Status.PENDING
     end(hand, run)
     hand.clock.turn(86400)

@@ -22,7 +22,7 @@ def test_a_parked_run_holds_nothing_and_says_what_it_waits_for(hand):
     assert (wait.key, wait.kind, wait.topic) == ("w", StepKind.EVENT, "parcel")
     assert wait.due_at == hand.clock.now + 60_000_000
     assert hand.last(claim.id, "waiting") == {"step": "w", "kind": "event", "status": "waiting"}
-    assert hand.run(hand.store.waiting_on("parcel")) == [claim.id]
+    assert hand.run(hand.store.waiting_on("parcel", "default")) == [claim.id]
     assert hand.run(hand.store.waiting_on("parcel", "acme")) == []
     hand.assert_replayed(claim.id)
 
@@ -101,7 +101,7 @@ def test_a_run_may_have_several_waits_open_and_wakes_at_the_first(hand):
     ]  # fmt: skip
     hand.complete(again)
     assert hand.get(claim.id).waiting_on == ()
-    assert hand.run(hand.store.waiting_on("t")) == []
+    assert hand.run(hand.store.waiting_on("t", "default")) == []
     hand.clock.turn(100)
     assert hand.tick().total == 0
     hand.assert_replayed(claim.id)

@@ -160,7 +160,7 @@ begin
 end $$;
 
 -- What keeps a run from being claimed by a worker of that runtime, beside its time and the lack of a worker.
-create or replace function held_back(run uuid, runtime text) returns json language plpgsql stable
+create or replace function held_back(run uuid, tenant text, runtime text) returns json language plpgsql stable
 set search_path from current as $$
 #variable_conflict use_column
 declare
@@ -199,6 +199,7 @@ begin
                 where y.holds
             ) as w
         ) as h
-        where r.id = held_back.run and r.status = 'pending' and r.deleted_at is null
+        where r.id = held_back.run and (held_back.tenant is null or r.tenant = held_back.tenant)
+            and r.status = 'pending' and r.deleted_at is null
     );
 end $$;

@@ -1,0 +1,52 @@
+"""Verbs of an operator, over the store as a whole: remove what has expired, and check up on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.arguments import Seconds, check_kept
+from holdfast.records import Purged
+from holdfast.store import DELETED_SECONDS, TTL_SECONDS, Store
+
+from .doctor import Report, examine
+
+
+class Operating:
+    """A part of every client."""
+
+    store: Store
+    ttl_seconds = TTL_SECONDS
+
+    if TYPE_CHECKING:
+
+        async def _opened(self) -> None: ...
+
+    async def purge(
+        self,
+        older_than: Seconds | None = None,
+        deleted_after: Seconds = DELETED_SECONDS,
+        progress: Callable[[Purged], None] | None = None,
+    ) -> Purged:
+        """Remove for good what has expired, slice by slice; `progress` is told the sum after each.
+
+        Finished runs go by their own ttl, else `older_than` (None: the app's ttl) after their end.
+        """
+        ttl = self.ttl_seconds if older_than is None else check_kept("older_than", older_than)
+        deleted, done = check_kept("deleted_after", deleted_after), Purged()
+        await self._opened()
+        while (one := await self.store.purge(ttl, deleted)).total:
+            done = Purged(
+                runs=done.runs + one.runs,
+                events=done.events + one.events,
+                workers=done.workers + one.workers,
+                claims=done.claims + one.claims,
+            )
+            if progress is not None:
+                progress(done)
+        return done
+
+    async def doctor(self) -> Report:
+        """A check-up of the store and its runs: `level`, and findings that say how to mend them."""
+        await self._opened()
+        return await examine(self.store)
