@@ -149,8 +149,8 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
         is left alone); starts (an id or key that is there is left alone, and so is a start whose parent is
         refused as in `start`, unless that is this run's own parent; one with a parent_step takes this run's
         place in that step, if it names this run); outbox rows (an id that is there is left alone); the
-        move. Whoever commits events or the end of a run with a parent calls `deliver`
-        afterwards; if he dies, a keeper's tick does.
+        move. Events, starts and children are of this run's own tenant; another is refused with UsageError.
+        Whoever commits events or a child's end calls `deliver` then; if he dies, a keeper's tick does.
 
         Steps. A new key gets the run's next seq. A key whose row is settled keeps its first
         value, which is returned in `kept`. A row that is `ready` takes the new outcome, and the

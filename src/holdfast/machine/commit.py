@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.clipped import clipped
+from holdfast.errors import UsageError
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Item, Verdict
 from holdfast.store import BUDGET
@@ -50,7 +52,20 @@ def refused(view: View[R], run: R | None, item: Item) -> Verdict | None:
     current = view.at_work(run) if run.is_plan and item.steps else None
     if strays(item, None if current is None else current.key, is_plan=run.is_plan):
         return Verdict(answer="lost", status=run.status)
+    refuse_foreign(item, run.tenant)
     return None
+
+
+def refuse_foreign(item: Item, tenant: str) -> None:
+    """Refuse an item that starts a run or records an event for another tenant than its run's."""
+    named = [event.tenant for event in item.events] + [new.tenant for new in item.starts]
+    named += [write.child.tenant for write in item.steps if write.child is not None]
+    for other in named:
+        if other != tenant:
+            raise UsageError(
+                f"run {item.run} cannot start a run or send an event for tenant {clipped(other)}: "
+                "only for its own tenant"
+            )
 
 
 def _not_held(view: View[R], run: R, item: Item) -> Verdict:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.lifecycle import Status
+from holdfast.machine.commit import refuse_foreign
 from holdfast.machine.plans import strays
 from holdfast.records import Instant, Item, Verdict
 
@@ -62,6 +63,7 @@ def _write(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdi
     current = plans.at_work(db, run) if held[9] == "plan" and item.steps else None
     if strays(item, None if current is None else current.key, is_plan=held[9] == "plan"):
         return Verdict(answer="lost", status=Status.LEASED)
+    refuse_foreign(item, held[12])
     return Writing(db, now, run, item, held, current=current).apply(stands)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Move
+from holdfast.machine.commit import refuse_foreign
 from holdfast.records import Instant, Item, Verdict
 from holdfast.stores.items import refuse_bad, refuse_large
 
@@ -54,6 +55,10 @@ class Transaction:
         held = db.one(commit.HOLD, (run, item.fence, now))
         if held is None:
             raise RolledBack(commit.not_held(db, run, item))
+        try:
+            refuse_foreign(item, held[12])
+        except UsageError as error:
+            raise RolledBack(error) from None
         stands = standing(db, run, item)
         if is_settled(stands.get(item.steps[-1].key)):
             db.run(f"rollback to {SAVEPOINT}")  # what was recorded is never done again: it was done

@@ -25,7 +25,31 @@ begin
     if strays(item, current.key, r.kind = 'plan') then
         return json_build_object('answer', 'lost', 'status', 'leased');
     end if;
+    if may_wait(item) then
+        perform refuse_foreign(r.tenant, item);
+    end if;
     return write_item(r, item, current, now);
+end $$;
+
+-- What a commit starts and sends is of the run's own tenant.
+create or replace function refuse_foreign(tenant text, item jsonb) returns void language plpgsql as $$
+declare
+    other text;
+begin
+    select coalesce(n.named, 'default') into other
+    from (
+        select value ->> 'tenant' as named from jsonb_array_elements(item -> 'events')
+        union all
+        select value ->> 'tenant' from jsonb_array_elements(item -> 'starts')
+        union all
+        select value -> 'child' ->> 'tenant' from jsonb_array_elements(item -> 'steps')
+        where jsonb_typeof(value -> 'child') = 'object'
+    ) as n
+    where coalesce(n.named, 'default') <> refuse_foreign.tenant limit 1;
+    if found then
+        perform refuse('UsageError', 'run ' || (item ->> 'run') || ' cannot start a run or send an event for tenant '
+            || '''' || left(other, 60) || '''' || case when length(other) > 60 then '…' else '' end || ': only for its own tenant');
+    end if;
 end $$;
 
 -- Was it applied before, or what is the run now? Not when another holder has written since.
