@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.errors import Unavailable
 from holdfast.lifecycle import Move, Status
-from holdfast.records import ANY, Item, Parcel, RelayAsk, Relayed, Verdict
+from holdfast.records import ANY, Answer, Item, Parcel, RelayAsk, Relayed, Verdict
 from holdfast.world import Pulse, RealWorld
 
 NO_FENCE, RENEW_ON_LOOP, BLIND_RESEND, TORN = "no-fence", "renew-on-loop", "blind-resend", "torn"
@@ -230,7 +230,7 @@ class Hasty(_Before):
             return await self._store.commit(batch)  # type: ignore[no-any-return]
         self._owed.add(task := asyncio.create_task(self._keep(batch)))
         task.add_done_callback(self._owed.discard)
-        return [Verdict(answer="applied", status=Status.LEASED)] * len(batch)
+        return [Verdict(answer=Answer.APPLIED, status=Status.LEASED)] * len(batch)
 
     async def _keep(self, batch: Sequence[Item]) -> None:
         await asyncio.sleep(LATE_SECONDS)

@@ -12,7 +12,7 @@ from holdfast import Backoff, Status, TooLarge
 from holdfast.bounds import VALUE_BYTES
 from holdfast.engine.committer import BESIDE_MAX, Committer
 from holdfast.lifecycle import Move, StepStatus
-from holdfast.records import Item, NewEvent, StepWrite, TrailWrite, Traits, Verdict
+from holdfast.records import Answer, Item, NewEvent, StepWrite, TrailWrite, Traits, Verdict
 from holdfast.records.sizes import ROW, item_bytes, start_bytes
 from tests.engine.faulty import Faulty
 from tests.engine.kit import keys, outcome, until
@@ -43,7 +43,7 @@ class Store:
         self.batches.append([one.run.int for one in batch])
         self.bytes = max(getattr(self, "bytes", 0), sum(map(item_bytes, batch)))
         await asyncio.sleep(1)
-        return [Verdict(answer="applied", status=Status.SUCCEEDED) for _ in batch]
+        return [Verdict(answer=Answer.APPLIED, status=Status.SUCCEEDED) for _ in batch]
 
 
 class Weighed(Faulty):

@@ -11,7 +11,7 @@ from holdfast.bounds import MIB
 from holdfast.engine.committer import Committer
 from holdfast.errors import Unavailable
 from holdfast.lifecycle import Move, Status
-from holdfast.records import Item, Traits, Verdict
+from holdfast.records import Answer, Item, Traits, Verdict
 from tests.engine.faulty import Faulty, delay_reply, lose_reply
 
 
@@ -30,7 +30,7 @@ class Store:
     async def commit(self, batch):
         self.batches.append([one.run.int for one in batch])
         await asyncio.sleep(1)
-        return [Verdict(answer="applied", status=Status.PENDING) for _ in batch]
+        return [Verdict(answer=Answer.APPLIED, status=Status.PENDING) for _ in batch]
 
 
 async def test_what_gathers_while_a_commit_is_on_its_way_shares_the_next(world):
@@ -71,7 +71,8 @@ async def test_an_item_that_is_busy_is_sent_again(world):
         async def commit(self, batch):
             answers = await super().commit(batch)
             first = len(self.batches) == 1
-            return [Verdict(answer="busy", status=Status.LEASED) if first and one.run.int == 2 else answer
+            busy = Verdict(answer=Answer.BUSY, status=Status.LEASED)
+            return [busy if first and one.run.int == 2 else answer
                     for one, answer in zip(batch, answers, strict=True)]  # fmt: skip
 
     store, answered = Busy(), []
@@ -130,7 +131,7 @@ async def test_items_that_fail_for_ever_leave_room_for_those_that_are_busy(world
         async def commit(self, batch):
             answers = await super().commit(batch)
             busy = self.batches.count([9]) < 3
-            return [Verdict(answer="busy", status=Status.LEASED) if busy and one.run.int == 9 else answer
+            return [Verdict(answer=Answer.BUSY, status=Status.LEASED) if busy and one.run.int == 9 else answer
                     for one, answer in zip(batch, answers, strict=True)]  # fmt: skip
 
     store, answered = Busy(bad=(1, 2, 3, 4)), []

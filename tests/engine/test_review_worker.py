@@ -9,7 +9,7 @@ import time
 import pytest
 
 from holdfast import App, Backoff, Status
-from holdfast.records import Verdict
+from holdfast.records import Answer, Verdict
 from holdfast.stores.memory import MemoryStore
 from holdfast.world import RealWorld
 from tests.engine.faulty import Faulty, fail_before
@@ -91,7 +91,7 @@ async def test_a_row_that_someone_holds_is_tried_again_and_not_in_a_frenzy(store
         if world.monotonic() > 3 or calls["n"] > 5000:
             return await call()
         calls["n"] += 1
-        return [Verdict(answer="busy", status=Status.LEASED)]
+        return [Verdict(answer=Answer.BUSY, status=Status.LEASED)]
 
     calls = {"n": 0}
     app.store.always("commit", busy)

@@ -21,10 +21,11 @@ from holdfast.errors import ChildFailed, Drift, StoreError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import Json, NewRun, StepWrite
-from holdfast.sealing.envelope import reason, shut_by
+from holdfast.sealing.envelope import reason
 
 from .definitions import Defined, bare, newest
 from .failures import stored
+from .outcome import Why
 from .record import Recorded
 from .starting import check_child_options, new_run
 from .turns import TROUBLE_SECONDS
@@ -176,7 +177,7 @@ class Child:
         what = f"the result of child run {end.run}"
         if text.startswith(MARK.encode()):
             # Not an error of the code's, which might catch it and go on: the run goes back.
-            self._run.stop(shut_by(reason(text.decode(), what)))
+            self._run.stop(Why.SEALED, str(reason(text.decode(), what)))
             await self._stage.refuse()
         return _codec(self._workflow).decode(text, what)
 

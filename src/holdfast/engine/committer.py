@@ -18,7 +18,7 @@ from holdfast.bounds import MIB
 from holdfast.errors import StoreError, Unavailable, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status
-from holdfast.records import Item, Verdict
+from holdfast.records import Answer, Item, Verdict
 from holdfast.records.sizes import item_bytes
 from holdfast.store import Store
 from holdfast.world import World
@@ -45,7 +45,7 @@ PATIENCE_SECONDS = 10.0  # one line in the log per so many seconds of a store th
 DISK_TRIES = 10  # of a function that the disk refused, so it seems: it may have been another disk than ours
 COMMIT_TRIES = 10  # of a transaction whose function has ended each time, while the store answers other calls
 
-FAILING = Verdict(answer="busy", status=Status.LEASED)  # of an item that fails while the store answers
+FAILING = Verdict(answer=Answer.BUSY, status=Status.LEASED)  # of an item that fails while the store answers
 
 
 class Committer:
@@ -134,7 +134,7 @@ class Committer:
         verdicts = await self._commit(items)
         self._queue.answered(large=large)
         for (item, answered, size), verdict in zip(batch, verdicts, strict=True):
-            if verdict.answer == "busy":
+            if verdict.answer is Answer.BUSY:
                 # By itself: a row that somebody holds for long, or an item that the store cannot take, must
                 # not hold up all others again and again.
                 self._alone += 1
@@ -154,7 +154,7 @@ class Committer:
     async def _send_alone(self, item: Item, answered: Answered, size: int, verdict: Verdict) -> None:
         delay = BUSY_SECONDS
         try:
-            while verdict.answer == "busy":
+            while verdict.answer is Answer.BUSY:
                 await asyncio.sleep(delay)
                 fails = verdict is FAILING
                 delay = min(2 * delay, FAILING_MAX_SECONDS if fails else BUSY_MAX_SECONDS)
@@ -169,7 +169,7 @@ class Committer:
 
     def _answer(self, item: Item, answered: Answered, size: int, verdict: Verdict) -> None:
         self._bytes -= size
-        self.lost += verdict.answer == "lost"
+        self.lost += verdict.answer is Answer.LOST
         try:
             answered(verdict)
         except Exception:
@@ -196,7 +196,7 @@ class Committer:
                 raise
             failed(item, transaction, error)
         else:
-            self.lost += verdict.answer == "lost"
+            self.lost += verdict.answer is Answer.LOST
             answered(verdict)
             if item.events or transaction.scope.events:
                 self.deliver()
@@ -217,7 +217,7 @@ class Committer:
                 verdict = await self._store.transact(
                     item, partial(transaction.perform, item), transaction.limit_seconds, *transaction.on
                 )
-                if verdict.answer != "busy":
+                if verdict.answer is not Answer.BUSY:
                     return verdict
             except Unavailable as error:
                 if error is transaction.raised:
@@ -259,7 +259,7 @@ class Committer:
                 if len(items) == 1:
                     # Nothing can be said of this one: its lease runs out and the run is taken up again.
                     log.exception("an item of run %s cannot be committed", items[0].run)
-                    return [Verdict(answer="lost", status=Status.LEASED)]
+                    return [Verdict(answer=Answer.LOST, status=Status.LEASED)]
                 return await self._one_by_one(items)
             await asyncio.sleep(delay)
             delay = min(2 * delay, 2.0)
@@ -280,7 +280,7 @@ class Committer:
 
     async def _refused(self, item: Item, error: UsageError) -> Verdict:
         """Fail the run of an item that the store refuses: every further execution would be refused too."""
-        lost = Verdict(answer="lost", status=Status.FAILED)
+        lost = Verdict(answer=Answer.LOST, status=Status.FAILED)
         log.warning("an item of run %s is refused: %s", item.run, error)
         if item.move is Move.FAIL and not item.steps:
             return lost  # not even that can be written: its lease runs out
@@ -290,7 +290,7 @@ class Committer:
             error=encoded(recorded), last_error=line(recorded), kind=recorded.kind,
         )  # fmt: skip
         (verdict,) = await self._commit([failed])
-        return lost if verdict.answer == "applied" else verdict
+        return lost if verdict.answer is Answer.APPLIED else verdict
 
     def _complain(self, error: StoreError) -> None:
         if self._world.monotonic() - self._complained >= PATIENCE_SECONDS:

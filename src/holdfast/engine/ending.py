@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import FINAL, Move, Status
-from holdfast.records import Error, Verdict
-from holdfast.sealing.envelope import OURS, SHUT
+from holdfast.records import Answer, Error, Verdict
+from holdfast.sealing.envelope import OURS
 
 from .failures import encoded
 from .held import HeldRun
-from .loading import AGAIN_SECONDS, NO_ROOM
+from .loading import AGAIN_SECONDS
+from .outcome import Stopped, Why
 
 log = safe_logger("holdfast.run")
 
@@ -18,8 +19,8 @@ SHUT_SECONDS = 60.0  # before a run is tried again that could not be opened
 
 def ended(run: HeldRun, verdict: Verdict, error: Error | None = None, back: str = "") -> bool:
     """Note how it ended, and tell; True when it is held still, since it could not be opened."""
-    run.ended_as = str(verdict.status) if verdict.answer == "applied" else verdict.answer
-    if verdict.answer.startswith(SHUT):
+    run.ended_as = str(verdict.status) if verdict.answer is Answer.APPLIED else verdict.answer
+    if verdict.answer is Answer.SEALED:
         return True  # it is held still: the next thing to do is to put it back
     if run.claim.parent is not None and verdict.status in FINAL:
         run.worker.committer.deliver()  # the commit owes its parent the news; if we die now, a keeper tells
@@ -28,17 +29,17 @@ def ended(run: HeldRun, verdict: Verdict, error: Error | None = None, back: str 
     return False
 
 
-async def stopped(run: HeldRun, reason: str) -> bool:
+async def stopped(run: HeldRun, end: Stopped) -> bool:
     """Someone else decided: what is left to do with the run."""
-    run.ended_as = reason
-    if reason == "released":
+    run.ended_as = str(end.why)
+    if end.why is Why.RELEASED:
         return ended(run, await run.journal.give_back(Move.RELEASE), back="run.released")
-    if reason.startswith(SHUT):
-        return await _put_back(run, Error(kind=OURS, message=reason.removeprefix(SHUT)), SHUT_SECONDS)
-    if reason.startswith(NO_ROOM):
-        return await _put_back(run, Error(kind="full", message=reason.removeprefix(NO_ROOM)), AGAIN_SECONDS)
-    if run.worker.hooks and reason != "lost":
-        run.worker.teller.run(f"run.{reason}", run, status=Status(reason))
+    if end.why is Why.SEALED:
+        return await _put_back(run, Error(kind=OURS, message=end.reason), SHUT_SECONDS)
+    if end.why is Why.FULL:
+        return await _put_back(run, Error(kind="full", message=end.reason), AGAIN_SECONDS)
+    if run.worker.hooks and end.why is not Why.LOST:
+        run.worker.teller.run(f"run.{end.why}", run, status=Status(end.why))
     return False
 
 

@@ -10,7 +10,7 @@ from holdfast.codec import plain as plain_codec
 from holdfast.errors import BadValue, RunOverdue, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import SECOND, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
+from holdfast.records import SECOND, Answer, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
 from holdfast.sealing.envelope import shut
 
 from . import outcome as ends
@@ -20,6 +20,7 @@ from .finish import finish
 from .held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
 from .journal import GRANTED, Asked, Journal, Written
 from .loading import lease_of
+from .outcome import Why
 from .plain import bridge
 from .record import OUTCOMES, Record
 from .signals import CONTINUED_ON, SWALLOWED, Parked, continued, only_signals
@@ -88,7 +89,7 @@ class Execution:
         self._claimed_at = claimed_at
         self.clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
         self._heartbeat_at = self._told_at = self._gave_way_at = claimed_at
-        self._stop: str | None = None
+        self._stop: ends.Stopped | None = None
         self._reading: asyncio.Task[None] | None = None
         self._parking: ends.Waits | None = None
         self._swallowed = False
@@ -122,17 +123,17 @@ class Execution:
         self.claim = claim
         self.record.refill(claim)
         if why := shut(claim):
-            self.stop(why)
+            self.stop(Why.SEALED, why)
 
-    def stop(self, reason: str, unwind_seconds: float = UNWIND_SECONDS) -> None:
+    def stop(self, why: Why, reason: str = "", *, unwind_seconds: float = UNWIND_SECONDS) -> None:
         """Unwind user code: the run was cancelled, lost or paused, or is to be released."""
         if self._stop is None:
-            self._stop = reason
+            self._stop = ends.Stopped(why, reason)
             if self._drive is not None:
                 self.stage.closed = True
                 self._drive.interrupt(None)
                 self._limit_unwinding(CLEANUP_SECONDS)
-        if reason == "released" and self._drive is not None:
+        if why is Why.RELEASED and self._drive is not None:
             self._limit_unwinding(unwind_seconds)
 
     def lease(self) -> Lease:
@@ -154,8 +155,8 @@ class Execution:
     def news(self, held: Held) -> None:
         """What renewal learnt."""
         self._told_at = self.world.monotonic()
-        if held.answer != "applied":
-            self.stop(held.answer)
+        if held.answer is not Answer.APPLIED:
+            self.stop(Why(held.answer), held.reason)
             return
         self.journal.pause_asked = held.pause_asked
         self._learn(held.settled)
@@ -172,13 +173,13 @@ class Execution:
 
     async def _read_news(self) -> None:
         try:
-            answer, steps = await self.worker.loads.news(lease_of(self.claim), self.record.known)
+            news, steps = await self.worker.loads.news(lease_of(self.claim), self.record.known)
         finally:
             self._reading = None
-        if answer == "applied":
+        if news.answer is Answer.APPLIED:
             self._learn(steps)
         else:
-            self.stop(answer)
+            self.stop(Why(news.answer), news.reason)
 
     @property
     def suspect(self) -> int:
@@ -206,7 +207,7 @@ class Execution:
         self.stage = Stage(self.record.rank, self.record.settled_keys(), self._at_rest, self.world.linger)
         if self._stop is not None:
             self.stage.leave()  # it was told to stop before it began: what it still sends is answered
-            return ends.Stopped(self._stop)
+            return self._stop
         if unread is not None:
             self.stage.leave()
             return unread
@@ -249,7 +250,7 @@ class Execution:
         error = ended.error if isinstance(ended, ends.Raised) else None
         self._uncancel()
         if self._stop is not None:
-            return ends.Stopped(self._stop)
+            return self._stop
         if self._parking is not None:
             if error is None or self._swallowed or not only_signals(error, Parked, asyncio.CancelledError):
                 swallowed = UsageError(SWALLOWED)
@@ -321,8 +322,8 @@ class Execution:
         self._verdict(verdict, sent)
 
     def _verdict(self, verdict: Verdict, sent: list[Written]) -> None:
-        if verdict.answer != "applied":
-            self.stop(verdict.answer)
+        if verdict.answer is not Answer.APPLIED:
+            self.stop(Why(verdict.answer), verdict.reason)
             return
         # Waits that the commit itself settled come after what it records, as they do in the store: their
         # numbers are its last ones. All others were settled before it.
@@ -352,7 +353,7 @@ class Execution:
             try:
                 standing = _standing(verdict, write, value) if verdict.kept else value
             except BadValue:
-                self.stop("released")  # the next execution finds it where it replays, and fails there
+                self.stop(Why.RELEASED)  # the next execution finds it where it replays, and fails there
             else:
                 self.stage.publish(future, standing)
 

@@ -12,7 +12,7 @@ from holdfast.codec import digest
 from holdfast.errors import BadValue, StoreError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status
-from holdfast.records import SECOND, Error, NewRun, Run, Verdict
+from holdfast.records import SECOND, Answer, Error, NewRun, Run, Verdict
 
 from . import outcome as ends
 from .ending import ended, stopped
@@ -40,7 +40,7 @@ async def finish(run: Execution, outcome: ends.Outcome) -> bool:
         case ends.Raised():
             return await _retry_or_fail(run, outcome.error)
         case ends.Stopped():
-            return await stopped(run, outcome.reason)
+            return await stopped(run, outcome)
 
 
 async def _continue(run: Execution, params: Any) -> bool:
@@ -51,7 +51,7 @@ async def _continue(run: Execution, params: Any) -> bool:
     claim = run.claim
     record = await _as_it_is(run)
     if record is None:  # deleted: it has been taken from this worker
-        return ended(run, Verdict(answer="lost", status=Status.PENDING))
+        return ended(run, Verdict(answer=Answer.LOST, status=Status.PENDING))
     following = NewRun(
         id=run.world.uuid7(),
         type=claim.type,
@@ -98,7 +98,7 @@ async def _park(run: Execution, outcome: ends.Waits) -> bool:
         )
     else:
         verdict = await run.journal.outcome(Move.PARK)
-    if verdict.answer == "applied" and verdict.status is Status.LEASED:
+    if verdict.answer is Answer.APPLIED and verdict.status is Status.LEASED:
         return True
     return ended(run, verdict, failed, "run.retried" if failed else "")
 
@@ -124,7 +124,7 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     verdict = await run.journal.outcome(
         Move.RETRY, error=encoded(recorded), last_error=said, delay_seconds=delay, in_place=in_place
     )
-    if verdict.answer != "applied" or verdict.status is not Status.LEASED:
+    if verdict.answer is not Answer.APPLIED or verdict.status is not Status.LEASED:
         return ended(run, verdict, recorded, "run.retried")
     if run.worker.hooks:
         run.worker.teller.run("run.retried", run, status=verdict.status, error=recorded, step=recorded.step)

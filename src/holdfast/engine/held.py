@@ -8,6 +8,7 @@ from holdfast.records import Claim, Held, Instant, Lease
 
 if TYPE_CHECKING:
     from .journal import Journal
+    from .outcome import Why
     from .record import Record
     from .worker import Worker
 
@@ -37,7 +38,7 @@ class HeldRun(Protocol):
     def cancelled(self) -> bool:
         """User code should come to its end."""
 
-    def stop(self, reason: str, unwind_seconds: float = UNWIND_SECONDS) -> None:
+    def stop(self, why: Why, reason: str = "", *, unwind_seconds: float = UNWIND_SECONDS) -> None:
         """Unwind user code: the run was cancelled, lost or paused, or is to be released."""
 
     def lease(self) -> Lease:

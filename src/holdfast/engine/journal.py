@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.bounds import BATCH_BYTES, MIB
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import (
+    Answer,
     Claim,
     Instant,
     Item,
@@ -31,7 +32,6 @@ from holdfast.records import (
     Verdict,
 )
 from holdfast.records.sizes import step_bytes
-from holdfast.sealing.envelope import SHUT
 from holdfast.world import World
 
 from .committer import Committer
@@ -46,7 +46,7 @@ SEGMENT_BYTES = 4 * MIB  # of results that wait here for their commit; more are 
 SEGMENT_ROWS = 1000  # and so are more log rows, events and messages
 
 _NONE: dict[str, Any] = {}
-_APPLIED = Verdict(answer="applied", status=Status.LEASED)
+_APPLIED = Verdict(answer=Answer.APPLIED, status=Status.LEASED)
 
 Completes = Callable[[Lease, int, Verdict], Awaitable[Verdict]]  # reads what a verdict could not bring
 
@@ -258,7 +258,7 @@ class Journal:
             # A wait that ends during these items is news to the move too: nobody else looks at it any more.
             fields["known"] = known
             verdict = await self._answer()
-            if verdict.answer != "applied":
+            if verdict.answer is not Answer.APPLIED:
                 return verdict
         self._send(move, fields)
         return await self._answer()
@@ -344,14 +344,14 @@ class Journal:
             if made is not None and self._left is not None:
                 self._left -= made[0].cost
             sent = [*(sent or ()), *(() if made is None else (made,))]
-        if verdict.answer in {"applied", "paused"}:
+        if verdict.answer in {Answer.APPLIED, Answer.PAUSED}:
             self.started_at, self.pause_asked = None, False
         elif not is_done(verdict):
             self._refused = verdict
         self._on_verdict(verdict, sent or [])
         if self._idle is not None:
             self._wake(self._idle, verdict)
-        elif (self._due or self._transactions) and verdict.answer == "applied":
+        elif (self._due or self._transactions) and verdict.answer is Answer.APPLIED:
             self._send_waiting()
 
     async def _completed(self, complete: Completes, verdict: Verdict) -> None:
@@ -366,12 +366,12 @@ class Journal:
 
 def is_done(verdict: Verdict) -> bool:
     """Whether the item was written, although the run is not to go on here."""
-    return verdict.answer.startswith(SHUT) and not verdict.refused
+    return verdict.answer is Answer.SEALED and not verdict.refused
 
 
 def is_to_be_completed(verdict: Verdict) -> bool:
     """Whether the run goes on, with waits that the verdict could not bring."""
-    return verdict.more and verdict.answer == "applied" and verdict.status is Status.LEASED
+    return verdict.more and verdict.answer is Answer.APPLIED and verdict.status is Status.LEASED
 
 
 def _is_ready(one: Written) -> bool:

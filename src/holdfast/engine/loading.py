@@ -16,10 +16,11 @@ from holdfast.bounds import BATCH_BYTES, MIB
 from holdfast.errors import HistoryFull, RecordUnreadable
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import WAITS, StepKind
-from holdfast.records import Claim, Lease, Loaded, Step, Verdict
+from holdfast.records import Answer, Claim, Lease, Loaded, Step, Verdict
 from holdfast.rooms.records import START
 
 from . import outcome as ends
+from .outcome import Why
 from .record import OUTCOMES, step_bytes
 from .turns import TROUBLE_SECONDS
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 log = safe_logger("holdfast.run")
+_LOST = Loaded(answer=Answer.LOST)
 
 HELD_BYTES = 128 * MIB  # memory for recorded values, above which a worker reads no further large record,
 LARGE_MIN = 2  # but so many large runs it holds at once, however large they are
@@ -36,7 +38,6 @@ PATIENCE_SECONDS = 2.0  # how long a large run waits for room before it is given
 AGAIN_SECONDS = 2.0  # and for how long it is given back
 READ_TRIES = 8  # of one page, each smaller than the one before, while the store answers other calls
 READERS = 4  # small records that are read at the same time
-NO_ROOM = "full: "  # how the reason begins for which a run is given back
 
 Problem = ends.Raised | ends.Stopped
 
@@ -63,7 +64,7 @@ class Loads:
         """Give the run its params and steps; or answer how it ends, since that cannot be done."""
         async with self._peeking:
             first = await self._page(lease_of(run.claim), START, PEEK_BYTES)
-        if isinstance(first, RecordUnreadable) or first.answer != "applied" or not first.more:
+        if isinstance(first, RecordUnreadable) or first.answer is not Answer.APPLIED or not first.more:
             return await self._take(run, bytes_max, first)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS) as patience, self._turn:
@@ -72,7 +73,7 @@ class Loads:
                 return await self._take(run, bytes_max, await self._page(lease_of(run.claim), START))
         except TimeoutError:
             said = "this worker reads or holds other large runs, and has no room for this one"
-            return ends.Stopped(f"{NO_ROOM}{said}")
+            return ends.Stopped(Why.FULL, said)
 
     async def _room(self, run: HeldRun) -> None:
         while self._crowded(run):
@@ -90,8 +91,8 @@ class Loads:
         while True:
             if isinstance(page, RecordUnreadable):
                 return ends.Raised(page)
-            if page.answer != "applied":
-                return ends.Stopped(page.answer)
+            if page.answer is not Answer.APPLIED:
+                return ends.Stopped(Why(page.answer), page.reason)
             if page.params is not None:
                 claim = msgspec.structs.replace(claim, params=page.params, labels_json=page.labels_json)
             for step in page.steps:
@@ -107,30 +108,32 @@ class Loads:
                 return None
             page = await self._page(lease_of(claim), page.steps[-1].seq)
 
-    async def news(self, lease: Lease, known: int) -> tuple[str, list[Step]]:
-        """What became of the run, and the waits settled with seq > known that no answer could bring."""
+    async def news(self, lease: Lease, known: int) -> tuple[Loaded, list[Step]]:
+        """What the last page answered, and the waits settled with seq > known that no answer could bring."""
         steps, after = list[Step](), known
         while True:
             page = await self._page(lease, after)
             if isinstance(page, RecordUnreadable):
                 log.warning("run %s: what it waits for cannot be read: %s", lease.run, page)
-                return "lost", []
-            if page.answer != "applied":
-                return page.answer, []
+                return _LOST, []
+            if page.answer is not Answer.APPLIED:
+                return page, []
             steps += [step for step in page.steps if has_waited(step) and step.status in OUTCOMES]
             if not page.more:
-                return "applied", steps
+                return page, steps
             after = page.steps[-1].seq
 
     async def completed(self, lease: Lease, known: int, verdict: Verdict) -> Verdict:
         """A verdict with the waits that were too large for it. It raises nothing: the run waits for it."""
         try:
-            answer, steps = await self.news(lease, known)
+            news, steps = await self.news(lease, known)
         except Exception:
             log.exception("run %s: the engine failed to read what it waits for", lease.run)
-            answer, steps = "lost", []
+            news, steps = _LOST, []
         seq = max([verdict.seq, *(step.seq for step in steps)])
-        return msgspec.structs.replace(verdict, answer=answer, settled=tuple(steps), seq=seq, more=False)
+        return msgspec.structs.replace(
+            verdict, answer=news.answer, reason=news.reason, settled=tuple(steps), seq=seq, more=False
+        )
 
     async def _page(self, lease: Lease, after: int, size: int = BATCH_BYTES) -> Loaded | RecordUnreadable:
         """One page, as soon as the store can be reached; smaller and smaller ones where one fails."""

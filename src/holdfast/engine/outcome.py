@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -42,10 +43,22 @@ class Waits(msgspec.Struct, frozen=True):
     backoffs: tuple[Backoff, ...]
 
 
-class Stopped(msgspec.Struct, frozen=True):
-    """Someone else decided: cancelled, lost, paused, released."""
+class Why(StrEnum):
+    """Why an execution is stopped: as the store's answer says, or since its worker cannot go on with it."""
 
-    reason: str
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    PAUSED = "paused"
+    SEALED = "sealed"
+    RELEASED = "released"  # its worker stops
+    FULL = "full"  # its worker has no room for what it has recorded
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """Someone else decided. `reason`: in words, where the run goes back with it."""
+
+    why: Why
+    reason: str = ""
 
 
 Outcome = Completed | ContinuedAs | Raised | Waits | Stopped

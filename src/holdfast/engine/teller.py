@@ -18,7 +18,7 @@ from uuid import UUID
 from holdfast.errors import StoreError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import ANY, Error, Verdict
+from holdfast.records import ANY, Answer, Error, Verdict
 from holdfast.store import Store
 from holdfast.world import World
 
@@ -74,18 +74,18 @@ class Teller:
 
     def ended(self, run: HeldRun, verdict: Verdict, error: Error | None, back: str) -> None:
         """Tell how an execution ended; `back` is what it is called when the run is pending again."""
-        status = verdict.status if verdict.answer == "applied" else _STATUSES.get(verdict.answer)
+        status = verdict.status if verdict.answer is Answer.APPLIED else _STATUSES.get(verdict.answer)
         name = back if status is Status.PENDING else f"run.{status}"
         if status is not None:  # lost: its worker tells, whichever way it has learnt it
             self.run(name, run, status=status, error=error, step=error.step if error else None)
 
     def steps(self, run: HeldRun, verdict: Verdict, sent: Sequence[Written]) -> None:
         """Tell of the steps that a commit has recorded as failed."""
-        if verdict.answer not in {"applied", "paused"}:
+        if verdict.answer not in {Answer.APPLIED, Answer.PAUSED}:
             return
         for write, _, _ in sent:
             if write.status is StepStatus.FAILED and write.kind is StepKind.TASK:
-                status = Status.PAUSED if verdict.answer == "paused" else verdict.status
+                status = Status.PAUSED if verdict.answer is Answer.PAUSED else verdict.status
                 self.run("step.failed", run, status=status, step=write.key, error=decoded(write.error))
 
     def failed(self, store: Store, runs: Sequence[UUID]) -> None:

@@ -40,6 +40,7 @@ from .hooks import Hooks
 from .keeper import Bell, Keeper, seconds_until
 from .lease import Leases
 from .loading import Loads
+from .outcome import Why
 from .presence import Refresh, show, shows
 from .relay import Relay
 from .sinks import Sinks
@@ -215,7 +216,7 @@ class Worker:
     def _release(self, unwind_seconds: float = UNWIND_SECONDS) -> None:
         # Not those held alone: one that was lost may still be at its end, and would never be told.
         for execution in list(self._executions.values()):
-            execution.stop("released", unwind_seconds)
+            execution.stop(Why.RELEASED, unwind_seconds=unwind_seconds)
 
     async def _let_go(self) -> bool:
         """Wait until all runs are given back; but not much longer than a lease: then they are gone anyway."""
@@ -327,7 +328,7 @@ class Worker:
     def _begin(self, claim: Claim, claimed_at: float) -> None:
         execution = held(claim, self._workflows[claim.type], self, claimed_at)
         if why := shut(claim):
-            execution.stop(why)
+            execution.stop(Why.SEALED, why)
         self.leases.held[claim.id] = execution
         self.committer.begun(claim.id)
         task = self.world.spawn(self._execute(execution), claim.type)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.lifecycle import Status
-from holdfast.records import Held, Instant, Lease
+from holdfast.records import Answer, Held, Instant, Lease
 
 from .view import R, View
 
@@ -41,9 +41,9 @@ def renew(view: View[R], run: R | None, lease: Lease, worker: str, until: Instan
     if lease.progress is not None:
         run.progress = lease.progress
     settled, more = ((), False) if lease.known is None else view.news(run, lease.known)
-    return Held(answer="applied", pause_asked=run.pause_asked_by is not None, settled=settled, more=more)
+    return Held(answer=Answer.APPLIED, pause_asked=run.pause_asked_by is not None, settled=settled, more=more)
 
 
-def lost(run: R | None) -> str:
+def lost(run: R | None) -> Answer:
     """The answer to a holder that holds the run no longer."""
-    return "cancelled" if run is not None and run.status is Status.CANCELLED else "lost"
+    return Answer.CANCELLED if run is not None and run.status is Status.CANCELLED else Answer.LOST

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.clipped import clipped
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Move, Status
-from holdfast.records import Item, Verdict
+from holdfast.records import Answer, Item, Verdict
 from holdfast.store import BUDGET
 
 from .claiming import begin
@@ -20,7 +20,7 @@ from .starting import follow, start
 from .steps import record_steps
 from .view import R, View
 
-_APPLIED = Verdict(answer="applied", status=Status.LEASED)
+_APPLIED = Verdict(answer=Answer.APPLIED, status=Status.LEASED)
 
 
 def answer(view: View[R], run: R | None, item: Item) -> Verdict:
@@ -40,7 +40,7 @@ def answer(view: View[R], run: R | None, item: Item) -> Verdict:
 def refused(view: View[R], run: R | None, item: Item) -> Verdict | None:
     """The answer to an item that is not to be applied; None: it is."""
     if run is None:
-        return Verdict(answer="lost", status=Status.CANCELLED)
+        return Verdict(answer=Answer.LOST, status=Status.CANCELLED)
     if not run.holds(item.fence, view.now):
         return _not_held(view, run, item)
     if run.commit_fence == item.fence and item.number <= run.commit_no:
@@ -51,7 +51,7 @@ def refused(view: View[R], run: R | None, item: Item) -> Verdict | None:
             return _repeated(view, run, item)
     current = view.at_work(run) if run.is_plan and item.steps else None
     if strays(item, None if current is None else current.key, is_plan=run.is_plan):
-        return Verdict(answer="lost", status=run.status)
+        return Verdict(answer=Answer.LOST, status=run.status)
     refuse_foreign(item, run.tenant)
     return None
 
@@ -75,7 +75,9 @@ def _not_held(view: View[R], run: R, item: Item) -> Verdict:
             return _repeated(view, run, item)
         if run.commit_fence <= item.fence and view.wrote(run, item.fence, item.number):
             return _repeated(view, run, item)
-    return Verdict(answer="cancelled" if run.status is Status.CANCELLED else "lost", status=run.status)
+    return Verdict(
+        answer=Answer.CANCELLED if run.status is Status.CANCELLED else Answer.LOST, status=run.status
+    )
 
 
 def _repeated(view: View[R], run: R, item: Item) -> Verdict:
@@ -84,7 +86,7 @@ def _repeated(view: View[R], run: R, item: Item) -> Verdict:
     """
     last = run.commit_fence == item.fence and item.number == run.commit_no
     first = (view.answer(run) if last else None) or _APPLIED
-    if item.known is None or first.answer != "applied":
+    if item.known is None or first.answer is not Answer.APPLIED:
         return first
     settled, more = view.news(run, item.known)
     return msgspec.structs.replace(first, settled=settled, more=more, seq=view.highest(run))

@@ -12,7 +12,7 @@ from typing import Any, Generic
 
 from holdfast.bounds import NEWS_BYTES, text_bytes
 from holdfast.lifecycle import Move, Status, StepStatus
-from holdfast.records import Item, Step, Verdict
+from holdfast.records import Answer, Item, Step, Verdict
 
 from . import ending, plans
 from .durations import micros
@@ -74,7 +74,7 @@ class Writing(Generic[R]):
         run, item, view = self.run, self.item, self.view
         settled, more = self._settled()
         return Verdict(
-            answer="paused" if run.status is Status.PAUSED else "applied",
+            answer=Answer.PAUSED if run.status is Status.PAUSED else Answer.APPLIED,
             status=run.status,
             kept=tuple(self.recorded.kept),
             settled=settled,

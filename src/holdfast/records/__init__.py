@@ -6,6 +6,7 @@ stores keep and never look into. Records form no cycles, so the garbage collecto
 """
 
 from .answers import (
+    Answer,
     Chore,
     Claim,
     Decided,
@@ -67,6 +68,7 @@ from .written import (
 
 __all__ = [
     "ANY",
+    "Answer",
     "COST_UNIT",
     "DEFAULT_TENANT",
     "EPOCH",

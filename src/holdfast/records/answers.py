@@ -21,31 +21,44 @@ class Started(msgspec.Struct, gc=False, frozen=True):
     created: bool
 
 
-class Verdict(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """The answer to one item.
+class Answer(StrEnum):
+    """What a holder is told of a run that it holds, or held.
 
-    applied    done; `status` is what the run is now (leased: go on)
+    applied    done; the run is held still, or has become what the verdict's `status` says
     paused     done as far as its steps go, and the run is paused now: stop
     cancelled  nothing changed: the run was cancelled: stop
     lost       nothing changed: another holds it, or nobody: stop
     busy       nothing changed, someone else holds the row: send it again
-    sealed: …  what it brought cannot be opened here (it is done), or what it holds cannot be sealed
-               (`refused`: nothing changed), and why: stop, and give the run back
+    sealed     what it brought cannot be opened here (it is done), or what it holds cannot be sealed
+               (`refused`: nothing changed); `reason` says why: stop, and give the run back
     """
 
-    answer: str
+    APPLIED = "applied"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    BUSY = "busy"
+    SEALED = "sealed"
+
+
+class Verdict(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """The answer to one item. `status` is what the run is now (leased: go on)."""
+
+    answer: Answer
     status: Status
     kept: tuple[tuple[str, Json | None], ...] = ()  # keys that existed, with the value that stands
     settled: tuple[Step, ...] = ()  # waits settled since `known`, oldest first; of a plan: the current step
     seq: int = 0  # highest seq of the run, when `known` was given
     more: bool = False  # waits were settled whose values are too large for this answer: `load` reads them
     refused: bool = False  # it was not sent to the store at all
+    reason: str = ""  # where it is sealed
 
 
 class Held(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """What renewal learnt of one run."""
 
-    answer: str  # applied | cancelled | lost
+    answer: Answer  # applied, cancelled, lost or sealed
+    reason: str = ""
     pause_asked: bool = False
     settled: tuple[Step, ...] = ()
     more: bool = False  # as in Verdict
@@ -62,15 +75,10 @@ class Renewal(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Loaded(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """One page of what a held run was started with and has recorded.
+    """One page of what a held run was started with and has recorded; nothing, where it is not applied."""
 
-    applied    here it is
-    cancelled  nothing is read: the run was cancelled
-    lost       nothing is read: another holds it, or nobody
-    sealed: …  it cannot be opened here, and why
-    """
-
-    answer: str
+    answer: Answer  # applied, cancelled, lost or sealed
+    reason: str = ""
     params: Json | None = None  # on the first page
     labels_json: Json | None = None  # on the first page
     steps: tuple[Step, ...] = ()

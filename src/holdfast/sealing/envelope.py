@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.codec import MARK, RESERVED
-from holdfast.errors import CannotOpen, CannotSeal, NotSealed, UnknownKey, WrongKey
+from holdfast.errors import CannotOpen, NotSealed, UnknownKey, WrongKey
 from holdfast.escaping import escaped
 from holdfast.lifecycle import StepKind
 from holdfast.records import Claim, Json
@@ -20,7 +20,7 @@ from .hooks import Compress
 
 VERSION = 1
 OURS = "sealed"  # the kind of an error that says why a run was not opened: our words, and no secret
-SHUT = "sealed: "  # how the answer begins that tells a holder to stop: it cannot open what came, or seal
+SHUT = "sealed: "  # how the last error begins of a run that was given back, since it could not be opened
 
 
 SAID_MAX = 500  # characters of a reason
@@ -106,22 +106,17 @@ def hidden_by(text: Json) -> str:
 
 
 def shut(claim: Claim) -> str:
-    """Why this run cannot be executed here, in the words of an answer; empty when it can.
+    """Why this run cannot be executed here; empty when it can.
 
     A payload inside a step's record is not looked at. Anyone can emit an event: where there is no codec, one
     that looks sealed is a value like any other. With a codec, what did not open is marked as a whole.
     """
     if claim.params.startswith(MARK):
-        return shut_by(reason(claim.params, f"the params of run {claim.id}"))
+        return str(reason(claim.params, f"the params of run {claim.id}"))
     for step in claim.steps:
         if step.wake is not None and step.wake.startswith(MARK):
-            return shut_by(reason(step.wake, f"the event that called step {step.key!r} of run {claim.id}"))
+            return str(reason(step.wake, f"the event that called step {step.key!r} of run {claim.id}"))
         if step.output is not None and step.output.startswith(MARK):
             what = "payload" if step.kind is StepKind.EVENT else "output"
-            return shut_by(reason(step.output, f"the {what} of step {step.key!r} of run {claim.id}"))
+            return str(reason(step.output, f"the {what} of step {step.key!r} of run {claim.id}"))
     return ""
-
-
-def shut_by(why: CannotOpen | CannotSeal) -> str:
-    """The answer that tells a holder to stop."""
-    return f"{SHUT}{why}"

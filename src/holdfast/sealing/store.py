@@ -17,6 +17,7 @@ from holdfast.lifecycle import Status, StepKind
 from holdfast.records import (
     ANY,
     RUNTIME,
+    Answer,
     Ask,
     Chore,
     Claim,
@@ -58,7 +59,6 @@ from holdfast.store import (
 )
 
 from .chain import Chain
-from .envelope import shut_by
 from .hooks import CodecHook
 from .limits import OpenLimits
 from .outbox import SealedOutbox
@@ -223,7 +223,7 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
             opened = (self._records.opened_step(step, *of) for step in found.steps)
             steps = tuple(page(opened, shown_step_bytes, len(found.steps), bytes))
         except CannotOpen as why:
-            return Loaded(answer=shut_by(why))
+            return Loaded(answer=Answer.SEALED, reason=str(why))
         more = found.more or len(steps) < len(found.steps)
         return _replace(found, params=params, steps=steps, more=more)
 
@@ -298,7 +298,9 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
             )
         except CannotOpen as why:
             # It was applied. But whoever holds the run cannot be given what came with the answer.
-            return _replace(verdict, answer=shut_by(why)) if verdict.status is Status.LEASED else verdict
+            if verdict.status is not Status.LEASED:
+                return verdict
+            return _replace(verdict, answer=Answer.SEALED, reason=str(why))
         return _replace(verdict, settled=settled, kept=kept)
 
     def _held(self, lease: Lease, held: Held) -> Held:
@@ -309,7 +311,7 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
                 [self._records.opened_step(step, lease.tenant, lease.run) for step in held.settled]
             )
         except CannotOpen as why:
-            return _replace(held, answer=shut_by(why))
+            return _replace(held, answer=Answer.SEALED, reason=str(why))
         return _replace(held, settled=settled)
 
     async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
@@ -348,4 +350,4 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
 
 def _refusal(why: CannotSeal) -> Verdict:
     """Nothing was written. Whoever holds the run gives it back, and it is executed again later."""
-    return Verdict(answer=shut_by(why), status=Status.LEASED, refused=True)
+    return Verdict(answer=Answer.SEALED, status=Status.LEASED, refused=True, reason=str(why))

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from holdfast.errors import Unavailable
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import Claim, Item, StepWrite, Verdict
+from holdfast.records import Answer, Claim, Item, StepWrite, Verdict
 
 from .faulty import Fault, Faulty, Heard, die_after, die_before, fail_before, lose_reply, send_twice
 from .virtual import VirtualWorld
@@ -184,7 +184,7 @@ class Stricken(Faulty):
     def _note(self, batch: Sequence[Item], verdicts: Sequence[Verdict]) -> None:
         """From here on these steps must not be done again."""
         for item, verdict in zip(batch, verdicts, strict=True):
-            if verdict.answer not in {"applied", "paused"}:
+            if verdict.answer not in {Answer.APPLIED, Answer.PAUSED}:
                 continue
             self._crash.applied(item)
             for step in item.steps:

@@ -15,13 +15,14 @@ from holdfast.engine import outcome as ends
 from holdfast.engine.drive import Drive
 from holdfast.engine.held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
 from holdfast.engine.journal import Journal, Written
+from holdfast.engine.outcome import Why
 from holdfast.engine.record import Record, memory_bytes
 from holdfast.engine.steps import Scope
 from holdfast.engine.turns import TROUBLE_SECONDS
 from holdfast.errors import RunOverdue, StoreError, UnknownRun
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import SECOND, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
+from holdfast.records import SECOND, Answer, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
 from holdfast.sealing.envelope import shut
 
 from .finish import End, NoHandler, NoRows, finish
@@ -79,7 +80,7 @@ class PlanExecution:
         self.ended_as, self.ending = "", False
         self._claimed_at = self._heartbeat_at = claimed_at
         self._clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
-        self._stop: str | None = None
+        self._stop: ends.Stopped | None = None
         self._drive: Drive | None = None
         self._unwinding: asyncio.TimerHandle | None = None
         self._begun = False
@@ -108,16 +109,16 @@ class PlanExecution:
         self.claim, self.rows = claim, {step.key: step for step in claim.steps}
         self.record.refill(claim)
         if why := shut(claim):
-            self.stop(why)
+            self.stop(Why.SEALED, why)
 
-    def stop(self, reason: str, unwind_seconds: float = UNWIND_SECONDS) -> None:
+    def stop(self, why: Why, reason: str = "", *, unwind_seconds: float = UNWIND_SECONDS) -> None:
         """Unwind the handler: the run was cancelled, lost or paused, or is to be released."""
         if self._stop is None:
-            self._stop = reason
+            self._stop = ends.Stopped(why, reason)
             if self._drive is not None:
                 self._drive.interrupt(None)
                 self._limit_unwinding(CLEANUP_SECONDS)
-        if reason == "released" and self._drive is not None:
+        if why is Why.RELEASED and self._drive is not None:
             self._limit_unwinding(unwind_seconds)
 
     def lease(self) -> Lease:
@@ -137,8 +138,8 @@ class PlanExecution:
 
     def news(self, held: Held) -> None:
         """What renewal learnt. A pause is learnt from the commit that ends the step."""
-        if held.answer != "applied":
-            self.stop(held.answer)
+        if held.answer is not Answer.APPLIED:
+            self.stop(Why(held.answer), held.reason)
 
     @property
     def suspect(self) -> int:
@@ -159,11 +160,11 @@ class PlanExecution:
     async def _perform(self) -> End:
         unread = await self.worker.loads.read(self, RUN_BYTES) if self.claim.unread else None
         if self._stop is not None:
-            return ends.Stopped(self._stop)
+            return self._stop
         if unread is not None:
             return unread
         if self._begun and self.worker.draining:
-            return ends.Stopped("released")
+            return ends.Stopped(Why.RELEASED)
         self.step, self.scope, self.begun_at = self._current(), Scope(""), self.now()
         if self.step is None:
             return NoRows()
@@ -199,9 +200,9 @@ class PlanExecution:
 
     def _judged(self, ended: End) -> End:
         """What a handler comes to while its run is given back is kept, as of a step in code."""
-        if self._stop is None or (self._stop == "released" and isinstance(ended, Completed | Waiting)):
+        if self._stop is None or (self._stop.why is Why.RELEASED and isinstance(ended, Completed | Waiting)):
             return ended
-        return ends.Stopped(self._stop)
+        return self._stop
 
     async def _answer(self, handler: Handler, task: PlanTask) -> Any:
         if handler.is_async:
@@ -231,8 +232,8 @@ class PlanExecution:
     def _verdict(self, verdict: Verdict, sent: list[Written]) -> None:
         if self.worker.hooks:
             self.worker.teller.steps(self, verdict, sent)
-        if verdict.answer != "applied":
-            self.stop(verdict.answer)
+        if verdict.answer is not Answer.APPLIED:
+            self.stop(Why(verdict.answer), verdict.reason)
 
     @property
     def goes_on(self) -> bool:
@@ -263,7 +264,7 @@ class PlanExecution:
             self.rows[step.key] = step
             new = (step,)
         if why := shut(msgspec.structs.replace(self.claim, steps=new)):
-            self.stop(why)
+            self.stop(Why.SEALED, why)
         return True
 
     async def _read(self) -> None:
@@ -271,7 +272,7 @@ class PlanExecution:
             run, tenant = self.claim.id, self.claim.tenant
             steps = await self.patiently(lambda: self.worker.store.steps(run, tenant))
         except UnknownRun:  # deleted: it has been taken from this worker
-            self.stop("lost")
+            self.stop(Why.LOST)
         else:
             self.rows = {step.key: step for step in steps}
 

@@ -18,7 +18,7 @@ from holdfast.engine.steps import add_cost
 from holdfast.errors import HistoryFull, HoldfastError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status, StepStatus
-from holdfast.records import SECOND, Error, Outbound, Step, StepWrite, Verdict
+from holdfast.records import SECOND, Answer, Error, Outbound, Step, StepWrite, Verdict
 from holdfast.records.sizes import payload_bytes
 
 from .outcomes import Completed, Dead, Retry, Waiting
@@ -47,7 +47,7 @@ async def finish(run: PlanExecution, end: End) -> bool:
     """Commit the outcome; True when this worker goes on with what is current then."""
     match end:
         case ends.Stopped():
-            return await stopped(run, end.reason)
+            return await stopped(run, end)
         case NoRows():
             verdict = await run.journal.outcome(Move.ADVANCE, plan=run.plan.steps)
             return ended(run, verdict, back="run.released")
@@ -73,7 +73,7 @@ async def _commit(run: PlanExecution, end: Completed[Any] | Waiting) -> bool:
         HistoryFull,
     ) as error:  # nothing was sent: what is wrong was found while it was encoded
         if run.cancelled:  # it was told to stop: whatever it answers is no failed try
-            return await stopped(run, "released")
+            return await stopped(run, ends.Stopped(ends.Why.RELEASED))
         return await _retry_or_fail(run, error)
 
 
@@ -174,7 +174,7 @@ async def _give_back(run: PlanExecution) -> bool:
     step, now = _current(run), run.now()
     found = await run.patiently(lambda: run.worker.store.get(run.claim.id, run.claim.tenant))
     if found is None:  # deleted: it has been taken from this worker
-        return ended(run, Verdict(answer="lost", status=Status.PENDING))
+        return ended(run, Verdict(answer=Answer.LOST, status=Status.PENDING))
     before = None if found.error_json is None else stored(found.error_json)
     again = before is not None and (before.kind, before.step) == ("no_handler", step.key)
     since = before.since if before is not None and again and before.since is not None else now
@@ -204,7 +204,7 @@ def _current(run: PlanExecution) -> Step:
 
 
 def _leased(verdict: Verdict) -> bool:
-    return verdict.answer == "applied" and verdict.status is Status.LEASED
+    return verdict.answer is Answer.APPLIED and verdict.status is Status.LEASED
 
 
 def _recorded(run: PlanExecution, error: BaseException | str, kind: str) -> Error:

@@ -12,7 +12,7 @@ from holdfast.lifecycle import Status
 from holdfast.machine import claiming as machine
 from holdfast.machine.durations import micros
 from holdfast.machine.rows import shown
-from holdfast.records import Ask, Claim, Instant, Lease, Loaded, Renewal, Step
+from holdfast.records import Answer, Ask, Claim, Instant, Lease, Loaded, Renewal, Step
 from holdfast.rooms.records import START
 from holdfast.stores.rules import Rooms
 from holdfast.stores.shares import Shares
@@ -111,7 +111,7 @@ def load(state: State, lease: Lease, after: int, most: int, now: Instant) -> Loa
             break
         steps.append(shown(step))
     return Loaded(
-        answer="applied",
+        answer=Answer.APPLIED,
         params=row.params if first else None,
         labels_json=row.labels if first else None,
         steps=tuple(steps),

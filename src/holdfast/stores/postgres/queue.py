@@ -12,7 +12,20 @@ import msgspec
 from holdfast.bounds import BATCH_BYTES
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import Ask, Claim, Item, Lease, Loaded, NewRun, Run, Started, Step, Tenant, Verdict
+from holdfast.records import (
+    Answer,
+    Ask,
+    Claim,
+    Item,
+    Lease,
+    Loaded,
+    NewRun,
+    Run,
+    Started,
+    Step,
+    Tenant,
+    Verdict,
+)
 from holdfast.rooms.records import START
 from holdfast.stores.items import brings_news
 
@@ -47,8 +60,8 @@ class _Committed(msgspec.Struct):
 _VERDICTS = msgspec.json.Decoder(list[Verdict])
 _COMMITTED = msgspec.json.Decoder(_Committed)
 _NO_NEWS = False  # a plain checkpoint is of interest to nobody else
-_LEASED = Verdict(answer="applied", status=Status.LEASED)
-_SUCCEEDED = Verdict(answer="applied", status=Status.SUCCEEDED)
+_LEASED = Verdict(answer=Answer.APPLIED, status=Status.LEASED)
+_SUCCEEDED = Verdict(answer=Answer.APPLIED, status=Status.SUCCEEDED)
 
 
 def started(runs: Sequence[NewRun], answers: str) -> list[Started | HoldfastError]:
@@ -158,7 +171,7 @@ def _advanced(seq: int | None, key: str | None, max_attempts: int | None) -> Ver
     if seq is None or key is None:
         return _SUCCEEDED
     step = Step(seq=seq, key=key, kind=StepKind.TASK, status=StepStatus.PENDING, max_attempts=max_attempts)
-    return Verdict(answer="applied", status=Status.LEASED, settled=(step,))
+    return Verdict(answer=Answer.APPLIED, status=Status.LEASED, settled=(step,))
 
 
 def _rows(rows: Sequence[Any]) -> str | None:

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.lifecycle import Status
 from holdfast.machine.durations import micros
-from holdfast.records import Ask, Claim, Instant, Lease, Loaded, Step
+from holdfast.records import Answer, Ask, Claim, Instant, Lease, Loaded, Step
 from holdfast.rooms.records import START
 
 from . import openings, walks
@@ -173,13 +173,15 @@ def load(db: Database, now: Instant, lease: Lease, after: int, most: int) -> Loa
     run = str(lease.run)
     row = db.one(_SQL["held"], {"run": run, "fence": lease.fence, "now": now})
     if row is None or not row[0]:
-        return Loaded(answer="cancelled" if row is not None and row[1] == Status.CANCELLED else "lost")
+        return Loaded(
+            answer=Answer.CANCELLED if row is not None and row[1] == Status.CANCELLED else Answer.LOST
+        )
     params = labels = None
     if after == START:
         params, labels = _values(db, run)
         most -= row[3]
     steps, _, more = steps_after(db, run, after, most)
-    return Loaded(answer="applied", params=params, labels_json=labels, steps=tuple(steps), more=more)
+    return Loaded(answer=Answer.APPLIED, params=params, labels_json=labels, steps=tuple(steps), more=more)
 
 
 def _logs(db: Database, run: str) -> int:

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.lifecycle import Status
 from holdfast.machine.commit import refuse_foreign
 from holdfast.machine.plans import strays
-from holdfast.records import Instant, Item, Verdict
+from holdfast.records import Answer, Instant, Item, Verdict
 
 from . import plain, plans
 from .database import Database, Row
@@ -25,7 +25,7 @@ from .writing import Writing
 _SQL = statements("commit")
 HOLD = statements("hold")["hold"]
 
-_APPLIED = Verdict(answer="applied", status=Status.LEASED)
+_APPLIED = Verdict(answer=Answer.APPLIED, status=Status.LEASED)
 _decode_answer = msgspec.json.Decoder(Verdict).decode
 
 
@@ -62,7 +62,7 @@ def _write(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdi
         return _repeated(db, run, item, None)
     current = plans.at_work(db, run) if held[9] == "plan" and item.steps else None
     if strays(item, None if current is None else current.key, is_plan=held[9] == "plan"):
-        return Verdict(answer="lost", status=Status.LEASED)
+        return Verdict(answer=Answer.LOST, status=Status.LEASED)
     refuse_foreign(item, held[12])
     return Writing(db, now, run, item, held, current=current).apply(stands)
 
@@ -70,20 +70,22 @@ def _write(db: Database, now: Instant, run: str, item: Item, held: Row) -> Verdi
 def not_held(db: Database, run: str, item: Item) -> Verdict:
     row = db.one(_SQL["row"], (run,))
     if row is None:
-        return Verdict(answer="lost", status=Status.CANCELLED)
+        return Verdict(answer=Answer.LOST, status=Status.CANCELLED)
     status, commit_fence, commit_no, commit_answer = row
     if not db.one(_SQL["overtaken"], (run, item.fence)):
         if commit_fence == item.fence and item.number <= commit_no:
             return _repeated(db, run, item, commit_answer if item.number == commit_no else None)
         if commit_fence <= item.fence and db.one(_SQL["stands"], (run, item.fence, item.number)):
             return _repeated(db, run, item, None)
-    return Verdict(answer="cancelled" if status == Status.CANCELLED else "lost", status=Status(status))
+    return Verdict(
+        answer=Answer.CANCELLED if status == Status.CANCELLED else Answer.LOST, status=Status(status)
+    )
 
 
 def _repeated(db: Database, run: str, item: Item, answer: str | None) -> Verdict:
     """The first answer once more. Of older numbers only this much is sure: the holder went on after them."""
     first = _APPLIED if answer is None else _decode_answer(answer)
-    if item.known is None or first.answer != "applied":
+    if item.known is None or first.answer is not Answer.APPLIED:
         return first
     settled, more = news_since(db, run, item.known)
     return msgspec.structs.replace(first, settled=settled, more=more, seq=_highest(db, run))

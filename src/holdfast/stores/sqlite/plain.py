@@ -14,15 +14,15 @@ from collections.abc import Sequence
 
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
 from holdfast.machine.durations import micros
-from holdfast.records import SECOND, Instant, Item, Json, Step, StepWrite, Verdict
+from holdfast.records import SECOND, Answer, Instant, Item, Json, Step, StepWrite, Verdict
 
 from .database import Database, Row, text
 from .sql import statements
 
 _SQL = statements("plain")
 
-_LEASED = Verdict(answer="applied", status=Status.LEASED)
-_SUCCEEDED = Verdict(answer="applied", status=Status.SUCCEEDED)
+_LEASED = Verdict(answer=Answer.APPLIED, status=Status.LEASED)
+_SUCCEEDED = Verdict(answer=Answer.APPLIED, status=Status.SUCCEEDED)
 _SUCCEEDED_TEXT = text(_SUCCEEDED)
 
 LONG = 65_536  # characters: of many long values at once the text would be longer than SQLite takes
@@ -202,7 +202,7 @@ def _task(run: str, item: Item) -> Row:
 
 def _goes_on_with(seq: int, key: str, max_attempts: int | None) -> Verdict:
     step = Step(seq=seq, key=key, kind=StepKind.TASK, status=StepStatus.PENDING, max_attempts=max_attempts)
-    return Verdict(answer="applied", status=Status.LEASED, settled=(step,))
+    return Verdict(answer=Answer.APPLIED, status=Status.LEASED, settled=(step,))
 
 
 def _tell(db: Database, now: Instant, rows: list[Row]) -> None:

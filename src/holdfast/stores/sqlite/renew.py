@@ -7,7 +7,7 @@ from uuid import UUID
 
 from holdfast.lifecycle import Status
 from holdfast.machine.durations import micros
-from holdfast.records import Held, Instant, Lease, Renewal
+from holdfast.records import Answer, Held, Instant, Lease, Renewal
 
 from .database import Database, text
 from .rows import news_since
@@ -34,7 +34,7 @@ def _renew(db: Database, now: Instant, worker: str, lease: Lease, until: Instant
     held = db.one(_SQL["held"], (run, lease.fence, now))
     if held is None:
         row = db.one(_SQL["status"], (run,))
-        return Held(answer="cancelled" if row == (Status.CANCELLED,) else "lost")
+        return Held(answer=Answer.CANCELLED if row == (Status.CANCELLED,) else Answer.LOST)
     begun = lease.started_at if held[1] != lease.fence else None
     db.run(_SQL["renew"], (until, lease.progress, begun, run, lease.fence, now))
     if begun is not None:
@@ -42,4 +42,4 @@ def _renew(db: Database, now: Instant, worker: str, lease: Lease, until: Instant
     if lease.heartbeat:
         db.run(TRAIL, (run, "heartbeat", text({"worker": worker}), now))
     settled, more = news_since(db, run, lease.known)
-    return Held(answer="applied", pause_asked=held[0] is not None, settled=settled, more=more)
+    return Held(answer=Answer.APPLIED, pause_asked=held[0] is not None, settled=settled, more=more)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.bounds import NEWS_BYTES
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.machine.durations import micros
-from holdfast.records import Instant, Item, Json, Step, StepWrite, Verdict
+from holdfast.records import Answer, Instant, Item, Json, Step, StepWrite, Verdict
 from holdfast.store import BUDGET
 
 from . import plans
@@ -21,7 +21,7 @@ from .waits import record
 
 _SQL = statements("commit")
 
-_PLAIN = {status: Verdict(answer="applied", status=status) for status in Status}
+_PLAIN = {status: Verdict(answer=Answer.APPLIED, status=status) for status in Status}
 _ANSWERS = {status: text(verdict) for status, verdict in _PLAIN.items()}
 
 
@@ -298,7 +298,7 @@ class Writing:
             large = any(len(step.wake or "") > NEWS_BYTES for step in self.news)
             settled, more = () if large else self.news, False
         return Verdict(
-            answer="paused" if status is Status.PAUSED else "applied",
+            answer=Answer.PAUSED if status is Status.PAUSED else Answer.APPLIED,
             status=status,
             kept=tuple(self.recorded.kept),
             settled=settled,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.lifecycle import Move, Status
-from holdfast.records import COST_UNIT
+from holdfast.records import COST_UNIT, Answer
 from holdfast.store import BUDGET
 
 from .hand import backing_off, broken, done, gate, listen
@@ -107,7 +107,7 @@ def test_an_end_wins_over_the_budget(hand, end):
     else:
         claim = hand.held(budget=SPENT)
         verdict = getattr(hand, end)(claim, done("a", cost=SPENT))
-    assert verdict.answer == "applied"
+    assert verdict.answer is Answer.APPLIED
     seen = hand.get(claim.id)
     assert seen.status is (Status.FAILED if end == "fail" else Status.SUCCEEDED)
     assert (seen.pause_asked_by, seen.cost_units) == (None, SPENT)

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
-from holdfast.records import NewRun, StepWrite, TrailWrite, moment
+from holdfast.records import Answer, NewRun, StepWrite, TrailWrite, moment
 
 from .hand import TYPE, backing_off, broken, done, error, listen, sleep
 
@@ -227,7 +227,7 @@ def test_a_commit_carries_log_rows_events_and_starts(hand):
         starts=(next_run, NewRun(id=hand.id(), type=TYPE, key="taken", digest="other"), next_run),
         progress='{"done":9}',
     )  # fmt: skip
-    assert verdict.answer == "applied"
+    assert verdict.answer is Answer.APPLIED
     assert hand.told(claim.id)[-3:] == ["log", "step_succeeded", "succeeded"]
     assert (hand.status(next_run.id), hand.told(next_run.id)) == (Status.PENDING, ["created"])
     assert sum(hand.stats().by_status.values()) == 3

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import Conflict, IllegalMove
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
-from holdfast.records import Definition, moment
+from holdfast.records import Answer, Definition, moment
 
 from .hand import TYPE, broken, done, gate, hear, nap, task
 
@@ -46,7 +46,7 @@ def test_a_plan_is_lived_strictly_in_its_order(hand, in_place):
         statuses = [step.status.value for step in hand.steps(claim.id)]
         assert statuses == ["succeeded"] * number + ["running"] + ["pending"] * (3 - number)
         verdict = hand.advance(claim, done(name, f'"{name}"'), in_place=in_place, result='"all"')
-        assert verdict.answer == "applied"
+        assert verdict.answer is Answer.APPLIED
         hand.assert_replayed(claim.id)
         if not in_place and number < 3:
             claim = hand.take(claim.id)
