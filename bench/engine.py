@@ -111,6 +111,32 @@ async def start(args: argparse.Namespace) -> dict[str, object]:
     return {"started": args.runs}
 
 
+async def starts(args: argparse.Namespace) -> dict[str, object]:
+    """So many tasks, each of which starts one run after the other; nobody executes them."""
+    app = hf.App(args.url)
+    Load(app, args.steps, args.checkpoint)
+    await app.start(TYPE, {"x": 1})  # what a first call needs is there
+    each, waits = args.runs // args.flight, []
+
+    async def caller() -> None:
+        for _ in range(each):
+            at = time.perf_counter()
+            await app.start(TYPE, {"x": 1})
+            waits.append(time.perf_counter() - at)
+
+    begun, cpu, served = time.perf_counter(), time.process_time(), cpu_seconds(args.server)
+    await asyncio.gather(*(caller() for _ in range(args.flight)))
+    took, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    served = cpu_seconds(args.server) - served
+    await app.close()
+    waits.sort()
+    return {
+        "starts_per_s": round(len(waits) / took), "start_ms_p50": round(waits[len(waits) // 2] * 1e3, 3),
+        "start_ms_p99": round(waits[int(len(waits) * 0.99)] * 1e3, 3),
+        "cpu_us": round(cpu / len(waits) * 1e6, 1), "server_cpu_us": round(served / len(waits) * 1e6, 1),
+    }  # fmt: skip
+
+
 async def drain(args: argparse.Namespace) -> dict[str, object]:
     """One of several workers: begins when told, ends when nothing has come for a while."""
     app = hf.App(args.url)
@@ -191,7 +217,7 @@ async def sleeping(args: argparse.Namespace) -> dict[str, object]:
     return {"sleeping": args.runs, "rss_kib_before": warm, "rss_kib_added": full - warm}
 
 
-ALL = {each.__name__: each for each in (throughput, start, drain, steady, idle, sleeping)}
+ALL = {each.__name__: each for each in (throughput, start, starts, drain, steady, idle, sleeping)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

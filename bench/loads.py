@@ -14,6 +14,7 @@ from bench.places import Place, Server
 from bench.rounds import Row, begun, beside, ended, heard, load, median, run, say, say_shares, told
 
 IDLE_SECONDS = 40
+TASKS = 16  # that start runs
 # Goals that are not the same for a file and for a server.
 ONESHOT = {"sqlite": ">= 0.40", "postgres": ">= 0.50"}
 REACH = {"sqlite": ("p50 <= 5 ms", "p50 <= 25 ms"), "postgres": ("p50 <= 5 ms, p99 <= 20 ms",) * 2}
@@ -169,6 +170,32 @@ def plans(place: Place, rounds: int) -> None:
         say_shares(place, rows, f"of a step of a {kind} run")
 
 
+def starts(place: Place, rounds: int) -> None:
+    """Runs that 16 tasks of one process start, each one after the other; on a server beside bare inserts."""
+    args = ("--runs", 8000, "--flight", TASKS)
+    ours: list[Row] = []
+    bare: list[Row] = []
+    lone: list[Row] = []
+    for n in range(rounds):
+        if isinstance(place, Server):
+            bare.append(run(*place.insert(), "--rows", 8000, "--tasks", TASKS))
+        ours.append(_started(place, *args))
+        lone.append(_started(place, "--runs", 500, "--flight", 1))
+        beside = f", bare inserts {bare[-1]['starts_per_s']}" if bare else ""
+        say(f"round {n + 1}: engine {ours[-1]['starts_per_s']}{beside}")
+    rate, goal = median(ours, "starts_per_s"), "  (goal >= 5000)" if bare else ""
+    say(f"{TASKS} tasks: {rate:g} starts/s, p50 {median(ours, 'start_ms_p50'):g} ms{goal}")
+    if bare:
+        limit = median(bare, "starts_per_s")
+        say(f"bare inserts, {TASKS} connections: {limit:g} a second, ratio {rate / limit:.2f}")
+    say_shares(place, ours, "of each")
+    say(f"one task: p50 {median(lone, 'start_ms_p50'):g} ms, p99 {median(lone, 'start_ms_p99'):g} ms")
+
+
+def _started(place: Place, *args: object) -> Row:
+    return run("engine", "starts", "--url", place.fresh(), "--server", place.server_pid, *args)
+
+
 def limits(place: Place, rounds: int) -> None:
     """Claims of twenty under limits, against those where nothing is set."""
     names = ("none", "unrelated", "held", "roomy", "shared")
@@ -184,5 +211,19 @@ def limits(place: Place, rounds: int) -> None:
 
 ALL: dict[str, Callable[[Place, int], None]] = {
     each.__name__: each
-    for each in (steps, oneshot, lone, latency, emit, idle, workers, sleeping, long, segment, plans, limits)
+    for each in (
+        steps,
+        oneshot,
+        lone,
+        latency,
+        emit,
+        idle,
+        workers,
+        sleeping,
+        long,
+        segment,
+        plans,
+        starts,
+        limits,
+    )
 }

@@ -17,7 +17,9 @@ from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
 
-WRITES = frozenset({"start", "commit", "commit_again", "emit_at_once", "deliver_event", "decide"})
+WRITES = frozenset(
+    {"start", "start_together", "commit", "commit_again", "emit_at_once", "deliver_event", "decide"}
+)
 PORT = 5432
 PARSE, BIND, QUERY, READY = b"P", b"B", b"Q", b"Z"
 _VERB = re.compile(rb'"\.(\w+)\(')

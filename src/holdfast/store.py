@@ -91,15 +91,15 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
 
     async def start(self, runs: Sequence[NewRun], connection: Any = None) -> list[Started | HoldfastError]:
         """Record intents; one commit for all; answers in order; an error is the answer for its item
-        alone (`KeyReused`, `DuplicateRun`, `UnknownRun`, `UsageError`) and the others are started.
+        alone (`KeyReused`, `DuplicateRun`, `UnknownRun`, `UsageError`) and the others are started. Of
+        several, one that meets somebody's open transaction may be answered `Unavailable`; alone it waits.
 
         Same tenant and key: the existing run's id with created=False when the digest is the same
         (two items of one call too), else KeyReused; the key is looked at before the id. A new run
         is pending, attempt 0, run_at as given, else now + delay, else now. Its fence is no smaller
         than any that this store has given so far: its id may be that of a run that was purged, whose
         holder must stay shut out. max_attempts, timeout and budget: as given, else the published
-        definition's, else 3 and none.
-        Trail: created.
+        definition's, else 3 and none. Trail: created.
 
         A parent that is unknown, deleted or another tenant's: UnknownRun(parent); key and id are looked at
         first. What becomes of the parent later changes nothing of the child, but for its cancels.

@@ -65,6 +65,7 @@ from .deciding import Gates
 from .definitions import Defined, newest
 from .explain import Explanation
 from .explaining import explained
+from .gathering import STARTS_MAX, Gathered
 from .handle import Handle
 from .keeper import Bell
 from .limiting import Limiting
@@ -73,8 +74,6 @@ from .outbox import Outgoing
 from .plans.plan import Plan
 from .scheduling import Scheduling
 from .starting import check_options, check_start, new_run
-
-STARTS_MAX = 500  # runs that one commit starts at most
 
 
 class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
@@ -86,6 +85,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         self.store, self.world = store, world
         self.workflows: dict[str, Defined] = {}
         self._published: tuple[Store, set[str]] = store, set()
+        self._starts = Gathered(world)
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -125,12 +125,10 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         if plans and connection is None:
             await self._publish(plans)
         good = [one for one in made if isinstance(one, tuple)]
-        within = () if connection is None else (connection,)
         handles: list[Handle[Any] | HoldfastError] = []
         for slice_ in slices(good, lambda one: start_bytes(one[0]), most=STARTS_MAX):
-            for answer, (_, defined) in zip(
-                await self.store.start([new for new, _ in slice_], *within), slice_, strict=True
-            ):
+            said = await self._starts.start(self.store, [new for new, _ in slice_], connection)
+            for answer, (_, defined) in zip(said, slice_, strict=True):
                 handles.append(
                     Handle(self, answer.id, created=answer.created, workflow=defined)
                     if isinstance(answer, Started)

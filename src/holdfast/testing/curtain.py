@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from holdfast.engine.app import APPS, App
 from holdfast.engine.definitions import Defined
 from holdfast.engine.door import Door
+from holdfast.engine.gathering import AT_ONCE
 from holdfast.errors import UsageError
 
 from .clockwork import Clockwork
@@ -102,7 +103,7 @@ class StageDoor(Door):
         if not self._works.running:
             answer: T = self._works.do(work())
             return answer
-        call = work()
+        call, token = work(), AT_ONCE.set(True)
         try:
             call.send(None)
         except StopIteration as ended:
@@ -111,6 +112,8 @@ class StageDoor(Door):
             if not _in_a_thread():
                 raise
             raise UsageError(_CANNOT_WAIT) from error
+        finally:
+            AT_ONCE.reset(token)
         call.close()
         raise UsageError(_CANNOT_WAIT)
 

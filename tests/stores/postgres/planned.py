@@ -240,7 +240,8 @@ def calls() -> dict[str, tuple[str, list[Any], int]]:
     idle = {"types": [TYPE], "tenants": None, "runtime": "python", "wait_timeouts": True, "besides": []}
     ask = {"worker": "w2", "types": (TYPE,), "limit": EACH}
     return {
-        "start": ("start", [starts], EACH),
+        "start": ("start", [starts[:1]], 1),
+        "start, many": ("start_together", [starts], EACH),
         "start children": ("start", [children], EACH),
         "claim": ("claim", [Ask(**ask)], EACH),
         "claim of a tenant": ("claim", [Ask(**ask, tenants=("default",))], EACH),

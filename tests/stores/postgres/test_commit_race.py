@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.errors import Unavailable
 from holdfast.lifecycle import Move
-from holdfast.records import Lease, NewEvent, NewRun
+from holdfast.records import Lease, NewEvent, NewRun, Started
 from holdfast.testing.contract.hand import TYPE, done, listen, sleep
 from tests.stores.postgres.sessions import Session
 
@@ -90,3 +91,23 @@ def test_rows_that_somebody_keeps_do_not_end_the_leases_of_others(hand, other):
     other.roll_back()
     hand.clock.turn(20.0)
     assert hand.tick().expired == 20
+
+
+@pytest.mark.spec("START-11")
+@pytest.mark.parametrize("what", ["key", "id"])
+def test_a_start_that_meets_an_open_transaction_holds_up_no_other(hand, other, what):
+    """Of several it is busy, and nothing of it is written; alone it waits, and is what came to stand."""
+    same = {"key": "k"} if what == "key" else {}
+    other.begin()
+    held = NewRun(id=hand.id(), type=TYPE, **same)
+    other.call("start", [held])
+    asked = NewRun(id=held.id if what == "id" else hand.id(), type=TYPE, **same)
+    free = [NewRun(id=hand.id(), type=TYPE, key=f"free {n}") for n in range(3)]
+    before, busy, *after = hand.start_many([free[0], asked, *free[1:]])
+    assert [one.created for one in (before, *after)] == [True] * 3
+    assert isinstance(busy, Unavailable)
+    other.roll_back()
+    assert hand.start_many([asked, free[0]]) == [
+        Started(asked.id, created=True),
+        Started(free[0].id, created=False),
+    ]

@@ -63,7 +63,7 @@ def test_an_id_that_another_has_is_a_duplicate_all_the_same(losing):
         async with losing("start") as store:
             run = new(params="1")
             await store.start([run])
-        async with losing("start") as store:
+        async with losing("start_together") as store:
             other = NewRun(id=run.id, type="shop.order.v1", params="2")
             (answer, started) = await store.start([other, new()])
             assert isinstance(answer, DuplicateRun)

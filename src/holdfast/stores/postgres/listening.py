@@ -33,6 +33,7 @@ Hint = Callable[[], None]
 _NEWS = frozenset(
     {
         "start",
+        "start_together",
         "emit_at_once",
         "deliver_event",
         "deliver",

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import BATCH_BYTES
-from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
+from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, Unavailable, UnknownRun
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import (
     Answer,
@@ -77,6 +77,8 @@ def _started(run: NewRun, answer: _Answer) -> Started | HoldfastError:
             return KeyReused(run.key or "", answer.id)
         case "duplicate_run":
             return DuplicateRun(answer.id)
+        case "busy":
+            return Unavailable(f"run {answer.id} waits for somebody's open transaction: start it alone")
         case _:
             return UnknownRun(answer.id)
 
@@ -97,7 +99,8 @@ class QueueRoom(Calls):
         if not runs:
             return []
         SENT_AGAIN.set(False)
-        answers = started(runs, await self._call("start", json_text(sent)))
+        verb = "start" if len(sent) == 1 else "start_together"
+        answers = started(runs, await self._call(verb, json_text(sent)))
         if SENT_AGAIN.get():
             return [await self._own(run, answer) for run, answer in zip(sent, answers, strict=True)]
         return answers

@@ -13,6 +13,34 @@ begin
     return answers;
 end $$;
 
+-- Several, perhaps of several callers. None of them waits long for what another one meets in somebody's open transaction, a
+-- key or an id: that one is answered `busy`, nothing of it is written, and it is to be sent alone.
+create or replace function start_together(runs json) returns json language plpgsql
+set search_path from current set lock_timeout = '100ms' as $$
+begin
+    return start(runs);
+exception when lock_not_available then
+    return start_each(runs);
+end $$;
+
+create or replace function start_each(runs json) returns json language plpgsql set lock_timeout = '20ms' as $$
+declare
+    answers json[];
+    one record;
+begin
+    for one in
+        select i.item, i.place::integer from json_array_elements(runs) with ordinality as i (item, place)
+        order by i.item ->> 'key', i.place
+    loop
+        begin
+            answers[one.place] := start(json_build_array(one.item)) -> 0;
+        exception when lock_not_available then
+            answers[one.place] := json_build_object('error', 'busy', 'id', one.item ->> 'id');
+        end;
+    end loop;
+    return array_to_json(answers);
+end $$;
+
 -- The topics that a plan looks at as soon as it is started, before its first task: they are locked before anything is
 -- written.
 create or replace function plan_topics(runs json) returns text[] language plpgsql stable as $$
