@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.lifecycle import MOVES, RULES, Move, Status
-from tools import check, docs, install, spec, stamp, tidy
+from tools import check, docs, install, moves, spec, stamp, tidy
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -148,6 +148,58 @@ class TestSpecCoverage:
         assert spec.problems(self.SPEC + "- MOVE-1 Again.\n", {"t.py": source}) == [
             "docs/spec.md has MOVE-1 twice"
         ]
+
+
+class TestMoves:
+    @pytest.mark.parametrize(
+        ("source", "what"),
+        [
+            ("row.status = Status.PENDING", "sets .status"),
+            ("row.run_at, row.attempt = now, 0", "sets .attempt"),
+            ("row.fence += 1", "sets .fence"),
+            ("replace(step, status=StepStatus.FAILED)", "gives status="),
+            ("view.note(run, 'woken', step=key)", "tells 'woken'"),
+        ],
+    )
+    def test_python_that_decides_is_found(self, source, what):
+        assert [found for _, found in moves.in_python(source)] == [what]
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "if row.status is Status.PENDING: pass",
+            "self._state.note(run, what, data, now)",
+            "Step(status=_STATUSES[row[3]])",
+            "row.lease = 5",
+            "counted[row.status] += 1",
+        ],
+    )
+    def test_python_that_reads_and_writes_is_let_pass(self, source):
+        assert list(moves.in_python(source)) == []
+
+    @pytest.mark.parametrize(
+        ("source", "what"),
+        [
+            (
+                "-- :a\nupdate workflow_run set status = 'pending', rev = rev + 1 where id = :run",
+                "sets status",
+            ),
+            ("-- :a\nupdate workflow_step\nset cost = 1, waits = waits + 1", "sets waits"),
+            (
+                "insert into workflow_event (event_type)\nselect 'woken' from json_each(:runs)",
+                "tells 'woken'",
+            ),
+        ],
+    )
+    def test_sql_that_decides_is_found(self, source, what):
+        assert [found for _, found in moves.in_sql(source)] == [what]
+
+    def test_sql_that_reads_and_writes_is_let_pass(self):
+        source = "-- :a\nupdate workflow_run set leased_by = :by where status = 'pending' and fence = :fence"
+        assert list(moves.in_sql(source)) == []
+
+    def test_only_the_named_fast_paths_decide(self):
+        assert list(moves.findings(moves.STORES)) == []
 
 
 class TestTidiness:

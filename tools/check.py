@@ -38,6 +38,7 @@ def checks() -> dict[str, list[str]]:
         "docs": [python, "-m", "tools.docs", "--check"],
         "spec": [python, "-m", "tools.spec"],
         "files": [python, "-m", "tools.tidy"],
+        "moves": [python, "-m", "tools.moves"],
     }
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from inspect import signature
 from typing import Any
 from unittest.mock import patch
 
@@ -73,13 +74,17 @@ def apply_to_reader(name: str) -> None:
 
 
 def drop_fence() -> None:
-    """SQLite's guard without its fence. A statement that no longer has it is an error, not a pass."""
-    from holdfast.stores.sqlite import commit
+    """The guard of commits in memory and SQLite without its fence, for the life of this process."""
+    from holdfast.machine import commit
 
-    broken = commit.HOLD.replace("fence = :fence", "(fence = :fence or true)")
-    if broken == commit.HOLD:
-        raise RuntimeError("hold.sql has no `fence = :fence` to take away: mend this sabotage")
-    commit.HOLD = broken
+    setattr(commit, "holds", _without_fence(getattr(commit, "holds")))  # noqa: B009, B010 - the same
+
+
+def _without_fence(holds: Callable[..., bool]) -> Callable[..., bool]:
+    """The guard, asked about whatever fence the run has."""
+    if "fence" not in signature(holds).parameters:
+        raise RuntimeError("the machine's guard asks for no `fence` to take away: mend this sabotage")
+    return lambda run, _, now: holds(run, run.fence, now)
 
 
 def unfence(connection: Any) -> None:
@@ -119,16 +124,10 @@ def go_deaf() -> None:
 @contextmanager
 def unfenced() -> Iterator[None]:
     """Both stores of one process without their fence, for a while."""
-    from holdfast.machine.rows import RunRow
-    from holdfast.stores.sqlite import commit as sqlite
+    from holdfast.machine import commit
 
-    holds, guard = RunRow.holds, sqlite.HOLD
-    with patch.object(RunRow, "holds", lambda run, _, now: holds(run, run.fence, now)):
-        try:
-            drop_fence()
-            yield
-        finally:
-            sqlite.HOLD = guard
+    with patch.object(commit, "holds", _without_fence(getattr(commit, "holds"))):  # noqa: B009 - no export
+        yield
 
 
 @contextmanager

@@ -72,7 +72,7 @@ class Plans:
             run = pick(*[one.run for one in shown] * 4, *self.runs)
             named = {
                 "step": pick(None, "G", "H", "gate"), "digest": pick(None, None, "d"), "by": pick("", "ann"),
-                "comment": pick("", "so be it"), "tenant": pick(None, None, None, "default"),
+                "comment": pick("", "so be it"), "tenant": pick(ANY, ANY, ANY, "default"),
             }  # fmt: skip
             verdict = pick("approve", "approve", "reject")
             self.pair.do(lambda hand: getattr(hand, verdict)(run, **named))
@@ -84,7 +84,7 @@ class Plans:
 
     def inbox(self, pick, data):
         """The open gates, page by page."""
-        tenant, limit = pick(None, "default"), pick(1, 2, 100)
+        tenant, limit = pick(ANY, "default"), pick(1, 2, 100)
         page = self.pair.do(lambda hand: hand.approvals(tenant=tenant, limit=limit))
         while page and len(page) == limit:
             after = (page[-1].run, page[-1].step)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from holdfast.lifecycle import Move
-from holdfast.records import MessageStatus, Outbound, OutboxFilter, RelayAsk, Relayed, Webhook
+from holdfast.records import ANY, MessageStatus, Outbound, OutboxFilter, RelayAsk, Relayed, Webhook
 from holdfast.store import GIVE_UP_SECONDS
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
@@ -93,7 +93,7 @@ class OutboxesAgree(RuleBasedStateMachine):
         self.pair.clock.turn(pick(*TURNS))
 
     def resend(self, pick):
-        chosen, tenant = pick(*range(self.ids + 1)), pick(None, None, "acme")
+        chosen, tenant = pick(*range(self.ids + 1)), pick(ANY, ANY, "acme")
         self.pair.do(
             lambda hand: msgspec.structs.replace(hand.run(hand.store.resend(f"m{chosen}.0", tenant)), seq=0)
         )

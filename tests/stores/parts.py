@@ -14,6 +14,7 @@ WRITES = {
     "test_people",
 }
 
+WAITS = {"test_waits", "test_wait_moves", "test_slices"}
 PLANS = {"test_plans", "test_plan_ends", "test_plan_strays", "test_plan_timing", "test_plan_waits"}
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.errors import Conflict
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
+from holdfast.machine import people
 from holdfast.records import ANY, Definition, Item, PlanStep, Started, StepWrite
-from holdfast.stores.sqlite import children, gates, guests, moves, plans, start
+from holdfast.stores.sqlite import children, gates, guests, start, view
 from holdfast.stores.sqlite.sql import statements
 from tests.stores.files import TYPE, ask, live, new_run, plain
 
@@ -132,19 +133,22 @@ def test_what_a_run_owes_is_carried_out_by_whoever_opens_the_file_next(path):
     [
         (statements("children")["owing"], "idx_workflow_run_owes"),
         (statements("children")["any_owing"], "idx_workflow_run_owes"),
-        (statements("children")["open_children"], "idx_workflow_run_parent"),
-        (statements("children")["orphans"], "idx_workflow_run_parent"),
+        (view.SQL["has_open_children"], "idx_workflow_run_parent"),
+        (view.SQL["open_children"], "idx_workflow_run_parent"),
+        (view.SQL["orphans"], "idx_workflow_run_parent"),
         (gates._SQL["open"], "idx_workflow_step_approval"),
         (gates._SQL["open_of_all"], "idx_workflow_step_any_approval"),
-        (plans._SQL["current"], "PRIMARY KEY"),
-        (plans._SQL["following"], "PRIMARY KEY"),
+        (view.SQL["current"], "PRIMARY KEY"),
+        (view.SQL["after"], "PRIMARY KEY"),
+        (view.SQL["at_work"], "idx_workflow_step_open"),
+        (view.SQL["open"], "idx_workflow_step_open"),
     ],
 )
 def test_nobody_looks_through_all_runs_for_them(path, sql, index):
     """Each is found by an index that holds little else."""
 
     async def story(store):
-        names = dict.fromkeys(("run", "seq", "limit", "tenant"), 1)
+        names = dict.fromkeys(("run", "seq", "limit", "tenant", "small"), 1)
         return store._committer.db.all("explain query plan " + sql, names)
 
     first = live(path, story)[0][3]
@@ -232,9 +236,13 @@ def test_a_run_stays_until_its_children_are_cancelled(path):
 
     async def story(store):
         run, _ = await parked(store, 2)
-        await store._write(
-            lambda db, now: moves.cancel(db, now, run, (None, ""), with_children=True)
-        )  # as far as its own commit
+
+        def cancel(db, now):
+            seen = view.SqliteView(db, now)
+            people.cancel(seen, run, None, "", children=True)
+            seen.save()
+
+        await store._write(cancel)  # as far as its own commit
         purged = [(await store.purge(ttl_seconds=0.0)).runs]
         await store.tick()
         purged.append((await store.purge(ttl_seconds=0.0)).runs)

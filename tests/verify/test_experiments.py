@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from holdfast.lifecycle import Status
+from holdfast.machine.rows import RunRow
 from holdfast.testing.crashes import Crash, Made, modes_of
 from holdfast.testing.virtual import play
 from verify import sabotage
@@ -97,17 +99,19 @@ def test_a_bug_that_is_switched_in_is_caught(bug, breached):
 
 
 def test_the_sabotage_of_the_fence_takes_the_fence_away(monkeypatch):
-    from holdfast.stores.sqlite import commit
+    from holdfast.machine import commit
 
-    monkeypatch.setattr(commit, "HOLD", commit.HOLD)
+    run = RunRow(id=None, tenant="", run_at=0, status=Status.LEASED, fence=7, lease_until=9)
+    assert not commit.holds(run, 6, 5)
+    monkeypatch.setattr(commit, "holds", commit.holds)
     sabotage.drop_fence()
-    assert "(fence = :fence or true)" in commit.HOLD
+    assert (commit.holds(run, 6, 5), commit.holds(run, 6, 10)) == (True, False)
 
 
 def test_a_sabotage_that_no_longer_bites_says_so(monkeypatch):
-    from holdfast.stores.sqlite import commit
+    from holdfast.machine import commit
 
-    monkeypatch.setattr(commit, "HOLD", "select 1")
+    monkeypatch.setattr(commit, "holds", lambda _run, _now: True)
     with pytest.raises(RuntimeError, match="mend this sabotage"):
         sabotage.drop_fence()
 

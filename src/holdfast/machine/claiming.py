@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.lifecycle import Status
 from holdfast.records import Answer, Held, Instant, Lease
 
+from .rows import holds
 from .view import R, View
 
 
@@ -32,7 +33,7 @@ def renew(view: View[R], run: R | None, lease: Lease, worker: str, until: Instan
 
     The answer tells whether a pause is asked for, and the waits settled with seq > known.
     """
-    if run is None or not run.holds(lease.fence, view.now):
+    if run is None or not holds(run, lease.fence, view.now):
         return Held(answer=lost(run))
     run.lease_until = until
     begin(view, run, lease.started_at)

@@ -16,6 +16,7 @@ from holdfast.store import BUDGET
 from .claiming import begin
 from .moves import MOVES, Writing
 from .plans import strays
+from .rows import holds
 from .starting import follow, start
 from .steps import record_steps
 from .view import R, View
@@ -39,10 +40,9 @@ def answer(view: View[R], run: R | None, item: Item) -> Verdict:
 
 def refused(view: View[R], run: R | None, item: Item) -> Verdict | None:
     """The answer to an item that is not to be applied; None: it is."""
-    if run is None:
-        return Verdict(answer=Answer.LOST, status=Status.CANCELLED)
-    if not run.holds(item.fence, view.now):
-        return _not_held(view, run, item)
+    lost = not_held(view, run, item)
+    if lost is not None or run is None:
+        return lost
     if run.commit_fence == item.fence and item.number <= run.commit_no:
         return _repeated(view, run, item)
     for step in item.steps:
@@ -68,8 +68,15 @@ def refuse_foreign(item: Item, tenant: str) -> None:
             )
 
 
-def _not_held(view: View[R], run: R, item: Item) -> Verdict:
-    """The run has moved on. Until another holder has written, a repeat is answered as the first time."""
+def not_held(view: View[R], run: R | None, item: Item) -> Verdict | None:
+    """The answer to a holder that has lost the run; None: it holds it.
+
+    Until another holder has written, a repeat is answered as the first time.
+    """
+    if run is None:
+        return Verdict(answer=Answer.LOST, status=Status.CANCELLED)
+    if holds(run, item.fence, view.now):
+        return None
     if not view.overtaken(run, item.fence):
         if run.commit_fence == item.fence and item.number <= run.commit_no:
             return _repeated(view, run, item)

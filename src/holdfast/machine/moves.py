@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic
 
-from holdfast.bounds import NEWS_BYTES, text_bytes
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import Answer, Item, Step, Verdict
 
 from . import ending, plans
 from .durations import micros
-from .rows import Owes, StepRow, raw, shown
+from .rows import Owes, StepRow, raw
 from .settling import look_at_all
 from .steps import Recorded
 from .view import R, View
@@ -85,10 +84,8 @@ class Writing(Generic[R]):
     def _settled(self) -> tuple[tuple[Step, ...], bool]:
         if not self.run.is_plan:
             return ((), False) if self.known is None else self.view.news(self.run, self.known)
-        # A large row of a plan is read by the holder itself.
-        if self.news is None or text_bytes(self.news.wake) > NEWS_BYTES:
-            return (), False
-        return (shown(self.news),), False
+        current = None if self.news is None else self.view.shown(self.run, self.news)
+        return () if current is None else (current,), False
 
 
 def checkpoint(w: Writing[Any]) -> None:
@@ -119,13 +116,14 @@ def advance(w: Writing[Any]) -> None:
         run.result = item.result
         ending.succeed(view, run)
         return
-    if step.status is StepStatus.PENDING:
-        if run.pause_asked_by is not None:
-            run.run_at = view.now
-            w.leave(Status.PENDING, refund=1)
-            return
-        step = plans.come_to(view, run, done)
-    _go_on(w, step)
+    if step.status is not StepStatus.PENDING:
+        w.count()
+        plans.fail(view, run, step)
+    elif run.pause_asked_by is not None:
+        run.run_at = view.now
+        w.leave(Status.PENDING, refund=1)
+    else:
+        _go_on(w, plans.come_to(view, run, done))
 
 
 def _go_on(w: Writing[Any], step: StepRow | None) -> None:

@@ -58,15 +58,16 @@ def refuse_changed(before: Definition | None, now: Definition) -> None:
 
 def insert(view: View[R], run: R, steps: Sequence[PlanStep]) -> None:
     """Make the run a plan: all its rows, pending, numbered by their order."""
-    run.kind = PLAN
-    for seq, step in enumerate(steps):
-        attempts = step.max_attempts or run.max_attempts if step.kind is StepKind.TASK else None
-        row = StepRow(
-            seq, step.name, step.kind, StepStatus.PENDING, max_attempts=attempts, topic=step.topic,
-            timeout_seconds=step.timeout_seconds, ask=step.ask, digest=step.digest,
-            on_timeout=step.on_timeout,
-        )  # fmt: skip
-        view.put(run, row)
+    run.kind, most = PLAN, run.max_attempts
+    rows = [
+        StepRow(
+            seq, step.name, step.kind, StepStatus.PENDING, topic=step.topic, ask=step.ask, digest=step.digest,
+            max_attempts=step.max_attempts or most if step.kind is StepKind.TASK else None,
+            timeout_seconds=step.timeout_seconds, on_timeout=step.on_timeout,
+        )
+        for seq, step in enumerate(steps)
+    ]  # fmt: skip
+    view.put_all(run, rows)
 
 
 def as_planned(step: StepRow) -> None:

@@ -6,7 +6,6 @@ never look at it.
 
 from __future__ import annotations
 
-from enum import IntFlag
 from typing import Any
 from uuid import UUID
 
@@ -21,10 +20,9 @@ PLAN = "plan"
 UNREAD: Any = type("Unread", (), {"__repr__": lambda _: "UNREAD"})()
 
 
-class Owes(IntFlag):
-    """A run's promises: made in one commit, carried out by `deliver` right after it."""
+class Owes:
+    """A run's promises, as bits: made in one commit, carried out by `deliver` right after it."""
 
-    NOTHING = 0
     END = 1  # the parent is told of the end
     CHILDREN = 2  # the open children are cancelled
     ORPHANS = 4  # the open children that no step names any more are cancelled
@@ -59,20 +57,17 @@ class StepRow(msgspec.Struct, gc=False):
     on_timeout: str | None = "reject"
 
 
-class RunRow(msgspec.Struct, gc=False, kw_only=True):
-    """A run, as far as moves need it."""
+class RunRow(msgspec.Struct, gc=False):
+    """A run, as far as moves need it: what they may change, then what stays."""
 
     id: UUID
     tenant: str
-    type: str = ""
+    run_at: Instant
     kind: str = "code"
     status: Status = Status.PENDING
     resume_to: Status | None = None
-    run_at: Instant
     attempt: int = 0
-    max_attempts: int = MAX_ATTEMPTS
     crashes: int = 0
-    max_crashes: int = MAX_CRASHES
     fence: int = 0
     leased_by: str | None = None
     lease_until: Instant | None = None
@@ -82,27 +77,30 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
     commit_fence: int = 0  # the last item that is recorded in this row,
     commit_no: int = 0  # its number,
     commit_answer: Any = None  # and its answer, as the store keeps it
-    mark: int = 0  # the newest event when the run was started
     step_mark: int = 0  # the highest number of a step that was forgotten
     waiting_on: str | None = None  # kind, topic and time of the first due open wait, for people
     wait_topic: str | None = None
     deadline_at: Instant | None = None
     owes: int = 0
-    parent: UUID | None = None
-    parent_step: str | None = None
     cost: int = 0
-    budget: int | None = None
-    progress: Json | None = None
-    result: Json | None = None
     error: Json | None = None
     last_error: str | None = None
-    timeout_seconds: float | None = None
     timeout_at: Instant | None = None
-    ttl_seconds: float | None = None
     expires_at: Instant | None = None
-    updated_at: Instant = 0
     finished_at: Instant | None = None
     deleted_at: Instant | None = None
+    progress: Json | None = None
+    result: Json | None = None
+    updated_at: Instant = 0
+    type: str = ""
+    max_attempts: int = MAX_ATTEMPTS
+    max_crashes: int = MAX_CRASHES
+    mark: int = 0  # the newest event when the run was started
+    parent: UUID | None = None
+    parent_step: str | None = None
+    budget: int | None = None
+    timeout_seconds: float | None = None
+    ttl_seconds: float | None = None
 
     @property
     def is_plan(self) -> bool:
@@ -112,17 +110,6 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
     def is_reached(self) -> bool:
         """Whether news get the run going. A paused or deleted run finds them later."""
         return self.status is not Status.PAUSED and self.deleted_at is None
-
-    def holds(self, fence: int, now: Instant) -> bool:
-        """THE guard of every write of a holder: leased, under this fence, and the lease has not ended
-        before now.
-        """
-        return (
-            self.status is Status.LEASED
-            and self.fence == fence
-            and self.lease_until is not None
-            and self.lease_until >= now
-        )
 
     def let_go(self) -> None:
         """Nobody holds the run any more."""
@@ -153,6 +140,16 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
         self.finished_at = self.expires_at = None
         self.timeout_at = None if self.timeout_seconds is None else now + micros(self.timeout_seconds)
         self.show_wait(None)
+
+
+def holds(run: RunRow, fence: int, now: Instant) -> bool:
+    """THE guard of every write of a holder: leased, under this fence, and the lease has not run out."""
+    return (
+        run.status is Status.LEASED
+        and run.fence == fence
+        and run.lease_until is not None
+        and run.lease_until >= now
+    )
 
 
 def shown(step: StepRow) -> Step:

@@ -60,7 +60,9 @@ def _has_parent(view: View[R], new: NewRun, by: RunRow | None) -> bool:
 
 def _beginning(new: NewRun, known: Definition | None, now: Instant, mark: int, fence: int) -> Beginning:
     attempts, timeout, budget = new.max_attempts, new.timeout_seconds, new.budget
-    kind = "code"
+    kind, run_at = "code", now if new.run_at is None else new.run_at
+    if new.run_at is None and new.delay_seconds is not None:
+        run_at = now + micros(new.delay_seconds)
     if known is not None:
         kind = known.kind
         attempts = known.max_attempts or None if attempts is None else attempts
@@ -68,7 +70,7 @@ def _beginning(new: NewRun, known: Definition | None, now: Instant, mark: int, f
         budget = known.budget if budget is None else budget
     return Beginning(
         kind,
-        new.run_at if new.run_at is not None else now + micros(new.delay_seconds or 0),
+        run_at,
         MAX_ATTEMPTS if attempts is None else attempts,
         budget,
         None if timeout is None else bounded(timeout),

@@ -92,6 +92,9 @@ class View(Protocol[R]):
     def put(self, run: R, step: StepRow) -> None:
         """Add a step whose key is new."""
 
+    def put_all(self, run: R, steps: Sequence[StepRow]) -> None:
+        """Add all steps of a run that has none."""
+
     def drop(self, run: R, step: StepRow) -> None:
         """Remove a step."""
 
@@ -139,6 +142,9 @@ class View(Protocol[R]):
 
     def news(self, run: R, known: int) -> tuple[tuple[Step, ...], bool]:
         """Those waits, by number; nothing and True where their values are too large for an answer."""
+
+    def shown(self, run: R, step: StepRow) -> Step | None:
+        """The step for an answer; None: what it is woken with is too large, and the holder reads it."""
 
     # Events.
 

@@ -11,7 +11,7 @@ from holdfast.bounds import text_bytes
 from holdfast.lifecycle import Status
 from holdfast.machine import claiming as machine
 from holdfast.machine.durations import micros
-from holdfast.machine.rows import shown
+from holdfast.machine.rows import holds, shown
 from holdfast.records import Answer, Ask, Claim, Instant, Lease, Loaded, Renewal, Step
 from holdfast.rooms.records import START
 from holdfast.stores.rules import Rooms
@@ -99,7 +99,7 @@ def _shown(row: RunRow, *, read: bool) -> Claim:
 
 def load(state: State, lease: Lease, after: int, most: int, now: Instant) -> Loaded:
     row = state.runs.get(lease.run)
-    if row is None or not row.holds(lease.fence, now):
+    if row is None or not holds(row, lease.fence, now):
         return Loaded(answer=machine.lost(row))
     first = after == START
     left = most - (text_bytes(row.params) + text_bytes(row.labels) if first else 0)

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 from uuid import UUID
 
-from holdfast.bounds import NEWS_BYTES
+from holdfast.bounds import NEWS_BYTES, text_bytes
 from holdfast.lifecycle import FINAL, StepKind, StepStatus
 from holdfast.machine.rows import StepRow, shown
 from holdfast.machine.settling import COME, has_waited
@@ -80,6 +80,10 @@ class MemoryView:
         self._grown.add(run.id)
         self._see(run, step)
 
+    def put_all(self, run: RunRow, steps: Sequence[StepRow]) -> None:
+        for step in steps:
+            self.put(run, step)
+
     def drop(self, run: RunRow, step: StepRow) -> None:
         del run.steps[step.key]
 
@@ -133,6 +137,9 @@ class MemoryView:
         settled = sorted(_settled_since(run, known), key=lambda step: step.seq)
         large = sum(map(step_bytes, settled)) > NEWS_BYTES
         return ((), True) if large else (tuple(map(shown, settled)), False)
+
+    def shown(self, run: RunRow, step: StepRow) -> Step | None:
+        return None if text_bytes(step.wake) > NEWS_BYTES else shown(step)
 
     # Events.
 

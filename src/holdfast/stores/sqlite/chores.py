@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
-from holdfast.backoff import crash_delay
-from holdfast.bounds import BATCH_BYTES
-from holdfast.lifecycle import Status
-from holdfast.machine.durations import micros
-from holdfast.records import Chore, Error, Instant, Json
+from holdfast import bounds
+from holdfast.lifecycle import FINAL, StepKind
+from holdfast.machine import chores
+from holdfast.machine.waking import settle
+from holdfast.records import Chore, Instant
 
-from . import plans
-from .database import Database, Row, text
-from .settling import Way, Whose, open_wait
+from . import sleeps
+from .database import Database
+from .held import RunRow
 from .sql import statements
-from .trail import TRAIL
-from .waits import settle
+from .view import SqliteView
 
 _EXPIRE, _TIME_OUT, _LAPSE = statements("expire"), statements("time_out"), statements("lapse")
 
@@ -24,63 +24,42 @@ Done = tuple[int, list[UUID]]  # how many, and the runs among them that were fai
 
 def expire(db: Database, now: Instant, limit: int) -> Done:
     """Leases that ran out: to the queue, into a pause, or failed at the crash cap."""
-    past = db.all(_EXPIRE["guard"], (now, limit))
-    return len(past), [UUID(row[0]) for row in past if _expire(db, now, row)]
-
-
-def _expire(db: Database, now: Instant, row: Row) -> bool:
-    """Whether that was its end."""
-    run, worker, crashes, max_crashes, pause_by, kind, attempt = row
-    crashes += 1
-    db.run(TRAIL, (run, "lease_expired", text({"worker": worker, "crashes": crashes}), now))
-    message = f"the lease of {worker} ran out"
-    blame = _blame("lease_expired", message)
-    if crashes >= max_crashes:
-        db.run(_EXPIRE["fail"], (*blame, now, run))
-        _end(Way(db, now, run, Whose(Status.LEASED, kind, 0)), attempt, blame[0], ("lease_expired", message))
-        return True
-    status, resume_to = (Status.PENDING, None) if pause_by is None else (Status.PAUSED, Status.PENDING)
-    db.run(_EXPIRE["requeue"], (status, resume_to, now + micros(crash_delay(crashes)), *blame, now, run))
-    if pause_by is not None:
-        db.run(TRAIL, (run, "paused", text({"by": pause_by}), now))
-    return False
+    return _each(SqliteView(db, now), db.all(_EXPIRE["past"], (now, limit)), chores.expire)
 
 
 def time_out(db: Database, now: Instant, limit: int) -> Done:
     """Runs whose own time is over: failed, wherever they are."""
-    late = db.all(_TIME_OUT["guard"], (now, limit))
-    for run, seconds, status, kind, attempt in late:
-        message = f"the run did not end within {seconds:g} s"
-        blame = _blame("timeout", message)
-        db.run(_TIME_OUT["fail"], (*blame, now, run))
-        way = Way(db, now, run, Whose(status, kind, 0))
-        way.note("timed_out")
-        _end(way, attempt, blame[0], ("timeout", message))
-    return len(late), [UUID(run) for run, *_ in late]
+    return _each(SqliteView(db, now), db.all(_TIME_OUT["past"], (now, limit)), chores.time_out)
 
 
-def _blame(kind: str, message: str) -> tuple[str, str]:
-    return text(Error(kind=kind, message=message)), f"{kind}: {message}"
-
-
-def _end(way: Way, attempt: int, error: Json, why: tuple[str, str]) -> None:
-    plans.end_steps(way, Status.FAILED, error, attempt)
-    way.note("failed", kind=why[0], message=why[1])
-    way.write()
+def _each(view: SqliteView, names: list[tuple[str]], move: Callable[[SqliteView, RunRow], None]) -> Done:
+    view.prefetch(dict.fromkeys(name for (name,) in names))
+    runs = [run for (name,) in names if (run := view.run_of(name)) is not None]
+    for run in runs:
+        move(view, run)
+    view.save()
+    return len(names), [run.id for run in runs if run.status in FINAL]
 
 
 def lapse(db: Database, now: Instant, limit: int, *, wait_timeouts: bool = True) -> tuple[list[str], bool]:
     """Waits whose time has come, first due first: the runs of those that were settled, and whether more may
     be left. Fewer than `limit` when the values are large."""
-    due = db.all(_LAPSE["due" if wait_timeouts else "due_but_plans"], (now, limit))
-    lapsed, copied = list[str](), 0
-    for run, *wait in due:
-        settled = settle(db, now, run, open_wait(*wait))
-        lapsed.append(run)
-        copied += settled.copied if settled is not None else 0
-        if copied >= BATCH_BYTES:
-            return lapsed, True
-    return lapsed, len(due) == limit
+    found = db.all(_LAPSE["due" if wait_timeouts else "due_but_plans"], (now, limit))
+    woken = sleeps.wake(db, now, [(run, key) for run, key, kind in found if kind == StepKind.SLEEP])
+    due = [(run, key) for run, key, _ in found if (run, key) not in woken]
+    view, lapsed = SqliteView(db, now), [run for run, _ in woken]
+    view.prefetch(dict.fromkeys(name for name, _ in due))
+    view.prefetch_steps(due)
+    for name, key in due:
+        run = view.run_of(name)
+        wait = None if run is None else view.step(run, key)
+        if run is not None and wait is not None:
+            settle(view, run, wait)
+        lapsed.append(name)
+        if view.copied >= bounds.BATCH_BYTES:
+            break
+    view.save()
+    return lapsed, len(lapsed) < len(found) or len(found) == limit
 
 
 def is_due(db: Database, now: Instant, chore: Chore, *, wait_timeouts: bool = True) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -39,8 +39,17 @@ class Database:
         self.connection = self._connect()
         self.opened += 1
         # A statement; its rows, if one wants them.
-        self.run: Callable[..., apsw.Cursor] = self.connection.cursor().execute
+        cursor = self.connection.cursor()
+        self.run: Callable[..., apsw.Cursor] = cursor.execute
+        self._many = cursor.executemany
         self.changes = self.connection.changes
+
+    def many(self, sql: str, rows: Sequence[Row]) -> None:
+        """One statement for each of these rows of values."""
+        if len(rows) == 1:
+            self.run(sql, rows[0])
+        else:
+            self._many(sql, rows)
 
     def one(self, sql: str, args: Any = ()) -> Row | None:
         # All rows, not the first: a statement that is not read to its end keeps its snapshot open.

@@ -17,11 +17,3 @@ order by step.run_id, step.seq limit :limit
 
 -- :seq    Where a page ended. One that is decided by now has another number: its run is looked through once more.
 select seq from workflow_step where run_id = :run and key = :step and status = 'waiting'
-
--- :run
-select status, kind, fence, deleted_at from workflow_run
-where id = :run and (:tenant is null or tenant = :tenant) and deleted_at is null
-
--- :gates    Those that have been opened.
-select $step_columns from workflow_step
-where run_id = :run and kind = 'approval' and status <> 'pending' order by seq

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -38,7 +38,7 @@ class ApswGuest(Database):
         self.connection = connection
         cursor = apsw.Cursor(connection)
         cursor.row_trace, cursor.exec_trace = _as_it_is, _let_pass
-        self.run, self.changes = cursor.execute, connection.changes
+        self.run, self._many, self.changes = cursor.execute, cursor.executemany, connection.changes
 
 
 class SqliteGuest(Database):
@@ -49,6 +49,10 @@ class SqliteGuest(Database):
 
     def run(self, sql: str, args: Any = ()) -> sqlite3.Cursor:  # type: ignore[override]  # it has fetchall, too
         return self._cursor.execute(sql, dict(zip(_names(sql), args, strict=True)))
+
+    def many(self, sql: str, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self.run(sql, row)
 
     def changes(self) -> int:
         return self._cursor.rowcount

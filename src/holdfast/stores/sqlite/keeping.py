@@ -14,7 +14,7 @@ from holdfast.store import SLICE, SLICES
 from holdfast.stores.pacing import Pace
 from holdfast.stores.rounds import Walk, ticked
 
-from . import children, chores, waits
+from . import children, chores, inbox, waits
 from .database import Database
 from .reads import is_served
 
@@ -42,18 +42,20 @@ class KeeperRoom:
 
     async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
         if connection is not None:
-            _, known = self._as_guest(connection, lambda db, now: waits.take_in(db, now, event))
+            _, known = self._as_guest(connection, lambda db, now: inbox.take_in(db, now, event))
             return Emitted(None, known)
         seq, duplicate, part = await self._write(
             lambda db, now: waits.emit(db, now, event, SLICE), news=True, size=payload_bytes(event)
         )
+        if part.left is None and not duplicate:
+            return Emitted(part.reached, duplicate)
         pace = self._pace()
         while part.left is not None:
             await pace.after(part.woken)
             # The size is a guess, that of the last slice: the writer lets small commits pass.
             work = partial(_hand_over, pace.size(SLICE), part.left)
             part = await self._write(work, news=True, size=part.copied)
-        return Emitted(self._read(waits.woken, seq), duplicate)
+        return Emitted(self._read(inbox.woken, seq), duplicate)
 
     async def deliver(self, limit: int = SLICE) -> int:
         return (await self._deliver(max(1, limit)))[0]
@@ -94,7 +96,7 @@ class KeeperRoom:
     def _has_fresh(self, walk: Walk) -> bool:
         """Whether an event is left that has not had its turn."""
         while not walk.is_done:
-            if walk.goes_to(self._read(waits.undelivered, walk.after + 1)):
+            if walk.goes_to(self._read(inbox.undelivered, walk.after + 1)):
                 return True
             self._events_seen = walk.after
         return False
@@ -161,7 +163,7 @@ class KeeperRoom:
         return Pace(self._pending, self._served)
 
     async def _pending(self, runs: Sequence[str]) -> int:
-        return self._read(waits.still_pending, runs)
+        return self._read(inbox.still_pending, runs)
 
     async def _served(self, runs: Sequence[str]) -> bool:
         return self._read(is_served, runs, self._clock())

@@ -1,5 +1,5 @@
 -- :due    Only runs that are open have open waits.
-select run_id, seq, key, kind, topic, due_at from workflow_step
+select run_id, key, kind from workflow_step
 where status = 'waiting' and due_at is not null and due_at <= :now and kind <> 'child'
 order by due_at, run_id, seq limit :limit
 
@@ -10,7 +10,7 @@ order by due_at limit 1
 
 -- :due_but_plans    The same for a keeper that leaves the deadlines of plans' tasks and awaited events alone: only
 -- rows of a plan have a timeout. By an index of what is left.
-select run_id, seq, key, kind, topic, due_at from workflow_step indexed by idx_workflow_step_due_but_plans
+select run_id, key, kind from workflow_step indexed by idx_workflow_step_due_but_plans
 where status = 'waiting' and due_at is not null and due_at <= :now and kind <> 'child' and kind <> 'task'
     and (kind <> 'event' or timeout_seconds is null)
 order by due_at, run_id, seq limit :limit

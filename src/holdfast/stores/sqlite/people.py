@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from holdfast.errors import Conflict
-from holdfast.records import ApprovalRequest, Decided, Run, Step, Tenant, tenant_name
+from holdfast.machine import people, plans
+from holdfast.machine.deciding import Ruling
+from holdfast.records import ApprovalRequest, Decided, Instant, Run, Step, Tenant, tenant_name
 from holdfast.store import SLICE
 
-from . import cleaning, gates, moves, plans
+from . import gates
+from .database import Database
+from .held import RunRow
+from .view import SqliteView
 
 if TYPE_CHECKING:
     from .writer import Work
@@ -30,58 +35,58 @@ class People:
 
         async def _carry_out(self, limit: int = SLICE) -> int: ...
 
-    async def cancel(self, run: UUID, tenant: Tenant, by: str = "", *, children: bool = True) -> Run:
-        who = (tenant_name(tenant), by)
-        shown = await self._write(
-            lambda db, now: moves.cancel(db, now, run, who, with_children=children), news=True
-        )
-        await self._carry_out()
+    async def _changed(self, move: Callable[[SqliteView], RunRow], *, promises: bool = False) -> Run:
+        def work(db: Database, now: Instant) -> Run:
+            view = SqliteView(db, now)
+            run = move(view)
+            view.save()
+            return view.shown_run(run)
+
+        shown = await self._write(work, news=True)
+        if promises:
+            await self._carry_out()
         return shown
 
-    async def pause(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
-        return await self._write(
-            lambda db, now: moves.pause(db, now, run, tenant_name(tenant), by), news=True
+    async def cancel(self, run: UUID, tenant: Tenant, by: str = "", *, children: bool = True) -> Run:
+        return await self._changed(
+            lambda view: people.cancel(view, run, tenant_name(tenant), by, children=children), promises=True
         )
 
+    async def pause(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return await self._changed(lambda view: people.pause(view, run, tenant_name(tenant), by))
+
     async def resume(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
-        return await self._write(
-            lambda db, now: moves.resume(db, now, run, tenant_name(tenant), by), news=True
-        )
+        return await self._changed(lambda view: people.resume(view, run, tenant_name(tenant), by))
 
     async def rewind(
         self, run: UUID, step: str, tenant: Tenant, by: str = "", *, children: bool = True
     ) -> Run:
-        who = (tenant_name(tenant), by)
-        shown = await self._write(
-            lambda db, now: moves.rewind(db, now, run, step, who, with_children=children), news=True
+        return await self._changed(
+            lambda view: people.rewind(view, run, step, tenant_name(tenant), by, children=children),
+            promises=True,
         )
-        await self._carry_out()
-        return shown
 
     async def retry_run(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
-        shown = await self._write(
-            lambda db, now: moves.retry_run(db, now, run, tenant_name(tenant), by), news=True
+        return await self._changed(
+            lambda view: people.retry_run(view, run, tenant_name(tenant), by), promises=True
         )
-        await self._carry_out()
-        return shown
+
+    async def delete(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return await self._changed(lambda view: people.delete(view, run, tenant_name(tenant), by))
+
+    async def restore(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+        return await self._changed(lambda view: people.restore(view, run, tenant_name(tenant), by))
 
     async def append_step(
         self, run: UUID, name: str, tenant: Tenant, max_attempts: int | None = None
     ) -> Step:
-        return await self._write(
-            lambda db, now: plans.append_step(db, now, run, name, max_attempts, tenant_name(tenant)),
-            news=True,
-        )
+        def work(db: Database, now: Instant) -> Step:
+            view = SqliteView(db, now)
+            step = plans.append_step(view, people.found(view, run, tenant_name(tenant)), name, max_attempts)
+            view.save()
+            return step
 
-    async def delete(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
-        return await self._write(
-            lambda db, now: cleaning.delete(db, now, run, tenant_name(tenant), by), news=True
-        )
-
-    async def restore(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
-        return await self._write(
-            lambda db, now: cleaning.restore(db, now, run, tenant_name(tenant), by), news=True
-        )
+        return await self._write(work, news=True)
 
     async def approvals(
         self, tenant: Tenant, limit: int = 100, after: tuple[UUID, str] | None = None
@@ -99,7 +104,7 @@ class People:
         digest: str | None = None,
         tenant: Tenant,
     ) -> Decided:
-        ruling = gates.Ruling(step, approved, by, comment, digest)
+        ruling = Ruling(step, approved, by, comment, digest)
         answer = await self._write(
             lambda db, now: gates.decide(db, now, run, tenant_name(tenant), ruling), news=True
         )

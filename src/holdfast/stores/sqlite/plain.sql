@@ -1,4 +1,4 @@
--- The common writes of holders, many at once. Each statement carries THE guard of hold.sql for every item on its
+-- The common writes of holders, many at once. Each statement carries THE guard of holders (machine/rows.py) for every item on its
 -- own; an item that it passes over is answered the long way. Items come as one JSON array of arrays.
 
 -- :begin    The first checkpoint of an execution: `started` is due, once a fence.

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+from holdfast.machine.durations import bounded
 from holdfast.machine.plans import refuse_changed
-from holdfast.records import Definition, Instant, Presence
+from holdfast.records import Definition, Instant, Json, PlanStep, Presence
 
 from .database import Database, text
-from .plans import plan_text
 from .rows import definition
 from .sql import statements
 
 _SQL = statements("publish")
+
+
+def plan_text(steps: Sequence[PlanStep]) -> Json | None:
+    """The steps of a plan as a definition keeps them, and as rows are made from them."""
+    if not steps:
+        return None
+    return text(
+        [msgspec.structs.replace(one, timeout_seconds=_bounded(one.timeout_seconds)) for one in steps]
+    )
+
+
+def _bounded(seconds: float | None) -> float | None:
+    return None if seconds is None else bounded(seconds)
 
 
 def publish(db: Database, now: Instant, definitions: Sequence[Definition]) -> None:

@@ -156,7 +156,7 @@ def _remove(db: Database, now: Instant, runs: list[str], left: Slice) -> int:
         left.fitting(size for (size,) in db.all(_SQL["size_of_run"], (run,)))
         db.run(_SQL["run"], (run,))
         if awaited_by is not None:
-            children.tell_parent(db, now, run, awaited_by)
+            children.tell_gone(db, now, run, awaited_by)
         if left.is_over:
             return number + 1
     return len(runs)

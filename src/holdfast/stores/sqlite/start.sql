@@ -7,13 +7,6 @@ select 1 from workflow_run where id = :run
 -- :parent
 select 1 from workflow_run where id = :parent and tenant = :tenant and deleted_at is null
 
--- :kin
-select 1 from workflow_run where id = :run and parent_id = :parent and tenant = :tenant
-
--- :definition    What a start by name alone needs to know.
-select max_attempts, timeout_seconds, kind, budget, iif(kind = 'plan', steps, null) from workflow_definition
-where type = :type
-
 -- :mark    Events up to here came before the run.
 select coalesce(max(seq), 0) from workflow_inbox
 
@@ -31,6 +24,3 @@ values (
     :limit_key, :labels, :budget, :timeout_seconds, :timeout_at, :ttl_seconds, :mark, :fence, :now, :now
 )
 on conflict (id) do nothing
-
--- :follow    A run that a child goes on as takes its place: what waits for the one waits for the other now.
-update workflow_step set child_id = :run where run_id = :parent and key = :step and child_id = :before

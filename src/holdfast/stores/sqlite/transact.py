@@ -12,18 +12,16 @@ from contextvars import Context
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.lifecycle import Move
-from holdfast.machine.commit import refuse_foreign
+from holdfast.lifecycle import SETTLED, Move
+from holdfast.machine.commit import not_held, refuse_foreign, refused, write
 from holdfast.records import Instant, Item, Verdict
 from holdfast.stores.items import refuse_bad, refuse_large
 
-from . import commit
 from .database import Database
 from .errors import MACHINE
 from .guard import INSIDE, SAVEPOINT, Guard
-from .steps import is_settled, standing
+from .view import SqliteView
 from .writer import RolledBack
-from .writing import Writing
 
 
 class Transaction:
@@ -44,25 +42,28 @@ class Transaction:
         return self
 
     def __call__(self, db: Database, now: Instant) -> Verdict:
-        run = str(self._item.run)
-        refusal = commit.refusal(db, now, run, self._item)
+        view = SqliteView(db, now)
+        refusal = refused(view, view.run(self._item.run), self._item)
         if refusal is not None:
             return refusal
         db.run(f"savepoint {SAVEPOINT}")
         item = self._called(db)
         # Its time may have passed meanwhile; nobody else can have written.
-        now = self._clock()
-        held = db.one(commit.HOLD, (run, item.fence, now))
-        if held is None:
-            raise RolledBack(commit.not_held(db, run, item))
+        view = SqliteView(db, self._clock())
+        run = view.run(item.run)
+        lost = not_held(view, run, item)
+        if lost is not None or run is None:
+            raise RolledBack(lost)
         try:
-            refuse_foreign(item, held[12])
+            refuse_foreign(item, run.tenant)
         except UsageError as error:
             raise RolledBack(error) from None
-        stands = standing(db, run, item)
-        if is_settled(stands.get(item.steps[-1].key)):
+        stands = view.step(run, item.steps[-1].key)
+        if stands is not None and stands.status in SETTLED:
             db.run(f"rollback to {SAVEPOINT}")  # what was recorded is never done again: it was done
-        return Writing(db, now, run, item, held, marked=True).apply(stands)
+        verdict = write(view, run, item, marked=True)
+        view.save()
+        return verdict
 
     def _called(self, db: Database) -> Item:
         try:

@@ -11,6 +11,7 @@ values (
     iif(:run is not null and exists (select 1 from workflow_run where id = :run), null, :keep_until)
 )
 on conflict (tenant, event_id) do nothing
+returning seq
 
 -- :woken
 select woken from workflow_inbox where seq = :seq
@@ -28,13 +29,13 @@ insert or replace into workflow_delivery (event_seq, run_id, step_seq) values (:
 delete from workflow_delivery where event_seq = :seq
 
 -- :waiters    Who waits on a topic, a page of them.
-select run_id, seq, key, kind, topic, due_at from workflow_step
+select run_id, seq, key from workflow_step
 where status = 'waiting' and topic is not null and tenant = :tenant and topic = :topic
     and (run_id, seq) > (:run, :seq)
 order by run_id, seq limit :limit
 
 -- :addressed_waiters    The same, for an event that only one run may see.
-select run_id, seq, key, kind, topic, due_at from workflow_step
+select run_id, seq, key from workflow_step
 where status = 'waiting' and topic is not null and tenant = :tenant and topic = :topic and run_id = :run
     and seq > :seq
 order by seq limit :limit
@@ -45,19 +46,3 @@ where id in (select value from json_each(:runs)) and status = 'pending' and dele
 
 -- :delivered
 update workflow_inbox set delivered = 1 where seq = :seq
-
--- :wake    A run that waited goes on.
-update workflow_run
-set status = 'pending', run_at = :now, attempt = 0, crashes = 0, waiting_on = null, wait_topic = null,
-    deadline_at = null, updated_at = :now, rev = rev + 1
-where id = :run and status = 'waiting'
-
--- :hasten    One that backs off need not any longer.
-update workflow_run set run_at = :now, updated_at = :now, rev = rev + 1
-where id = :run and status = 'pending' and run_at > :now
-
--- :owe    A paused one learns it when it is resumed. In a plan it is progress.
-update workflow_run
-set resume_to = 'pending', run_at = iif(kind = 'plan', max(run_at, :now), :now),
-    attempt = iif(kind = 'plan', 0, attempt), crashes = iif(kind = 'plan', 0, crashes), updated_at = :now, rev = rev + 1
-where id = :run and status = 'paused'

@@ -1,0 +1,384 @@
+"""The machine's view of the file, inside one transaction.
+
+Rows are read when they are asked for, and kept; what was changed of them is written at the end.
+
+A query over steps sees the file, so that changed steps are written before it (`_write_steps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from uuid import UUID
+
+import msgspec
+
+from holdfast.bounds import NEWS_BYTES
+from holdfast.lifecycle import Status, StepStatus
+from holdfast.machine.rows import UNREAD, StepRow, shown
+from holdfast.machine.settling import COME, LISTENS, has_waited
+from holdfast.machine.view import Beginning, End
+from holdfast.records import (
+    Answer,
+    Definition,
+    Instant,
+    Item,
+    Json,
+    NewEvent,
+    NewRun,
+    Outbound,
+    Run,
+    Step,
+    Verdict,
+)
+
+from . import inbox, outbox, rows
+from .database import Database, Row, text
+from .held import (
+    INSERT_STEP,
+    SQL,
+    Event,
+    FromEvent,
+    RunRow,
+    changeable,
+    new_step,
+    outlined,
+    run_row,
+    step_row,
+    step_values,
+)
+from .keys import stored_key
+from .saving import Saving
+from .sql import statements
+
+_START = statements("start")
+_DEFINITION = statements("publish")["published"]
+
+_OPEN = frozenset({StepStatus.READY, StepStatus.WAITING})
+_STATUSES = {status.value: status for status in Status}
+FEW_LISTENERS = 4  # waits of one run that are looked at one by one
+HALF_GONE = -1  # as deleted_at: a purge has begun to remove it
+
+_PLAIN = {status: Verdict(answer=Answer.APPLIED, status=status) for status in Status}
+_ANSWERS = {status: text(verdict) for status, verdict in _PLAIN.items()}
+_decode_answer = msgspec.json.Decoder(Verdict).decode
+
+
+class SqliteView(Saving):
+    """One verb's window on the file."""
+
+    def __init__(self, db: Database, now: Instant) -> None:
+        super().__init__(db, now)
+        self.copied = 0
+        self._taking: dict[tuple[str, str], Event] = {}  # by wait, the event that it would take
+        self._definitions: dict[str, Definition | None] = {}
+        self._newest_event: int | None = None
+
+    # Reading ahead.
+
+    def prefetch(self, runs: Mapping[str, UUID | None]) -> None:
+        """Read many runs at once, by their ids as text; and as they are, where they are at hand."""
+        missing = [run for run in runs if run not in self._runs]
+        if len(missing) > 1:
+            self._runs |= dict.fromkeys(missing)
+            for row in self.db.all(SQL["runs"], (text(missing),)):
+                self._keep(run_row(row, runs[row[0]]))
+
+    def prefetch_steps(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Read many steps at once, by run and key; the runs have been read."""
+        if len(pairs) > 1:
+            for name, key in pairs:
+                if (run := self._runs.get(name)) is not None:
+                    run.steps.setdefault(key, None)
+            for row in self.db.all(SQL["steps"], (text(pairs),)):
+                if (run := self._runs.get(row[0])) is not None and run.steps.get(row[2]) is None:
+                    self._add(run, step_row(row[1:]))
+
+    def know_result(self, run: RunRow, result: Json | None) -> None:
+        """The result of a run, which was read beside it."""
+        run.result, run.was = result, (*run.was[:-1], result)
+
+    def prefetch_takers(self, event: int, pairs: Sequence[tuple[str, str]]) -> None:
+        """Find the waits that would take this event: those of many runs at once."""
+        found = self.db.one(SQL["event"], (event,)) if len(pairs) > 1 else None
+        if found is not None:
+            taken = Event(*found)
+            takers = self.db.all(SQL["takes"], (text(pairs), event))
+            self._taking = dict.fromkeys(takers, taken)
+
+    # The run.
+
+    def run(self, id: UUID) -> RunRow | None:
+        return self.run_of(str(id), id)
+
+    def run_of(self, name: str, id: UUID | None = None) -> RunRow | None:
+        """The run, by its id as text."""
+        if name in self._runs:
+            return self._runs[name]
+        row = self.db.one(SQL["run"], (name,))
+        if row is None:
+            self._runs[name] = None
+            return None
+        return self._keep(run_row(row, id))
+
+    def _keep(self, run: RunRow) -> RunRow | None:
+        known = self._runs.get(run.text)
+        if known is not None:
+            return known
+        kept = None if run.deleted_at == HALF_GONE else run
+        self._runs[run.text] = kept
+        return kept
+
+    def has_open_children(self, run: RunRow) -> bool:
+        return self.db.one(SQL["has_open_children"], (run.text, run.tenant)) is not None
+
+    def children_to_cancel(self, run: RunRow, limit: int, *, orphans: bool) -> Sequence[RunRow]:
+        self._write_runs()
+        self._write_steps(run)
+        found = self.db.all(SQL["orphans" if orphans else "open_children"], (run.text, run.tenant, limit))
+        return [child for row in found if (child := self._keep(run_row(row))) is not None]
+
+    def end_of(self, child: UUID) -> End | None:
+        name = str(child)
+        known = self._runs.get(name)
+        if known is not None and known.has_moved:
+            self._write_runs()
+        elif known is not None and known.result is not UNREAD:
+            return End(known.status, known.result, known.error)
+        row = self.db.one(SQL["end"], (name,))
+        return None if row is None else End(_STATUSES[row[0]], row[1], row[2])
+
+    # Its steps.
+
+    def _add(self, run: RunRow, step: StepRow) -> StepRow:
+        run.steps[step.key] = step
+        run.stood[step.key] = step_values(step)
+        return step
+
+    def _known(self, run: RunRow, row: Row, made: Callable[[Row], StepRow] = step_row) -> StepRow:
+        return run.steps.get(row[1]) or self._add(run, made(row))
+
+    def step(self, run: RunRow, key: str) -> StepRow | None:
+        if key in run.steps:
+            return run.steps[key]
+        row = self.db.one(SQL["step"], (run.text, key))
+        if row is None:
+            run.steps[key] = None
+            return None
+        return self._add(run, step_row(row))
+
+    def put(self, run: RunRow, step: StepRow) -> None:
+        run.steps[step.key] = step
+        run.seq, run.grown = max(run.seq, step.seq), True
+
+    def put_all(self, run: RunRow, steps: Sequence[StepRow]) -> None:
+        self.db.many(INSERT_STEP, [new_step(run, step_values(step)) for step in steps])
+        run.seq = run.top = max(run.seq, steps[-1].seq)
+
+    def drop(self, run: RunRow, step: StepRow) -> None:
+        self.db.run(SQL["drop"], (run.text, step.key))
+        run.steps[step.key] = None
+        run.stood.pop(step.key, None)
+
+    def highest(self, run: RunRow) -> int:
+        return run.seq
+
+    def next_seq(self, run: RunRow) -> int:
+        run.seq += 1
+        return run.seq
+
+    def _one_step(self, run: RunRow, name: str, *args: object) -> StepRow | None:
+        row = self.db.one(SQL[name], (run.text, *args))
+        return None if row is None else self._known(run, row)
+
+    def current(self, run: RunRow) -> StepRow | None:
+        self._write_steps(run)
+        return self._one_step(run, "current") if run.is_plan else None
+
+    def at_work(self, run: RunRow) -> StepRow | None:
+        return self._one_step(run, "at_work")
+
+    def after(self, run: RunRow, seq: int) -> StepRow | None:
+        if run.grown:
+            self._write_steps(run)
+        return self._one_step(run, "after", seq)
+
+    def outline(self, run: RunRow) -> Sequence[StepRow]:
+        self._write_steps(run)
+        return [self._known(run, row, outlined) for row in self.db.all(SQL["outline"], (run.text,))]
+
+    def _read_open(self, run: RunRow) -> None:
+        if not run.knows_open:
+            run.knows_open = True
+            for row in self.db.all(SQL["open"], (run.text,)):
+                self._known(run, row)
+
+    def open_steps(self, run: RunRow) -> Sequence[StepRow]:
+        self._read_open(run)
+        return [step for step in run.steps.values() if step is not None and step.status in _OPEN]
+
+    def open_waits(self, run: RunRow) -> Sequence[StepRow]:
+        self._read_open(run)
+        waits = [
+            step for step in run.steps.values() if step is not None and step.status is StepStatus.WAITING
+        ]
+        if len(waits) > 1:
+            waits.sort(key=lambda wait: (wait.due_at is None, wait.due_at, wait.seq))
+        return waits
+
+    def to_look_at(self, run: RunRow) -> Iterable[StepRow]:
+        waits = self.open_waits(run)
+        listening = [wait for wait in waits if wait.topic is not None and wait.kind in LISTENS]
+        if len(listening) <= FEW_LISTENERS:
+            return waits
+        self._write_steps(run)
+        args = (run.text, run.tenant, run.mark)
+        hearing = {key for (key,) in self.db.all(SQL["to_look_at"], args)}
+        idle = {
+            wait.key
+            for wait in listening
+            if wait.key not in hearing and (wait.due_at is None or wait.due_at > self.now)
+        }
+        return [wait for wait in waits if wait.key not in idle]
+
+    def gates(self, run: RunRow) -> Sequence[StepRow]:
+        return [self._known(run, row) for row in self.db.all(SQL["gates"], (run.text,))]
+
+    def last_item(self, run: RunRow) -> tuple[int, int]:
+        row = self.db.one(SQL["last_item"], (run.text,))
+        return (0, 0) if row is None else (row[0], row[1])
+
+    def wrote(self, run: RunRow, fence: int, number: int) -> bool:
+        return self.db.one(SQL["wrote"], (run.text, fence, number)) is not None
+
+    def overtaken(self, run: RunRow, fence: int) -> bool:
+        return self.db.one(SQL["overtaken"], (run.text, fence)) is not None
+
+    def _has_no_news(self, run: RunRow, known: int) -> bool:
+        """Whether that is sure without a look into the file: it has no step behind that number."""
+        return known >= run.top and not any(
+            step is not None and step.seq > known and step.status in COME and has_waited(step)
+            for step in run.steps.values()
+        )
+
+    def has_news(self, run: RunRow, known: int) -> bool:
+        if self._has_no_news(run, known):
+            return False
+        self._write_steps(run)
+        return rows.has_settled(self.db, run.text, known)
+
+    def news(self, run: RunRow, known: int) -> tuple[tuple[Step, ...], bool]:
+        if self._has_no_news(run, known):
+            return (), False
+        self._write_steps(run)
+        return rows.news_since(self.db, run.text, known)
+
+    def shown(self, run: RunRow, step: StepRow) -> Step | None:
+        wake: object = step.wake
+        if isinstance(wake, FromEvent):
+            self._write_steps(run)
+            (step.wake,) = self.db.one(SQL["wake"], (run.text, step.key)) or (None,)
+            run.stood[step.key] = step_values(step)
+        return None if len(step.wake or "") > NEWS_BYTES else shown(step)
+
+    # Events.
+
+    def newest_event(self) -> int:
+        if self._newest_event is None:
+            row = self.db.one(_START["mark"])
+            self._newest_event = 0 if row is None else int(row[0])
+        return self._newest_event
+
+    def record(self, event: NewEvent) -> None:
+        inbox.record(self.db, self.now, event)
+        self._newest_event = None
+
+    def available(self, run: RunRow, wait: StepRow) -> Event | None:
+        if (event := self._taking.pop((run.text, wait.key), None)) is not None and not self._receipts_of(run):
+            return event
+        if self._receipts:
+            self._write_receipts()
+        found = self.db.one(
+            SQL["available"],
+            (run.tenant, wait.topic, max(run.mark, wait.mark), wait.due_at, run.text, wait.mark),
+        )
+        return None if found is None else Event(*found)
+
+    def _receipts_of(self, run: RunRow) -> bool:
+        return any(receipt[0] == run.text for receipt in self._receipts)
+
+    def take(self, run: RunRow, event: Event, key: str, *, counts: bool) -> None:
+        self._receipts.append((run.text, event.seq, key))
+        self._woken[event.seq] = self._woken.get(event.seq, 0) + counts
+
+    def reached(self, event: int) -> int:
+        """How many runs the event has reached within this view."""
+        return self._woken.get(event, 0)
+
+    def forget_receipts(self, run: RunRow, key: str) -> None:
+        self._write_receipts()
+        self.db.run(SQL["forget_receipts"], (run.text, key))
+
+    # Starts, messages, the trail.
+
+    def by_key(self, tenant: str, key: str) -> tuple[UUID, str] | None:
+        row = self.db.one(_START["key"], (stored_key(tenant, key),))
+        return None if row is None else (UUID(row[0]), row[1])
+
+    def is_known(self, id: UUID) -> bool:
+        return self.db.one(_START["id"], (str(id),)) is not None
+
+    def has_parent(self, id: UUID, tenant: str) -> bool:
+        return self.db.one(_START["parent"], (str(id), tenant)) is not None
+
+    def definition(self, type: str) -> Definition | None:
+        if type not in self._definitions:
+            row = self.db.one(_DEFINITION, (type,))
+            self._definitions[type] = None if row is None else rows.definition(row)
+        return self._definitions[type]
+
+    def insert(self, new: NewRun, begins: Beginning) -> RunRow | None:
+        name, now = str(new.id), self.now
+        kind, run_at, max_attempts, budget, timeout_seconds, timeout_at, ttl_seconds, mark, fence = begins
+        self.db.run(_START["start"], (
+            name, new.tenant, new.type, kind, new.params, new.priority, run_at,
+            stored_key(new.tenant, new.key), new.digest, max_attempts,
+            None if new.parent is None else str(new.parent), new.parent_step, new.limit_key, new.labels,
+            budget, timeout_seconds, timeout_at, ttl_seconds, mark, fence, now,
+        ))  # fmt: skip
+        if not self.db.changes():
+            return None
+        if kind == "code":  # it is done: nothing of it is looked at here
+            self._runs.pop(name, None)
+            return RunRow(new.id, new.tenant, run_at, text=name)
+        run = RunRow(
+            id=new.id, text=name, tenant=new.tenant, type=new.type, kind=kind, run_at=run_at,
+            max_attempts=max_attempts, fence=fence, mark=mark, parent=new.parent, parent_step=new.parent_step,
+            budget=budget, progress=UNREAD, result=UNREAD, timeout_seconds=timeout_seconds,
+            timeout_at=timeout_at, ttl_seconds=ttl_seconds, updated_at=now,
+        )  # fmt: skip
+        run.was = changeable(run)
+        self._runs[name] = run
+        return run
+
+    def send(self, run: RunRow, messages: Sequence[Outbound]) -> None:
+        outbox.put(self.db, self.now, run.text, messages)
+
+    def newest_note(self) -> int:
+        row = self.db.one(_START["fence"])
+        return (0 if row is None else int(row[0])) + len(self._trail)
+
+    def was_added(self, run: RunRow, key: str) -> bool:
+        return self.db.one(SQL["was_added"], (run.text, key)) is not None
+
+    def answer(self, run: RunRow) -> Verdict | None:
+        return None if run.commit_answer is None else _decode_answer(run.commit_answer)
+
+    def answered(self, run: RunRow, item: Item, verdict: Verdict) -> None:
+        plain = verdict == _PLAIN[verdict.status]
+        run.commit_answer = _ANSWERS[verdict.status] if plain else text(verdict)
+
+    def shown_run(self, run: RunRow) -> Run:
+        """The run as callers see it, once it is saved."""
+        found = rows.run_or_deleted(self.db, run.text)
+        assert found is not None
+        return found

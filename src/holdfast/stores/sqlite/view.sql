@@ -1,0 +1,156 @@
+-- How rows are read for the machine. Nothing here decides: that is done in Python, and view.py writes what changed.
+
+-- :run_columns    The order of RunRow, but for values that are only written; last the highest number of a step.
+id, tenant, run_at, kind, status, resume_to, attempt, crashes, fence, leased_by, lease_until, pause_asked_by,
+started_fence, started_at, commit_fence, commit_no, commit_answer, step_mark, waiting_on, wait_topic, deadline_at, owes,
+cost, error, last_error, timeout_at, expires_at, finished_at, deleted_at, updated_at, type, max_attempts, max_crashes,
+inbox_mark, parent_id, parent_step, budget, timeout_seconds, ttl_seconds,
+(select max(seq) from workflow_step where run_id = workflow_run.id)
+
+-- :run
+select $run_columns from workflow_run where id = :run
+
+-- :runs
+select $run_columns from workflow_run where id in (select value from json_each(:runs))
+
+-- :step_columns    The order of StepRow.
+seq, key, kind, status, attempts, output, error, cost, topic, due_at, fence, number, started_at, finished_at,
+max_attempts, timeout_seconds, ask, digest, child_id, wake, waits, since_mark, on_timeout
+
+-- :step
+select $step_columns from workflow_step where run_id = :run and key = :key
+
+-- :steps    Of some runs, one key each or several.
+select step.run_id, $columns_of_step from json_each(:pairs) as pair
+cross join workflow_step as step on step.run_id = pair.value ->> 0 and step.key = pair.value ->> 1
+
+-- :current    The first step, by number, that has not succeeded.
+select $step_columns from workflow_step where run_id = :run and status <> 'succeeded' order by seq limit 1
+
+-- :at_work    The same while a run is held: the first that is open, found by their index, however many are done.
+select $step_columns from workflow_step indexed by idx_workflow_step_open
+where run_id = :run and finished_at is null order by seq limit 1
+
+-- :after
+select $step_columns from workflow_step where run_id = :run and seq > :seq order by seq limit 1
+
+-- :open    By the index of open steps: a run may have ten thousand that are done.
+select $step_columns from workflow_step indexed by idx_workflow_step_open
+where run_id = :run and finished_at is null and status in ('ready', 'waiting')
+
+-- :gates    Those that have been opened.
+select $step_columns from workflow_step
+where run_id = :run and kind = 'approval' and status <> 'pending' order by seq
+
+-- :outline    All steps, without their values.
+select seq, key, kind, status, attempts, null, null, cost, topic, due_at, fence, number, started_at, finished_at,
+    max_attempts, timeout_seconds, null, digest, child_id, null, waits, since_mark, on_timeout
+from workflow_step where run_id = :run order by seq
+
+-- :to_look_at    The open waits that listen and may have something to take; the exact look comes after.
+select step.key from workflow_step as step indexed by idx_workflow_step_open
+where step.run_id = :run and step.status = 'waiting' and step.finished_at is null and step.topic is not null and (
+    exists (
+        select 1 from workflow_inbox as inbox
+        where inbox.tenant = :tenant and inbox.topic = step.topic and inbox.run_id is null
+            and inbox.seq > max(:mark, step.since_mark)
+    )
+    or exists (
+        select 1 from workflow_inbox as inbox
+        where inbox.tenant = :tenant and inbox.topic = step.topic and inbox.run_id = :run
+            and inbox.seq > step.since_mark
+    )
+)
+
+-- :last_item    A plan's gate that was opened by no item has no number.
+select fence, number from workflow_step where run_id = :run and number > 0 order by fence desc, number desc limit 1
+
+-- :wrote    Whether an item of that fence wrote steps: it may have left the run row alone.
+select 1 from workflow_step where run_id = :run and fence = :fence and number >= :number limit 1
+
+-- :overtaken    Whether another holder has written since; a plan's gate that was opened meanwhile has no number.
+select 1 from workflow_step where run_id = :run and fence > :fence and number > 0 limit 1
+
+-- :available    The oldest event that a wait may take: for everyone, or for its run alone.
+select seq, event_id, topic, at, octet_length(payload) from workflow_inbox where seq = (
+    select min(seq) from (
+        select (
+            select min(seq) from workflow_inbox as inbox
+            where tenant = :tenant and topic = :topic and run_id is null and seq > :mark
+                and (:due_at is null or at <= :due_at)
+                and not exists (select 1 from workflow_receipt where run_id = :run and event_seq = inbox.seq)
+        ) as seq
+        union all
+        select (
+            select min(seq) from workflow_inbox as inbox
+            where tenant = :tenant and topic = :topic and run_id = :run and seq > :since
+                and (:due_at is null or at <= :due_at)
+                and not exists (select 1 from workflow_receipt where run_id = :run and event_seq = inbox.seq)
+        )
+    )
+)
+
+-- :takes    Of many waits, whether the oldest event for everyone that each may take is this one, and none is for its
+-- run alone.
+select step.run_id, step.key from json_each(:pairs) as pair
+cross join workflow_step as step on step.run_id = pair.value ->> 0 and step.key = pair.value ->> 1
+cross join workflow_run as run on run.id = step.run_id
+where not exists (
+        select 1 from workflow_inbox as other
+        where other.tenant = run.tenant and other.topic = step.topic and other.run_id = run.id
+    )
+    and (
+        select seq from workflow_inbox as inbox
+        where inbox.tenant = run.tenant and inbox.topic = step.topic and inbox.run_id is null
+            and inbox.seq > max(run.inbox_mark, step.since_mark) and (step.due_at is null or inbox.at <= step.due_at)
+            and not exists (select 1 from workflow_receipt where run_id = run.id and event_seq = inbox.seq)
+        order by seq limit 1
+    ) = :event
+
+-- :event
+select seq, event_id, topic, at, octet_length(payload) from workflow_inbox where seq = :seq
+
+-- :receipt
+insert into workflow_receipt (run_id, event_seq, step) values (:run, :event, :key)
+
+-- :forget_receipts
+delete from workflow_receipt where run_id = :run and step = :key
+
+-- :count
+update workflow_inbox set woken = woken + :more where seq = :event
+
+-- :end    How a run ended that a step waits for.
+select status, result, error from workflow_run where id = :run
+
+-- :wake    What a plan's task is told.
+select wake from workflow_step where run_id = :run and key = :key
+
+-- :drop
+delete from workflow_step where run_id = :run and key = :key
+
+-- :has_open_children
+select 1 from workflow_run where parent_id = :run and finished_at is null and tenant = :tenant limit 1
+
+-- :open_children
+select $run_columns from workflow_run
+where parent_id = :run and finished_at is null and tenant = :tenant order by id limit :limit
+
+-- :orphans    Those that no step names any more.
+select $run_columns from workflow_run
+where parent_id = :run and finished_at is null and tenant = :tenant and parent_step is not null
+    and not exists (
+        select 1 from workflow_step
+        where run_id = :run and key = workflow_run.parent_step and child_id = workflow_run.id
+    )
+order by id limit :limit
+
+-- :was_added
+select 1 from workflow_event
+where workflow_id = :run and event_type = 'step_added' and data ->> 'step' = :step limit 1
+
+-- :trail
+insert into workflow_event (workflow_id, event_type, data, created_at) values (:run, :type, :data, :now)
+
+-- :trail_of_many
+insert into workflow_event (workflow_id, event_type, data, created_at)
+select value ->> 0, value ->> 1, value ->> 2, :now from json_each(:rows)

@@ -1,0 +1,97 @@
+"""What a move does is decided in machine/; stores that share it say where rows are, and no more.
+
+In those folders nothing sets a run's or a step's status, an attempt, a fence or a pause, and nothing writes a
+word of the trail of its own. Fast paths are named here, each with its reason, and in docs/decisions/0033.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STORES = ROOT / "src/holdfast/stores"
+SHARING = ("memory", "sqlite")
+DECIDED = {"status", "resume_to", "attempt", "crashes", "fence", "pause_asked_by", "waits", "owes"}
+STATUSES = {"Status", "StepStatus"}
+
+# By file, and why it may decide.
+ALLOWED = {
+    "sqlite/plain.py": "checkpoints, completes and steps of plans, many at once",
+    "sqlite/plain.sql": "the same",
+    "sqlite/sleeps.sql": "sleeps that are due, many at once",
+    "sqlite/claim.sql": "claims, many at once",
+    "memory/outbox.py": "messages, which are no runs",
+    "sqlite/outbox.sql": "messages, which are no runs",
+    "sqlite/schema": "tables",
+}
+
+_HEADING = re.compile(r"^-- :(\w+)", re.MULTILINE)
+_SETS = re.compile(r"\bupdate workflow_(?:run|step)\b.*?\bset\b(.*?)(?:\bwhere\b|\breturning\b|$)", re.DOTALL)
+_ASSIGNED = re.compile(rf"\b({'|'.join(sorted(DECIDED))}) = ")
+_TOLD = re.compile(r"insert into workflow_event\b.*?'(\w+)'", re.DOTALL)
+
+
+def in_python(source: str) -> Iterator[tuple[int, str]]:
+    """Lines of a module that decide, and what."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in (part for one in targets for part in ast.walk(one)):
+                stored = isinstance(target, ast.Attribute) and isinstance(target.ctx, ast.Store)
+                if isinstance(target, ast.Attribute) and stored and target.attr in DECIDED:
+                    yield node.lineno, f"sets .{target.attr}"
+        elif isinstance(node, ast.Call):
+            yield from _in_call(node)
+
+
+def _in_call(call: ast.Call) -> Iterator[tuple[int, str]]:
+    for given in call.keywords:
+        if given.arg in DECIDED and _is_status(given.value):
+            yield call.lineno, f"gives {given.arg}="
+    named = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    words = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    if named in {"note", "log"} and words:
+        yield call.lineno, f"tells {words[0]!r}"
+
+
+def _is_status(value: ast.expr) -> bool:
+    return isinstance(value, ast.Attribute) and getattr(value.value, "id", "") in STATUSES
+
+
+def in_sql(source: str) -> Iterator[tuple[int, str]]:
+    """Lines of a file of statements at which one stands that decides, and what."""
+    starts = [match.start() for match in _HEADING.finditer(source)] or [0]
+    for start, end in zip(starts, [*starts[1:], len(source)], strict=True):
+        statement = re.sub(r"--.*", "", source[start:end])
+        line = source.count("\n", 0, start) + 1
+        for assignments in _SETS.findall(statement):
+            for name in _ASSIGNED.findall(assignments):
+                yield line, f"sets {name}"
+        for word in _TOLD.findall(statement):
+            yield line, f"tells {word!r}"
+
+
+def findings(stores: Path) -> Iterator[str]:
+    """All places outside the fast paths at which a store decides."""
+    for path in sorted(path for folder in SHARING for path in (stores / folder).rglob("*")):
+        name = path.relative_to(stores).as_posix()
+        if path.suffix not in {".py", ".sql"} or any(name.startswith(one) for one in ALLOWED):
+            continue
+        decides = in_python if path.suffix == ".py" else in_sql
+        for line, what in decides(path.read_text("utf-8")):
+            yield f"{name}:{line}: {what}: what a move does belongs into machine/"
+
+
+def main() -> int:
+    found = list(findings(STORES))
+    gone = [name for name in ALLOWED if not (STORES / name).exists()]
+    print("\n".join([*found, *(f"tools/moves.py allows {name}, which is not there" for name in gone)]))
+    return 1 if found or gone else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
