@@ -20,6 +20,7 @@ class _Ruling(msgspec.Struct):
     """The answer to a decision. conflict: why it is refused, though a gate whose time was over is settled."""
 
     decided: Decided
+    owes: bool  # the run, something to others
     conflict: str | None = None
 
 
@@ -56,7 +57,8 @@ class GatesRoom(Calls):
         ruling = await self._ask(
             _RULING, "decide", run, step, approved, by, comment, digest, tenant_name(tenant)
         )
-        await self._carry_out()
+        if ruling.owes:
+            await self._carry_out()
         if ruling.conflict is not None:
             raise Conflict(ruling.conflict)
         return ruling.decided

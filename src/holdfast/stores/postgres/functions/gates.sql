@@ -135,7 +135,7 @@ begin
             || case when (said ->> 'timed_out')::boolean then ', for nobody decided in time'
                     when said ->> 'by' <> '' then ' by ' || (said ->> 'by') else '' end;
     end if;
-    return json_build_object('conflict', conflict, 'decided', json_build_object(
+    return json_build_object('conflict', conflict, 'owes', r.owes > 0, 'decided', json_build_object(
         'step', gate.key, 'repeated', repeated, 'run', run_record(r), 'decision', json_build_object(
             'approved', before, 'by', said ->> 'by', 'comment', said ->> 'comment',
             'at', shown_at(moment((said ->> 'at')::bigint)), 'timed_out', (said ->> 'timed_out')::boolean

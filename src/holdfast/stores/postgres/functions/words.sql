@@ -285,7 +285,7 @@ begin
     );
 end $$;
 
--- The run as people see it. A plain checkpoint leaves the run row alone: its trail knows when it was.
+-- The run as people see it, and whether it owes others something that is to be carried out. A plain checkpoint leaves the run row alone: its trail knows when it was.
 create or replace function run_record(r workflow_run) returns json language plpgsql stable as $$
 begin
     return json_build_object(
@@ -307,6 +307,6 @@ begin
             select created_at from workflow_event where workflow_id = r.id order by id desc limit 1
         ))),
         'started_at', shown_at(r.started_at), 'finished_at', shown_at(r.finished_at),
-        'deleted_at', shown_at(r.deleted_at)
+        'deleted_at', shown_at(r.deleted_at), 'owes', r.owes > 0
     );
 end $$;
