@@ -182,6 +182,7 @@ def test_a_child_that_an_open_parent_waits_for_stays(hand):
     hand.clock.turn(TTL_SECONDS)
     assert purged(hand) == Purged()
     hand.cancel(children[0][1])
+    hand.deliver()
     assert purged(hand) == Purged(runs=2)
     assert hand.step(children[1][1], "child").status is StepStatus.SUCCEEDED
     assert there(hand, *(child for child, _ in children)) == []
