@@ -248,7 +248,7 @@ class Store(Catalog, Recorded, Approvals, Outbox, Registry, Limits, Schedules, P
         BLOCKING, and called from a thread of its own: a blocked event loop must not starve it.
         It goes before queued commits. Answers per lease: applied, cancelled or lost; whether a
         pause is asked; waits settled with seq > known, or `more`, as in commit. started_at: `started` goes
-        into the trail unless it is there for this fence. heartbeat: a heartbeat row. progress: stored.
+        into the trail unless it is there for this fence. heartbeat: a row of it. progress: stored, if JSON.
         strays: runs leased to this worker which it did not name, with their fences; they are
         named, not changed. No leases and no strays: nothing is written.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 
 import apsw
@@ -52,7 +53,9 @@ class Hand:
     def work(self, item, function, key=None):
         def work(connection):
             self.called += 1
-            write = StepWrite(key=key or f"k{item.number}", output=str(function(connection)))
+            write = StepWrite(
+                key=key or f"k{item.number}", output=json.dumps(function(connection), default=str)
+            )
             return msgspec.structs.replace(item, steps=(*item.steps, write))
 
         return work

@@ -29,7 +29,9 @@ class Chain:
         self._needed = frozenset(name for name, hook in self._hooks.items() if not hook.optional)
 
     def seal(self, text: Json, where: Where) -> Json:
-        """The sealed form; the text itself when every hook leaves it alone."""
+        """The sealed form; the text itself when every hook leaves it alone. UsageError when it is no JSON."""
+        if (why := decoding.fault(text)) is not None:
+            raise UsageError(f"{where} is no JSON: {why}")
         value = text.encode()
         by: tuple[str, ...] = ()
         for hook in self._hooks.values():

@@ -12,7 +12,9 @@ import msgspec
 
 from holdfast.bounds import BATCH_BYTES, page, text_bytes
 from holdfast.codec import digest
-from holdfast.errors import CannotOpen, CannotSeal, HoldfastError, KeyReused, Unavailable
+from holdfast.decoding import fault
+from holdfast.errors import CannotOpen, CannotSeal, HoldfastError, KeyReused, Unavailable, UsageError
+from holdfast.exact import check_nested
 from holdfast.lifecycle import Status, StepKind
 from holdfast.records import (
     ANY,
@@ -163,16 +165,17 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         told = iter(await self.inner.start(known, connection) if known else ())
         answers: builtins.list[Started | HoldfastError] = []
         for new, one in zip(runs, sealed, strict=True):
-            answer = one if isinstance(one, CannotSeal) else next(told)
+            answer = one if isinstance(one, CannotSeal | UsageError) else next(told)
             if isinstance(answer, KeyReused) and isinstance(one, NewRun):
                 answer = await self._same_start(new, one, answer, connection)
             answers.append(answer)
         return answers
 
-    def _new_run(self, new: NewRun) -> NewRun | CannotSeal:
+    def _new_run(self, new: NewRun) -> NewRun | CannotSeal | UsageError:
         try:
+            check_nested(new)
             return self._records.new_run(new)
-        except CannotSeal as why:
+        except (CannotSeal, UsageError) as why:
             return why
 
     async def _same_start(
@@ -232,11 +235,16 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         refused: dict[UUID, Verdict] = {}
         for item in batch:
             try:
-                sealed.append(self._records.item(item))
+                sealed.append(self._item(item))
             except CannotSeal as why:
                 refused[item.run] = _refusal(why)
         verdicts = iter(await self.inner.commit(sealed) if sealed else ())
         return [refused.get(item.run) or self._verdict(item, next(verdicts)) for item in batch]
+
+    def _item(self, item: Item) -> Item:
+        """The item, sealed. What no store could keep is refused before nobody can see it any more."""
+        check_nested(item)
+        return self._records.item(item)
 
     async def transact(
         self,
@@ -252,7 +260,7 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
             nonlocal made, refused
             made = answer
             try:
-                return self._records.item(made)
+                return self._item(made)
             except CannotSeal as why:
                 refused = why
                 raise
@@ -265,7 +273,7 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
             return sealed_later(answer) if isawaitable(answer) else sealed(answer)
 
         try:
-            begun = self._records.item(item)
+            begun = self._item(item)
         except CannotSeal as why:
             return _refusal(why)
         try:
@@ -278,7 +286,7 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         return self._verdict(made, verdict)
 
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
-        sealed = [self._records.lease(lease) for lease in leases]
+        sealed = [self._records.lease(_readable(lease)) for lease in leases]
         renewal = self.inner.renew(worker, sealed, lease_seconds)
         held = zip(leases, renewal.held, strict=True)
         return _replace(renewal, held=tuple([self._held(lease, one) for lease, one in held]))
@@ -346,6 +354,13 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
 
     def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
         return self.inner.listen(hint)
+
+
+def _readable(lease: Lease) -> Lease:
+    """The lease, without a progress that is no JSON: it could not be sealed, and no store would take it."""
+    if lease.progress is None or fault(lease.progress) is None:
+        return lease
+    return _replace(lease, progress=None)
 
 
 def _refusal(why: CannotSeal) -> Verdict:

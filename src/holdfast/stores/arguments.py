@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.arguments import (
     BIG_MAX,
     COST_MAX,
@@ -31,7 +33,9 @@ from holdfast.arguments import (
     seconds,
 )
 from holdfast.clipped import clipped
+from holdfast.decoding import fault
 from holdfast.errors import UsageError
+from holdfast.exact import check_fields
 from holdfast.records import (
     COST_UNIT,
     SCOPES,
@@ -54,14 +58,15 @@ from holdfast.records import (
     StepWrite,
     Webhook,
 )
+from holdfast.rooms.records import START
 
-from .exact import check_fields
 from .items import refuse_bad, refuse_large
 
 UNITS_MAX = COST_MAX * COST_UNIT
 ROW_KEY_MAX = KEY_MAX + 60  # the key of a step, with the number that a repeated name is given
 WORKER_MAX = 2 * NAME_MAX  # a worker's name, and the place where it runs
 EVENT_ID_MAX = KEY_MAX + 360  # an event that a step emits is named after its run and the step
+_LABELS = msgspec.json.Decoder(dict[str, str])
 
 
 # -- parts of records ------------------------------------------------------------------------------
@@ -93,6 +98,34 @@ def check_big(what: str, number: Any) -> None:
     """A fence, a revision, a place in a list: 64 bits."""
     if not (type(number) is int and 0 <= number <= BIG_MAX):
         check_whole(what, number, 0, BIG_MAX)
+
+
+def check_number_known(what: str, number: Any) -> None:
+    """The number of an item or a step: 32 bits. Below zero: before the first."""
+    if number is not None and not (type(number) is int and 0 <= number <= WHOLE_MAX):
+        check_whole(what, number, -WHOLE_MAX)
+
+
+def check_after(what: str, after: Any) -> None:
+    """A step's number, or -1: before the first."""
+    check_whole(what, after, START)
+
+
+def check_bytes(what: str, size: Any) -> None:
+    """How many bytes an answer may bring. Less than none: none."""
+    if not (type(size) is int and 0 <= size <= BIG_MAX):
+        check_whole(what, size, -BIG_MAX, BIG_MAX)
+
+
+def _labels(labels: str | None) -> None:
+    if labels is not None:
+        try:
+            _LABELS.decode(labels)
+        except msgspec.ValidationError:
+            said = f"labels {clipped(labels)}: an object of text"
+            raise UsageError(said + """, as in '{"team": "billing"}'""") from None
+        except (msgspec.DecodeError, RecursionError):
+            pass  # an escape that is no text, or nested deep: JSON all the same
 
 
 def _attempts(what: str, attempts: Any) -> None:
@@ -132,6 +165,7 @@ def check_run(new: NewRun) -> None:
     check_span("delay", new.delay_seconds)
     check_span("timeout", new.timeout_seconds)
     check_span("ttl", new.ttl_seconds)
+    _labels(new.labels)
 
 
 def check_event(_: str, event: NewEvent) -> None:
@@ -159,7 +193,8 @@ def check_item(_: str, item: Item) -> None:
     """Check one item."""
     check_fields(item)
     check_big("fence", item.fence)
-    check_big("number", item.number)
+    check_whole("number", item.number)
+    check_number_known("known", item.known)
     for write in item.steps:
         _step(write)
     for event in item.events:
@@ -169,8 +204,11 @@ def check_item(_: str, item: Item) -> None:
         check_run(new)
     for message in item.outbox:
         check_fields(message)
+        check_text("message id", message.id, EVENT_ID_MAX)
         check_name("sink", message.sink)
         _optional("message key", message.key)
+    for row in item.trail:
+        check_fields(row)
     for step in item.plan:
         _plan_step(step)
     check_at("started_at", item.started_at)
@@ -213,6 +251,7 @@ def check_ask(_: str, ask: Ask) -> None:
     _names("type", ask.types)
     _names("tenant", ask.tenants)
     check_name("runtime", ask.runtime)
+    check_bytes("bytes", ask.bytes)
     check_span("lease", ask.lease_seconds)
     for count in ask.crashed or ():
         check_whole("crashed", count)
@@ -221,8 +260,21 @@ def check_ask(_: str, ask: Ask) -> None:
 def check_leases(_: str, leases: Sequence[Lease]) -> None:
     """Check the leases of a renewal."""
     for lease in leases:
-        check_big("fence", lease.fence)
-        check_at("started_at", lease.started_at)
+        check_lease("lease", lease)
+
+
+def check_lease(_: str, lease: Lease) -> None:
+    """Check one lease, but not its progress: see `readable`."""
+    check_big("fence", lease.fence)
+    check_number_known("known", lease.known)
+    check_at("started_at", lease.started_at)
+
+
+def readable(lease: Lease) -> Lease:
+    """The lease, without a progress that is no JSON: one of them must not stop the renewal of all others."""
+    if lease.progress is None or fault(lease.progress) is None:
+        return lease
+    return msgspec.structs.replace(lease, progress=None)
 
 
 def check_definitions(_: str, definitions: Sequence[Definition]) -> None:
@@ -264,6 +316,7 @@ def check_schedule(_: str, new: NewSchedule) -> None:
     if new.every_us is not None:
         check_whole("every_us", new.every_us, 1, LATEST)
     check_whole("jitter_us", new.jitter_us, 0, LATEST)
+    _labels(new.labels)
     check_at("anchor_at", new.anchor_at)
     check_at("next_at", new.next_at)
 
@@ -285,6 +338,7 @@ def check_relay_ask(_: str, ask: RelayAsk) -> None:
     check_worker("relay", ask.relay)
     check_rows("limit", ask.limit)
     check_rows("each", ask.each)
+    check_bytes("bytes", ask.bytes)
     for counts in (ask.bounds, ask.taken):
         _counts(counts)
     check_span("lease", ask.lease_seconds)

@@ -1,7 +1,7 @@
 """The checks of every store's verbs, before the verb: `@checked class SomeStore`.
 
 So all stores refuse the same arguments in the same words, and nothing has changed then. A bad run of `start`
-is answered by its error, and the others are started.
+is answered by its error, and the others are started. A progress that is no JSON is left out of its renewal.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from holdfast.arguments import check_bare, check_key, check_name, check_text, check_whole
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.records import NewRun, Started
+from holdfast.exact import check_argument
+from holdfast.records import Lease, NewRun, Renewal, Started
 from holdfast.store import Store
 
 from . import arguments
-from .exact import check_exact
 
 S = TypeVar("S", bound=type)
 Check = Callable[[str, Any], object]
@@ -87,6 +87,9 @@ OF_VERBS: Mapping[tuple[str, str], Check] = {
     ("append_step", "name"): _step,
     ("deliver", "limit"): _chunk,
     ("limit", "name"): check_name,
+    ("load", "after"): arguments.check_after,
+    ("load", "bytes"): arguments.check_bytes,
+    ("load", "lease"): arguments.check_lease,
     ("outbox", "after"): arguments.check_big,
     ("purge", "limit"): _chunk,
     ("register", "name"): _name,
@@ -110,6 +113,7 @@ def checked(store: S) -> S:
                 store, name, _guarded(getattr(store, name), _look([one.name for one in parameters], checks))
             )
     store.start = _starting(store.start)  # type: ignore[attr-defined]  # every store has this verb
+    store.renew = _renewing(store.renew)  # type: ignore[attr-defined]
     return store
 
 
@@ -120,7 +124,7 @@ def _look(names: list[str], checks: list[tuple[str, Check, bool]]) -> Callable[.
     def look(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         given = len(args)
         for name, value in chain(zip(names, args, strict=False), kwargs.items()):
-            check_exact(name, value)
+            check_argument(name, value)
         for place, name, check, optional in places:
             if place < given:
                 value = args[place]
@@ -165,6 +169,14 @@ def _starting(verb: Callable[..., Any]) -> Callable[..., Any]:
         return [next(answers) if error is None else error for error in wrong]
 
     return start
+
+
+def _renewing(verb: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(verb)
+    def renew(self: Any, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
+        return verb(self, worker, [*map(arguments.readable, leases)], lease_seconds)  # type: ignore[no-any-return]
+
+    return renew
 
 
 def _wrong(run: NewRun) -> UsageError | None:

@@ -14,7 +14,8 @@ import msgspec
 
 from holdfast.errors import HoldfastError, StepTimeout, StoreError, Unavailable, UsageError
 from holdfast.records import Item, Verdict
-from holdfast.stores.items import brings_news, refuse_bad, refuse_large
+from holdfast.stores.arguments import check_batch
+from holdfast.stores.items import brings_news
 
 from . import plain
 from .address import Address
@@ -174,8 +175,7 @@ class Deed:
     def _made(self, made: Item, until: float) -> None:
         if time.monotonic() > until:
             raise self._too_long()
-        refuse_bad((made,))
-        refuse_large(made)
+        check_batch("item", (made,))
         self.item = made
 
     def _too_long(self) -> StepTimeout:

@@ -15,7 +15,7 @@ from holdfast.errors import UsageError
 from holdfast.lifecycle import SETTLED, Move
 from holdfast.machine.commit import not_held, refuse_foreign, refused, write
 from holdfast.records import Instant, Item, Verdict
-from holdfast.stores.items import refuse_bad, refuse_large
+from holdfast.stores.arguments import check_batch
 
 from .database import Database
 from .errors import MACHINE
@@ -69,8 +69,7 @@ class Transaction:
         try:
             with Guard(db.connection, self._limit):
                 item = self._work(db.connection)
-            refuse_bad((item,))
-            refuse_large(item)
+            check_batch("item", (item,))
         except MACHINE:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, it must not end the writer's thread

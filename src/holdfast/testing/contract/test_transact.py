@@ -128,6 +128,25 @@ def test_what_the_function_of_a_transaction_raises_is_raised_and_nothing_stays(h
     assert send(hand, Work(bad.item)).answer == "applied"
 
 
+@pytest.mark.spec("FLOW-16", "START-10")
+def test_what_the_function_of_a_transaction_answers_is_checked_as_any_item_is(hand):
+    """Texts, values and numbers; and what it has written is rolled back."""
+    if refuses(hand):
+        return
+    claim = hand.held()
+    before = hand.snapshot(claim.id)
+    for wrong in (
+        {"events": (NewEvent(topic="t", id="e\0"),)},
+        {"events": (NewEvent(topic="t", id="e", payload="{x"),)},
+        {"trail": (TrailWrite("log", "NaN"),)},
+        {"number": 2**31},
+        {"delay_seconds": -1.0},
+    ):
+        with pytest.raises(UsageError):
+            send(hand, work_of(hand, claim, done("before"), **wrong))
+    assert hand.snapshot(claim.id) == before
+
+
 @pytest.mark.spec("FLOW-16")
 def test_a_transaction_that_takes_too_long_is_rolled_back(hand):
     """On the wall clock: nobody else can write meanwhile."""

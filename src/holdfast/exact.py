@@ -1,0 +1,105 @@
+"""Plain values in records: no subclass of `str` or `int`, text that can be stored, and JSON that is JSON.
+
+Drivers take a subclass differently: one refuses Markup with an error of its own, another keeps it. The
+engine makes plain values of them, and every store refuses those that are left. Databases differ in the same
+way in what they take as text and as JSON: so that all stores refuse alike, both are looked at here.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from types import NoneType
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast import lifecycle, records
+from holdfast.clipped import clipped
+from holdfast.decoding import fault
+from holdfast.errors import UsageError
+
+_WORDS = (*vars(lifecycle).values(), *vars(records).values())
+_OURS = [one for one in _WORDS if isinstance(one, type) and issubclass(one, Enum)]
+EXACT = frozenset({str, int, float, bool, bytes, NoneType, UUID, datetime, tuple, list, dict, *_OURS})
+_TEXT, _JSON = ("str", "str | None", "Tenant"), ("Json", "Json | None")
+_TEXTS: dict[Any, list[tuple[int, str, bool]]] = {}  # by class of record
+
+
+def check_exact(what: str, value: Any) -> None:
+    """A text or a whole number of its plain type, and a text that can be stored; no other values."""
+    kind = type(value)
+    if kind is str:
+        check_storable(what, value)
+    elif kind not in EXACT and isinstance(value, str | int):
+        plain = "str" if isinstance(value, str) else "int"
+        raise UsageError(f"{what} {clipped(value)} is of type {kind.__name__[:60]}: give a plain {plain}")
+
+
+def check_argument(what: str, value: Any) -> None:
+    """The argument of a verb, and texts that it is a list of."""
+    check_exact(what, value)
+    if type(value) in {tuple, list}:
+        for one in value:
+            if type(one) is str:
+                check_storable(what, one)
+
+
+def check_fields(record: Any) -> None:
+    """All fields of a record, and the texts of its tuples."""
+    values = msgspec.structs.astuple(record)
+    if not EXACT.issuperset(map(type, values)) or tuple in map(type, values):
+        for name, value in zip(record.__struct_fields__, values, strict=True):
+            for one in value if type(value) is tuple else (value,):
+                if type(one) is not str or type(value) is tuple:
+                    check_exact(name, one)
+    for place, name, is_json in _TEXTS.get(type(record)) or _texts(type(record)):
+        value = values[place]
+        if type(value) is str:
+            if is_json:
+                check_json(name, value)
+            else:
+                check_storable(name, value)
+
+
+def _texts(kind: Any) -> list[tuple[int, str, bool]]:
+    """The fields of a record that hold text: place, name, and whether that is JSON."""
+    said: dict[str, str] = kind.__annotations__
+    _TEXTS[kind] = [
+        (place, name, said[name] in _JSON)
+        for place, name in enumerate(kind.__struct_fields__)
+        if said[name] in _TEXT or said[name] in _JSON
+    ]
+    return _TEXTS[kind]
+
+
+def check_nested(record: Any) -> None:
+    """All fields of a record, and of the records in it."""
+    check_fields(record)
+    for value in msgspec.structs.astuple(record):
+        for one in value if type(value) is tuple else (value,):
+            if isinstance(one, msgspec.Struct):
+                check_nested(one)
+
+
+def check_storable(what: str, text: str) -> None:
+    """A text without NUL and without half of a surrogate pair: Postgres takes neither."""
+    if not _is_storable(text):
+        said = "text without NUL and without half of a surrogate pair, which no store can keep"
+        raise UsageError(f"{what} {clipped(text)}: {said}")
+
+
+def _is_storable(text: str) -> bool:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return False
+    return "\0" not in text
+
+
+def check_json(what: str, text: str) -> None:
+    """A value that is JSON text."""
+    if (why := fault(text)) is not None:
+        raise UsageError(f"{what} {clipped(text)} is no JSON: {why}")
