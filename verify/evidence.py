@@ -77,7 +77,7 @@ async def gathered(store: Store, entries: list[Entry], acked: list[UUID], **more
     """Read everything."""
     evidence = Evidence(entries=entries, acked=acked, **more)
     after: UUID | None = None
-    while page := await store.list(RunFilter(tenant=None), PAGE, after):
+    while page := await store.list(RunFilter(tenant=ANY), PAGE, after):
         for run in page:
             evidence.runs[run.id] = run
             evidence.steps[run.id] = list(await store.steps(run.id, ANY))
@@ -89,7 +89,7 @@ async def gathered(store: Store, entries: list[Entry], acked: list[UUID], **more
             evidence.trail.setdefault(row.run, []).append(row)
         seq = rows[-1].seq
     seq = 0
-    while messages := await store.outbox(OutboxFilter(tenant=None), PAGE, seq):
+    while messages := await store.outbox(OutboxFilter(tenant=ANY), PAGE, seq):
         evidence.outbox += messages
         seq = messages[-1].seq
     return evidence

@@ -104,7 +104,7 @@ class Scene:
     async def standing_still(self, log_lines: int = 20) -> list[str]:
         """Everything about the runs that do: without it a stall cannot be understood."""
         told: list[str] = []
-        for run in await self.app.store.list(RunFilter(statuses=tuple(OPEN), tenant=None), 10):
+        for run in await self.app.store.list(RunFilter(statuses=tuple(OPEN), tenant=ANY), 10):
             told.append(str(run))
             told += [f"  {step}" for step in await self.app.store.steps(run.id, ANY)]
             told += [
@@ -119,7 +119,7 @@ class Scene:
 
     async def holders(self) -> dict[UUID, tuple[int, int]]:
         """Which process holds which run, and under which fence."""
-        leased = await self.app.store.list(RunFilter(statuses=(Status.LEASED,), tenant=None), 1000)
+        leased = await self.app.store.list(RunFilter(statuses=(Status.LEASED,), tenant=ANY), 1000)
         return {run.id: (pid_of(run.leased_by or ""), run.fence) for run in leased}
 
 

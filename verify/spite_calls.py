@@ -10,7 +10,7 @@ from uuid import UUID
 
 from holdfast.engine.app import App
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.records import RunFilter
+from holdfast.records import ANY, RunFilter
 
 from .spite import Spite
 from .spite_sql import TOPICS, TYPES, UNKNOWN_TYPES
@@ -129,8 +129,8 @@ class Calls:
             lambda: self.app.trail(run),
             lambda: self.app.explain(run),
             lambda: self.app.trail(after=s.number(), limit=s.one([1, 100])),
-            lambda: self.app.list(RunFilter(type=s.text(), tenant=None), s.one([1, 100])),
-            lambda: self.app.list(RunFilter(tenant=None), 100),
-            lambda: self.app.approvals(tenant=None),
+            lambda: self.app.list(RunFilter(type=s.text(), tenant=ANY), s.one([1, 100])),
+            lambda: self.app.list(RunFilter(tenant=ANY), 100),
+            lambda: self.app.approvals(tenant=ANY),
         ]
         await s.one(verbs)()

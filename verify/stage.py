@@ -14,7 +14,7 @@ from uuid import UUID
 
 from holdfast.engine.app import App
 from holdfast.lifecycle import OPEN
-from holdfast.records import Item, MessageStatus, OutboxFilter, RunFilter, StepWrite
+from holdfast.records import ANY, Item, MessageStatus, OutboxFilter, RunFilter, StepWrite
 from holdfast.testing.cast import Cast, patient
 from holdfast.testing.crashes import Crash, Made, Mode
 from holdfast.testing.virtual import VirtualWorld, process
@@ -31,8 +31,8 @@ BROKEN_SECONDS = 120.0  # the same where a bug is switched in
 QUIET_SECONDS = 2 * LEASE_SECONDS
 LOOK_SECONDS = 0.1
 RELAYS = frozenset({"relay", "relayed"})
-UNFINISHED = RunFilter(statuses=tuple(OPEN), tenant=None)
-UNSENT = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=None)
+UNFINISHED = RunFilter(statuses=tuple(OPEN), tenant=ANY)
+UNSENT = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=ANY)
 
 MakeStore = Callable[[Callable[[], int]], Any]
 

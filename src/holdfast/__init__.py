@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .engine.client import Client
     from .engine.context import Context
     from .engine.definitions import Workflow
-    from .engine.door import Door, PlainHandle
+    from .engine.door import Door, PlainHandle, SyncTenantApp
     from .engine.handle import Handle
     from .engine.hooks import Notice
     from .engine.messages import Delivery, Message
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .engine.plans.outcomes import Completed, Dead, Outcome, Retry, Waiting
     from .engine.plans.plan import Plan
     from .engine.plans.task import PlanTask
+    from .engine.tenants import TenantApp
     from .engine.worker import Worker
     from .errors import (
         BadType,
@@ -105,7 +106,9 @@ __all__ = [
     # what you hold
     "Client",
     "Handle",
+    "TenantApp",
     "Door",
+    "SyncTenantApp",
     "PlainHandle",
     "Worker",
     "Notice",
@@ -167,7 +170,7 @@ _HOMES = {
     "engine.client": "Client",
     "engine.context": "Context",
     "engine.definitions": "Workflow",
-    "engine.door": "Door PlainHandle",
+    "engine.door": "Door PlainHandle SyncTenantApp",
     "engine.handle": "Handle",
     "engine.hooks": "Notice",
     "engine.messages": "Delivery Message",
@@ -176,6 +179,7 @@ _HOMES = {
     "engine.plans.outcomes": "Completed Dead Outcome Retry Waiting",
     "engine.plans.plan": "Plan",
     "engine.plans.task": "PlanTask",
+    "engine.tenants": "TenantApp",
     "engine.worker": "Worker",
     "errors": (
         "BadType BadValue CannotOpen CannotSeal ChildFailed Conflict Drift EventTimeout Fatal "

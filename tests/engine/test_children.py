@@ -9,6 +9,7 @@ import pytest
 
 import holdfast as hf
 from holdfast import ChildFailed, RunFailed, RunFilter, Status
+from holdfast.records import ANY
 from tests.engine.kit import keys, outcome, trail, until
 
 
@@ -32,7 +33,7 @@ def shipping(app, **options):
 
 
 async def children(app, run):
-    return list(reversed(await app.list(RunFilter(parent=run.id, tenant=None), 10_000)))
+    return list(reversed(await app.list(RunFilter(parent=run.id, tenant=ANY), 10_000)))
 
 
 @pytest.mark.spec("FLOW-7")

@@ -245,7 +245,7 @@ async def snapshot(store):
     from holdfast.records import RunFilter
 
     return (
-        await store.inner.list(RunFilter(tenant=None)),
+        await store.inner.list(RunFilter(tenant=ANY)),
         await store.inner.trail(None, ANY),
         await store.inner.definitions(),
     )

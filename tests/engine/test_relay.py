@@ -11,8 +11,9 @@ from holdfast.engine import places
 from holdfast.engine.places import Places
 from holdfast.engine.relay import Relay
 from holdfast.errors import Unavailable
+from holdfast.records import ANY
 
-PENDING = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=None)
+PENDING = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=ANY)
 OLD, NEW = Encrypt({"old": bytes(32)}), Encrypt({"new": bytes(range(32))})
 
 

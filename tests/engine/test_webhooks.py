@@ -13,13 +13,14 @@ from holdfast import App, Encrypt, MessageStatus, OutboxFilter, UsageError, Wron
 from holdfast.engine import signing
 from holdfast.engine.posting import Poster
 from holdfast.engine.relay import Relay
+from holdfast.records import ANY
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.contract.hand import Clock
 from tests.engine.receiver import receiving
 
 SECRET = "whsec_" + "QUJD" * 8
-PENDING = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=None)
+PENDING = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=ANY)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
-from holdfast.records import Decided, Run, RunFilter, Step, TrailEntry
+from holdfast.records import ANY, Decided, Run, RunFilter, Step, TrailEntry
 from holdfast.testing.contract.hand import Clock, Hand
 from holdfast.testing.contract.replay import replayed
 
@@ -95,7 +95,7 @@ def _observed(hand: Hand, runs: list[Any], types: tuple[str, ...]) -> dict[str, 
         "undelivered": stats.undelivered,
         "unclaimable": stats.unclaimable,
     }
-    there = {run.id: run for run in hand.run(hand.store.list(RunFilter(tenant=None, deleted=True)))}
+    there = {run.id: run for run in hand.run(hand.store.list(RunFilter(tenant=ANY, deleted=True)))}
     seen["hidden"] = {run for run in runs if hand.get(run) is None}
     for run in runs:
         seen[f"run {run}"] = _run(there[run])

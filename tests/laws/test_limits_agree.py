@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from holdfast.lifecycle import Status
-from holdfast.records import SECOND, NewRun, RunFilter
+from holdfast.records import ANY, SECOND, NewRun, RunFilter
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore, lanes, openings, rooms
 from holdfast.stores.sqlite import limited as limiting
@@ -23,7 +23,7 @@ NAMES = {
     "key": ("api.a", "api.b", "web", "api.%", "%"),
 }
 TURNS = (0.000001, 0.5, 1.0, 5.0, 31.0, -1.0, -6.0)
-EVERY = RunFilter(tenant=None)
+EVERY = RunFilter(tenant=ANY)
 
 OPERATIONS = {
     "start": 6, "claim": 10, "end": 6, "limit": 3, "unlimit": 1, "pause": 1, "resume": 1, "register": 1,

@@ -19,7 +19,7 @@ from tests.laws.pair import Pair
 SINKS = ("mail", "shop")
 ANSWERS = ("sent", "sent", "failed", "dead", "released")
 TURNS = (0.000001, 1.0, 5.0, 30.0, 30.000001, GIVE_UP_SECONDS, -5.0)
-ALL = OutboxFilter(tenant=None)
+ALL = OutboxFilter(tenant=ANY)
 
 
 class OutboxesAgree(RuleBasedStateMachine):

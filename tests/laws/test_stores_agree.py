@@ -38,7 +38,7 @@ TENANTS = ("default", "default", "default", "acme")
 TOPICS = ("t", "u")
 MICRO = 0.000001
 WEEK = EVENT_KEEP_SECONDS
-EVERY = RunFilter(tenant=None, deleted=True)
+EVERY = RunFilter(tenant=ANY, deleted=True)
 NEXT = UUID(int=(0x018BCFE6 << 96) | (7 << 76) | (2 << 62))  # the run that continue_as starts
 
 # Turns that end exactly at, just before or just after leases, delays and deadlines.

@@ -13,7 +13,7 @@ from holdfast.engine.client import Client
 from holdfast.errors import Conflict
 from holdfast.lifecycle import FINAL, Status
 from holdfast.machine.durations import micros
-from holdfast.records import Instant, Purged, Run, RunFilter, instant, moment
+from holdfast.records import ANY, Instant, Purged, Run, RunFilter, instant, moment
 from holdfast.store import DELETED_SECONDS, TTL_SECONDS
 
 from . import session
@@ -141,7 +141,7 @@ async def _count(client: Client, ttl: float, deleted: float, *, as_json: bool) -
     now = await client.store.now()
     count, seen, after = 0, 0, None
     with _progress("looked at") as told:
-        while page := await client.list(RunFilter(tenant=None, deleted=True, values=False), PAGE, after):
+        while page := await client.list(RunFilter(tenant=ANY, deleted=True, values=False), PAGE, after):
             ends = [_expires_at(run, ttl, deleted) for run in page]
             count += sum(at is not None and at <= now for at in ends)
             seen, after = seen + len(page), page[-1].id

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.engine.client import Client
 from holdfast.engine.pages import gathered
-from holdfast.records import DEFAULT_TENANT, ApprovalRequest, Decided, moment
+from holdfast.records import ANY, DEFAULT_TENANT, ApprovalRequest, Decided, moment
 from holdfast.records.reading import MARK, UNREADABLE, read_object
 
 from . import session
@@ -50,7 +50,7 @@ async def _approvals(
     client: Client, tenant: str | None, limit: int, after: tuple[str, str] | None, *, as_json: bool
 ) -> None:
     last = None if after is None else ((await find(client, after[0])).id, after[1])
-    fetch = partial(client.approvals, tenant)
+    fetch = partial(client.approvals, ANY if tenant is None else tenant)
     found = await gathered(fetch, limit + 1, last, lambda gate: (gate.run, gate.step))
     gates = found[:limit]
     if as_json:

@@ -9,7 +9,7 @@ from uuid import UUID
 from holdfast.engine.client import Client
 from holdfast.engine.pages import gathered
 from holdfast.errors import UnknownRun, UsageError
-from holdfast.records import Run, RunFilter
+from holdfast.records import ANY, Run, RunFilter
 
 SHORT = 8  # characters shown in tables: the last ones, for the first are the same within a minute
 SHORT_MIN = 6
@@ -50,13 +50,11 @@ async def find(client: Client, said: str, *, deleted: bool = False) -> Run:
             f"{said!r} has {len(digits)} characters: give the whole id, "
             f"or {SHORT_MIN} or more of its beginning or end"
         )
-    every = await _named(client, digits, RunFilter(tenant=None, deleted=deleted, values=False))
+    every = await _named(client, digits, RunFilter(tenant=ANY, deleted=deleted, values=False))
     found = {run.id: run for run in every}
     if not found:
         hidden = (
-            ()
-            if deleted
-            else await _named(client, digits, RunFilter(tenant=None, deleted=True, values=False))
+            () if deleted else await _named(client, digits, RunFilter(tenant=ANY, deleted=True, values=False))
         )
         raise Deleted(said) if hidden else UnknownRun(said)
     if len(found) > 1:

@@ -12,7 +12,7 @@ from holdfast.engine.client import Client
 from holdfast.engine.pages import gathered
 from holdfast.errors import UsageError
 from holdfast.lifecycle import ALIASES, Status, StepKind
-from holdfast.records import DEFAULT_TENANT, Run, RunFilter, moment
+from holdfast.records import ANY, DEFAULT_TENANT, Run, RunFilter, moment
 from holdfast.records.reading import Unreadable, read
 
 from . import session
@@ -60,7 +60,7 @@ def ls(
         statuses=_statuses(statuses),
         waiting_on=_gate(statuses),
         type=_pattern(type_),
-        tenant=tenant,
+        tenant=ANY if tenant is None else tenant,
         key=key,
         deleted=deleted,
         values=False,
@@ -83,7 +83,7 @@ async def _ls(client: Client, where: RunFilter, limit: int, after: str | None, *
             print_json(run_data(run))
         return
     if not shown:
-        _nothing(filtered=where != RunFilter(tenant=None, values=False) or last is not None)
+        _nothing(filtered=where != RunFilter(tenant=ANY, values=False) or last is not None)
         return
     now = moment(await client.store.now())
     tenants = any(run.tenant != DEFAULT_TENANT for run in shown)

@@ -12,7 +12,7 @@ from holdfast.engine.client import Client
 from holdfast.engine.pages import gathered
 from holdfast.engine.postal import nobody_has, unserved, why
 from holdfast.errors import UnknownMessage, UsageError
-from holdfast.records import MessageStatus, OutboxFilter, OutboxMessage, moment
+from holdfast.records import ANY, MessageStatus, OutboxFilter, OutboxMessage, moment
 
 from . import session
 from .family import Family
@@ -73,7 +73,7 @@ def ls(
             statuses=tuple(map(MessageStatus, statuses)) or (() if every else _OPEN),
             sink=sink,
             run=(await find(client, run, deleted=True)).id if run else None,
-            tenant=tenant,
+            tenant=ANY if tenant is None else tenant,
         )
         messages = await gathered(partial(client.outbox, where), limit, after, lambda one: one.seq)
         if as_json:
@@ -139,7 +139,7 @@ def resend(ids: tuple[str, ...], sink: str | None, *, dead: bool, as_json: bool)
 
 
 async def _dead(client: Client, sink: str | None) -> list[str]:
-    where = OutboxFilter(statuses=(MessageStatus.DEAD,), sink=sink, tenant=None)
+    where = OutboxFilter(statuses=(MessageStatus.DEAD,), sink=sink, tenant=ANY)
     found: list[str] = []
     after = 0
     while page := await client.outbox(where, PAGE, after):
@@ -150,9 +150,9 @@ async def _dead(client: Client, sink: str | None) -> list[str]:
 
 async def _find(client: Client, said: str) -> OutboxMessage:
     """The message of that id, or the one that ends so: of what waits or is dead, else of what was sent."""
-    found = list(await client.outbox(OutboxFilter(id=said, tenant=None), 1))
+    found = list(await client.outbox(OutboxFilter(id=said, tenant=ANY), 1))
     for statuses in (_OPEN, (MessageStatus.SENT,)) if len(said) >= SHORT_MIN else ():
-        found = found or await _ending(client, said.lower(), OutboxFilter(statuses=statuses, tenant=None))
+        found = found or await _ending(client, said.lower(), OutboxFilter(statuses=statuses, tenant=ANY))
     if not found:
         raise UnknownMessage(said)
     if len(found) > 1:

@@ -14,6 +14,7 @@ from holdfast.engine.client import Client
 from holdfast.engine.scheduling import upcoming
 from holdfast.errors import UnknownSchedule, UsageError
 from holdfast.records import (
+    ANY,
     COST_UNIT,
     DEFAULT_TENANT,
     PRIORITY,
@@ -157,7 +158,7 @@ def ls(tenant: str | None, *, as_json: bool) -> None:
     """List schedules. With --json one line a schedule."""
 
     async def work(client: Client) -> None:
-        found = await client.schedules(tenant)
+        found = await client.schedules(ANY if tenant is None else tenant)
         now = await client.store.now()
         if as_json:
             for one in found:

@@ -17,7 +17,7 @@ import click
 
 from holdfast.engine.client import Client
 from holdfast.errors import UsageError
-from holdfast.records import RunFilter
+from holdfast.records import ANY, RunFilter
 from holdfast.sealing import Compress, Encrypt, Sealed
 from holdfast.sealing.encrypt import ENVIRONMENT
 from holdfast.sealing.envelope import hidden_by
@@ -63,7 +63,7 @@ async def refuse_plain(client: Client, *, plain: bool) -> None:
     """Before a value is written without keys: into an encrypted store, where no app would take it."""
     if plain or isinstance(client.store, Sealed):
         return
-    newest = await client.list(RunFilter(tenant=None), 1)
+    newest = await client.list(RunFilter(tenant=ANY), 1)
     if newest and (by := hidden_by(newest[0].params_json)):
         raise UsageError(
             f"values of this store are encrypted ({by}): set {ENVIRONMENT}, or --plain if its app takes such"

@@ -14,7 +14,7 @@ from holdfast.bounds import SHOWN_BYTES
 from holdfast.engine.client import Client
 from holdfast.engine.pages import gathered
 from holdfast.lifecycle import SETTLED, Status, StepStatus
-from holdfast.records import DEFAULT_TENANT, PRIORITY, SECOND, Error, Json, Run, RunFilter, Step, moment
+from holdfast.records import ANY, DEFAULT_TENANT, PRIORITY, SECOND, Error, Json, Run, RunFilter, Step, moment
 from holdfast.records.reading import MARK, UNREADABLE, read_error
 
 from . import session
@@ -48,7 +48,7 @@ def show(run: str, *, every: bool, as_json: bool) -> None:
 async def _show(client: Client, said: str, *, every: bool, as_json: bool) -> None:
     run = await client.known((await find(client, said)).id)
     steps = list(await client.steps(run.id, largest=None if as_json else SHOWN_BYTES))
-    fetch = partial(client.list, RunFilter(parent=run.id, tenant=None, values=False))
+    fetch = partial(client.list, RunFilter(parent=run.id, tenant=ANY, values=False))
     children = await gathered(fetch, CHILDREN_MAX, None, lambda child: child.id)
     if as_json:
         print_json(whole_run_data(run, steps, children))

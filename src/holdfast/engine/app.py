@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
     from .door import Door
+    from .tenants import TenantApp
 
 D = TypeVar("D", bound=Defined)
 H = TypeVar("H", bound=Callable[..., Any])
@@ -230,6 +231,12 @@ class App(Client):
         if not listed:
             raise UsageError(f"stores is {clipped(stores)}: give a list with at least one store")
         return [self.at(one).worker(**options) for one in listed]
+
+    def of(self, tenant: str) -> TenantApp:
+        """The same app for one tenant: all it sees and does is that tenant's, and it cannot name another."""
+        from .tenants import TenantApp
+
+        return TenantApp(self, tenant)
 
     @cached_property
     def sync(self) -> Door:

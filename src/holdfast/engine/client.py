@@ -25,7 +25,6 @@ from holdfast.arguments import (
     check_name,
     check_sought,
     check_step_name,
-    check_tenant,
     check_text,
     check_topic,
     check_whole,
@@ -45,10 +44,11 @@ from holdfast.errors import (
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import (
     ANY,
-    DEFAULT_TENANT,
+    OWN,
     Emitted,
     NewEvent,
     NewRun,
+    OwnTenant,
     Run,
     RunFilter,
     Started,
@@ -74,6 +74,7 @@ from .outbox import Outgoing
 from .plans.plan import Plan
 from .scheduling import Scheduling
 from .starting import check_options, check_start, new_run
+from .whose import one_tenant, tenant_of
 
 
 class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
@@ -142,10 +143,16 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         try:
             workflow, params, *rest = check_start(start)
             known = await self._workflow(workflow, look=look)
-            new = new_run(self.world, known, params, **check_options(rest[0] if rest else {}))
+            new = new_run(self.world, known, params, **self._bound(check_options(rest[0] if rest else {})))
         except UsageError as error:
             return error
         return new, known if isinstance(known, Defined) else None
+
+    def _bound(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Name the tenant of a start. Ids are shared by all tenants: an app of one tenant chooses none."""
+        if self.tenant is not ANY and options.get("id") is not None:
+            raise UsageError(f"an app of one tenant takes no id {clipped(options['id'])}: give a key")
+        return {**options, "tenant": one_tenant(self.tenant, options.get("tenant", OWN))}
 
     async def _publish(self, plans: Iterable[Plan]) -> None:
         """Once for each store: a run gets its rows from what is published when it starts."""
@@ -173,7 +180,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
             type_ = newest(type_, {*published, *self.workflows})
         return self.workflows.get(type_, type_)
 
-    async def fire_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> Handle[Any]:
+    async def fire_schedule(self, name: str, tenant: str | OwnTenant = OWN) -> Handle[Any]:
         """Start a run of a schedule at once, outside its rhythm, whatever is open."""
         new = await self._fire(name, tenant)
         return Handle(self, new.id, created=True, workflow=self.workflows.get(new.type))
@@ -186,7 +193,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         payload: Any = None,
         id: str | None = None,
         run: UUID | str | None = None,
-        tenant: str = DEFAULT_TENANT,
+        tenant: str | OwnTenant = OWN,
         keep: Seconds | None = None,
         *,
         connection: Any = None,
@@ -202,7 +209,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
             payload=plain.encode(payload, f"payload of event {topic!r}"),
             id=check_name("event id", id) if id is not None else str(self.world.uuid7()),
             run=None if run is None else check_id(run),
-            tenant=check_tenant(tenant),
+            tenant=one_tenant(self.tenant, tenant),
             keep_seconds=None if keep is None else check_kept("keep", keep, "events"),
         )
         return await self.store.emit(event, *(() if connection is None else (connection,)))
@@ -280,7 +287,8 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
                 f"list({clipped(where)}): give a filter, as in RunFilter(statuses=(Status.FAILED,))"
             )
         where = where or RunFilter()
-        type_, tenant, key = check_sought(type=where.type, tenant=where.tenant, key=where.key)
+        type_, key = check_sought(type=where.type, key=where.key)
+        tenant = tenant_of(self.tenant, where.tenant)
         where = msgspec.structs.replace(where, type=type_, tenant=tenant, key=key)
         if where.parent is not None:
             check_id(where.parent)
@@ -300,7 +308,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         limit: int = 1000,
         *,
         types: Sequence[str] = (),
-        tenant: str | None = None,
+        tenant: Tenant | OwnTenant = OWN,
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Sequence[TrailEntry]:
@@ -309,7 +317,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         In pages, as `list`: `after` is the last seq of the page before, and only an empty page is the end.
         """
         types = [check_text("type", one) for one in check_list("types", types)]
-        (tenant,) = check_sought(tenant=tenant)
+        whose = tenant_of(self.tenant, tenant, ANY)
         after, limit = check_whole("after", after, 0, BIG_MAX), check_limit(limit)
         between = (
             None if since is None else check_datetime("since", since),
@@ -317,7 +325,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         )
         await self._opened()
         chosen = None if run is None else check_id(run)
-        return await self.store.trail(chosen, ANY if tenant is None else tenant, types, after, limit, between)
+        return await self.store.trail(chosen, whose, types, after, limit, between)
 
     async def explain(self, run: UUID | str) -> Explanation:
         """Why a run is not moving, in words and in data."""

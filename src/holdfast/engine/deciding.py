@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from holdfast.arguments import check_by, check_id, check_key, check_limit, check_sought, check_text
-from holdfast.records import ANY, DEFAULT_TENANT, ApprovalRequest, Decided, Tenant
+from holdfast.arguments import check_by, check_id, check_key, check_limit, check_text
+from holdfast.records import OWN, ApprovalRequest, Decided, OwnTenant, Tenant
+
+from .whose import tenant_of
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -64,17 +66,17 @@ class Gates:
 
     async def approvals(
         self,
-        tenant: str | None = DEFAULT_TENANT,
+        tenant: Tenant | OwnTenant = OWN,
         limit: int = 100,
         after: ApprovalRequest | tuple[UUID, str] | None = None,
     ) -> Sequence[ApprovalRequest]:
-        """Open gates, oldest run first; `after` is the last one of the page before. tenant=None: of all.
+        """Open gates, oldest run first; `after` is the last one of the page before. ANY: of all tenants.
 
         A page holds fewer than `limit` where what is shown is large: only an empty one is the end.
         """
-        (tenant,), limit = check_sought(tenant=tenant), check_limit(limit)
+        whose, limit = tenant_of(self.tenant, tenant), check_limit(limit)
         last = (after.run, after.step) if isinstance(after, ApprovalRequest) else after
         if last is not None:
             last = check_id(last[0]), check_key(last[1])
         await self._opened()
-        return await self.store.approvals(ANY if tenant is None else tenant, limit, last)
+        return await self.store.approvals(whose, limit, last)

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.errors import Unavailable
 from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status
-from holdfast.records import SECOND, Finding, Run, RunFilter, Stats, moment
+from holdfast.records import ANY, SECOND, Finding, Run, RunFilter, Stats, moment
 from holdfast.sealing.envelope import SHUT
 from holdfast.store import Store
 
@@ -190,7 +190,7 @@ async def _by_lists(store: Store) -> list[Finding]:
 
 
 async def _newest(store: Store, status: Status, limit: int) -> list[Run]:
-    fetch = partial(store.list, RunFilter(statuses=(status,), tenant=None, values=False))
+    fetch = partial(store.list, RunFilter(statuses=(status,), tenant=ANY, values=False))
     return await gathered(fetch, limit, None, lambda run: run.id)
 
 

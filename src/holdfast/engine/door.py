@@ -21,8 +21,10 @@ from holdfast.records import Emitted, Schedule
 from holdfast.threads import Background
 
 from .app import App
+from .client import Client
 from .definitions import Defined
 from .handle import Handle
+from .tenants import TenantApp
 from .worker import Worker, hosts_worker
 
 P = ParamSpec("P")
@@ -78,10 +80,75 @@ class PlainHandle(Generic[T]):
     reject = blocking(Handle.reject)
 
 
-class Door:
+class Blocking:
+    """The blocking verbs of a caller: those of an app, or of one tenant's."""
+
+    _door: Door
+    _client: Client
+
+    @wraps(App.start)
+    def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> PlainHandle[Any]:
+        connection = options.get("connection")
+        return PlainHandle(
+            self._door, self._told(lambda app: app.start(workflow, params, **options), connection)
+        )
+
+    @wraps(App.start_many)
+    def start_many(self, *args: Any, **kwargs: Any) -> list[PlainHandle[Any] | HoldfastError]:
+        answers = self._told(lambda app: app.start_many(*args, **kwargs), kwargs.get("connection"))
+        return [PlainHandle(self._door, one) if isinstance(one, Handle) else one for one in answers]
+
+    @wraps(App.emit)
+    def emit(self, *args: Any, **kwargs: Any) -> Emitted:
+        return self._told(lambda app: app.emit(*args, **kwargs), kwargs.get("connection"))
+
+    @wraps(App.schedule)
+    def schedule(self, *args: Any, **kwargs: Any) -> Schedule:
+        return self._call(lambda app: app.schedule(*args, **kwargs))
+
+    @wraps(App.fire_schedule)
+    def fire_schedule(self, *args: Any, **kwargs: Any) -> PlainHandle[Any]:
+        return PlainHandle(self._door, self._call(lambda app: app.fire_schedule(*args, **kwargs)))
+
+    def _call(self, verb: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        return self._door.call(lambda: verb(self._client))
+
+    def _told(self, verb: Callable[[Client], Coroutine[Any, Any, T]], connection: Any) -> T:
+        return self._call(verb) if connection is None else at_once(verb(self._client))
+
+    cancel = blocking(App.cancel)
+    approve = blocking(App.approve)
+    reject = blocking(App.reject)
+    approvals = blocking(App.approvals)
+    pause = blocking(App.pause)
+    resume = blocking(App.resume)
+    rewind = blocking(App.rewind)
+    retry = blocking(App.retry)
+    append_step = blocking(App.append_step)
+    delete = blocking(App.delete)
+    restore = blocking(App.restore)
+    schedules = blocking(App.schedules)
+    unschedule = blocking(App.unschedule)
+    pause_schedule = blocking(App.pause_schedule)
+    resume_schedule = blocking(App.resume_schedule)
+    get = blocking(App.get)
+    known = blocking(App.known)
+    list = blocking(App.list)
+    steps = blocking(App.steps)
+    trail = blocking(App.trail)
+    explain = blocking(App.explain)
+    result = blocking(App.result)
+    ended = blocking(App.ended)
+    final = blocking(App.final)
+    outbox = blocking(App.outbox)
+    resend = blocking(App.resend)
+
+
+class Door(Blocking):
     """The verbs of an app, blocking. `with app.sync:` closes it at the end of the block."""
 
     def __init__(self, app: App) -> None:
+        self._door, self._client = self, app
         self._app, self._background = app, Background("holdfast-sync")
         self._workers: dict[Worker, asyncio.AbstractEventLoop] = {}  # and the loop that each is on
 
@@ -104,50 +171,7 @@ class Door:
             )
         return self._background.call(work, context)
 
-    def _call(self, verb: Callable[[App], Coroutine[Any, Any, T]]) -> T:
-        return self.call(lambda: verb(self._app))
-
-    @wraps(App.start)
-    def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> PlainHandle[Any]:
-        connection = options.get("connection")
-        return PlainHandle(self, self._told(lambda app: app.start(workflow, params, **options), connection))
-
-    @wraps(App.start_many)
-    def start_many(self, *args: Any, **kwargs: Any) -> list[PlainHandle[Any] | HoldfastError]:
-        answers = self._told(lambda app: app.start_many(*args, **kwargs), kwargs.get("connection"))
-        return [PlainHandle(self, one) if isinstance(one, Handle) else one for one in answers]
-
-    @wraps(App.emit)
-    def emit(self, *args: Any, **kwargs: Any) -> Emitted:
-        return self._told(lambda app: app.emit(*args, **kwargs), kwargs.get("connection"))
-
-    @wraps(App.schedule)
-    def schedule(self, *args: Any, **kwargs: Any) -> Schedule:
-        return self._call(lambda app: app.schedule(*args, **kwargs))
-
-    @wraps(App.fire_schedule)
-    def fire_schedule(self, *args: Any, **kwargs: Any) -> PlainHandle[Any]:
-        return PlainHandle(self, self._call(lambda app: app.fire_schedule(*args, **kwargs)))
-
-    def _told(self, verb: Callable[[App], Coroutine[Any, Any, T]], connection: Any) -> T:
-        return self._call(verb) if connection is None else at_once(verb(self._app))
-
-    cancel = blocking(App.cancel)
-    approve = blocking(App.approve)
-    reject = blocking(App.reject)
-    approvals = blocking(App.approvals)
-    pause = blocking(App.pause)
-    resume = blocking(App.resume)
-    rewind = blocking(App.rewind)
-    retry = blocking(App.retry)
-    append_step = blocking(App.append_step)
-    delete = blocking(App.delete)
-    restore = blocking(App.restore)
     purge = blocking(App.purge)
-    schedules = blocking(App.schedules)
-    unschedule = blocking(App.unschedule)
-    pause_schedule = blocking(App.pause_schedule)
-    resume_schedule = blocking(App.resume_schedule)
     limit = blocking(App.limit)
     unlimit = blocking(App.unlimit)
     limits = blocking(App.limits)
@@ -156,22 +180,15 @@ class Door:
     register = blocking(App.register)
     unregister = blocking(App.unregister)
     registry = blocking(App.registry)
-    get = blocking(App.get)
-    known = blocking(App.known)
-    list = blocking(App.list)
-    steps = blocking(App.steps)
-    trail = blocking(App.trail)
-    explain = blocking(App.explain)
     doctor = blocking(App.doctor)
-    result = blocking(App.result)
-    ended = blocking(App.ended)
-    final = blocking(App.final)
     publish = blocking(App.publish)
-    outbox = blocking(App.outbox)
-    resend = blocking(App.resend)
     webhook = blocking(App.webhook)
     webhooks = blocking(App.webhooks)
     remove_webhook = blocking(App.remove_webhook)
+
+    def of(self, tenant: str) -> SyncTenantApp:
+        """The same verbs for one tenant, as `app.of`."""
+        return SyncTenantApp(self, self._app.of(tenant))
 
     @contextmanager
     def worker(self, **options: Any) -> Iterator[Worker]:
@@ -194,5 +211,17 @@ class Door:
         """Stop its workers, let go of the store and end the loop. The next call opens both anew."""
         for worker in list(self._workers):
             self._stop(worker)
-        self._call(App.close)
+        self.call(self._app.close)
         self._background.close()
+
+
+class SyncTenantApp(Blocking):
+    """The verbs of an app for one tenant, blocking; `app.sync` is closed, and this with it."""
+
+    def __init__(self, door: Door, app: TenantApp) -> None:
+        self.tenant = app.tenant
+        self._door, self._client = door, app._client  # noqa: SLF001 - its own verbs, blocking
+
+    def __repr__(self) -> str:
+        """Short, for logs."""
+        return f"<sync app of tenant {self.tenant!r}>"

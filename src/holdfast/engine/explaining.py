@@ -10,7 +10,7 @@ from holdfast.bounds import SHOWN_BYTES
 from holdfast.errors import UnknownRun
 from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status, StepKind
-from holdfast.records import Instant, Run, RunFilter, Step, Tenant, moment, tenant_name
+from holdfast.records import ANY, Instant, Run, RunFilter, Step, Tenant, moment
 from holdfast.store import Store
 
 from .explain import SHOWN, Explanation, Known, explain
@@ -74,10 +74,12 @@ async def _children(store: Store, run: Run) -> dict[UUID, Run]:
 
 
 async def _deleted(store: Store, run: UUID, tenant: Tenant) -> Run | None:
-    """Lists alone show a deleted run: those go down by id, so it is the first one from here."""
+    """Find a deleted run. Lists alone show it: those go down by id, so it is the first one from here.
+
+    The list is of all tenants: that of a tenant with few runs would be read a long way down.
+    """
     if run.int + 1 >= 1 << 128:
         return None
-    page = await store.list(
-        RunFilter(tenant=tenant_name(tenant), deleted=True), 1, after=UUID(int=run.int + 1)
-    )
-    return next((one for one in page if one.id == run), None)
+    where = RunFilter(tenant=ANY, deleted=True, values=False)
+    page = await store.list(where, 1, after=UUID(int=run.int + 1))
+    return next((one for one in page if one.id == run and tenant in {ANY, one.tenant}), None)

@@ -27,6 +27,7 @@ from holdfast.store import Store
 from .posting import check_url, place
 from .signing import check_secret, make_secret, masked
 from .sinks import Sinks, Target
+from .whose import tenant_of
 
 TAKES_MAX = 10  # times that others may be quicker
 SECRETS_MAX = 2  # that sign at once: the newest, and the one before it until the receiver has changed over
@@ -59,11 +60,12 @@ class Outgoing:
         """
         if where is not None and not isinstance(where, OutboxFilter):
             raise UsageError(f"outbox({clipped(where)}): give a filter, as in OutboxFilter(sink='mail')")
-        if where is not None:
-            sink, tenant, id_ = check_sought(sink=where.sink, tenant=where.tenant, id=where.id)
-            where = msgspec.structs.replace(where, sink=sink, tenant=tenant, id=id_)
-            if where.run is not None:
-                check_id(where.run)
+        where = where or OutboxFilter()
+        sink, id_ = check_sought(sink=where.sink, id=where.id)
+        tenant = tenant_of(self.tenant, where.tenant)
+        where = msgspec.structs.replace(where, sink=sink, tenant=tenant, id=id_)
+        if where.run is not None:
+            check_id(where.run)
         limit, after = check_limit(limit), check_whole("after", after, 0, BIG_MAX)
         await self.store.open()
         return await self.store.outbox(where, limit, after)

@@ -8,7 +8,7 @@ from functools import partial
 from uuid import UUID
 
 from holdfast.escaping import escaped
-from holdfast.records import SECOND, Backlog, Finding, MessageStatus, OutboxFilter, OutboxMessage
+from holdfast.records import ANY, SECOND, Backlog, Finding, MessageStatus, OutboxFilter, OutboxMessage
 from holdfast.sealing.envelope import OURS
 from holdfast.store import Store
 
@@ -39,7 +39,7 @@ def nobody_has(sink: str) -> str:
 
 async def with_messages(store: Store, run: UUID, told: Explanation) -> Explanation:
     """What is said of a run that has ended, and of its messages that have not arrived."""
-    where = OutboxFilter(run=run, tenant=None, statuses=(MessageStatus.PENDING, MessageStatus.DEAD))
+    where = OutboxFilter(run=run, tenant=ANY, statuses=(MessageStatus.PENDING, MessageStatus.DEAD))
     left = await _first(store, where)
     if not left:
         return told
@@ -134,7 +134,7 @@ async def _shut(store: Store) -> list[Finding]:
 
 async def _sealed(store: Store) -> tuple[list[OutboxMessage], int]:
     """The first of the oldest pending messages that could not be opened, and how many there are."""
-    where = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=None)
+    where = OutboxFilter(statuses=(MessageStatus.PENDING,), tenant=ANY)
     first: list[OutboxMessage] = []
     count, left, after = 0, PENDING_MAX, 0
     for _ in range(PAGES_MAX):
@@ -156,7 +156,7 @@ async def _dead(store: Store, owed: Sequence[Backlog]) -> list[Finding]:
     count = sum(one.dead for one in owed)
     if not count:
         return []
-    oldest = await _first(store, OutboxFilter(statuses=(MessageStatus.DEAD,), tenant=None))
+    oldest = await _first(store, OutboxFilter(statuses=(MessageStatus.DEAD,), tenant=ANY))
     dead = [one for one in owed if one.dead]
     sinks = ", ".join(f"{escaped(one.sink)} ({one.dead:,})" for one in dead[:SHOWN])
     sinks += f" and {len(dead) - SHOWN:,} more sinks" if len(dead) > SHOWN else ""

@@ -7,25 +7,27 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.arguments import Seconds, check_by, check_name, check_sought, check_tenant
+from holdfast.arguments import Seconds, check_by, check_name, check_sought
 from holdfast.clipped import clipped
 from holdfast.cron import micros_of_jitter, rhythm
 from holdfast.errors import Conflict, UnknownSchedule, UsageError
 from holdfast.records import (
-    ANY,
-    DEFAULT_TENANT,
+    OWN,
     CatchUp,
     Instant,
     NewRun,
     NewSchedule,
     Overlap,
+    OwnTenant,
     Schedule,
+    Tenant,
 )
 
 from .definitions import Defined
 from .plans.plan import Plan
 from .starting import new_run
 from .timetable import firing_by_hand, rhythm_of
+from .whose import one_tenant, tenant_of
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -43,6 +45,7 @@ class Scheduling:
 
     store: Store
     world: World
+    tenant: Tenant
 
     if TYPE_CHECKING:
 
@@ -64,7 +67,7 @@ class Scheduling:
         jitter: Seconds = 0,
         overlap: str = Overlap.SKIP,
         catch_up: str = CatchUp.ONE,
-        tenant: str = DEFAULT_TENANT,
+        tenant: str | OwnTenant = OWN,
         **options: Any,
     ) -> Schedule:
         """Start runs by cron in a time zone, or `every` so often; the same again changes nothing.
@@ -77,13 +80,13 @@ class Scheduling:
         unknown = sorted(set(options) - set(OPTIONS))
         if unknown:
             raise UsageError(f"schedule has no option {unknown[0]!r}: there are {', '.join(OPTIONS)}")
-        name, tenant = check_name("schedule", name), check_tenant(tenant)
+        name, whose = check_name("schedule", name), one_tenant(self.tenant, tenant)
         await self._opened()
         now = await self.store.now()
         # In a thread: zones are read from files, and an expression may need thousands of steps.
         times = await self.world.thread(rhythm, cron, every, zone, now, jitter, aside=True)
         known = await self._workflow(workflow, look=True)
-        run = new_run(self.world, known, params, tenant=tenant, **options)
+        run = new_run(self.world, known, params, tenant=whose, **options)
         if isinstance(known, Plan):
             await self._publish([known])
         new = NewSchedule(
@@ -112,37 +115,37 @@ class Scheduling:
         return await self.store.schedule(new)
 
     async def schedules(
-        self, tenant: str | None = DEFAULT_TENANT, name: str | None = None
+        self, tenant: Tenant | OwnTenant = OWN, name: str | None = None
     ) -> Sequence[Schedule]:
-        """All schedules of a tenant, or of all (None), by name; or those of one name."""
-        tenant, name = check_sought(tenant=tenant, schedule=name)
+        """All schedules of a tenant, or of all (ANY), by name; or those of one name."""
+        whose, (name,) = tenant_of(self.tenant, tenant), check_sought(schedule=name)
         await self._opened()
         found: list[Schedule] = []
         after: tuple[str, str] | None = None
-        while page := await self.store.schedules(ANY if tenant is None else tenant, name, PAGE, after):
+        while page := await self.store.schedules(whose, name, PAGE, after):
             found += page
             after = page[-1].tenant, page[-1].name
         return found
 
-    async def unschedule(self, name: str, tenant: str = DEFAULT_TENANT) -> bool:
+    async def unschedule(self, name: str, tenant: str | OwnTenant = OWN) -> bool:
         """Remove a schedule; whether there was one. Its runs go on."""
-        tenant, name = check_sought(tenant=tenant, schedule=name)
+        whose, (name,) = one_tenant(self.tenant, tenant), check_sought(schedule=name)
         await self._opened()
-        return await self.store.unschedule(name, tenant)
+        return await self.store.unschedule(name, whose)
 
-    async def pause_schedule(self, name: str, tenant: str = DEFAULT_TENANT, by: str = "") -> Schedule:
+    async def pause_schedule(self, name: str, tenant: str | OwnTenant = OWN, by: str = "") -> Schedule:
         """Let a schedule miss its times until it is resumed."""
-        tenant, name = check_sought(tenant=tenant, schedule=name)
+        whose, (name,) = one_tenant(self.tenant, tenant), check_sought(schedule=name)
         await self._opened()
-        return await self.store.pause_schedule(name, tenant, check_by(by))
+        return await self.store.pause_schedule(name, whose, check_by(by))
 
-    async def resume_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> Schedule:
+    async def resume_schedule(self, name: str, tenant: str | OwnTenant = OWN) -> Schedule:
         """Let it go on with its next time from now on."""
         found = await self._schedule(name, tenant)
         next_at = rhythm_of(found).after(await self.store.now())
         return await self.store.resume_schedule(found.name, found.rev, next_at, found.tenant)
 
-    async def _fire(self, name: str, tenant: str) -> NewRun:
+    async def _fire(self, name: str, tenant: str | OwnTenant) -> NewRun:
         run = self.world.uuid7()
         for _ in range(TRIES):
             found = await self._schedule(name, tenant)
@@ -151,10 +154,10 @@ class Scheduling:
                 return firing.fires[0].run
         raise Conflict(f"schedule {name!r} is changed all the time: try again")
 
-    async def _schedule(self, name: str, tenant: str) -> Schedule:
-        tenant, name = check_sought(tenant=tenant, schedule=name)
+    async def _schedule(self, name: str, tenant: str | OwnTenant) -> Schedule:
+        whose, (name,) = one_tenant(self.tenant, tenant), check_sought(schedule=name)
         await self._opened()
-        found = await self.store.schedules(tenant, name)
+        found = await self.store.schedules(whose, name)
         if not found:
             raise UnknownSchedule(name)
         return found[0]

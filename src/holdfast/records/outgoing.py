@@ -12,7 +12,7 @@ import msgspec
 from holdfast.bounds import BATCH_BYTES
 
 from .reading import read_error, value
-from .units import DEFAULT_TENANT, Instant, Json
+from .units import OWN, Instant, Json, OwnTenant, Tenant
 from .written import Error
 
 
@@ -63,7 +63,7 @@ class OutboxFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     statuses: tuple[MessageStatus, ...] = ()
     sink: str | None = None
     run: UUID | None = None
-    tenant: str | None = DEFAULT_TENANT  # None: all
+    tenant: Tenant | OwnTenant | None = OWN  # as in RunFilter
     id: str | None = None
 
 

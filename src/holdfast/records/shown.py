@@ -11,7 +11,7 @@ import msgspec
 from holdfast.lifecycle import Status, StepKind, StepStatus
 
 from .reading import MARK, Unreadable, read, read_error, read_object, value
-from .units import COST_UNIT, DEFAULT_TENANT, Instant, Json
+from .units import COST_UNIT, OWN, Instant, Json, OwnTenant, Tenant
 from .written import Error, Presence
 
 
@@ -196,7 +196,7 @@ class RunFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     statuses: tuple[Status, ...] = ()
     waiting_on: StepKind | None = None
     type: str | None = None
-    tenant: str | None = DEFAULT_TENANT  # None: all
+    tenant: Tenant | OwnTenant | None = OWN  # OWN: see there; ANY: all; None only inside of stores, for all
     key: str | None = None
     parent: UUID | None = None
     deleted: bool = False

@@ -31,6 +31,19 @@ ANY: Final = AnyTenant.ANY  # all tenants: an operator, a worker or a keeper wri
 Tenant = str | AnyTenant  # the name of one tenant, or ANY
 
 
+class OwnTenant(Enum):
+    """The type of `OWN`, which has no other value."""
+
+    OWN = "own"
+
+    def __repr__(self) -> str:
+        """Give its name, as it is written."""
+        return "OWN"
+
+
+OWN: Final = OwnTenant.OWN  # no tenant is said: the one that an app is bound to, else `default`
+
+
 def tenant_name(tenant: Tenant) -> str | None:
     """Give the name of the tenant; None for ANY, as stores keep it inside."""
     return None if tenant is ANY else tenant

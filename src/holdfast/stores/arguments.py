@@ -38,6 +38,7 @@ from holdfast.errors import UsageError
 from holdfast.exact import check_fields
 from holdfast.records import (
     COST_UNIT,
+    OWN,
     SCOPES,
     AnyTenant,
     Ask,
@@ -348,6 +349,8 @@ def check_where(_: str, where: RunFilter | OutboxFilter | None) -> None:
     """Check the filter of a list."""
     if where is not None:
         check_fields(where)
+        if where.tenant is not OWN:
+            check_whose("tenant", where.tenant)
 
 
 def _counts(counts: Mapping[str, int]) -> None:

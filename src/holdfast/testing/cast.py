@@ -14,7 +14,7 @@ from uuid import UUID
 
 from holdfast.errors import Unavailable
 from holdfast.lifecycle import Status
-from holdfast.records import Claim, RunFilter
+from holdfast.records import ANY, Claim, RunFilter
 
 from .crashes import Crash, Mode, Recorded, Stricken
 from .virtual import EPOCH, VirtualWorld
@@ -106,7 +106,7 @@ class Cast:
     async def _held_under(self) -> dict[UUID, int]:
         held: dict[UUID, int] = {}
         after: UUID | None = None
-        while page := await self._store.list(RunFilter(statuses=(Status.LEASED,), tenant=None), after=after):
+        while page := await self._store.list(RunFilter(statuses=(Status.LEASED,), tenant=ANY), after=after):
             held |= {run.id: run.fence for run in page}
             after = page[-1].id
         return held

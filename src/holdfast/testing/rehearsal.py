@@ -23,6 +23,7 @@ from holdfast.engine.pages import gathered
 from holdfast.errors import UnknownRun, UsageError
 from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import (
+    ANY,
     SECOND,
     ApprovalRequest,
     Decided,
@@ -169,7 +170,7 @@ class Rehearsal:
 
     def approvals(self) -> list[ApprovalRequest]:
         """The gates that wait for a decision, of all runs."""
-        fetch = partial(self.app.approvals, None)
+        fetch = partial(self.app.approvals, ANY)
         return cast("list[ApprovalRequest]", self.do(gathered(fetch, ALL, None, lambda gate: gate)))
 
     def cancel(self, run: RehearsedRun | UUID, *, children: bool = True) -> None:
@@ -252,7 +253,7 @@ class Rehearsal:
 
     def runs(self, type: str | None = None) -> list[RehearsedRun]:
         """All runs, or those of a type (`shop.%` is a prefix), in the order of their starts."""
-        fetch = partial(self.app.list, RunFilter(type=type, tenant=None))
+        fetch = partial(self.app.list, RunFilter(type=type, tenant=ANY))
         found = self.do(gathered(fetch, ALL, None, lambda run: run.id))
         return [RehearsedRun(self, self._handle(run)) for run in reversed(found)]
 

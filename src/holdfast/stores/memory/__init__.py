@@ -50,6 +50,7 @@ from holdfast.records.shown import without_large
 from holdfast.rooms.records import START
 from holdfast.store import DELETED_SECONDS, PURGE_SLICE, TRANSACTION_SECONDS, TTL_SECONDS, OwnEngine
 from holdfast.stores.checked import checked
+from holdfast.stores.filters import inside
 
 from . import claim, cleaning, commit, reads, start
 from .keeping import NO_DATABASE, KeeperRoom
@@ -97,7 +98,7 @@ class MemoryStore(People, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         with self._lock:
-            return reads.runs(self._state, where, limit, after)
+            return reads.runs(self._state, inside(where), limit, after)
 
     async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
         with self._lock:

@@ -32,6 +32,7 @@ from holdfast.records import (
 )
 from holdfast.records.sizes import message_bytes
 from holdfast.store import GIVE_UP_SECONDS
+from holdfast.stores.filters import inside
 
 if TYPE_CHECKING:
     from .rows import State
@@ -305,7 +306,7 @@ class OutboxRoom:
         self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0
     ) -> list[OutboxMessage]:
         with self._lock:
-            return outbox(self._state.post, where or _ALL, limit, after)
+            return outbox(self._state.post, inside(where or _ALL), limit, after)
 
     async def resend(self, id: str, tenant: Tenant) -> OutboxMessage:
         with self._lock:

@@ -21,6 +21,7 @@ from holdfast.records import (
     Webhook,
     tenant_name,
 )
+from holdfast.stores.filters import inside
 
 from .calls import Calls, json_text
 
@@ -56,7 +57,7 @@ class OutboxRoom(Calls):
         self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0
     ) -> list[OutboxMessage]:
         return await self._ask(
-            _MESSAGES, "outbox", json_text(where or _ALL), limit, after, bounds.BATCH_BYTES
+            _MESSAGES, "outbox", json_text(inside(where or _ALL)), limit, after, bounds.BATCH_BYTES
         )
 
     async def resend(self, id: str, tenant: Tenant) -> OutboxMessage:

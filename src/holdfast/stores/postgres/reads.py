@@ -27,6 +27,7 @@ from holdfast.records import (
     tenant_name,
 )
 from holdfast.store import LIVE_SECONDS
+from holdfast.stores.filters import inside
 from holdfast.stores.paged import StepsPage, all_steps
 
 from . import checkup
@@ -69,7 +70,9 @@ class ReadsRoom(Calls):
         return None if found is None else _RUN.decode(found)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
-        return await self._ask(_RUNS, "list", json_text(where), min(limit, _MAX), after, bounds.BATCH_BYTES)
+        return await self._ask(
+            _RUNS, "list", json_text(inside(where)), min(limit, _MAX), after, bounds.BATCH_BYTES
+        )
 
     async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
         async def page(after: int) -> StepsPage:

@@ -53,6 +53,7 @@ from holdfast.rooms.records import START
 from holdfast.store import TRANSACTION_SECONDS, OwnEngine
 from holdfast.stores import items
 from holdfast.stores.checked import checked
+from holdfast.stores.filters import inside
 
 from . import (
     checkup,
@@ -239,7 +240,7 @@ class SqliteStore(People, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, Purg
         return self._read(reads.get, run, tenant_name(tenant))
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
-        return self._read(reads.listed, where, limit, after)
+        return self._read(reads.listed, inside(where), limit, after)
 
     async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
         return await reads.steps(self._read, run, tenant_name(tenant), largest)

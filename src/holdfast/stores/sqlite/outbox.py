@@ -28,6 +28,7 @@ from holdfast.records import (
 )
 from holdfast.records.sizes import message_bytes
 from holdfast.store import GIVE_UP_SECONDS
+from holdfast.stores.filters import inside
 
 from .database import Database, Row, text
 from .sql import statements
@@ -232,7 +233,7 @@ class OutboxRoom:
     async def outbox(
         self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0
     ) -> list[OutboxMessage]:
-        return self._read(outbox, where or _ALL, limit, after)
+        return self._read(outbox, inside(where or _ALL), limit, after)
 
     async def resend(self, id: str, tenant: Tenant) -> OutboxMessage:
         return await self._write(lambda db, now: resend(db, now, id, tenant_name(tenant)), news=True)

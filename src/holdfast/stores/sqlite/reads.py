@@ -77,7 +77,7 @@ def _by_place(where: RunFilter, after: UUID | None) -> Iterator[Term]:
     yield ("coalesce(deleted_at, 0) >= 0" if where.deleted else "deleted_at is null",)
     if where.tenant is not None:
         yield "tenant = ?", where.tenant
-    if where.key is not None and where.tenant is not None:
+    if where.key is not None and isinstance(where.tenant, str):
         yield "idempotency_key = ?", stored_key(where.tenant, where.key)
     elif where.key is not None:
         yield _SQL["has_key"], where.key

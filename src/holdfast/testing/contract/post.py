@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.records import Outbound, OutboxFilter, RelayAsk, Relayed, Webhook
+from holdfast.records import ANY, Outbound, OutboxFilter, RelayAsk, Relayed, Webhook
 
 from .hand import done
 
@@ -38,7 +38,7 @@ def outbox(hand, limit=100, after=0, **where):
 
 
 def shown(hand, id):
-    (found,) = outbox(hand, id=id, tenant=None)
+    (found,) = outbox(hand, id=id, tenant=ANY)
     return found
 
 

@@ -131,15 +131,15 @@ def test_messages_are_listed_by_what_is_asked_for_page_by_page(hand):
         return [found.id for found in outbox(hand, **where)]
 
     assert [found.id for found in hand.run(hand.store.outbox())] == ["m1", "m2", "m3"]
-    assert listed(tenant=None) == ["m1", "m2", "m3", "m4"]
+    assert listed(tenant=ANY) == ["m1", "m2", "m3", "m4"]
     assert listed(statuses=(MessageStatus.DEAD,)) == ["m1"]
     assert listed(statuses=(MessageStatus.DEAD, MessageStatus.PENDING)) == ["m1", "m2", "m3"]
     assert listed(statuses=(MessageStatus.SENT,)) == []
     assert listed(sink="pager") == ["m2"]
     assert listed(run=one.id, sink="mail") == ["m1", "m3"]
-    page = outbox(hand, limit=2, tenant=None)
+    page = outbox(hand, limit=2, tenant=ANY)
     assert [found.id for found in page] == ["m1", "m2"]
-    assert [found.id for found in outbox(hand, after=page[-1].seq, tenant=None)] == ["m3", "m4"]
+    assert [found.id for found in outbox(hand, after=page[-1].seq, tenant=ANY)] == ["m3", "m4"]
 
 
 @pytest.mark.spec("OUT-1")
@@ -221,7 +221,7 @@ def test_a_run_stays_until_its_messages_are_delivered_or_dead_and_takes_them_alo
     assert hand.purge(ttl_seconds=1.0).total == 0
     answered(hand, second, "dead")
     assert hand.purge(ttl_seconds=1.0).runs == 1
-    assert outbox(hand, tenant=None) == []
+    assert outbox(hand, tenant=ANY) == []
     assert hand.run(hand.store.backlog()) == []
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Move, Status, StepStatus
-from holdfast.records import NewEvent, NewRun, Presence, Purged, RunFilter, Started
+from holdfast.records import ANY, NewEvent, NewRun, Presence, Purged, RunFilter, Started
 from holdfast.store import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, TTL_SECONDS
 
 from .hand import TYPE, call, done, listen, sleep
@@ -34,7 +34,7 @@ def ended(hand, **fields):
 
 def there(hand, *runs):
     """Those that are still there, hidden or not."""
-    known = {run.id for run in hand.run(hand.store.list(RunFilter(tenant=None, deleted=True), limit=10_000))}
+    known = {run.id for run in hand.run(hand.store.list(RunFilter(tenant=ANY, deleted=True), limit=10_000))}
     return [run for run in runs if run in known]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.records import SECOND, Fire, Firing, NewRun, NewSchedule, RunFilter
+from holdfast.records import ANY, SECOND, Fire, Firing, NewRun, NewSchedule, RunFilter
 
 from .hand import EPOCH, TYPE
 
@@ -54,7 +54,7 @@ def fire(hand, schedule, *times, **fields):
 
 
 def runs(hand):
-    return {run.id for run in hand.run(hand.store.list(RunFilter(tenant=None)))}
+    return {run.id for run in hand.run(hand.store.list(RunFilter(tenant=ANY)))}
 
 
 def end(hand, run):

@@ -1,0 +1,320 @@
+"""`app.of(tenant)`: what is another tenant's is answered exactly as what is missing, on every store.
+
+The table has a row for each public verb of the scoped app. Each row is played twice: by a tenant beside
+another one that has everything, with the ids and names of that one's things; and on a store where nothing is,
+with ids and names that nobody has. Answers, errors and the calls that the store gets must be the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import holdfast as hf
+from holdfast import ANY, App, OutboxFilter, RunFilter, UsageError
+from holdfast.engine.door import SyncTenantApp
+from holdfast.engine.tenants import TenantApp
+from holdfast.stores.memory import MemoryStore
+from tests.laws.tenanted import ORDER, Heard, app_of, furnished, nothing_like, two_stores
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+KEY = bytes(range(32))
+
+
+@pytest.fixture(params=["memory", "sealed", "sqlite", "postgres"])
+def apps(request, tmp_path):
+    """Two apps on fresh stores, the first one with a codec where that is asked for."""
+    codec = {"codec": hf.Encrypt({"k1": KEY})} if request.param == "sealed" else {}
+    return [app_of(store, **codec) for store in two_stores(request.param, request, tmp_path)]
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def each_run(verb, *args, **kwargs):
+    """The verb on every run, whatever its state."""
+
+    def calls(app, it):
+        return [lambda run=run: getattr(app, verb)(run, *args, **kwargs) for run in it.runs.values()]
+
+    return calls
+
+
+def types_of(rows):
+    return [row.type for row in rows]
+
+
+async def told(call, tell):
+    return tell(await call)
+
+
+def tenants_of(rows):
+    return [row.tenant for row in rows]
+
+
+def of_schedule(one):
+    return one.tenant, one.name, one.paused, one.fired
+
+
+TABLE = {
+    "get": each_run("get"),
+    "known": each_run("known"),
+    "steps": each_run("steps"),
+    "explain": each_run("explain"),
+    "result": each_run("result", timeout=60),
+    "ended": each_run("ended", timeout=60),
+    "final": each_run("final", timeout=60),
+    "trail": lambda app, it: [
+        lambda: told(app.trail(), types_of),
+        lambda: told(app.trail(types=["created"]), types_of),
+        *(lambda run=run: told(app.trail(run), types_of) for run in it.runs.values()),
+    ],
+    "list": lambda app, it: [
+        lambda: told(app.list(), tenants_of),
+        lambda: told(app.list(RunFilter(deleted=True)), tenants_of),
+        lambda: told(app.list(RunFilter(key="key of pending")), tenants_of),
+        *(lambda run=run: app.list(RunFilter(parent=run)) for run in it.runs.values()),
+        *(lambda run=run: told(app.list(after=run), len) for run in it.runs.values()),
+    ],
+    "approvals": lambda app, it: [
+        lambda: app.approvals(),
+        lambda: app.approvals(after=(it.runs["wait"], "a")),
+    ],
+    "outbox": lambda app, it: [
+        lambda: app.outbox(),
+        lambda: app.outbox(OutboxFilter(id=it.message)),
+        *(lambda run=run: app.outbox(OutboxFilter(run=run)) for run in it.runs.values()),
+    ],
+    "resend": lambda app, it: [lambda: app.resend(it.message)],
+    "schedules": lambda app, it: [lambda: app.schedules(), lambda: app.schedules(name=it.schedule)],
+    "pause_schedule": lambda app, it: [lambda: app.pause_schedule(it.schedule)],
+    "resume_schedule": lambda app, it: [lambda: app.resume_schedule(it.schedule)],
+    "fire_schedule": lambda app, it: [lambda: app.fire_schedule(it.schedule)],
+    "unschedule": lambda app, it: [lambda: app.unschedule(it.schedule)],
+    "schedule": lambda app, it: [
+        lambda: told(app.schedule(it.schedule, ORDER, every=7200), of_schedule),
+        lambda: told(app.pause_schedule(it.schedule), of_schedule),
+        lambda: app.unschedule(it.schedule),
+    ],
+    "emit": lambda app, it: [
+        lambda: app.emit("go"),
+        lambda: app.emit("other", id="e1"),
+        *(lambda run=run: app.emit("go", run=run) for run in it.runs.values()),
+    ],
+    "cancel": each_run("cancel"),
+    "pause": each_run("pause"),
+    "resume": each_run("resume"),
+    "rewind": each_run("rewind", "GATE"),
+    "retry": each_run("retry"),
+    "append_step": each_run("append_step", "NEW"),
+    "delete": each_run("delete"),
+    "restore": each_run("restore"),
+    "approve": lambda app, it: [*each_run("approve")(app, it), *each_run("approve", "GATE")(app, it)],
+    "reject": lambda app, it: [*each_run("reject")(app, it), *each_run("reject", "GATE")(app, it)],
+    "start": lambda app, it: [
+        lambda: told(app.start(ORDER, 8, key="key of pending"), lambda handle: handle.created),
+        *(lambda run=run: app.start(ORDER, 8, parent=run) for run in it.runs.values()),
+        *(lambda run=run: app.start(ORDER, 8, id=run) for run in it.runs.values()),
+    ],
+    "start_many": lambda app, it: [
+        lambda: app.start_many([(ORDER, 8, {"parent": run}) for run in it.runs.values()])
+    ],
+}  # fmt: skip
+
+
+def verbs_of(scoped):
+    return {name for name in vars(scoped) if not name.startswith("_")} | {
+        name for base in scoped.__mro__[1:-1] for name in vars(base) if not name.startswith("_")
+    }
+
+
+def without_ids(said, it):
+    known = [*map(str, it.runs.values()), it.message]
+    for one in known:
+        said = said.replace(one, "<id>")
+    return ID.sub("<id>", said)
+
+
+async def outcome(app, call, it):
+    """What came of it, without ids, and which verbs of the store were called for it."""
+    heard = app.store if isinstance(app.store, Heard) else app.store.inner
+    heard.calls.clear()
+    try:
+        said = repr(await call())
+    except hf.HoldfastError as error:
+        said = f"{type(error).__name__}: {error}"
+    return without_ids(said, it), tuple(heard.calls)
+
+
+async def walked(app, tenant, it):
+    """All rows, in the order of the table: those that read, those that write, those that make something."""
+    of = app.of(tenant)
+    return {
+        verb: [await outcome(app, call, it) for call in row(of, it)] for verb, row in TABLE.items()
+    }  # fmt: skip
+
+
+async def snapshot(app, things):
+    """Everything of a tenant's, as an operator sees it."""
+    seen = [
+        await app.list(RunFilter(tenant="acme", deleted=True)),
+        await app.outbox(OutboxFilter(tenant="acme")),
+    ]
+    seen += [await app.schedules("acme"), await app.approvals("acme"), await app.trail(tenant="acme")]
+    for name, run in things.runs.items():
+        if name != "deleted":
+            seen += [await app.steps(run), await app.trail(run)]
+    return repr(seen)
+
+
+@pytest.mark.spec("TEN-5")
+def test_what_is_another_tenants_is_answered_as_what_is_missing(apps):
+    """The same error, the same words but for the id, the same calls of the store; and nothing has changed."""
+
+    async def play():
+        full, bare = apps
+        try:
+            things = await furnished(full, "acme")
+            await bare.publish()
+            await full.publish()
+            before = await snapshot(full, things)
+            theirs = await walked(full, "beta", things)
+            missing = await walked(bare, "beta", nothing_like(things))
+            assert await snapshot(full, things) == before
+            await assert_seen(full.of("acme"), things)
+        finally:
+            await full.close()
+            await bare.close()
+        return theirs, missing
+
+    theirs, missing = asyncio.run(play())
+    for verb in TABLE:
+        assert theirs[verb] == missing[verb], verb
+
+
+async def assert_seen(acme, things):
+    """The table would pass if the ids were wrong: their own tenant sees them all."""
+    assert len(await acme.list(RunFilter(deleted=True))) == len(things.runs)
+    for name, run in things.runs.items():
+        assert (await acme.get(run) is None) == (name == "deleted")
+    assert [len(await acme.approvals()), len(await acme.outbox()), len(await acme.schedules())] == [2, 1, 1]
+    assert (await acme.resend(things.message)).id == things.message
+
+
+def test_every_verb_of_the_scoped_app_has_a_row():
+    """A verb that is added must say here how it treats what is another tenant's; blocking ones too."""
+    assert verbs_of(TenantApp) == set(TABLE)
+    assert verbs_of(SyncTenantApp) == set(TABLE)
+
+
+# -- naming another tenant -------------------------------------------------------------------------
+
+NAMING = {
+    "emit": lambda app, tenant: app.emit("go", tenant=tenant),
+    "schedule": lambda app, tenant: app.schedule("s", ORDER, every=60, tenant=tenant),
+    "schedules": lambda app, tenant: app.schedules(tenant),
+    "unschedule": lambda app, tenant: app.unschedule("s", tenant),
+    "pause_schedule": lambda app, tenant: app.pause_schedule("s", tenant),
+    "resume_schedule": lambda app, tenant: app.resume_schedule("s", tenant),
+    "fire_schedule": lambda app, tenant: app.fire_schedule("s", tenant),
+    "approvals": lambda app, tenant: app.approvals(tenant),
+    "trail": lambda app, tenant: app.trail(tenant=tenant),
+    "list": lambda app, tenant: app.list(RunFilter(tenant=tenant)),
+    "outbox": lambda app, tenant: app.outbox(OutboxFilter(tenant=tenant)),
+    "start": lambda app, tenant: app.start(ORDER, tenant=tenant),
+    "start_many": lambda app, tenant: raised(app.start_many([(ORDER, 1, {"tenant": tenant})])),
+}
+
+
+async def raised(answers):
+    (answer,) = await answers
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+@pytest.mark.spec("TEN-5")
+@pytest.mark.parametrize("verb", NAMING)
+@pytest.mark.parametrize("other", ["acme", "default", ANY])
+def test_a_scoped_app_names_no_other_tenant(verb, other):
+    """Its own may be named; another one, and all of them, is refused before the store is asked."""
+    app = app_of(MemoryStore())
+    beta = app.of("beta")
+    shown = re.escape(repr(other))
+    with pytest.raises(UsageError, match=f"bound to tenant 'beta': it cannot name {shown}"):
+        asyncio.run(NAMING[verb](beta, other))
+    with contextlib.suppress(hf.UnknownSchedule):
+        asyncio.run(NAMING[verb](beta, "beta"))
+
+
+@pytest.mark.spec("TEN-5")
+@pytest.mark.parametrize("verb", NAMING)
+@pytest.mark.parametrize("bound", [True, False])
+def test_none_is_no_tenant(verb, bound):
+    """It may be a name that somebody has lost: neither the app's own tenant nor all of them is meant."""
+    app = app_of(MemoryStore())
+    with pytest.raises(UsageError, match="tenant is None: name a tenant, or say ANY where all are meant"):
+        asyncio.run(NAMING[verb](app.of("beta") if bound else app, None))
+
+
+def test_every_verb_that_takes_a_tenant_is_tried():
+    """By its signature; `start` and the filters hide theirs."""
+    takes = {name for name in TABLE if "tenant" in inspect.signature(getattr(TenantApp, name)).parameters}
+    assert takes <= set(NAMING)
+
+
+@pytest.mark.spec("TEN-5")
+@pytest.mark.parametrize("bad", ["", "a\x1fb", "x" * 600, None, ANY, 7])
+def test_an_app_is_bound_to_one_name(bad):
+    with pytest.raises(UsageError):
+        app_of(MemoryStore()).of(bad)
+
+
+def test_blocking_verbs_are_scoped_too():
+    """As those that are awaited; a handle stays in its tenant."""
+    app = app_of(MemoryStore())
+    with app.sync as sync:
+        acme, beta = sync.of("acme"), sync.of("beta")
+        run = acme.start(ORDER)
+        assert (run.get().tenant, beta.get(run.id)) == ("acme", None)
+        with pytest.raises(hf.UnknownRun):
+            beta.cancel(run.id)
+        assert [len(acme.list()), len(beta.list()), len(sync.list())] == [1, 0, 0]
+        assert len(sync.list(RunFilter(tenant=ANY))) == 1
+        assert beta.start_many([(ORDER, 1, {"parent": run.id})])[0].run_id == run.id
+
+
+def test_a_scoped_app_follows_its_app_to_another_store():
+    """A test that puts another store in place of an app's own keeps every scoped app from it too."""
+    app = app_of(MemoryStore())
+    acme, app.store = app.of("acme"), Heard(MemoryStore())
+    asyncio.run(acme.start(ORDER))
+    assert "start" in app.store.calls
+
+
+# -- what is not a caller's ------------------------------------------------------------------------
+
+OPERATORS = {
+    "purge", "doctor", "limit", "unlimit", "limits", "pause_key", "resume_key",
+    "register", "unregister", "registry", "webhook", "webhooks", "remove_webhook",
+    "publish", "worker", "work", "run", "close",
+}  # fmt: skip
+DEFINES = {"workflow", "plan", "on", "sink", "at", "of", "sync"}
+
+
+@pytest.mark.spec("TEN-5")
+def test_every_verb_of_an_app_is_a_callers_or_an_operators():
+    """And what is an operator's stands in the table of the guide."""
+    public = {
+        name for name, member in inspect.getmembers(App)
+        if not name.startswith("_") and (callable(member) or name == "sync")
+    }  # fmt: skip
+    assert public == set(TABLE) | OPERATORS | DEFINES
+    guide = (ROOT / "docs" / "guide" / "tenants.md").read_text("utf-8")
+    assert [name for name in sorted(OPERATORS) if f"`{name}`" not in guide] == []
