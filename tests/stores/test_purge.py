@@ -341,6 +341,23 @@ def test_runs_that_are_held_are_passed_a_few_at_a_time_and_once(path, monkeypatc
     live(path, story)
 
 
+@pytest.mark.spec("TTL-1", "OUT-1")
+def test_a_purge_finds_what_has_become_free_behind_its_back(path, monkeypatch):
+    """It goes on behind runs that were held; when nothing is left there, it looks at those once more."""
+
+    async def story(store):
+        held = await ended(store)
+        await store._write(lambda db, _: db.run(HELD))
+        free = [await ended(store) for _ in range(2)]
+        monkeypatch.setattr(purge, "LOOK_MAX", 1)
+        assert (await store.purge(**NOW, limit=1)).runs == 1
+        await store._write(lambda db, _: db.run("update workflow_outbox set status = 'dead'"))
+        assert [(await store.purge(**NOW, limit=1)).runs for _ in range(3)] == [1, 1, 0]
+        assert {await store.get(run, ANY) for run in (held, *free)} == {None}
+
+    live(path, story)
+
+
 @pytest.mark.spec("TTL-1")
 def test_a_slice_is_bounded_in_bytes_whatever_the_clock_says(path, monkeypatch):
     """Small rows are quickly removed, and large ones behind them do not go in the same commit."""

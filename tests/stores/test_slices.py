@@ -8,9 +8,10 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.bounds import BATCH_BYTES
+from holdfast.lifecycle import Move
 from holdfast.records import NewEvent
 from holdfast.stores.sqlite import SqliteStore, waits
-from holdfast.testing.contract.hand import Clock, Hand, listen
+from holdfast.testing.contract.hand import Clock, Hand, done, listen
 from tests.stores.files import new_run, until
 
 LARGE = '"' + "x" * (3 * 2**20) + '"'
@@ -158,3 +159,23 @@ def test_the_place_of_an_event_goes_with_it(hand):
 
 def places(hand):
     return hand.store._read(lambda db: db.all("select run_id from workflow_delivery"))
+
+
+@pytest.mark.spec("EVENT-4")
+def test_a_look_that_a_checkpoint_leaves_is_hinted_at(hand):
+    """So that a keeper goes on with it at once; a checkpoint without waits hints at nothing."""
+    claim, topics, hints = hand.held(), [f"t{n}" for n in range(4)], []
+    for topic in topics:
+        hand.emit(topic, LARGE)
+
+    async def hinted(*steps):
+        hints.clear()
+        end = hand.store.listen(lambda: hints.append(1))
+        await hand.store.commit([hand.item(claim, Move.CHECKPOINT, *steps)])
+        await asyncio.sleep(0)
+        end()
+        return bool(hints)
+
+    assert not hand.run(hinted(done("plain")))
+    assert hand.run(hinted(*(listen(topic, topic) for topic in topics)))
+    assert hand.due().chore_at <= hand.clock.now

@@ -51,7 +51,15 @@ def _waits_in_a_plan(move: Move, write: StepWrite) -> bool:
 
 
 def brings_news(batch: Sequence[Item]) -> bool:
-    """Whether anyone else may care: plain checkpoints are nobody's business."""
+    """Whether anyone else may care: plain checkpoints are nobody's business.
+
+    One that opens a wait is: its look may leave something that a keeper carries out.
+    """
     return any(
-        item.move is not Move.CHECKPOINT or item.events or item.starts or item.outbox for item in batch
+        item.move is not Move.CHECKPOINT
+        or item.events
+        or item.starts
+        or item.outbox
+        or any(write.status is StepStatus.WAITING for write in item.steps)
+        for item in batch
     )

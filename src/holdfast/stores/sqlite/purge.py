@@ -219,6 +219,16 @@ class PurgeRoom:
 
         async def _write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T: ...
 
+    async def _found(self, terms: Terms) -> bool:
+        """Whether there is anything to remove, behind those that were held and, if not, before them too."""
+        for _ in range(2 if self._past else 1):
+            # However many runs are held, the loop is not: between two looks others have their turn.
+            while (is_found := self._read(found, self._clock(), terms, self._past)) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            if is_found:
+                return True
+        return False
+
     async def purge(
         self,
         ttl_seconds: float = TTL_SECONDS,
@@ -226,10 +236,7 @@ class PurgeRoom:
         limit: int = PURGE_SLICE,
     ) -> Purged:
         terms = (ttl_seconds, deleted_seconds)
-        # However many runs are held, the loop is not: between two looks others have their turn.
-        while (is_found := self._read(found, self._clock(), terms, self._past)) is None:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        if not is_found:
+        if not await self._found(terms):
             return Purged()
         past = dict(self._past)
         # A run that is too long for one commit goes in several; others come in between.
