@@ -20,7 +20,7 @@ COST_UNIT = 1_000_000  # costs are kept as integers, or sums differ from store t
 class AnyTenant(Enum):
     """The type of `ANY`, which has no other value."""
 
-    ANY = "any"
+    ANY = object()  # no encoder takes it: nowhere is it a name by mistake
 
     def __repr__(self) -> str:
         """Give its name, as it is written."""
@@ -34,7 +34,7 @@ Tenant = str | AnyTenant  # the name of one tenant, or ANY
 class OwnTenant(Enum):
     """The type of `OWN`, which has no other value."""
 
-    OWN = "own"
+    OWN = object()  # as ANY
 
     def __repr__(self) -> str:
         """Give its name, as it is written."""
