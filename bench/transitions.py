@@ -53,7 +53,7 @@ class Bed:
         self.now, self._ids = START_AT, 0
         self.store = SqliteStore(":memory:", clock=lambda: self.now, inline=True)
         self.seconds, self.statements, self.done = 0.0, 0, 0
-        self._counting = False
+        self._counting, self._round = False, 0
 
     def id(self) -> UUID:
         self._ids += 1
@@ -61,12 +61,22 @@ class Bed:
 
     async def open(self) -> None:
         await self.store.open()
+        await self.begin()
+
+    async def begin(self) -> None:
+        """A round with types of its own, in which nothing is counted yet."""
+        self._round += 1
+        self.seconds, self.statements, self.done = 0.0, 0, 0
         plan = tuple(PlanStep(name=f"s{number}") for number in range(5))
         gate = PlanStep(name="gate", kind=StepKind.APPROVAL)
         await self.store.publish([
-            Definition(type=PLAN, kind="plan", steps=plan),
-            Definition(type=GATED, kind="plan", steps=(gate, PlanStep(name="after"))),
+            Definition(type=self.named(PLAN), kind="plan", steps=plan),
+            Definition(type=self.named(GATED), kind="plan", steps=(gate, PlanStep(name="after"))),
         ])  # fmt: skip
+
+    def named(self, type: str) -> str:
+        """The type as it is called in this round."""
+        return f"{type.removesuffix('.v1')}{self._round}.v1"
 
     def trace(self) -> None:
         """Count statements from now on, which makes them slow."""
@@ -99,12 +109,12 @@ class Bed:
     # What cases begin with.
 
     async def started(self, type: str = CODE, count: int = MANY, **fields: Any) -> list[UUID]:
-        runs = [NewRun(id=self.id(), type=type, **fields) for _ in range(count)]
+        runs = [NewRun(id=self.id(), type=self.named(type), **fields) for _ in range(count)]
         await self.store.start(runs)
         return [run.id for run in runs]
 
     async def claimed(self, type: str = CODE, count: int = MANY) -> list[Claim]:
-        claims = await self.store.claim(Ask(worker="w", types=(type,), limit=count))
+        claims = await self.store.claim(Ask(worker="w", types=(self.named(type),), limit=count))
         assert len(claims) == count, (type, len(claims), count)
         return claims
 
@@ -237,7 +247,7 @@ async def release(bed: Bed) -> None:
 def calls(bed: Bed, claims: list[Claim]) -> list[Item]:
     return [
         item(one, Move.PARK, StepWrite(
-            key="kid", kind=StepKind.CHILD, status=WAITING, child=NewRun(id=bed.id(), type=CHILD)
+            key="kid", kind=StepKind.CHILD, status=WAITING, child=NewRun(id=bed.id(), type=bed.named(CHILD))
         ), known=0)
         for one in claims
     ]  # fmt: skip
@@ -320,6 +330,8 @@ async def measured(case: Case, *, counted: bool) -> float:
     for _ in range(1 if counted else TIMES):
         bed = Bed()
         await bed.open()
+        await case(bed)  # now its statements are prepared
+        await bed.begin()
         if counted:
             bed.trace()
         gc.collect()

@@ -7,6 +7,7 @@ task waits for a worker, everything else is opened here, and looked at at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -58,16 +59,21 @@ def refuse_changed(before: Definition | None, now: Definition) -> None:
 
 def insert(view: View[R], run: R, steps: Sequence[PlanStep]) -> None:
     """Make the run a plan: all its rows, pending, numbered by their order."""
-    run.kind, most = PLAN, run.max_attempts
-    rows = [
+    run.kind = PLAN
+    view.put_all(run, _rows(tuple(steps), run.max_attempts))
+
+
+@lru_cache(maxsize=64)
+def _rows(steps: tuple[PlanStep, ...], max_attempts: int) -> tuple[StepRow, ...]:
+    """The rows of a plan as they begin, the same for all its runs."""
+    return tuple(
         StepRow(
             seq, step.name, step.kind, StepStatus.PENDING, topic=step.topic, ask=step.ask, digest=step.digest,
-            max_attempts=step.max_attempts or most if step.kind is StepKind.TASK else None,
+            max_attempts=step.max_attempts or max_attempts if step.kind is StepKind.TASK else None,
             timeout_seconds=step.timeout_seconds, on_timeout=step.on_timeout,
         )
         for seq, step in enumerate(steps)
-    ]  # fmt: skip
-    view.put_all(run, rows)
+    )  # fmt: skip
 
 
 def as_planned(step: StepRow) -> None:

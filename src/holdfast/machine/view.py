@@ -93,7 +93,7 @@ class View(Protocol[R]):
         """Add a step whose key is new."""
 
     def put_all(self, run: R, steps: Sequence[StepRow]) -> None:
-        """Add all steps of a run that has none."""
+        """Add all steps of a plan to a run that has none; the rows are shared, so the view copies them."""
 
     def drop(self, run: R, step: StepRow) -> None:
         """Remove a step."""

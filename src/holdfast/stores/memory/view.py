@@ -7,6 +7,8 @@ from math import inf
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from holdfast.bounds import NEWS_BYTES, text_bytes
 from holdfast.lifecycle import FINAL, StepKind, StepStatus
 from holdfast.machine.rows import StepRow, shown
@@ -82,7 +84,7 @@ class MemoryView:
 
     def put_all(self, run: RunRow, steps: Sequence[StepRow]) -> None:
         for step in steps:
-            self.put(run, step)
+            self.put(run, msgspec.structs.replace(step))
 
     def drop(self, run: RunRow, step: StepRow) -> None:
         del run.steps[step.key]

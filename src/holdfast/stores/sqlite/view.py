@@ -8,6 +8,7 @@ A query over steps sees the file, so that changed steps are written before it (`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from uuid import UUID
 
 import msgspec
@@ -34,13 +35,11 @@ from holdfast.records import (
 from . import inbox, outbox, rows
 from .database import Database, Row, text
 from .held import (
-    INSERT_STEP,
     SQL,
     Event,
     FromEvent,
     RunRow,
     changeable,
-    new_step,
     outlined,
     run_row,
     step_row,
@@ -58,6 +57,11 @@ _STATUSES = {status.value: status for status in Status}
 FEW_LISTENERS = 4  # waits of one run that are looked at one by one
 HALF_GONE = -1  # as deleted_at: a purge has begun to remove it
 
+# What rows of a plan begin with: the order of view.sql.
+_PLANNED = (
+    "seq", "key", "kind", "status", "max_attempts", "topic", "timeout_seconds", "ask", "digest", "on_timeout",
+)  # fmt: skip
+
 _PLAIN = {status: Verdict(answer=Answer.APPLIED, status=status) for status in Status}
 _ANSWERS = {status: text(verdict) for status, verdict in _PLAIN.items()}
 _decode_answer = msgspec.json.Decoder(Verdict).decode
@@ -71,6 +75,7 @@ class SqliteView(Saving):
         self.copied = 0
         self._taking: dict[tuple[str, str], Event] = {}  # by wait, the event that it would take
         self._definitions: dict[str, Definition | None] = {}
+        self._plans: dict[int, tuple[Sequence[StepRow], str]] = {}  # rows of plans, and the same as JSON
         self._newest_event: int | None = None
 
     # Reading ahead.
@@ -171,7 +176,11 @@ class SqliteView(Saving):
         run.seq, run.grown = max(run.seq, step.seq), True
 
     def put_all(self, run: RunRow, steps: Sequence[StepRow]) -> None:
-        self.db.many(INSERT_STEP, [new_step(run, step_values(step)) for step in steps])
+        known = self._plans.get(id(steps))
+        if known is None:
+            rows = [attrgetter(*_PLANNED)(step) for step in steps]
+            self._plans[id(steps)] = known = (steps, text(rows))
+        self.db.run(SQL["plan"], (run.text, run.tenant, known[1]))
         run.seq = run.top = max(run.seq, steps[-1].seq)
 
     def drop(self, run: RunRow, step: StepRow) -> None:

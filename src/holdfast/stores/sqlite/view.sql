@@ -125,6 +125,14 @@ select status, result, error from workflow_run where id = :run
 -- :wake    What a plan's task is told.
 select wake from workflow_step where run_id = :run and key = :key
 
+-- :plan    All rows of a plan at once.
+insert into workflow_step (
+    run_id, tenant, seq, key, kind, status, max_attempts, topic, timeout_seconds, ask, digest, on_timeout
+)
+select :run, :tenant, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6,
+    value ->> 7, value ->> 8, value ->> 9
+from json_each(:rows)
+
 -- :drop
 delete from workflow_step where run_id = :run and key = :key
 
