@@ -39,7 +39,7 @@ class People:
             view = MemoryView(self._state, now)
             row = move(view)
             view.save()
-            if promises:
+            if promises and row.owes:
                 carry_out(self._state, now)
             self._hint()
             return shown(row)
@@ -103,7 +103,8 @@ class People:
             answer = gates.decide(
                 self._state, run, tenant_name(tenant), Ruling(step, approved, by, comment, digest), now
             )  # fmt: skip
-            carry_out(self._state, now)
+            if self._state.runs[run].owes:
+                carry_out(self._state, now)
             self._hint()
             if isinstance(answer, Conflict):
                 raise answer

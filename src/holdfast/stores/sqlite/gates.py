@@ -39,14 +39,17 @@ def _seq(db: Database, run: UUID, name: str) -> int:
     return -1 if row is None else int(row[0])
 
 
-def decide(db: Database, now: Instant, run: UUID, tenant: str | None, ruling: Ruling) -> Decided | Conflict:
-    """Answer the decision, or why it is refused: a gate whose time was over is settled all the same."""
+def decide(
+    db: Database, now: Instant, run: UUID, tenant: str | None, ruling: Ruling
+) -> tuple[Decided | Conflict, int]:
+    """The answer, or why it is refused: a gate whose time was over is settled all the same. And what the run
+    owes now."""
     view = SqliteView(db, now)
     answer = deciding.decide(view, run, tenant, ruling)
     view.save()
     row = view.run(run)
     assert row is not None
     if isinstance(answer, Conflict):
-        return answer
+        return answer, row.owes
     step, decision, repeated = answer
-    return Decided(step=step, decision=decision, repeated=repeated, run=view.shown_run(row))
+    return Decided(step=step, decision=decision, repeated=repeated, run=view.shown_run(row)), row.owes

@@ -36,14 +36,14 @@ class People:
         async def _carry_out(self, limit: int = SLICE) -> int: ...
 
     async def _changed(self, move: Callable[[SqliteView], RunRow], *, promises: bool = False) -> Run:
-        def work(db: Database, now: Instant) -> Run:
+        def work(db: Database, now: Instant) -> tuple[Run, int]:
             view = SqliteView(db, now)
             run = move(view)
             view.save()
-            return view.shown_run(run)
+            return view.shown_run(run), run.owes
 
-        shown = await self._write(work, news=True)
-        if promises:
+        shown, owes = await self._write(work, news=True)
+        if promises and owes:
             await self._carry_out()
         return shown
 
@@ -105,10 +105,11 @@ class People:
         tenant: Tenant,
     ) -> Decided:
         ruling = Ruling(step, approved, by, comment, digest)
-        answer = await self._write(
+        answer, owes = await self._write(
             lambda db, now: gates.decide(db, now, run, tenant_name(tenant), ruling), news=True
         )
-        await self._carry_out()
+        if owes:
+            await self._carry_out()
         if isinstance(answer, Conflict):
             raise answer
         return answer
