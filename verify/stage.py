@@ -127,6 +127,7 @@ class Stage:
 
     async def _be_worker(self, world: VirtualWorld, store: Any) -> None:
         app = self._app(world, store)
+        await asyncio.sleep(LOOK_SECONDS / 10)  # the client is first: nobody has published its plan by then
         # Entered and never left: the play ends under it, and it must not begin to say goodbye then.
         await patient(lambda: app.worker(lease=LEASE_SECONDS, slots=4).__aenter__())
         await asyncio.sleep(LIMIT_SECONDS * 2)

@@ -170,7 +170,9 @@ class WaitsRoom(Calls):
 
     async def _due_chores(self, *, wait_timeouts: bool) -> list[Chore]:
         look = await self._ask(_DUE, "due", json_text({"types": (), "wait_timeouts": wait_timeouts}))
-        return [chore for chore in Chore if look.is_due(chore)]
+        due = [chore for chore in Chore if look.is_due(chore)]
+        # A run that ends or goes on by the others may owe its parent the news.
+        return due if not due or Chore.DELIVER in due else [*due, Chore.DELIVER]
 
     async def _ended(self, chore: str, limit: int) -> tuple[int, list[UUID], bool]:
         done, failed, pace = 0, list[UUID](), self._pace()
