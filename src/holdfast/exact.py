@@ -23,7 +23,7 @@ from holdfast.errors import UsageError
 _WORDS = (*vars(lifecycle).values(), *vars(records).values())
 _OURS = [one for one in _WORDS if isinstance(one, type) and issubclass(one, Enum)]
 EXACT = frozenset({str, int, float, bool, bytes, NoneType, UUID, datetime, tuple, list, dict, *_OURS})
-_TEXT, _JSON = ("str", "str | None", "Tenant"), ("Json", "Json | None")
+_TEXT, _JSON = {"str", "Tenant"}, {"Json"}  # words of an annotation
 _TEXTS: dict[Any, list[tuple[int, str, bool]]] = {}  # by class of record
 
 
@@ -65,11 +65,11 @@ def check_fields(record: Any) -> None:
 
 def _texts(kind: Any) -> list[tuple[int, str, bool]]:
     """The fields of a record that hold text: place, name, and whether that is JSON."""
-    said: dict[str, str] = kind.__annotations__
+    said = {name: set(text.split(" | ")) for name, text in kind.__annotations__.items()}
     _TEXTS[kind] = [
-        (place, name, said[name] in _JSON)
+        (place, name, bool(said[name] & _JSON))
         for place, name in enumerate(kind.__struct_fields__)
-        if said[name] in _TEXT or said[name] in _JSON
+        if said[name] & (_TEXT | _JSON)
     ]
     return _TEXTS[kind]
 
