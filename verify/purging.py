@@ -105,7 +105,7 @@ class Slices:
     """A store that a keeper purges, and how long each slice took."""
 
     def __init__(self, store: Any) -> None:
-        self._store, self.took, self.runs = store, list[float](), 0
+        self._store, self.took, self.runs, self.traits = store, list[float](), 0, store.traits
 
     async def purge(self, **terms: Any) -> Purged:
         begun = time.monotonic()
