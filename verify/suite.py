@@ -135,7 +135,7 @@ def _live_twins(seed: int, *, postgres: bool) -> list[tuple[str, Report]]:
             (NO_FENCE, zombie(rounds=1, sabotage=NO_FENCE, seed=seed, store=POSTGRES)),
             (TORN, exactly(runs=10, kills=5, seed=seed, torn=True, store=POSTGRES)),
             (HASTY, kill9(runs=20, kills=12, seed=seed, store=POSTGRES, sabotage=HASTY)),
-            (DEAF, pg_backend_kill(8.0, sabotage=DEAF, seed=seed)),
+            (DEAF, pg_backend_kill(20.0, sabotage=DEAF, seed=seed)),
             (LATE_SYNC, pg_kill(1, LATE_SYNC, seed)),
             (BLIND_RESEND, commit_cut(15, BLIND_RESEND, seed)),
         ]
