@@ -9,8 +9,8 @@ import time
 from typing import Any
 from uuid import UUID
 
+from holdfast.contract import Store
 from holdfast.records import Ask, NewRun
-from holdfast.store import Store
 from holdfast.stores import make_store
 
 TYPE = "bench.noop.v1"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.lifecycle import MOVES, RULES, Move, Status
-from tools import check, docs, install, moves, spec, stamp, tidy
+from tools import check, contract, docs, install, moves, spec, stamp, tidy
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -200,6 +200,35 @@ class TestMoves:
 
     def test_only_the_named_fast_paths_decide(self):
         assert list(moves.findings(moves.STORES)) == []
+
+
+class TestTheContract:
+    def part(self, root: Path, words: str) -> list[str]:
+        for name in ("contract", "machine"):
+            (root / name).mkdir()
+        source = (
+            f'"""Part."""\nclass Part:\n    """Verbs."""\n    async def park(self):\n        """{words}"""\n'
+        )
+        (root / "contract" / "part.py").write_text(source)
+        (root / "machine" / "moves.py").write_text('def park():\n    """park."""\ndef retry():\n    pass\n')
+        return [found.partition(": ")[2] for found in contract.findings(root)]
+
+    def test_a_docstring_of_25_lines_is_let_pass(self, tmp_path):
+        assert self.part(tmp_path, "\n".join(["law"] * 25)) == []
+
+    def test_a_longer_one_is_found(self, tmp_path):
+        found = self.part(tmp_path, "\n".join(["law"] * 26))
+        assert found == ["park has 26 lines of docstring, at most 25"]
+
+    def test_a_pointer_leads_to_a_docstring(self, tmp_path):
+        assert self.part(tmp_path, "See `machine.moves.park`.") == []
+
+    @pytest.mark.parametrize("name", ["machine.moves.retry", "machine.moves.gone", "machine.gone"])
+    def test_one_that_leads_nowhere_is_found(self, tmp_path, name):
+        assert self.part(tmp_path, f"See `{name}`.") == [f"`{name}` has no docstring"]
+
+    def test_the_contract_itself_is_right(self):
+        assert list(contract.findings(contract.PACKAGE)) == []
 
 
 class TestTidiness:

@@ -39,6 +39,7 @@ def checks() -> dict[str, list[str]]:
         "spec": [python, "-m", "tools.spec"],
         "files": [python, "-m", "tools.tidy"],
         "moves": [python, "-m", "tools.moves"],
+        "contract": [python, "-m", "tools.contract"],
     }
 
 

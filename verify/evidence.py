@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from holdfast.contract import Store
 from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
 from holdfast.records import ANY, OutboxFilter, OutboxMessage, Run, RunFilter, Step, TrailEntry
-from holdfast.store import Store
 
 from .ledger import Entry
 from .work import AMOUNTS, LOGS

@@ -15,12 +15,12 @@ from typing import Any
 
 import apsw
 
+from holdfast.contract import TTL_SECONDS
 from holdfast.engine.app import App
 from holdfast.engine.context import Context
 from holdfast.engine.handle import Handle
 from holdfast.engine.keeper import Keeper
 from holdfast.records import SECOND, Item, Purged, Verdict
-from holdfast.store import TTL_SECONDS
 
 from .processes import Fleet, die_with_parent, quiet
 from .report import Report, progress

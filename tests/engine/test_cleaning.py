@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import App, RunFilter, Status, UnknownRun, days
-from holdfast.store import PURGE_SLICE
+from holdfast.contract import PURGE_SLICE
 from tests.engine.kit import outcome, process, trail, until
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from holdfast.contract import GIVE_UP_SECONDS
 from holdfast.lifecycle import Move
 from holdfast.records import ANY, MessageStatus, Outbound, OutboxFilter, RelayAsk, Relayed, Webhook
-from holdfast.store import GIVE_UP_SECONDS
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.contract.hand import done

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from holdfast.contract import EVENT_KEEP_SECONDS
 from holdfast.errors import UsageError
 from holdfast.lifecycle import HOLDER_MOVES, Move, Status, StepKind, StepStatus
 from holdfast.records import (
@@ -24,7 +25,6 @@ from holdfast.records import (
     StepWrite,
     TrailWrite,
 )
-from holdfast.store import EVENT_KEEP_SECONDS
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.contract.hand import backing_off, broken, done, error, listen, sleep

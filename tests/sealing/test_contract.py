@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
+from holdfast.contract import Store
 from holdfast.sealing import Compress, Encrypt, Sealed
-from holdfast.store import Store
 from holdfast.testing import contract
 from tests.laws.stores import memory, sqlite_inline
 

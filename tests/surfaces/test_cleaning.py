@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import App
 from holdfast.cli import clean
-from holdfast.store import DELETED_SECONDS
+from holdfast.contract import DELETED_SECONDS
 
 SHOP = "shop.order.v1"
 

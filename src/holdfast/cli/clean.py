@@ -9,12 +9,12 @@ from contextlib import contextmanager
 import click
 import msgspec
 
+from holdfast.contract import DELETED_SECONDS, TTL_SECONDS
 from holdfast.engine.client import Client
 from holdfast.errors import Conflict
 from holdfast.lifecycle import FINAL, Status
 from holdfast.machine.durations import micros
 from holdfast.records import ANY, Instant, Purged, Run, RunFilter, instant, moment
-from holdfast.store import DELETED_SECONDS, TTL_SECONDS
 
 from . import session
 from .find import find, short

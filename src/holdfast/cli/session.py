@@ -15,13 +15,13 @@ from typing import TypeVar
 
 import click
 
+from holdfast.contract import Store
 from holdfast.engine.client import Client
 from holdfast.errors import UsageError
 from holdfast.records import ANY, RunFilter
 from holdfast.sealing import Compress, Encrypt, Sealed
 from holdfast.sealing.encrypt import ENVIRONMENT
 from holdfast.sealing.envelope import hidden_by
-from holdfast.store import Store
 from holdfast.stores import make_store, shown
 from holdfast.world import RealWorld
 

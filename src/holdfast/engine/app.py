@@ -21,9 +21,9 @@ from holdfast.arguments import (
 from holdfast.backoff import Backoff
 from holdfast.bounds import RUN_BYTES
 from holdfast.clipped import clipped
+from holdfast.contract import TTL_SECONDS
 from holdfast.errors import UsageError
 from holdfast.sealing import CodecHook, Sealed
-from holdfast.store import TTL_SECONDS
 from holdfast.world import THREADS, RealWorld, World
 
 from .client import Client
@@ -36,7 +36,7 @@ from .stopping import run, work_until_told
 from .worker import Worker
 
 if TYPE_CHECKING:
-    from holdfast.store import Store
+    from holdfast.contract import Store
 
     from .door import Door
     from .tenants import TenantApp

@@ -33,6 +33,7 @@ from holdfast.arguments import (
 from holdfast.bounds import slices
 from holdfast.clipped import clipped
 from holdfast.codec import MARK, plain
+from holdfast.contract import Store
 from holdfast.errors import (
     HoldfastError,
     ResultTimeout,
@@ -58,7 +59,6 @@ from holdfast.records import (
 )
 from holdfast.records.sizes import start_bytes
 from holdfast.sealing.envelope import reason
-from holdfast.store import Store
 from holdfast.world import World
 
 from .deciding import Gates

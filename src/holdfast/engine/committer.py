@@ -15,12 +15,12 @@ from uuid import UUID
 
 from holdfast.backoff import DEFAULT
 from holdfast.bounds import MIB
+from holdfast.contract import Store
 from holdfast.errors import StoreError, Unavailable, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Answer, Item, Verdict
 from holdfast.records.sizes import item_bytes
-from holdfast.store import Store
 from holdfast.world import World
 
 from .batches import Answered, Batches, Entry

@@ -12,7 +12,7 @@ from holdfast.records import OWN, ApprovalRequest, Decided, OwnTenant, Tenant
 from .whose import tenant_of
 
 if TYPE_CHECKING:
-    from holdfast.store import Store
+    from holdfast.contract import Store
 
 
 class Gates:

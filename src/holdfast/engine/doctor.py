@@ -12,12 +12,12 @@ from functools import partial
 
 import msgspec
 
+from holdfast.contract import Store
 from holdfast.errors import Unavailable
 from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import ANY, SECOND, Finding, Run, RunFilter, Stats, moment
 from holdfast.sealing.envelope import SHUT
-from holdfast.store import Store
 
 from . import postal, timed
 from .explain import lacked

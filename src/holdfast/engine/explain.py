@@ -10,12 +10,12 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.contract import BUDGET
 from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import Hold, Instant, Presence, Run, Step, moment
 from holdfast.records.reading import read_object
 from holdfast.sealing.envelope import OURS
-from holdfast.store import BUDGET
 
 SHOWN = 5  # waits, workers and types that are told of in words; the data has all waits
 ERROR_MAX = 500  # characters of an error's message

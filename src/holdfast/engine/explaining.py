@@ -7,11 +7,11 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import SHOWN_BYTES
+from holdfast.contract import Store
 from holdfast.errors import UnknownRun
 from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import ANY, Instant, Run, RunFilter, Step, Tenant, moment
-from holdfast.store import Store
 
 from .explain import SHOWN, Explanation, Known, explain
 from .postal import with_messages

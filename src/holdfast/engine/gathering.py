@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from holdfast.bounds import BATCH_BYTES, LARGE_BYTES
+from holdfast.contract import Store
 from holdfast.errors import DuplicateRun, HoldfastError, StoreError, Unavailable, UsageError
 from holdfast.records import NewRun, Started
 from holdfast.records.sizes import start_bytes
-from holdfast.store import Store
 from holdfast.world import World
 
 STARTS_MAX = 500  # runs that one commit starts at most

@@ -13,9 +13,9 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.contract import TTL_SECONDS, Store
 from holdfast.escaping import safe_logger
 from holdfast.records import RUNTIME, SECOND, Chore, Due, Instant, Ticked
-from holdfast.store import TTL_SECONDS, Store
 
 from .timetable import Timetable
 from .turns import TROUBLE_SECONDS, Spawn, Turns, unforeseen

@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from holdfast.contract import Store
 from holdfast.errors import StoreError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Item, Renewal, Verdict
-from holdfast.store import Store
 from holdfast.world import Pulse, World
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from holdfast.records import Limit, Registration
 from .definitions import Defined
 
 if TYPE_CHECKING:
-    from holdfast.store import Store
+    from holdfast.contract import Store
 
 
 class Limiting:

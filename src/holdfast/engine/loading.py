@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.bounds import BATCH_BYTES, MIB
+from holdfast.contract import START
 from holdfast.errors import HistoryFull, RecordUnreadable
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import WAITS, StepKind
 from holdfast.records import Answer, Claim, Lease, Loaded, Step, Verdict
-from holdfast.rooms.records import START
 
 from . import outcome as ends
 from .outcome import Why

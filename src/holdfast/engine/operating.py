@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.arguments import Seconds, check_kept
+from holdfast.contract import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.records import Purged
-from holdfast.store import DELETED_SECONDS, TTL_SECONDS, Store
 
 from .doctor import Report, examine
 

@@ -18,11 +18,11 @@ from holdfast.arguments import (
 )
 from holdfast.clipped import clipped
 from holdfast.codec import MARK, unwrapped
+from holdfast.contract import Store
 from holdfast.errors import BadValue, Conflict, UsageError
 from holdfast.records import OutboxFilter, OutboxMessage, Tenant, Webhook, moment
 from holdfast.records.reading import UNREADABLE
 from holdfast.sealing.envelope import reason
-from holdfast.store import Store
 
 from .posting import check_url, place
 from .signing import check_secret, make_secret, masked

@@ -7,10 +7,10 @@ from datetime import UTC
 from functools import partial
 from uuid import UUID
 
+from holdfast.contract import Store
 from holdfast.escaping import escaped
 from holdfast.records import ANY, SECOND, Backlog, Finding, MessageStatus, OutboxFilter, OutboxMessage
 from holdfast.sealing.envelope import OURS
-from holdfast.store import Store
 
 from .explain import Explanation
 from .pages import gathered

@@ -15,10 +15,10 @@ import msgspec
 from holdfast.arguments import check_duration
 from holdfast.backoff import Backoff
 from holdfast.bounds import BATCH_BYTES, MIB, text_bytes
+from holdfast.contract import Store
 from holdfast.errors import Fatal, RetryAfter, StoreError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.records import SECOND, Json, Parcel, RelayAsk, Relayed
-from holdfast.store import Store
 from holdfast.world import World
 
 from . import sinks

@@ -30,7 +30,7 @@ from .timetable import firing_by_hand, rhythm_of
 from .whose import one_tenant, tenant_of
 
 if TYPE_CHECKING:
-    from holdfast.store import Store
+    from holdfast.contract import Store
     from holdfast.world import World
 
 E = TypeVar("E", bound=StrEnum)

@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from holdfast.contract import Store
 from holdfast.errors import StoreError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import ANY, Answer, Error, Verdict
-from holdfast.store import Store
 from holdfast.world import World
 
 from .hooks import Hook, Hooks, Notice, decoded

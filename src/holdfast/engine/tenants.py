@@ -11,8 +11,8 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast.arguments import check_tenant
+from holdfast.contract import Store
 from holdfast.records import Schedule
-from holdfast.store import Store
 
 from .client import Client
 from .definitions import Defined

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.contract import Store
 from holdfast.errors import HoldfastError
 from holdfast.escaping import escaped
 from holdfast.records import SECOND, Finding, Instant, Schedule, instant
-from holdfast.store import Store
 
 from .pages import gathered
 from .timetable import rhythm_of, timed_run

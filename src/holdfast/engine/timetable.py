@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import MARK, digest, plain
+from holdfast.contract import Store
 from holdfast.cron import Rhythm, delayed
 from holdfast.errors import DuplicateRun, HoldfastError, StoreError
 from holdfast.escaping import safe_logger
@@ -28,7 +29,6 @@ from holdfast.records import (
     moment,
 )
 from holdfast.sealing.envelope import reason
-from holdfast.store import Store
 from holdfast.world import uuid7
 
 log = safe_logger("holdfast.keeper")

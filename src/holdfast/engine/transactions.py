@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.arguments import Seconds, check_positive
+from holdfast.contract import TRANSACTION_SECONDS, OwnEngine, Store
 from holdfast.errors import TooLarge, UsageError
 from holdfast.records import Item, Json, StepWrite, TrailWrite
 from holdfast.records.sizes import row_bytes
-from holdfast.store import TRANSACTION_SECONDS, OwnEngine, Store
 from holdfast.threads import Ended
 
 from .gathered import sent

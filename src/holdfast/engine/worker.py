@@ -22,11 +22,11 @@ from holdfast.arguments import (
     check_positive,
     check_whole,
 )
+from holdfast.contract import TTL_SECONDS, Store
 from holdfast.errors import LeaseLost, StoreError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.records import RUNTIME, SECOND, Claim
 from holdfast.sealing.envelope import shut
-from holdfast.store import TTL_SECONDS, Store
 from holdfast.threads import Stragglers
 from holdfast.world import World
 

@@ -13,6 +13,8 @@
 | what runs owe: news of their end, cancels of children, a look | children.py |
 | how a run ends, whoever ends it | ending.py |
 
+The docstrings of the moves are a part of the contract: `contract/` points at them by name.
+
 No move does I/O, knows SQL or has a clock: a store offers a `View` (view.py) over its rows (rows.py), inside
 one transaction, and writes what has changed. Memory and SQLite share these moves. Postgres has its own, in
 SQL, and the two are compared by the contract suite and by the law that stores agree.

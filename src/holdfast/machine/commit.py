@@ -8,10 +8,10 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.clipped import clipped
+from holdfast.contract import BUDGET
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Answer, Item, Verdict
-from holdfast.store import BUDGET
 
 from .claiming import begin
 from .moves import MOVES, Writing
@@ -27,9 +27,16 @@ _APPLIED = Verdict(answer=Answer.APPLIED, status=Status.LEASED)
 def answer(view: View[R], run: R | None, item: Item) -> Verdict:
     """Apply the item if its holder holds the run, and answer it.
 
-    A repeat, an item whose (fence, number) was applied before, is answered as the first time and changes
-    nothing. Otherwise a holder that has lost the run changes nothing: `cancelled` when the run is cancelled,
-    else `lost`.
+    Repeat first: an item whose (fence, number) was applied before is answered as the first time and changes
+    nothing. It was applied when its number is not above that of the row's last recorded item under the same
+    fence, or when its steps stand under the same pair. This holds also after the run has moved on, until
+    another holder has written. For a repeat `settled` is looked up anew.
+
+    Held means: status leased, fence equal, lease_until >= now. A holder that has lost the run changes
+    nothing: `cancelled` when the run is cancelled, else `lost`, also for a run that is unknown.
+
+    An item of a plan that brings the wrong step is `lost` (`plans.strays`). An item that starts a run or
+    records an event for another tenant than its run's is refused with UsageError.
     """
     refusal = refused(view, run, item)
     if refusal is not None:
@@ -100,10 +107,23 @@ def _repeated(view: View[R], run: R, item: Item) -> Verdict:
 
 
 def write(view: View[R], run: R, item: Item, *, marked: bool = False) -> Verdict:
-    """Apply an item that is not refused, in the order of the contract, and answer it.
+    """Apply an item that is not refused, and answer it. Its parts are applied in this order.
 
-    `started` if it is due, trail rows, steps, a look if a wait was opened, events, starts, messages, the
-    move. `marked`: the run's row remembers the item in any case.
+    1. `started` goes into the trail, if started_at is given and no renewal has written it for this fence.
+    2. The item's own trail rows.
+    3. The steps (`record_steps`). If their costs bring the run from below its budget to it or above, a pause
+       is asked for by BUDGET, unless one is asked for already.
+    4. An item that opens a wait looks at once, as park does: every open wait is settled that can be, as far
+       as BATCH_BYTES of values go in one commit; the rest is owed.
+    5. Events go into the inbox; an id that is there is left alone.
+    6. Starts. An id or key that is there is left alone. So is a start whose parent is refused as in `start`,
+       unless that is this run's own parent. A start with a parent_step takes this run's place in that step,
+       if the step names this run.
+    7. Messages go into the outbox; an id that is there is left alone. Progress is stored.
+    8. The move (`MOVES`), and the answer (`Writing.verdict`).
+
+    The run's row is touched only where something differs: the rows of a plain checkpoint tell who wrote them.
+    `marked`: the run's row remembers the item in any case.
     """
     writing = Writing(view, run, item)
     begin(view, run, item.started_at)
@@ -126,8 +146,8 @@ def write(view: View[R], run: R, item: Item, *, marked: bool = False) -> Verdict
         run.progress = item.progress
     MOVES[item.move](writing)
     verdict = writing.verdict()
-    # A plain checkpoint leaves the run's row alone: its steps tell who wrote them. An item of which no row
-    # stands, or whose answer says more, must be known by the run's row, to be known when it is sent again.
+    # An item of which no row stands, or whose answer says more, must be known by the run's row, to be known
+    # when it is sent again.
     if (
         marked or recorded.silent or recorded.kept or item.move is not Move.CHECKPOINT
         or run.status is not Status.LEASED

@@ -10,10 +10,13 @@ from .view import R, View
 
 
 def end(view: View[R], run: R, status: Status) -> None:
-    """End the run: nothing is held, asked for or open any more. Its error is set before.
+    """End the run: finished_at now, expires_at by its ttl, the lease cleared, open steps (ready, waiting)
+    cancelled, nothing asked for any more. Its error is set before.
 
-    The current step of a plan that does not succeed ends with it: failed with the run's error (trail
-    step_failed), or cancelled. Later ones stay pending. A run with a parent_step owes its parent the news.
+    However a plan's run ends without success, its current step ends with it: failed, with the run's error
+    (trail step_failed before failed), unless it has failed already; cancelled when the run is cancelled.
+    Later ones stay pending. However a run ends that has a parent_step, it owes its parent the news: see
+    `deliver`.
     """
     if run.kind == "plan" and status is not Status.SUCCEEDED:
         _end_current(view, run, status)

@@ -1,8 +1,8 @@
 """The moves of a holder, one function each. commit.py has recorded all that an item brings; its move is last.
 
-A pause that was asked for is taken at every boundary: a move that stays or leaves ends in `paused` then, with
-the answer `paused` (trail: the move's own row if it has one, then `paused`). Complete and fail win over a
-pause. Attempts never go below 0.
+A pause that was asked for (pause_asked_by is set) is taken at every boundary: a move that stays or leaves
+ends in `paused` then, with the answer `paused` (trail: the move's own row if it has one, then `paused`).
+Complete and fail win over a pause. Attempts never go below 0.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Writing(Generic[R]):
             self.view.note(run, "paused", by=by)
 
     def count(self, by: int = 0) -> None:
-        """Progress, a step settled by this item, makes attempt 1 and crashes 0; then the move adds its
-        own.
+        """Count attempts and crashes. Progress makes attempt 1 and crashes 0; then the move adds or takes
+        back its own. Progress is a step settled by this item: SUCCEEDED or FAILED, and not kept.
         """
         run = self.run
         if self.recorded.progress:
@@ -69,7 +69,12 @@ class Writing(Generic[R]):
             run.attempt = max(0, run.attempt + by)
 
     def verdict(self) -> Verdict:
-        """The answer. `settled`: the waits settled since `known`; of a plan, the row that is current now."""
+        """The answer. With `known` given, every applied answer lists in `settled` the run's waits that were
+        settled with seq > known, by seq, and `seq` is the run's highest.
+
+        Above NEWS_BYTES `settled` is empty and `more` is true: `load` reads them. Of a plan, `settled` holds
+        the row that is current now; where that is large it holds nothing, and `steps` tells.
+        """
         run, item, view = self.run, self.item, self.view
         settled, more = self._settled()
         return Verdict(
@@ -89,7 +94,9 @@ class Writing(Generic[R]):
 
 
 def checkpoint(w: Writing[Any]) -> None:
-    """checkpoint: leased still, and the lease is renewed when it is short. Paused: attempt - 1."""
+    """checkpoint: leased still; the item brings at least one step. The lease is renewed when less than two
+    thirds of lease_seconds are left. Paused: attempt - 1.
+    """
     if w.run.pause_asked_by is None:
         w.stay()
     else:
@@ -99,11 +106,19 @@ def checkpoint(w: Writing[Any]) -> None:
 def advance(w: Writing[Any]) -> None:
     """advance: a plan's current step has succeeded, and the next row is current.
 
-    A task leaves the run leased when in_place (attempt 1, and the row is in `settled`), else pending now
-    (attempt 0, status in step_succeeded). A gate, an awaited event or a sleep is opened and looked at at
-    once; what can be settled is, and the next row is current; else waiting, attempt 0. No further row: as
-    complete, with `result` if this step is the last row. A next row that is not pending: as fail, kind
-    `drift`. A pause asked: paused, and what comes next is done at resume; succeeding and failing win.
+    The item brings exactly one step, SUCCEEDED, which must be the current one: the first that has not
+    succeeded; else `lost`, and nothing changes. The step keeps its seq. Then the next row decides:
+
+    A task leaves the run leased when in_place (attempt 1, lease as in checkpoint, and the row is in
+    `settled`), else pending now (attempt 0, status in step_succeeded).
+    A gate, an awaited event or a sleep is opened, with due_at by its timeout, and looked at at once, as park
+    does. What can be settled is, and the next row is current; else waiting, lease cleared, attempt 0.
+    No further row: as complete. `result` is kept if this step is the last row, not if rows behind it were
+    settled here, as when they are settled later.
+    A next row that is not pending: as fail, kind `drift`.
+    A pause asked: paused, and what comes next is done at resume; succeeding and failing win.
+
+    With `plan` and no step: see `_begin_plan`.
     """
     view, run, item = w.view, w.run, w.item
     if item.plan:
@@ -150,8 +165,9 @@ def _go_on(w: Writing[Any], step: StepRow | None) -> None:
 def _begin_plan(w: Writing[Any]) -> None:
     """Advance with `plan` and no step: a run that was started before its plan was published.
 
-    If it has no rows they are inserted, and its kind becomes `plan`; the first becomes current, never in
-    place: pending now, attempt - 1. Trail: step_added for each, released.
+    If it has no rows they are inserted as at start, and its kind becomes `plan`; the first becomes current,
+    never in place: pending now, attempt - 1. Trail: step_added for each, released. With rows: the same
+    without inserting.
     """
     view, run = w.view, w.run
     if not view.outline(run):
@@ -166,13 +182,15 @@ def _begin_plan(w: Writing[Any]) -> None:
 
 
 def park(w: Writing[Any]) -> None:
-    """park: look first. If a wait was settled with seq > known, before or just now, the run stays leased and
-    `settled` holds it. Otherwise waiting, lease cleared, attempt - 1. Paused: resumes to waiting, or to
-    pending when something was settled.
+    """park: look first: every open wait of the run is settled if it can be, as in `deliver` and `tick`. If a
+    wait was settled with seq > known, before or just now, the run stays leased, applied, and `settled` holds
+    it. Otherwise waiting, lease cleared, attempt - 1; waiting_on, wait_topic and deadline_at tell people of
+    the first due open wait. Paused: resumes to waiting, or to pending when something was settled.
 
-    Of a plan: the current task waits; settled at once, the run stays leased with the row in `settled`, and
-    that is progress. The last trail row of an opened wait says that the run waits; without one, one more
-    does.
+    Of a plan: exactly one step, the current task, WAITING with a topic, due_at or both. `waits` of its row
+    grows by one, its `wake` is cleared. What settles it puts it back to pending with its `wake`; settled at
+    once, the run stays leased with the row in `settled`, and that is progress. The last trail row of an
+    opened wait says that the run waits; without one, one more does.
     """
     view, run = w.view, w.run
     w.look()
@@ -198,8 +216,8 @@ def park(w: Writing[Any]) -> None:
 
 
 def complete(w: Writing[Any]) -> None:
-    """complete: succeeded, with the result; open steps are cancelled, the error is cleared. Trail:
-    succeeded.
+    """complete: succeeded, with the result; the error is cleared, and the run ends as every run does
+    (`ending.end`). Trail: succeeded.
     """
     w.count()
     w.run.result = w.item.result
@@ -216,8 +234,10 @@ def fail(w: Writing[Any]) -> None:
 
 def retry(w: Writing[Any]) -> None:
     """retry: error and last_error are set. in_place: leased still, attempt + 1 unless refund, lease as in
-    checkpoint. Else pending at now + delay (now, if a wait was settled with seq > known), attempt - 1 if
-    refund. Trail: retried, one for each step that is READY.
+    checkpoint. Else pending at now + delay (now, if a wait was settled with seq > known), lease cleared,
+    attempt - 1 if refund. Trail: retried, one for each step that is READY; only a retry may write such steps.
+
+    Of a plan: the current task, if any; its row stays as it is, but for its cost.
     """
     view, run, item = w.view, w.run, w.item
     stays, delay = item.in_place and run.pause_asked_by is None, item.delay_seconds or 0.0

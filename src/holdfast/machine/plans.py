@@ -32,7 +32,12 @@ MAY_BRING_NONE = frozenset({Move.RETRY, Move.FAIL, Move.RELEASE})
 
 
 def strays(item: Item, current: str | None, *, is_plan: bool) -> bool:
-    """Whether an item is for no plan, or brings anything but the current step as its move brings it."""
+    """Whether an item is for no plan, or brings anything but the current step as its move brings it.
+
+    Of a plan a move brings the current task in its own status, and nothing else: advance and park must
+    (SUCCEEDED, WAITING), retry and fail may (READY, FAILED), release does not. Any other step is `lost`, and
+    so are checkpoints and completes of a plan: it goes on by advance alone.
+    """
     if item.move is Move.ADVANCE and item.plan:
         return bool(item.steps)
     if not is_plan:

@@ -43,6 +43,12 @@ def look(view: View[R], run: R, wait: StepRow) -> Data | None:
 
     A wait takes the oldest event available to it, also one that came before it, up to its deadline. Without
     one a wait whose time has come lapses.
+
+    Settling: the step takes the next seq, succeeded with output {"id", "topic", "at" (µs), "payload"} (a
+    sleep: null) or failed with its error; a receipt (run, event, step key) is written. The event's count of
+    woken runs grows unless the run is paused or deleted. Trail: woken or timed_out. In a plan a settled step
+    keeps its seq, and a task is pending again with wake {"reason": "event", "event": the output above}; any
+    other succeeds.
     """
     if wait.kind in LISTENS and wait.topic is not None:
         event = view.available(run, wait)

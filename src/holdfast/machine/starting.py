@@ -28,8 +28,12 @@ def start_one(view: View[R], new: NewRun, fence: int, by: RunRow | None = None) 
     """Start one run: pending, attempt 0, run_at as given, else now + delay, else now. Trail: created.
 
     The key is looked at before the id, and both before the parent. max_attempts, timeout and budget are as
-    given, else the published definition's, else 3 and none. A plan gets all its rows, and the first becomes
-    current.
+    given, else the published definition's, else 3 and none. The fence is no smaller than any that this store
+    has given so far: the id may be that of a run that was purged, whose holder must stay shut out.
+
+    A published plan: kind `plan`, and all its steps are rows, pending, seq from 0, key = name, each with its
+    max_attempts (a task's: else the run's), topic, timeout, ask. Then the first becomes current, as in
+    `advance`: the run is waiting when it is a gate, an awaited event or a sleep.
     """
     if new.key is not None and (taken := view.by_key(new.tenant, new.key)) is not None:
         there, digest = taken

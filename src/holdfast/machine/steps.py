@@ -32,13 +32,25 @@ class Recorded:
 
 
 def record_steps(view: View[R], run: R, item: Item) -> Recorded:
-    """Write the steps of an item. A new key gets the run's next number.
+    """Write the steps of an item. What stands under a key decides.
 
-    A settled row keeps its first value, which is told in `kept`. A ready row takes the new outcome, and the
-    next number; cost adds up. A waiting row written as waiting again stays as it is. CANCELLED gives a wait
-    up: what it was settled with is undone, and its event is free; WAITING opens it anew, its mark kept. A
-    child is started with its row. Trail: step_succeeded, step_failed, waiting or approval_opened, cancelled,
-    child_started.
+    Nothing: a new row, under the run's next seq.
+    Settled: the row keeps its first value, which is returned in `kept`; it adds no cost.
+    `ready`: the row takes the new outcome and the next seq; cost adds up.
+    `waiting`, written as waiting again: the row stays as it is, its first due_at kept.
+
+    CANCELLED gives a wait up: what it was settled with, unread, is undone, and its event is free for another
+    wait of the run. WAITING opens such a wait anew, its `since` mark kept. An opened wait's due_at is as
+    given, else now + delay_seconds, else none. A gate that is opened has started_at now.
+
+    `child`: that run is started with the row, as a child of this one (parent, parent_step), its id in the
+    row. A key that stands starts none. WAITING: `waits` of the row grows by one. SUCCEEDED: the child is only
+    started, and there is no wait that could ever be settled.
+
+    The run's cost grows by the cost of every step that was not kept.
+
+    Trail: SUCCEEDED writes step_succeeded, FAILED step_failed, a new WAITING `waiting` (of a gate:
+    approval_opened), CANCELLED `cancelled` with the step. child_started comes before the row's own.
     """
     recorded = Recorded()
     for write in item.steps:

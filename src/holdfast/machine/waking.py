@@ -27,9 +27,13 @@ def settle(view: View[R], run: R, wait: StepRow) -> bool | None:
 def go_on(view: View[R], run: R, wait: StepRow, entry: Data) -> None:
     """Let the run learn that a wait was settled. `entry`: the wait's row in the trail.
 
-    A waiting run becomes pending, run_at now, attempt and crashes 0, and the trail row says so; a waiting
-    plan goes on by its rows. A pending run that backs off gets run_at now. A paused run will resume to
-    pending; in a plan its counts begin anew. A leased run stays as it is.
+    A waiting run becomes pending, run_at now, attempt and crashes 0, and the trail row says so by `status`. A
+    pending run that backs off gets run_at now. A paused run will resume to pending. A leased run stays as it
+    is.
+
+    A waiting plan whose task has waited becomes pending; behind any other wait the next row is current, as in
+    `advance`. run_at is not earlier than it was. Whenever a plan's wait is settled, attempt and crashes begin
+    anew: 0, also in a pause, at whose end all that is done; 1 where a park finds it so.
     """
     now = view.now
     match run.status:

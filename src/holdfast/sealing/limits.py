@@ -9,7 +9,7 @@ from uuid import UUID
 from holdfast.records import RUNTIME, Hold, Instant, Limit, Registration, Tenant
 
 if TYPE_CHECKING:
-    from holdfast.store import Store
+    from holdfast.contract import Store
 
 
 class OpenLimits:

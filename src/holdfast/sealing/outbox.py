@@ -35,7 +35,7 @@ from .envelope import unopened
 from .hooks import Where
 
 if TYPE_CHECKING:
-    from holdfast.store import Store
+    from holdfast.contract import Store
 
 HIDDEN = "(sealed)"
 RAISED = "raised"  # the kind of an error that a function of the user's has raised: his words

@@ -8,9 +8,9 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import page
+from holdfast.contract import Store
 from holdfast.records import ApprovalRequest, Decided, Run, Step, Tenant
 from holdfast.records.sizes import request_bytes
-from holdfast.store import Store
 
 from .records import Records
 

@@ -20,7 +20,7 @@ from .hooks import Where
 from .records import Records
 
 if TYPE_CHECKING:
-    from holdfast.store import Store
+    from holdfast.contract import Store
 
 _replace = msgspec.structs.replace
 

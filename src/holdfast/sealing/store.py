@@ -12,6 +12,16 @@ import msgspec
 
 from holdfast.bounds import BATCH_BYTES, page, text_bytes
 from holdfast.codec import digest
+from holdfast.contract import (
+    DELETED_SECONDS,
+    PURGE_SLICE,
+    SLICE,
+    START,
+    TRANSACTION_SECONDS,
+    TTL_SECONDS,
+    OwnEngine,
+    Store,
+)
 from holdfast.decoding import fault
 from holdfast.errors import CannotOpen, CannotSeal, HoldfastError, KeyReused, Unavailable, UsageError
 from holdfast.exact import check_nested
@@ -49,16 +59,6 @@ from holdfast.records import (
 )
 from holdfast.records.shown import without_values
 from holdfast.records.sizes import entry_bytes, run_bytes, shown_step_bytes
-from holdfast.rooms.records import START
-from holdfast.store import (
-    DELETED_SECONDS,
-    PURGE_SLICE,
-    SLICE,
-    TRANSACTION_SECONDS,
-    TTL_SECONDS,
-    OwnEngine,
-    Store,
-)
 
 from .chain import Chain
 from .hooks import CodecHook

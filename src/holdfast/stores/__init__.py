@@ -10,8 +10,8 @@ from holdfast.errors import UsageError
 from .urls import POSTGRES, redacted, shown
 
 if TYPE_CHECKING:
+    from holdfast.contract import Store
     from holdfast.records import Instant
-    from holdfast.store import Store
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 

@@ -59,7 +59,7 @@ from holdfast.records import (
     StepWrite,
     Webhook,
 )
-from holdfast.rooms.records import START
+from holdfast.contract import START
 
 from .items import refuse_bad, refuse_large
 

@@ -13,10 +13,10 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from holdfast.arguments import check_bare, check_key, check_name, check_text, check_whole
+from holdfast.contract import Store
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.exact import check_argument
 from holdfast.records import Lease, NewRun, Renewal, Started
-from holdfast.store import Store
 
 from . import arguments
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, assert_never
 
+from holdfast.contract import QUEUE_MAX
 from holdfast.records import Json, NewRun, NewSchedule, Overlap
 from holdfast.records.reading import read_object
-from holdfast.rooms.schedules import QUEUE_MAX
 
 FORGET_MAX = 100  # of the runs that a schedule knows of, those that a firing looks at to forget the ended
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from holdfast.contract import Store
 from holdfast.errors import Unavailable
-from holdfast.store import Store
 
 from .virtual import VirtualWorld
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sa_async
 
-from holdfast.store import OwnEngine
+from holdfast.contract import OwnEngine
 from tests.stores.postgres.callers import url
 from tests.stores.postgres.opened import until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.store import TTL_SECONDS
+from holdfast.contract import TTL_SECONDS
 from holdfast.testing.contract.hand import TYPE, Clock, Hand
 from tests.stores.postgres.kit import database, make
 from tests.stores.postgres.sessions import Session

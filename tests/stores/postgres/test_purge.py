@@ -7,10 +7,10 @@ import random
 import psycopg
 import pytest
 
+from holdfast.contract import DELETED_SECONDS, TTL_SECONDS
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
 from holdfast.records import ANY, Purged, RunFilter, StepWrite
-from holdfast.store import DELETED_SECONDS, TTL_SECONDS
 from holdfast.stores.postgres import purge
 from holdfast.testing.contract.hand import Clock, Hand, call, done
 from holdfast.testing.contract.post import answered, message, relay, sent_by

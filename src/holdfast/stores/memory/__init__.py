@@ -19,6 +19,7 @@ from weakref import WeakSet
 import msgspec
 
 from holdfast.bounds import BATCH_BYTES
+from holdfast.contract import DELETED_SECONDS, PURGE_SLICE, START, TRANSACTION_SECONDS, TTL_SECONDS, OwnEngine
 from holdfast.errors import HoldfastError, UnknownRun, UsageError
 from holdfast.records import (
     RUNTIME,
@@ -47,8 +48,6 @@ from holdfast.records import (
     tenant_name,
 )
 from holdfast.records.shown import without_large
-from holdfast.rooms.records import START
-from holdfast.store import DELETED_SECONDS, PURGE_SLICE, TRANSACTION_SECONDS, TTL_SECONDS, OwnEngine
 from holdfast.stores.checked import checked
 from holdfast.stores.filters import inside
 

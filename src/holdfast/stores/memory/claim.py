@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.bounds import text_bytes
+from holdfast.contract import START
 from holdfast.lifecycle import Status
 from holdfast.machine import claiming as machine
 from holdfast.machine.durations import micros
 from holdfast.machine.rows import holds, shown
 from holdfast.records import Answer, Ask, Claim, Instant, Lease, Loaded, Renewal, Step
-from holdfast.rooms.records import START
 from holdfast.stores.rules import Rooms
 from holdfast.stores.shares import Shares
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from holdfast.contract import EVENT_KEEP_SECONDS, GONE_SECONDS
 from holdfast.lifecycle import FINAL, OPEN, Status, StepKind
 from holdfast.machine.children import tell_parent
 from holdfast.machine.durations import micros
 from holdfast.machine.rows import StepRow
 from holdfast.records import Finding, Instant, Purged
-from holdfast.store import EVENT_KEEP_SECONDS, GONE_SECONDS
 
 from .limits import forget_claims
 from .rows import EventRow, RunRow, State

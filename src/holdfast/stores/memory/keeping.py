@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from holdfast.contract import SLICE, SLICES
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Status
 from holdfast.records import Chore, Emitted, Instant, NewEvent, Ticked
-from holdfast.store import SLICE, SLICES
 from holdfast.stores.pacing import Pace
 from holdfast.stores.rounds import ticked
 

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import page, text_bytes
+from holdfast.contract import GIVE_UP_SECONDS
 from holdfast.errors import UnknownMessage, UsageError
 from holdfast.machine.durations import micros
 from holdfast.records import (
@@ -31,7 +32,6 @@ from holdfast.records import (
     tenant_name,
 )
 from holdfast.records.sizes import message_bytes
-from holdfast.store import GIVE_UP_SECONDS
 from holdfast.stores.filters import inside
 
 if TYPE_CHECKING:

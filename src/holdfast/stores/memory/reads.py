@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import page
+from holdfast.contract import LIVE_SECONDS
 from holdfast.lifecycle import FINAL, OPEN, Status, StepKind, StepStatus
 from holdfast.machine.durations import micros
 from holdfast.machine.rows import shown as shown_step
@@ -16,7 +17,6 @@ from holdfast.machine.settling import COME, lapses
 from holdfast.records import Instant, Presence, Run, RunFilter, Stats, Step, TrailEntry, moment
 from holdfast.records.shown import without_values
 from holdfast.records.sizes import entry_bytes, run_bytes
-from holdfast.store import LIVE_SECONDS
 from holdfast.stores.rules import Rules
 
 from . import schedules

@@ -10,12 +10,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import NEWS_BYTES, text_bytes
+from holdfast.contract import EVENT_KEEP_SECONDS
 from holdfast.lifecycle import FINAL, StepKind, StepStatus
 from holdfast.machine.rows import StepRow, shown
 from holdfast.machine.settling import COME, has_waited
 from holdfast.machine.view import Beginning, Data, End
 from holdfast.records import Definition, Instant, Item, Json, NewEvent, NewRun, Outbound, Step, Verdict
-from holdfast.store import EVENT_KEEP_SECONDS
 
 from .outbox import put
 from .rows import EventRow, RunRow, State, check, step_bytes

@@ -9,9 +9,9 @@ from uuid import UUID
 import msgspec
 
 from holdfast import bounds
+from holdfast.contract import SLICE
 from holdfast.errors import Conflict
 from holdfast.records import ApprovalRequest, Decided, Tenant, tenant_name
-from holdfast.store import SLICE
 
 from .calls import Calls
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.contract import SLICE
 from holdfast.records import Run, Step, Tenant, tenant_name
-from holdfast.store import SLICE
 
 from .calls import Calls
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from holdfast import bounds
+from holdfast.contract import DELETED_SECONDS, PURGE_SLICE, TTL_SECONDS
 from holdfast.machine.durations import bounded
 from holdfast.records import Purged
-from holdfast.store import DELETED_SECONDS, PURGE_SLICE, TTL_SECONDS
 
 from .calls import Calls, json_text
 

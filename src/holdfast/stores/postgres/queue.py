@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import BATCH_BYTES
+from holdfast.contract import START
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, Unavailable, UnknownRun
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import (
@@ -26,7 +27,6 @@ from holdfast.records import (
     Tenant,
     Verdict,
 )
-from holdfast.rooms.records import START
 from holdfast.stores.items import brings_news
 
 from . import plain

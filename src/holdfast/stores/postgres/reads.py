@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast import bounds
+from holdfast.contract import LIVE_SECONDS
 from holdfast.escaping import safe_logger
 from holdfast.machine.durations import bounded
 from holdfast.records import (
@@ -26,7 +27,6 @@ from holdfast.records import (
     instant,
     tenant_name,
 )
-from holdfast.store import LIVE_SECONDS
 from holdfast.stores.filters import inside
 from holdfast.stores.paged import StepsPage, all_steps
 

@@ -13,10 +13,10 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from holdfast.contract import TRANSACTION_SECONDS, OwnEngine, Thread
 from holdfast.errors import UsageError
 from holdfast.lifecycle import Move
 from holdfast.records import Item, Verdict
-from holdfast.store import TRANSACTION_SECONDS, OwnEngine, Thread
 
 from .calls import seconds_for
 from .deeds import Deed, Elsewhere, Undone

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.contract import LIVE_SECONDS, SLICE, SLICES
 from holdfast.records import Chore, Due, Emitted, Json, NewEvent, Ticked
-from holdfast.store import LIVE_SECONDS, SLICE, SLICES
 from holdfast.stores.pacing import Pace
 from holdfast.stores.rounds import Walk, ticked
 

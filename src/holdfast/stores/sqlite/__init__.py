@@ -22,6 +22,7 @@ import apsw
 from msgspec.structs import replace
 
 from holdfast.bounds import BATCH_BYTES
+from holdfast.contract import START, TRANSACTION_SECONDS, OwnEngine
 from holdfast.errors import HoldfastError, Unavailable, UsageError
 from holdfast.records import (
     RUNTIME,
@@ -49,8 +50,6 @@ from holdfast.records import (
     tenant_name,
 )
 from holdfast.records.sizes import item_bytes, start_bytes
-from holdfast.rooms.records import START
-from holdfast.store import TRANSACTION_SECONDS, OwnEngine
 from holdfast.stores import items
 from holdfast.stores.checked import checked
 from holdfast.stores.filters import inside

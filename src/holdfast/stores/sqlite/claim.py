@@ -9,10 +9,10 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.contract import START
 from holdfast.lifecycle import Status
 from holdfast.machine.durations import micros
 from holdfast.records import Answer, Ask, Claim, Instant, Lease, Loaded, Step
-from holdfast.rooms.records import START
 
 from . import openings, walks
 from .database import Database, Row, text

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.contract import EVENT_KEEP_SECONDS
 from holdfast.errors import IllegalMove, UnknownRun
 from holdfast.lifecycle import FINAL, Status
 from holdfast.machine.durations import micros
 from holdfast.records import Instant, NewEvent
-from holdfast.store import EVENT_KEEP_SECONDS
 
 from .database import Database, text
 from .sql import statements

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from holdfast.contract import SLICE, SLICES
 from holdfast.records import Chore, Emitted, Instant, NewEvent, Ticked
 from holdfast.records.sizes import payload_bytes
-from holdfast.store import SLICE, SLICES
 from holdfast.stores.pacing import Pace
 from holdfast.stores.rounds import Walk, ticked
 

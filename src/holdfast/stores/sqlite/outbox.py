@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import page
+from holdfast.contract import GIVE_UP_SECONDS
 from holdfast.errors import UnknownMessage, UsageError
 from holdfast.machine.durations import micros
 from holdfast.records import (
@@ -27,7 +28,6 @@ from holdfast.records import (
     tenant_name,
 )
 from holdfast.records.sizes import message_bytes
-from holdfast.store import GIVE_UP_SECONDS
 from holdfast.stores.filters import inside
 
 from .database import Database, Row, text

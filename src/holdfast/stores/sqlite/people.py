@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from holdfast.contract import SLICE
 from holdfast.errors import Conflict
 from holdfast.machine import people, plans
 from holdfast.machine.deciding import Ruling
 from holdfast.records import ApprovalRequest, Decided, Instant, Run, Step, Tenant, tenant_name
-from holdfast.store import SLICE
 
 from . import gates
 from .database import Database

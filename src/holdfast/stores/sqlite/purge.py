@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.bounds import BATCH_BYTES
+from holdfast.contract import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, PURGE_SLICE, TTL_SECONDS
 from holdfast.machine.durations import micros
 from holdfast.records import Instant, Purged
-from holdfast.store import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, PURGE_SLICE, TTL_SECONDS
 
 from . import children
 from .database import Database, Row, text

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast import bounds
 from holdfast.bounds import page
+from holdfast.contract import LIVE_SECONDS
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.machine.durations import micros
@@ -30,7 +31,6 @@ from holdfast.records import (
     moment,
 )
 from holdfast.records.sizes import entry_bytes, run_bytes
-from holdfast.store import LIVE_SECONDS
 from holdfast.stores.paged import FIRST, StepsPage, all_steps
 from holdfast.stores.rules import Rules
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.store import Store
+    from holdfast.contract import Store
 
 MakeStore = Callable[[Callable[[], int], Path], "Store"]
 

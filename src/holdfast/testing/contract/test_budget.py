@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.contract import BUDGET
 from holdfast.lifecycle import Move, Status
 from holdfast.records import COST_UNIT, Answer
-from holdfast.store import BUDGET
 
 from .hand import backing_off, broken, done, gate, listen
 

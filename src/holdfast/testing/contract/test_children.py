@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from holdfast.contract import TTL_SECONDS
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
 from holdfast.records import NewRun, RunFilter
-from holdfast.store import TTL_SECONDS
 
 from .hand import TYPE, call, done, error, gate
 

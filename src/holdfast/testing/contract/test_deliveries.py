@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
+from holdfast.contract import SLICES
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Chore, NewEvent, NewRun
-from holdfast.store import SLICES
 
 from .hand import TYPE, listen
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from holdfast.contract import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, TTL_SECONDS
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import ANY, NewEvent, NewRun, Presence, Purged, RunFilter, Started
-from holdfast.store import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, TTL_SECONDS
 
 from .hand import TYPE, call, done, listen, sleep
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from holdfast.contract import GIVE_UP_SECONDS
 from holdfast.errors import UsageError
 from holdfast.records import SECOND, MessageStatus, RelayAsk, Relayed, moment
-from holdfast.store import GIVE_UP_SECONDS
 
 from .hand import error
 from .post import answered, ids, message, outbox, relay, relay_at, sent_by, shown, webhook

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.contract import QUEUE_MAX
 from holdfast.lifecycle import Status
 from holdfast.records import FiredBy, Overlap, instant, moment
-from holdfast.rooms.schedules import QUEUE_MAX
 
 from .hand import EPOCH
 from .timetable import HOUR, due, end, fire, made, seen

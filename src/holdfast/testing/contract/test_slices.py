@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
+from holdfast.contract import SLICES
 from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import Chore, Lease, NewEvent
-from holdfast.store import SLICES
 
 from .hand import LEASE, TYPE, call, listen, sleep
 

@@ -17,6 +17,8 @@ from holdfast.records import (
     Webhook,
 )
 
+GIVE_UP_SECONDS = 3 * 86400.0  # how long a message that cannot be delivered is tried, from its first try on
+
 
 class Outbox(Protocol):
     """A message is a row from the commit that sends it (`Item.outbox`) until its run is purged.

@@ -1,0 +1,94 @@
+"""The contract of a store, in parts. The docstrings are the law, and one suite tests them on every store.
+
+| part | file | verbs |
+|---|---|---|
+| `Starting` | starting.py | start, publish |
+| `Holding` | holding.py | claim, load, commit, transact, renew: a worker and the runs that it holds |
+| `People` | people.py | cancel, pause, resume, rewind, retry_run, append_step, delete, restore |
+| `Events` | events.py | emit, deliver |
+| `Approvals` | approvals.py | approvals, decide |
+| `Chores` | chores.py | tick, purge: what keepers do |
+| `Workers` | workers.py | present, absent, listen |
+| `Catalog` | catalog.py | reads |
+| `Outbox` | outbox.py | messages and webhooks |
+| `Schedules` | schedules.py | schedules and their times |
+| `Registry`, `Limits` | limits.py | what may be claimed |
+
+Three laws hold for every verb: a change of state and its trail share one commit; a worker without
+the current lease changes nothing; what was recorded is never run again. "Now" is the store's own
+clock, in microseconds. Times, timers and deadlines are due at equality; leases end after it.
+Every verb that changes something is all or nothing, after a crash at any instant. A verb that
+raises `Unavailable` may or may not have been carried out: sending the same call again is safe.
+Every verb refuses numbers, times and names that no store can keep (`stores/checked.py`), with `UsageError`:
+nothing has changed then.
+
+What a move does to a run is written once, in the docstrings of `machine/`. They are a part of the contract,
+also for stores that do not share that code.
+
+Trail rows that verbs write (`data` in brackets; `status` there is the run's status from then on):
+created [type, steps: the names of a plan's] · leased [worker attempt fence] · started [at] ·
+heartbeat [worker] ·
+step_succeeded [step status?] · step_failed [step error] · waiting [step kind, status on the row that parks] ·
+approval_opened [the same] · approved, rejected [step by comment status?] · step_added [step] ·
+child_started [step child] ·
+woken [step event? child? error?: the child failed, and with it the step; status?] ·
+timed_out [step approved?: what a gate then says; status?, or no step: the run itself] ·
+retried [attempt delay error step? status by?] · released [] · lease_expired [worker crashes] ·
+paused [by] · resumed [by status] · cancelled [by, or step: a wait was given up] ·
+rewound [step forgotten status by] · deleted [by, status when it was leased] · restored [by] · succeeded [] ·
+failed [kind message] · log [message level …].
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.records import Traits
+
+from .approvals import Approvals
+from .catalog import Catalog
+from .chores import (
+    DELETED_SECONDS,
+    EVENT_KEEP_SECONDS,
+    GONE_SECONDS,
+    PURGE_SLICE,
+    TTL_SECONDS,
+    Chores,
+)
+from .events import SLICE, SLICES, Events
+from .holding import BUDGET, START, TRANSACTION_SECONDS, Holding, OwnEngine, Thread
+from .limits import Limits, Registry
+from .outbox import GIVE_UP_SECONDS, Outbox
+from .people import People
+from .schedules import QUEUE_MAX, Schedules
+from .starting import Starting
+from .workers import LIVE_SECONDS, Workers
+
+__all__ = [
+    "Store", "OwnEngine", "Thread",
+    # the parts
+    "Approvals", "Catalog", "Chores", "Events", "Holding", "Limits", "Outbox", "People", "Registry",
+    "Schedules", "Starting", "Workers",
+    # how long, how much
+    "BUDGET", "DELETED_SECONDS", "EVENT_KEEP_SECONDS", "GIVE_UP_SECONDS", "GONE_SECONDS", "LIVE_SECONDS",
+    "PURGE_SLICE", "QUEUE_MAX", "SLICE", "SLICES", "START", "TRANSACTION_SECONDS", "TTL_SECONDS",
+]  # fmt: skip
+
+
+class Store(
+    Starting, Holding, People, Events, Approvals, Chores, Workers, Catalog, Outbox, Schedules, Registry,
+    Limits, Protocol,
+):  # fmt: skip
+    """A store keeps the whole contract. Each verb is one round trip and one commit unless it says otherwise.
+
+    `traits` says what differs from store to store; everything else is the same on each.
+    """
+
+    traits: Traits
+
+    async def open(self) -> None:
+        """Connect; bring the schema up to date (forward only, under a lock, safe when many open
+        at once). `SchemaMismatch` for another major version, `NotADatabase`, `Unavailable`."""
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of everything. Twice is fine."""

@@ -1,0 +1,60 @@
+"""What keepers do: time that has come, leases that have ended, rows that have expired."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.records import Chore, Purged, Ticked
+
+from .events import SLICE
+
+TTL_SECONDS = 30 * 86400.0  # how long a finished run without a ttl of its own is kept
+DELETED_SECONDS = 7 * 86400.0  # how long a deleted run can be restored
+EVENT_KEEP_SECONDS = 7 * 86400.0
+GONE_SECONDS = 7 * 86400.0  # how long a worker that is not seen any more is remembered
+PURGE_SLICE = 100  # how many runs one slice of a purge removes at most
+
+
+class Chores(Protocol):
+    """Any number of keepers may call these at once. Finding nothing writes nothing."""
+
+    async def tick(
+        self, limit: int = SLICE, *, wait_timeouts: bool = True, only: Chore | None = None
+    ) -> Ticked:
+        """A keeper's round; any number of keepers at once; finding nothing writes nothing.
+        All parts, or `only` one; each in commits as those of `deliver`, until nothing is due, or SLICES of
+        them: then `more` is set. Many runs are woken no faster than workers take them up, if any does.
+        expire    leased, lease_until < now: crashes + 1, fence + 1, lease cleared, error of kind
+                  lease_expired. At max_crashes failed (trail lease_expired, failed); a pause
+                  asked: paused (lease_expired, paused); else pending at now + crash_delay(crashes).
+        time_out  open runs with timeout_at <= now: failed, kind timeout, fence + 1 (trail
+                  timed_out, failed [kind message]).
+        lapse     open waits with due_at <= now of open runs: a sleep succeeds (woken). An event
+                  wait takes the oldest available event stored at or before due_at (woken), else
+                  fails with error kind timeout (timed_out). A gate is decided as its on_timeout says, with
+                  timed_out in its output (trail timed_out). A plan's task that waits: as an event wait, but
+                  it is pending again, wake {"reason": "timeout"}; an awaited event of a plan that fails
+                  fails its run, kind timeout. wait_timeouts=False: plans' tasks and awaited events are left.
+        deliver   as `deliver`.
+        """
+
+    async def purge(
+        self,
+        ttl_seconds: float = TTL_SECONDS,
+        deleted_seconds: float = DELETED_SECONDS,
+        limit: int = PURGE_SLICE,
+    ) -> Purged:
+        """Remove for good one slice of what has expired, in one short commit (several, for a run with
+        very many rows: unseen first, its own row last); call again until it answers nothing. Finding
+        nothing writes nothing.
+
+        A finished run expires at its expires_at, else ttl_seconds after its end; a deleted one, open or
+        not, deleted_seconds after it was deleted; an open one that is not deleted never. With it go
+        its steps, trail, receipts, the events addressed to it and its outbox rows; its key is free.
+        It stays while an outbox row of it is not delivered or dead, and while its open parent has an
+        open wait for it, if it has ended or that is deleted. Else it was deleted and will never end: such a
+        wait is settled in the same commit, as by `deliver`: failed, with status "gone". At most `limit` runs
+        a slice, fewer when they have many rows or large values.
+        Also: delivered events for no one run whose retention is over (never before EVENT_KEEP_SECONDS: the
+        same id again must be known), and workers not seen for GONE_SECONDS.
+        """
