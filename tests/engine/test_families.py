@@ -8,6 +8,7 @@ import pytest
 
 import holdfast as hf
 from holdfast import RunFilter, Status
+from holdfast.records import NewRun
 from tests.engine.faulty import Faulty, fail_before
 from tests.engine.kit import outcome, trail, until
 from tests.engine.test_children import Parcel, children, shipping
@@ -147,6 +148,39 @@ async def test_who_waits_for_a_child_that_goes_on_as_another_waits_for_the_last(
     assert [one.parent_step for one in chain] == ["shop.count"] * 4
     (step,) = await app.steps(run.id)
     assert step.child == chain[-1].id
+
+
+async def test_children_and_successors_have_the_trace_of_their_run(app, monkeypatch):
+    """One trace from the start on, through calls, starts and runs that go on as others."""
+    traces, claim = {}, app.store.claim
+
+    async def heard(ask):
+        claims = await claim(ask)
+        traces.update((one.id, (one.type, one.trace)) for one in claims)
+        return claims
+
+    monkeypatch.setattr(app.store, "claim", heard)
+    ship = shipping(app)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx, n: int):
+        await ctx.call(ship, Parcel(1))
+        await ctx.start(ship, Parcel(2))
+        if n:
+            ctx.continue_as(n - 1)
+
+    async with app.worker():
+        traced = NewRun(id=app.world.uuid7(), type="shop.order.v1", params="1", trace="00-traced")
+        await app.store.start([traced])
+        plain = await app.start(order, 0)
+        await app.final(traced.id, 60)
+        await plain.result(60)
+        await asyncio.sleep(60)
+    told = sorted(traces.values())
+    assert told == sorted(
+        [("shop.order.v1", "00-traced")] * 2 + [("shop.ship.v1", "00-traced")] * 4
+        + [("shop.order.v1", "")] + [("shop.ship.v1", "")] * 2
+    )  # fmt: skip
 
 
 @pytest.mark.spec("CANC-5")

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.bounds import BATCH_BYTES
 from holdfast.records import Ask, Claim, Item, Lease, Loaded, Renewal, Verdict
 
-
 BUDGET = "budget"  # by whom a run is paused that has reached it
 START = -1  # before the first step: the seq of a plan's first row is 0
 TRANSACTION_SECONDS = 5.0  # how long a function may keep the store's transaction to itself
@@ -36,15 +35,15 @@ class Holding(Protocol):
         allows, for any k <= c (above the list: its last; crashed=None: no limit). The cost does
         not grow with runs of other types or tenants, nor with finished, sleeping or later ones.
         The answer brings at most ask.bytes bytes of params, labels and steps, in order: a run that does not
-        fit into what is left of them comes `unread`, without any, and `load` reads them. A store may leave a
-        run unread that would fit, if finding out means to read much.
-        What the registry does not leave to ask.runtime, or a limit holds back, is passed over (see `Registry`
-        and `Limits`, which say what else decides the order): the limits hold in this very commit.
-        Trail: leased.
+        fit into what is left of them comes `unread`, without any, and `load` reads them; its trace comes
+        along. A store may leave a run unread that would fit, if finding out means to read much. What the
+        registry does not leave to ask.runtime, or a limit holds back, is passed over (see `Registry` and
+        `Limits`, which say what else decides the order): the limits hold in this very commit. Trail: leased.
         """
 
     async def load(self, lease: Lease, after: int = START, bytes: int = BATCH_BYTES) -> Loaded:
-        """Read large records of one run, for its holder. One page: the steps with seq > `after`, by seq, in at most `bytes` bytes, but at least one step.
+        """Read large records of one run, for its holder. One page: the steps with seq > `after`, by seq, in
+        at most `bytes` bytes, but at least one step.
 
         With after=START also params and labels. It reads under the fence: status leased, fence equal and
         lease_until >= now; if not, `cancelled` or `lost`, and nothing is read. It writes nothing. A wait that

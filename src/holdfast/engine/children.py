@@ -150,7 +150,7 @@ class Child:
             workflow = await self._resolved(workflow)
         of: dict[str, Any] = {"tenant": run.claim.tenant, "parent": run.claim.id}
         new = new_run(run.world, workflow, self._params, **self._options, **of)
-        return msgspec.structs.replace(new, parent_step=self.key)
+        return msgspec.structs.replace(new, parent_step=self.key, trace=run.claim.trace)
 
     async def _resolved(self, name: str) -> str:
         """The type that a name stands for: the newest version that is published now."""

@@ -67,6 +67,7 @@ async def _continue(run: Execution, params: Any) -> bool:
         parent=record.parent,
         parent_step=record.parent_step,  # who waited for this one waits for the next
         labels=msgspec.json.encode({**record.labels, "continued_from": str(claim.id)}).decode(),
+        trace=claim.trace,
     )
     result = msgspec.json.encode({"continued_as": str(following.id)}).decode()
     return ended(run, await run.journal.outcome(Move.COMPLETE, result=result, starts=(following,)))

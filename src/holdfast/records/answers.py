@@ -106,6 +106,7 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     cost: int = 0
     budget: int | None = None
     labels_json: Json | None = None
+    trace: str = ""  # the traceparent that the run was started with; also when it is unread
     unread: bool = False  # params, labels and steps are not here: `load` reads them, page by page
 
     @property

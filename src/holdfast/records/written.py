@@ -25,7 +25,12 @@ class Error(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=T
 
 
 class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """An intent, ready to be recorded: validated, encoded, with its id."""
+    """An intent, ready to be recorded: validated, encoded, with its id.
+
+    `trace` is the W3C traceparent of whoever starts the run. It is kept with the run, comes with every claim,
+    and is never looked into. A worker gives its own run's trace to the children and the successor that the
+    run starts.
+    """
 
     id: UUID
     type: str
@@ -44,6 +49,7 @@ class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     parent: UUID | None = None
     parent_step: str | None = None  # the step of the parent that waits for it, if one does
     labels: Json | None = None
+    trace: str = ""
 
 
 class StepWrite(msgspec.Struct, gc=False, frozen=True, kw_only=True):

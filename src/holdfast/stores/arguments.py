@@ -33,6 +33,7 @@ from holdfast.arguments import (
     seconds,
 )
 from holdfast.clipped import clipped
+from holdfast.contract import START
 from holdfast.decoding import fault
 from holdfast.errors import UsageError
 from holdfast.exact import check_fields
@@ -59,7 +60,6 @@ from holdfast.records import (
     StepWrite,
     Webhook,
 )
-from holdfast.contract import START
 
 from .items import refuse_bad, refuse_large
 
@@ -167,6 +167,8 @@ def check_run(new: NewRun) -> None:
     check_span("timeout", new.timeout_seconds)
     check_span("ttl", new.ttl_seconds)
     _labels(new.labels)
+    if new.trace != "":
+        check_text("trace", new.trace)
 
 
 def check_event(_: str, event: NewEvent) -> None:

@@ -91,7 +91,7 @@ def _shown(row: RunRow, *, read: bool) -> Claim:
         attempt=row.attempt, crashes=row.crashes, max_attempts=row.max_attempts,
         created_at=row.created_at, lease_until=row.lease_until, timeout_at=row.timeout_at,
         kind=row.kind, parent=row.parent, cost=row.cost, budget=row.budget,
-        labels_json=row.labels if read else None, unread=not read,
+        labels_json=row.labels if read else None, trace=row.trace, unread=not read,
         steps=tuple(map(shown, row.in_order())) if read else (),
         logs=max(map(_log_number, row.logs), default=0),
     )  # fmt: skip

@@ -30,6 +30,7 @@ class RunRow(machine.RunRow, gc=True, kw_only=True):
     limit_key: str | None
     labels: Json | None
     created_at: Instant
+    trace: str = ""
     seq: int = 0  # the highest number given to a step so far; one that was forgotten is not given again
     steps: dict[str, StepRow] = msgspec.field(default_factory=dict)
     receipts: dict[int, str] = msgspec.field(default_factory=dict)

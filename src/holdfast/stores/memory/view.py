@@ -188,7 +188,7 @@ class MemoryView:
         run = RunRow(
             id=new.id, tenant=new.tenant, type=new.type, params=new.params, digest=new.digest, key=new.key,
             priority=new.priority, limit_key=new.limit_key, parent=new.parent, parent_step=new.parent_step,
-            labels=new.labels, created_at=self.now, updated_at=self.now, **begins._asdict(),
+            labels=new.labels, trace=new.trace, created_at=self.now, updated_at=self.now, **begins._asdict(),
         )  # fmt: skip
         self._touched[run.id] = self._state.runs[run.id] = run
         if run.key is not None:

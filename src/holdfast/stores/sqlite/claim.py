@@ -155,10 +155,10 @@ def _claim(db: Database, row: Row, most: int) -> tuple[Claim, int]:
 
 def _rare(claim: Claim, rare: str) -> Claim:
     """Fill in the fields that most runs do not have."""
-    kind, parent, cost, budget, labels = msgspec.json.decode(rare)
+    kind, parent, cost, budget, labels, trace = msgspec.json.decode(rare)
     parent = None if parent is None else UUID(parent)
     return msgspec.structs.replace(
-        claim, kind=kind, parent=parent, cost=cost, budget=budget, labels_json=labels
+        claim, kind=kind, parent=parent, cost=cost, budget=budget, labels_json=labels, trace=trace or ""
     )
 
 

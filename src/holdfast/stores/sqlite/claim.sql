@@ -82,8 +82,9 @@ where id in (select value from json_each(:runs))
     and status in ('pending') and run_at <= :now and deleted_at is null
 returning id, type, tenant, iif(octet_length(payload) <= :small, payload, null), fence, attempt, crashes, max_attempts,
     created_at, lease_until, timeout_at, rev,
-    iif(kind = 'code' and parent_id is null and cost = 0 and budget is null and labels is null, null,
-        json_array(kind, parent_id, cost, budget, iif(octet_length(labels) <= :small, labels, null))),
+    iif(kind = 'code' and parent_id is null and cost = 0 and budget is null and labels is null and trace is null,
+        null,
+        json_array(kind, parent_id, cost, budget, iif(octet_length(labels) <= :small, labels, null), trace)),
     octet_length(payload) + coalesce(octet_length(labels), 0)
 
 -- :values    What was too large to be brought by every claim.

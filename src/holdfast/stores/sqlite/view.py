@@ -352,7 +352,7 @@ class SqliteView(Saving):
             name, new.tenant, new.type, kind, new.params, new.priority, run_at,
             stored_key(new.tenant, new.key), new.digest, max_attempts,
             None if new.parent is None else str(new.parent), new.parent_step, new.limit_key, new.labels,
-            budget, timeout_seconds, timeout_at, ttl_seconds, mark, fence, now,
+            budget, timeout_seconds, timeout_at, ttl_seconds, mark, fence, now, new.trace or None,
         ))  # fmt: skip
         if not self.db.changes():
             return None

@@ -191,7 +191,7 @@ begin
         returning r.id, r.type, r.tenant, r.payload, r.fence, r.attempt, r.crashes, r.max_attempts, r.created_at,
             r.lease_until, r.rev, r.kind, array_position(chosen, r.id) as place,
             r.kind <> 'code' or r.timeout_at is not null or r.parent_id is not null or r.cost <> 0
-            or r.budget is not null or r.labels is not null as rare,
+            or r.budget is not null or r.labels is not null or r.trace is not null as rare,
             case when pg_column_size(r.payload) + coalesce(pg_column_size(r.labels), 0) > 65536
                 then double precision 'infinity'
                 else octet_length(r.payload::text) + coalesce(octet_length(r.labels::text), 0) end
@@ -244,7 +244,7 @@ begin
     return (
         select ',' || trim(both '{}' from json_build_object(
             'timeout_at', us(r.timeout_at), 'kind', r.kind, 'parent', r.parent_id, 'cost', r.cost, 'budget', r.budget,
-            'labels_json', case when fits then r.labels::text end,
+            'labels_json', case when fits then r.labels::text end, 'trace', coalesce(r.trace, ''),
             'logs', case when claim_more.rev > 2 then logs_of(r.id) else 0 end
         )::text)
         from workflow_run as r where r.id = run

@@ -123,26 +123,28 @@ begin
         from rows from (json_to_recordset(runs) as (
             id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
             delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
-            ttl_seconds double precision, budget bigint, limit_key text, labels text, parent uuid, parent_step text
+            ttl_seconds double precision, budget bigint, limit_key text, labels text, parent uuid, parent_step text,
+            trace text
         )) with ordinality as n (
             id, type, params, digest, tenant, key, priority, run_at, delay_seconds, max_attempts, timeout_seconds,
-            ttl_seconds, budget, limit_key, labels, parent, parent_step, place
+            ttl_seconds, budget, limit_key, labels, parent, parent_step, trace, place
         )
         left join workflow_definition as d on d.type = n.type
     ), inserted as (
         insert into workflow_run (
             id, tenant, type, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id, parent_step,
             limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, rev, created_at,
-            updated_at
+            updated_at, trace
         )
         select n.id, n.tenant, n.type, n.params::json, n.priority,
             coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), stored_key(n.tenant, n.key), n.digest,
             coalesce(n.max_attempts, nullif(n.known_attempts, 0), 3), n.parent, n.parent_step, n.limit_key, n.labels::json,
             coalesce(n.budget, n.known_budget), bounded(n.lasts), now + span(n.lasts), bounded(n.ttl_seconds), mark,
-            first, 1, now, now
+            first, 1, now, now, nullif(n.trace, '')
         from n
         where not is_odd_start(n.type, n.is_known, n.tenant, n.key, n.limit_key, n.priority, n.run_at, n.max_attempts,
                                n.budget, n.labels, n.params)
+            and coalesce(length(n.trace), 0) <= 10000
         order by stored_key(n.tenant, n.key), n.place
         on conflict do nothing
         returning id
@@ -172,7 +174,8 @@ begin
     select * into n from json_to_record(item) as n (
         id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
         delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
-        ttl_seconds double precision, budget bigint, limit_key text, parent uuid, parent_step text, labels text
+        ttl_seconds double precision, budget bigint, limit_key text, parent uuid, parent_step text, labels text,
+        trace text
     );
     select * into d from workflow_definition as w where w.type = n.type;
     if from_outside then
@@ -181,6 +184,7 @@ begin
         if fault is not null then
             perform refuse('UsageError', fault);
         end if;
+        perform checked_text('trace', n.trace);
     end if;
     full_key := stored_key(n.tenant, n.key);
     if full_key is not null then
@@ -205,14 +209,15 @@ begin
     insert into workflow_run as w (
         id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id,
         parent_step, limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, rev,
-        created_at, updated_at
+        created_at, updated_at, trace
     )
     values (
         n.id, n.tenant, n.type, coalesce(d.kind, 'code'), n.params::json, n.priority,
         coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), full_key, n.digest,
         coalesce(n.max_attempts, nullif(d.max_attempts, 0), 3), n.parent, n.parent_step, n.limit_key, n.labels::json,
         coalesce(n.budget, d.budget), bounded(coalesce(n.timeout_seconds, d.timeout_seconds)),
-        now + span(coalesce(n.timeout_seconds, d.timeout_seconds)), bounded(n.ttl_seconds), mark, first, 1, now, now
+        now + span(coalesce(n.timeout_seconds, d.timeout_seconds)), bounded(n.ttl_seconds), mark, first, 1, now, now,
+        nullif(n.trace, '')
     )
     on conflict do nothing
     returning * into r;
