@@ -142,11 +142,17 @@ class RunCancelled(Outcome):
 
 
 class StepFailed(Outcome):
-    """A step's tries are used up; it is recorded and raised again in every later execution."""
+    """A step's tries are used up; it is recorded and raised again, the same, in every later execution.
 
-    def __init__(self, step: str, kind: str, message: str) -> None:
-        super().__init__(f"step {step!r} failed: {message}")
-        self.step, self.kind, self.message = step, kind, message
+    `type` and `message` are those of the exception that the last try raised, `traceback` is its text.
+    """
+
+    def __init__(
+        self, step: str, kind: str, message: str, type_: str = "", *, said: str = "", traceback: str = ""
+    ) -> None:
+        super().__init__(f"step {step!r} failed: {said or message}")
+        self.step, self.kind, self.type, self.message, self.traceback = step, kind, type_, message, traceback
+        self.raised_as_itself = False  # an exception of `raises=` is raised, and this is its cause
 
 
 class EventTimeout(Outcome):
@@ -158,7 +164,11 @@ class EventTimeout(Outcome):
 
 
 class ChildFailed(Outcome):
-    """A child run that was called has not succeeded; recorded, and raised again in every later execution."""
+    """A child run that was called has not succeeded; recorded, and raised again, the same, in every later
+    execution.
+
+    `type`, `message` and `kind` are those of the child's own error; without one, `kind` is its status.
+    """
 
     def __init__(self, step: str, run_id: UUID | None, status: str, error: Error | None) -> None:
         how = (
@@ -171,6 +181,8 @@ class ChildFailed(Outcome):
         why = f", {error.kind}: {error.message}" if error else ""
         super().__init__(f"child run {run_id} of step {step!r} {how}{why}")
         self.step, self.run_id, self.status, self.error = step, run_id, status, error
+        self.type, self.message = (error.type, error.message) if error else ("", "")
+        self.kind = error.kind if error else status
 
 
 class ResultTimeout(Outcome):

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast import Backoff, Status
-from tests.engine.kit import keys, trail, until
+from holdfast import Backoff, Fatal, Status
+from tests.engine.kit import keys, outcome, trail, until
 
 
 @pytest.mark.spec("FLOW-9")
@@ -39,11 +39,11 @@ async def test_the_end_of_a_run_removes_the_waits_that_are_left(app):
     async def order(ctx):
         waits = [asyncio.ensure_future(ctx.sleep(5)), asyncio.ensure_future(ctx.await_event("never"))]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        return "enough"
+        raise Fatal("enough")
 
     async with app.worker():
         run = await app.start(order)
-        assert await run.result(60) == "enough"
+        assert await outcome(app, run) == ("failed", "fatal")
         assert (await app.get(run.id)).waiting_on == ()
         assert await app.store.waiting_on("never", "default") == []
         assert (await app.emit("never")).woken == 0
@@ -285,7 +285,8 @@ async def test_a_time_limit_of_the_code_around_a_step_holds(app):
 
 
 @pytest.mark.spec("FLOW-9")
-async def test_branches_that_the_function_does_not_wait_for_end_with_it(app):
+@pytest.mark.spec("FLOW-26")
+async def test_branches_that_the_function_does_not_wait_for_end_with_it_and_fail_the_run(app):
     @app.workflow("shop.order.v1")
     async def order(ctx):
         order.left = asyncio.ensure_future(ctx.step("left", asyncio.sleep, 1000))
@@ -293,7 +294,7 @@ async def test_branches_that_the_function_does_not_wait_for_end_with_it(app):
         return "done"
 
     async with app.worker():
-        assert await (await app.start(order)).result(20) == "done"
+        assert await outcome(app, await app.start(order), 20) == ("failed", "usage")
         assert order.left.cancelled()
 
 

@@ -91,14 +91,14 @@ async def test_a_failed_step_raises_step_failed_now_and_later_without_running(ap
         try:
             await ctx.step("bad", bad, retry=Backoff.fixed(0, attempts=2))
         except StepFailed as error:
-            caught.append((error.step, error.kind, error.message))
+            caught.append((error.step, error.kind, error.type, error.message, str(error)))
         await ctx.sleep(10)
         return "went on"
 
     async with app.worker():
         assert await (await app.start(order)).result(60) == "went on"
     assert len(tries) == 2
-    assert caught == [("bad", "exhausted", "ValueError: no")] * 2
+    assert caught == [("bad", "exhausted", "ValueError", "no", "step 'bad' failed: ValueError: no")] * 2
 
 
 @pytest.mark.spec("FLOW-19", "RETRY-7")

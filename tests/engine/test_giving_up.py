@@ -209,4 +209,8 @@ async def test_a_branch_that_an_execution_again_never_gave_way_to_is_not_forgott
 
     async with app.worker():
         run = await app.start(order)
-        assert await run.result(timeout=60) == "well"
+        if cancels:
+            assert await run.result(timeout=60) == "well"
+        else:
+            with pytest.raises(RunFailed, match="'event:stop' was begun in a task that is still open"):
+                await run.result(timeout=60)

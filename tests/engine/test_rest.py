@@ -134,10 +134,11 @@ def test_branches_rest_alike_on_every_loop(loop):
                 return "branch"
 
             racers = [asyncio.ensure_future(branch()), asyncio.ensure_future(ctx.await_event("never"))]
-            done, _ = await asyncio.wait(racers, return_when=asyncio.FIRST_COMPLETED)
+            done, left = await asyncio.wait(racers, return_when=asyncio.FIRST_COMPLETED)
             winners.append({one.result() for one in done})
             await asyncio.gather(*[ctx.step(f"s{n}", lambda: 1) for n in range(20)])
             await ctx.sleep(0.02, key="last")
+            left.pop().cancel()
 
         async with app.worker():
             run = await app.start(order)

@@ -28,6 +28,7 @@ async def test_a_retry_due_within_a_second_is_not_forgotten_beside_an_open_wait(
         never = asyncio.ensure_future(ctx.await_event("never"))
         news = asyncio.ensure_future(ctx.await_event("news"))
         await asyncio.wait([flaking, never], return_when=asyncio.FIRST_COMPLETED)
+        never.cancel()
         return [flaking.result(), news.result().topic]
 
     async with app.worker():

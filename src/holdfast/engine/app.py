@@ -31,6 +31,7 @@ from .definitions import REFRESH_SECONDS, STEPS_MAX, Defined, Workflow
 from .hooks import Hooks, check_names, register
 from .plans.elements import Element
 from .plans.plan import MAX_WAITS, Plan
+from .raising import Raises
 from .sinks import SINK_SECONDS, Sinks, sink_of
 from .stopping import run, work_until_told
 from .worker import Worker
@@ -109,6 +110,7 @@ class App(Client):
         checkpoint: Literal["step", "segment"] = "step",
         refresh: Seconds = REFRESH_SECONDS,
         budget: float | None = None,
+        raises: Raises = (),
     ) -> Callable[[Callable[..., Any]], Workflow]:
         """Name a function as a workflow: `@app.workflow("shop.order.v1")`.
 
@@ -117,13 +119,25 @@ class App(Client):
         budget: the cost at which a run pauses, unless it was started with another.
         steps_max, bytes_max: how many steps a run may record, and how many bytes of values; then it fails, of
         kind `history`. A loop that never ends goes on with `ctx.continue_as`.
+        raises: classes of exceptions that failed steps raise as themselves, not as StepFailed.
         """
         if callable(type_):
             raise UsageError('a workflow needs a type: write @app.workflow("shop.order.v1")')
 
         def named(function: Callable[..., Any]) -> Workflow:
             return self._define(
-                Workflow(type_, function, retry, timeout, steps_max, checkpoint, refresh, budget, bytes_max)
+                Workflow(
+                    type_,
+                    function,
+                    retry,
+                    timeout,
+                    steps_max,
+                    checkpoint,
+                    refresh,
+                    budget,
+                    bytes_max,
+                    raises,
+                )
             )
 
         return named

@@ -117,7 +117,7 @@ class Child:
             if run.workflow.segment:
                 await run.boundary()
             if stage.closed:
-                await stage.refuse()  # nothing was started
+                await stage.refuse(self.key)  # nothing was started
             committed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             output = msgspec.json.encode({"run": new.id, "status": STARTED}).decode()
             write = StepWrite(
@@ -136,8 +136,8 @@ class Child:
         stage = self._stage
         stage.promised.pop(self.key, None)
         if stage.closed:
-            await stage.refuse()
-        stage.enter()
+            await stage.refuse(self.key)
+        stage.enter(self.key)
         found = self._run.record.find(self.key, StepKind.CHILD)
         if found is None and not stage.alone:
             await stage.live()
@@ -178,7 +178,7 @@ class Child:
         if text.startswith(MARK.encode()):
             # Not an error of the code's, which might catch it and go on: the run goes back.
             self._run.stop(Why.SEALED, str(reason(text.decode(), what)))
-            await self._stage.refuse()
+            await self._stage.refuse(self.key)
         return _codec(self._workflow).decode(text, what)
 
     def _other(self, was: str, now: str) -> str:

@@ -23,8 +23,10 @@ from holdfast.lifecycle import StepKind
 from holdfast.records import NewEvent, Outbound, StepWrite, TrailWrite, moment
 
 from .failures import text
+from .mapping import item_names
 from .messages import Message, message_of, outbound
 from .parking import Parking
+from .raising import Raises, check_raises
 from .record import EMITTED, KEYED, SENT
 from .signals import Continued
 from .steps import SCOPE, Call, Scope, add_cost, check_callable, misplaced, progress_of, within
@@ -92,6 +94,7 @@ class Context(Parking):
         key: str | None = None,
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
+        raises: Raises = (),
     ) -> Awaitable[T]: ...
 
     @overload
@@ -103,6 +106,7 @@ class Context(Parking):
         key: str | None = None,
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
+        raises: Raises = (),
     ) -> Awaitable[T]: ...
 
     def step(
@@ -113,10 +117,12 @@ class Context(Parking):
         key: str | None = None,
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
+        raises: Raises = (),
     ) -> Awaitable[Any]:
         """Run `fn` (async, or plain in a thread) and record what it returns before returning it.
 
-        On a later execution of the run the recorded result comes back and `fn` is not called.
+        On a later execution of the run the recorded result comes back and `fn` is not called. A step whose
+        tries are used up raises StepFailed; exceptions of a class in `raises` are raised as themselves.
         """
         check_callable(name, fn)
         key = self._key(name, key)
@@ -124,6 +130,8 @@ class Context(Parking):
         if retry is not None or timeout is not None:
             limit = None if timeout is None else check_duration(f"step {key!r}: timeout", timeout)
             call.limited(check_policy(f"step {key!r}", retry), limit)
+        if raises:
+            call.raising(check_raises(f"step {key!r}", raises))
         answer = self._stage.promised[key] = call.answer()
         return answer
 
@@ -137,6 +145,7 @@ class Context(Parking):
         retry: Backoff | None = None,
         limit: Seconds | None = None,
         on: Any = None,
+        raises: Raises = (),
     ) -> Awaitable[T]: ...
 
     @overload
@@ -149,6 +158,7 @@ class Context(Parking):
         retry: Backoff | None = None,
         limit: Seconds | None = None,
         on: Any = None,
+        raises: Raises = (),
     ) -> Awaitable[T]: ...
 
     def transaction(
@@ -160,6 +170,7 @@ class Context(Parking):
         retry: Backoff | None = None,
         limit: Seconds | None = None,
         on: Any = None,
+        raises: Raises = (),
     ) -> Awaitable[Any]:
         """Run `fn(connection, *args)` inside the commit that records its result: exactly once.
 
@@ -174,6 +185,8 @@ class Context(Parking):
         call = TransactionCall(self._run, self._stage, key, fn, args)
         call.on = on
         call.limited(check_policy(f"transaction {name!r}", retry), transaction_limit(name, limit))
+        if raises:
+            call.raising(check_raises(f"transaction {name!r}", raises))
         answer = self._stage.promised[key] = call.answer()
         return answer
 
@@ -185,21 +198,36 @@ class Context(Parking):
         limit: int = 10,
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
+        *,
+        key: Callable[[Any], object] | None = None,
+        raises: Raises = (),
     ) -> Awaitable[list[Any]]:
-        """Run a step for each item, at most `limit` at once, each recorded on its own; results in order."""
+        """Run a step for each item, at most `limit` at once, each recorded on its own; results in order.
+
+        An item is recorded by its place, `name[0]`, `name[1]`, …: items that differ in a later execution get
+        what was recorded at their place. With `key`, a function that names an item (text or a whole number),
+        it is recorded by that name, `name[sku-7]`, wherever it stands.
+        """
         base = self._key(name, None)
         gate = asyncio.Semaphore(check_whole(f"map {base!r}: limit", limit, 1))
         check_policy(f"map {base!r}", retry)
+        check_raises(f"map {base!r}", raises)
         if timeout is not None:
             check_duration(f"map {base!r}: timeout", timeout)
+        named = item_names(base, key)
 
-        async def one(n: int, item: Any) -> Any:
+        async def one(called: str, item: Any) -> Any:
             async with gate:
-                return await self.step(name, fn, item, key=f"{base}[{n}]", retry=retry, timeout=timeout)
+                return await self.step(
+                    name, fn, item, key=called, retry=retry, timeout=timeout, raises=raises
+                )
 
         async def every() -> list[Any]:
             self._stage.promised.pop(base, None)
-            return list(await asyncio.gather(*[one(n, item) for n, item in enumerate(items)]))
+            if self._stage.closed:
+                await self._stage.refuse(base)
+            calls = [one(called, item) for called, item in named(items)]
+            return list(await asyncio.gather(*calls))
 
         results = self._stage.promised[base] = every()
         return results

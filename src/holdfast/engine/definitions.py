@@ -26,6 +26,7 @@ from holdfast.errors import UnknownWorkflow, UsageError
 from holdfast.records import Definition, Json
 
 from .failures import text
+from .raising import Raises, check_raises
 
 _VERSION = re.compile(r"\.v([0-9]+)")
 
@@ -110,8 +111,10 @@ class Workflow(Defined):
         refresh: Seconds = REFRESH_SECONDS,
         budget: float | None = None,
         bytes_max: int = RUN_BYTES,
+        raises: Raises = (),
     ) -> None:
         super().__init__(type_, retry, timeout, budget)
+        self.raises = check_raises(f"workflow {type_}", raises)
         self.function = function
         self.steps_max = check_whole(f"workflow {type_}: steps_max", steps_max, 1)
         self.bytes_max = check_whole(f"workflow {type_}: bytes_max", bytes_max, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from holdfast.codec import plain as plain_codec
@@ -24,7 +25,7 @@ from .outcome import Why
 from .plain import bridge
 from .record import OUTCOMES, Record
 from .signals import CONTINUED_ON, SWALLOWED, Parked, continued, only_signals
-from .stage import Stage
+from .stage import UNUSED, Stage
 
 if TYPE_CHECKING:
     from .definitions import Workflow
@@ -211,10 +212,10 @@ class Execution:
         if unread is not None:
             self.stage.leave()
             return unread
+        context = Context(self)
         try:
-            params = self._params()
-            plain, function = self.workflow.plain, self.workflow.function
-            self._drive = Drive(bridge(self, params) if plain else function(Context(self), *params))
+            params, function = self._params(), self.workflow.function
+            self._drive = Drive(bridge(self, params) if self.workflow.plain else function(context, *params))
             value = await self._drive
         except (KeyboardInterrupt, GeneratorExit):
             raise
@@ -227,12 +228,18 @@ class Execution:
             self.stage.closed = True
             if self._unwinding is not None:
                 self._unwinding.cancel()  # it would keep the whole run in memory until it rings
+        left = await self._left_behind(ended, used=getrefcount(context) > UNUSED)
         await self._end_branches()
-        left = await self.stage.forgotten() if self.stage.promised else ""
-        if left and isinstance(ended, ends.Completed):
-            ended = ends.Raised(UsageError(f"{left} was asked for and never awaited: write `await ctx.…`"))
+        await self.stage.give_way()
         self.stage.leave()
-        return self._judged(ended)
+        return self._judged(ends.Raised(UsageError(left)) if left else ended)
+
+    async def _left_behind(self, ended: ends.Outcome, *, used: bool) -> str:
+        """What is wrong with how the body ended by itself: something it began is still open."""
+        by_itself = isinstance(ended, ends.Completed) or continued(getattr(ended, "error", None)) is not None
+        if not by_itself or self.workflow.plain or self._stop is not None or self._parking is not None:
+            return ""
+        return await self.stage.left_behind(used=used)
 
     def _params(self) -> tuple[Any, ...]:
         if not self.workflow.takes_params:

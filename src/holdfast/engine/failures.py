@@ -27,6 +27,7 @@ from holdfast.records.reading import UNREADABLE, read_error
 
 _OURS = {"", *(name for name, one in vars(errors).items() if isinstance(one, type))}
 
+STEP_BEFORE = "\nThe step failed with that, and the workflow was told:\n\n"
 MESSAGE_MAX = 4_000
 TRACEBACK_MAX = 16_000
 
@@ -40,11 +41,18 @@ def text(value: object, limit: int = MESSAGE_MAX) -> str:
     return said.encode("utf-8", "replace").decode().replace("\0", "\\0")[:limit]
 
 
-def error_of(error: BaseException, kind: str, step: str | None = None) -> Error:
+def error_of(error: BaseException, kind: str, step: str | None = None, args: Json | None = None) -> Error:
     """What is recorded of an exception."""
-    trace = text("".join(traceback.format_exception(error)), 10 * TRACEBACK_MAX)[-TRACEBACK_MAX:]
+    trace = text("".join(_traceback(error)), 10 * TRACEBACK_MAX)[-TRACEBACK_MAX:]
     type_, message = type(error).__qualname__, _message(error)
-    return Error(kind=kind, type=type_, message=message, traceback=trace, step=step)
+    return Error(kind=kind, type=type_, message=message, traceback=trace, step=step, args=args)
+
+
+def _traceback(error: BaseException) -> list[str]:
+    """The traceback; of a step's failure, first that of the step's own function, as it was recorded."""
+    found = _guilty(error)
+    before = found.traceback if isinstance(found, StepFailed) else ""
+    return [*([before, STEP_BEFORE] if before else []), *traceback.format_exception(error)]
 
 
 def _message(error: BaseException) -> str:
@@ -107,6 +115,9 @@ def final_kind(error: BaseException, policy: Backoff) -> str | None:
     """The kind with which this exception fails a run at once; None when it may be tried again."""
     if isinstance(error, StepFailed):
         return error.kind
+    cause = error.__cause__
+    if isinstance(cause, StepFailed) and cause.raised_as_itself and cause.type == type(error).__qualname__:
+        return cause.kind
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, (final_kind(one, policy) for one in error.exceptions)), None)
     kind = next((kind for type_, kind in _FINAL if isinstance(error, type_)), None)
@@ -115,13 +126,24 @@ def final_kind(error: BaseException, policy: Backoff) -> str | None:
 
 def guilty_step(error: BaseException | None) -> str | None:
     """The step whose recorded failure is at the root of this exception, if one is."""
+    found = _guilty(error)
+    return None if found is None else found.step
+
+
+Guilty = StepFailed | EventTimeout | ChildFailed
+
+
+def _guilty(error: BaseException | None) -> Guilty | None:
     for _ in range(20):
-        if error is None or isinstance(error, StepFailed | EventTimeout | ChildFailed):
+        if error is None:
             break
+        if isinstance(error, Guilty):
+            return error
         if isinstance(error, BaseExceptionGroup):
-            return next(filter(None, map(guilty_step, error.exceptions)), None)
+            found = (_guilty(one) for one in error.exceptions)
+            return next((one for one in found if one is not None), None)
         error = error.__cause__ or error.__context__
-    return error.step if isinstance(error, StepFailed | EventTimeout | ChildFailed) else None
+    return None
 
 
 def delay_after(error: BaseException, policy: Backoff, n: int, chance: float) -> float:

@@ -21,6 +21,7 @@ from holdfast.errors import UsageError
 from holdfast.threads import Ended, Talk
 
 from .context import Context
+from .raising import Raises
 from .steps import SCOPE, misplaced, within
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ class PlainContext:
         key: str | None = None,
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
+        raises: Raises = (),
     ) -> T: ...
 
     @overload
@@ -175,6 +177,7 @@ class PlainContext:
         key: str | None = None,
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
+        raises: Raises = (),
     ) -> T: ...
 
     # Written out for the type checker alone, which cannot hand overloads on.

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sized
 from heapq import heappop, heappush
 from inspect import CORO_CREATED, getcoroutinestate
+from sys import getrefcount
 from typing import Any
 
 from .signals import Parked
@@ -26,6 +27,15 @@ REST_BRANCHED = 32
 # something of its own, a thread, a socket or a timer, which no loop shows.
 PARK_SECONDS = 0.005
 REFUSED_MAX = 100
+SHOWN = 10  # keys that a complaint names
+
+
+def _references() -> int:
+    one = object()
+    return getrefcount(one)
+
+
+UNUSED = _references()  # of a context that nothing but a local variable holds
 
 _UNSEEN = (None,)  # there may always be something
 
@@ -40,6 +50,7 @@ class Stage:
         "_asked",
         "_at_rest",
         "_held",
+        "_late",
         "_linger",
         "_lingered",
         "_loop",
@@ -55,6 +66,7 @@ class Stage:
         "closed",
         "main",
         "promised",
+        "returned",
         "running",
         "tasks",
         "waits",
@@ -74,8 +86,9 @@ class Stage:
         self._stay: Callable[[], None] | None = None  # it is about to park, unless this is called
         self._turns, self._armed, self._refused, self._lingered = 0, False, 0, False
         self.main = asyncio.current_task()
-        self.alone, self.closed = True, False
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.alone, self.closed, self.returned = True, False, False
+        self.tasks: dict[asyncio.Task[Any], str] = {}  # branches, with the key that each asked for last
+        self._late: set[str] = set()  # asked for by a branch after the body has returned
         self.promised: dict[str, Coroutine[Any, Any, Any]] = {}  # asked for and not begun yet, by key
         self.running = 0  # steps whose function runs or whose commit is on its way
         self.waits: dict[str, asyncio.Future[Any]] = {}
@@ -91,34 +104,62 @@ class Stage:
         if self._stay is not None:
             self._stay()
 
-    def enter(self) -> None:
+    def enter(self, key: str) -> None:
         """Every awaited call of the context passes here."""
         task = asyncio.current_task()
         if task is not self.main and task is not None:
             self.alone = False
-            self.tasks.add(task)
+            self.tasks[task] = key
         if not self.alone or self.waits:
             self.arm()
 
-    async def forgotten(self) -> str:
-        """What was asked for and never awaited, once this execution is over.
+    async def left_behind(self, *, used: bool) -> str:
+        """Complain of what the body has left behind when it returned; empty: nothing.
 
-        A branch that has not begun is none of it: code that is answered from the record gives no way. It has
-        its turn now, in which it is refused, or finds itself cancelled.
+        A call that was never awaited, and a branch that is still open and was not cancelled: what they asked
+        for would vanish in silence. `used`: something holds the context still, perhaps a branch that has not
+        begun. It has its turn now, in which it is refused.
         """
+        if not (used or self.promised or self._open()):
+            return ""
+        self.returned = True
         await asyncio.sleep(0)
-        left = [key for key, call in self.promised.items() if getcoroutinestate(call) == CORO_CREATED]
-        return ", ".join(repr(key) for key in sorted(left))
+        for _ in range(REST_ALONE):  # a task group needs some turns to hand a cancel on
+            if not self._open():
+                break
+            await asyncio.sleep(0)
+        if forgotten := self._forgotten():
+            return f"{_listed(forgotten)} was asked for and never awaited: write `await ctx.…`"
+        if open_ := {*self._open(), *self._late}:
+            return (
+                f"{_listed(open_)} was begun in a task that is still open at the end of the workflow: "
+                f"await that task, or cancel it"
+            )
+        return ""
+
+    async def give_way(self) -> None:
+        """Let branches begin that have not: they are refused, or find themselves cancelled."""
+        if self.promised:
+            await asyncio.sleep(0)
+
+    def _open(self) -> set[str]:
+        return {key for task, key in self.tasks.items() if not task.done() and not task.cancelling()}
+
+    def _forgotten(self) -> set[str]:
+        return {key for key, call in self.promised.items() if getcoroutinestate(call) == CORO_CREATED}
 
     def check(self) -> None:
         """Once the run parks or stops, nothing that is asked for may happen in this execution."""
         if self.closed:
             raise Parked if asyncio.current_task() is self.main else asyncio.CancelledError
 
-    async def refuse(self) -> None:
+    async def refuse(self, key: str) -> None:
         """As `check`; but code that catches even this and asks again and again is held here until it is
         abandoned: raising for ever would never let the event loop have its turn."""
         self._refused += 1
+        task = asyncio.current_task()
+        if self.returned and task is not self.main and task is not None and not task.cancelling():
+            self._late.add(key)
         if self._refused > REFUSED_MAX:
             await self._loop.create_future()
         self.check()
@@ -226,6 +267,12 @@ class Stage:
 
 def _nothing() -> None:
     return
+
+
+def _listed(keys: set[str]) -> str:
+    """The first few, quoted."""
+    shown = ", ".join(repr(key) for key in sorted(keys)[:SHOWN])
+    return shown if len(keys) <= SHOWN else f"{shown} and {len(keys) - SHOWN} more"
 
 
 def _give(future: asyncio.Future[Any], value: Any) -> None:

@@ -16,12 +16,11 @@ from holdfast.backoff import IN_PLACE_MAX_SECONDS, Backoff
 from holdfast.bounds import LARGE_BYTES
 from holdfast.clipped import clipped
 from holdfast.codec import Codec, plain, result_codec
-from holdfast.errors import StepFailed, StepTimeout, UsageError
+from holdfast.errors import StepTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import (
     COST_UNIT,
     SECOND,
-    Error,
     Instant,
     Json,
     NewEvent,
@@ -31,8 +30,9 @@ from holdfast.records import (
 )
 from holdfast.records.sizes import payload_bytes
 
-from .failures import delay_after, encoded, error_of, final_kind, line, named, stored, text
+from .failures import delay_after, encoded, error_of, final_kind, line, text
 from .messages import check_said
+from .raising import arguments, failure
 from .signals import Continued, Parked
 from .waits import back_off
 
@@ -149,7 +149,7 @@ LATER = object()  # in place of a value that is read from its text after the com
 class Call:
     """One `ctx.step`: the key it was asked under, and what to run if nothing is recorded there."""
 
-    __slots__ = ("_args", "_fn", "_retry", "_run", "_stage", "_timeout", "key")
+    __slots__ = ("_args", "_fn", "_raises", "_retry", "_run", "_stage", "_timeout", "key")
 
     def __init__(
         self, run: Execution, stage: Stage, key: str, fn: Callable[..., Any], args: tuple[Any, ...]
@@ -157,6 +157,11 @@ class Call:
         self._run, self._stage, self.key, self._fn, self._args = run, stage, key, fn, args
         self._retry: Backoff | None = None
         self._timeout: float | None = None
+        self._raises: tuple[type[Exception], ...] = run.workflow.raises
+
+    def raising(self, raises: tuple[type[Exception], ...]) -> None:
+        """With classes of exceptions that it raises as themselves, beside those of the workflow."""
+        self._raises = (*self._raises, *raises)
 
     def limited(self, retry: Backoff | None, timeout: float | None) -> Call:
         """With a policy and a time limit of its own."""
@@ -168,8 +173,8 @@ class Call:
         run, stage, key = self._run, self._stage, self.key
         stage.promised.pop(key, None)
         if stage.closed:
-            await stage.refuse()
-        stage.enter()
+            await stage.refuse(key)
+        stage.enter(key)
         found = run.record.find(key, StepKind.TASK)
         tries = 0
         if found is not None:
@@ -179,7 +184,7 @@ class Call:
                 return await stage.replayed(key, value)
             if found.status is StepStatus.FAILED:
                 await stage.replayed(key, None)
-                raise _failed(found)
+                raise failure(key, found.error, self._raises)
             tries = found.attempts
             await self._backed_off(found)
         if not stage.alone:
@@ -202,6 +207,7 @@ class Call:
             tries += 1
             scope = Scope(key)
             begun_at = run.now()
+            failed: Exception | None = None
             token = SCOPE.set(scope)
             try:
                 value = await (
@@ -221,7 +227,7 @@ class Call:
                     raise  # it was told to stop: whatever it answers is no failed try
                 SCOPE.reset(token)
                 token = SCOPE.set(None)
-                await self._again_or_fail(error, tries, scope, begun_at)
+                failed = await self._again_or_fail(error, tries, scope, begun_at)
             else:
                 write = StepWrite(
                     key=key, output=output, attempts=tries, cost=scope.cost, started_at=begun_at
@@ -233,6 +239,11 @@ class Call:
                 return await self._written(write, value)
             finally:
                 SCOPE.reset(token)
+            if failed is not None:
+                try:
+                    raise failed
+                finally:
+                    del failed  # or it and this frame would hold each other
 
     async def _boundary(self, write: StepWrite, scope: Scope) -> None:
         try:
@@ -284,7 +295,7 @@ class Call:
         if self._stage.closed:
             # Nobody is answered any more. What was done goes along with the last commit, if there is one.
             self._run.journal.keep(write)
-            await self._stage.refuse()
+            await self._stage.refuse(self.key)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._run.journal.write(write, future, value)
         answer = await future
@@ -292,8 +303,13 @@ class Call:
             return answer
         return callee(self._fn)[0].decode(write.output or "", f"the result of step {self.key!r}")
 
-    async def _again_or_fail(self, error: BaseException, tries: int, scope: Scope, begun_at: Instant) -> None:
-        """Return when the step may be tried again; raise StepFailed, recorded, when it may not."""
+    async def _again_or_fail(
+        self, error: BaseException, tries: int, scope: Scope, begun_at: Instant
+    ) -> Exception | None:
+        """Return None when the step may be tried again; when it may not, what it raises, recorded.
+
+        The caller raises it outside of its `except`: the first execution alone would see a context.
+        """
         run, key = self._run, self.key
         policy = self._retry or run.workflow.retry
         tries_max = self._retry.attempts if self._retry else run.claim.max_attempts
@@ -301,7 +317,9 @@ class Call:
         kind = final_kind(error, policy)
         if kind is None and tries >= tries_max:
             kind = told or "exhausted"
-        recorded = error_of(error, kind or told or "error", key)
+        recorded = error_of(
+            error, kind or told or "error", key, arguments(error, self._raises) if kind else None
+        )
         write = StepWrite(
             key=key,
             status=StepStatus.FAILED if kind else StepStatus.READY,
@@ -314,11 +332,12 @@ class Call:
             if run.workflow.segment:
                 await run.boundary()
             await self._written(write, None)
-            raise StepFailed(key, kind, named(recorded)) from error
+            return failure(key, write.error, self._raises)
         delay = delay_after(error, policy, tries, run.world.chance())
         await self._later(
             msgspec.structs.replace(write, due_at=run.now() + int(delay * SECOND)), delay, line(recorded)
         )
+        return None
 
     async def _later(self, write: StepWrite, delay: float, said: str) -> None:
         """Record the try that failed, and wait for the next: here when it is soon, else in the queue."""
@@ -350,11 +369,6 @@ def cancelled() -> bool:
     """Whether the workflow's own code has cancelled this branch: a timeout around it, a lost race."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _failed(found: Recorded) -> StepFailed:
-    error = stored(found.error) if found.error else Error(kind="exhausted")
-    return StepFailed(found.key, error.kind, named(error))
 
 
 def check_callable(name: str, fn: Any) -> None:

@@ -178,8 +178,9 @@ class TransactionCall(Call):
         on = None if self.on is None else OwnEngine(self.on, thread)
         while True:
             tries += 1
+            failed: Exception | None = None
             if stage.closed:
-                await stage.refuse()
+                await stage.refuse(self.key)
             write = StepWrite(key=self.key, attempts=tries, started_at=run.now())
             transaction = Transaction(
                 self._fn,
@@ -203,7 +204,12 @@ class TransactionCall(Call):
                 with suppress(TooLarge):  # log rows that do not fit are no reason to end the tries
                     for row in transaction.scope.rows:
                         run.journal.note(row)
-                await self._again_or_fail(error, tries, transaction.scope, write.started_at or 0)
+                failed = await self._again_or_fail(error, tries, transaction.scope, write.started_at or 0)
+            if failed is not None:
+                try:
+                    raise failed
+                finally:
+                    del failed
 
 
 def check_transaction(name: str, fn: Any, on: Any, store: Store) -> None:

@@ -22,8 +22,8 @@ async def wait(run: Execution, stage: Stage, write: StepWrite) -> Recorded:
     """The settled step of a wait: from the record, or by parking until it is."""
     stage.promised.pop(write.key, None)
     if stage.closed:
-        await stage.refuse()
-    stage.enter()
+        await stage.refuse(write.key)
+    stage.enter(write.key)
     found = run.record.find(write.key, write.kind)
     try:
         if found is not None and found.status in OUTCOMES:

@@ -22,6 +22,7 @@ class Error(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=T
     traceback: str = ""
     step: str | None = None
     since: Instant | None = None  # when it first came up, of one that time alone decides (no_handler)
+    args: Json | None = None  # of an exception that `raises=` names: what it is rebuilt from
 
 
 class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):

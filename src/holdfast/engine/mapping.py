@@ -1,0 +1,43 @@
+"""What the items of `ctx.map` are recorded under."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import UUID
+
+from holdfast.clipped import clipped
+from holdfast.errors import UsageError
+
+Key = Callable[[Any], object]
+
+
+def item_names(base: str, key: Key | None) -> Callable[[Iterable[Any]], list[tuple[str, Any]]]:
+    """Give each item the key of its step: its place in brackets, or what `key` says of it.
+
+    UsageError when `key` is no function, names an item by anything but text, a whole number or a UUID, or
+    gives two items one name.
+    """
+    if key is not None and not callable(key):
+        raise UsageError(f"map {base!r}: key={clipped(key)}: a function that names an item, as in key=str")
+
+    def named(items: Iterable[Any]) -> list[tuple[str, Any]]:
+        if key is None:
+            return [(f"{base}[{n}]", item) for n, item in enumerate(items)]
+        listed = [(f"{base}[{_said(base, key(item))}]", item) for item in items]
+        seen: set[str] = set()
+        for name, _ in listed:
+            if name in seen:
+                raise UsageError(f"map {base!r}: two items have the key {clipped(name)}: give each its own")
+            seen.add(name)
+        return listed
+
+    return named
+
+
+def _said(base: str, name: object) -> object:
+    if isinstance(name, bool) or not isinstance(name, str | int | UUID):
+        raise UsageError(
+            f"map {base!r}: its key= says {clipped(name)}: name an item by text, a whole number or a UUID"
+        )
+    return name

@@ -1,0 +1,86 @@
+"""How the failure of a step is raised: the same in the first execution and in every later one.
+
+A step that has failed raises `StepFailed`, made from what is recorded. An exception whose class is named in
+`raises=` is raised as itself, rebuilt from its recorded arguments; the StepFailed is its cause then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.clipped import clipped
+from holdfast.codec import plain
+from holdfast.errors import StepFailed, UsageError
+from holdfast.records import Error, Json
+
+from .failures import named, stored
+
+Raises = type[Exception] | Sequence[type[Exception]]
+
+ARGUMENTS_MAX = 16_000  # characters of an exception's arguments as JSON; with more it stays StepFailed
+
+
+def check_raises(what: str, raises: Any) -> tuple[type[Exception], ...]:
+    """The classes of `raises=`: exceptions, each of its own name."""
+    listed = raises if isinstance(raises, list | tuple | set | frozenset) else (raises,)
+    for one in listed:
+        if not isinstance(one, type) or not issubclass(one, Exception):
+            raise UsageError(
+                f"{what}: raises={clipped(one)}: classes of exceptions, as in raises=(CardDeclined,)"
+            )
+    names = [one.__qualname__ for one in dict.fromkeys(listed)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"{what}: raises= names two classes {twice!r}, which the record could not tell apart"
+        )
+    return tuple(dict.fromkeys(listed))
+
+
+def arguments(error: BaseException, raises: Sequence[type[Exception]]) -> Json | None:
+    """The arguments that this exception can be rebuilt from, as JSON; None when it stays a StepFailed.
+
+    It is rebuilt here once, and compared: an attribute that its arguments do not tell would be lost.
+    """
+    if type(error) not in raises:
+        return None
+    try:
+        text, back = plain.record(list(_given(error)), "the arguments")
+        made = type(error)(*back)
+        same = type(made) is type(error) and made.args == error.args and _fields(made) == _fields(error)
+    except Exception:  # noqa: BLE001 - the class is the user's, and so is whatever it raises
+        return None
+    return text if same and len(text) <= ARGUMENTS_MAX else None
+
+
+def failure(step: str, error: Json | None, raises: Sequence[type[Exception]]) -> Exception:
+    """The exception that a failed step raises, from its recorded error."""
+    found = stored(error) if error else Error(kind="exhausted")
+    told = StepFailed(
+        step, found.kind, found.message, found.type, said=named(found), traceback=found.traceback
+    )
+    class_ = next((one for one in raises if one.__qualname__ == found.type), None)
+    if class_ is None or found.args is None:
+        return told
+    try:
+        made = class_(*plain.decode(found.args, f"the arguments of {found.type}"))
+    except Exception:  # noqa: BLE001 - as above; the class may have changed since
+        return told
+    if type(made) is not class_:
+        return told
+    told.raised_as_itself = True
+    BaseException.__setattr__(made, "__cause__", told)  # a frozen dataclass refuses its own way
+    return made
+
+
+def _given(error: BaseException) -> tuple[Any, ...]:
+    """What its class was called with, as far as it says: a class may tell copies more than `args`."""
+    reduced = error.__reduce__()
+    if isinstance(reduced, tuple) and len(reduced) > 1 and reduced[0] is type(error):
+        return tuple(reduced[1])
+    return error.args
+
+
+def _fields(error: BaseException) -> dict[str, Any]:
+    return {name: value for name, value in vars(error).items() if name != "__notes__"}

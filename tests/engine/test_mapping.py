@@ -1,0 +1,85 @@
+"""Items of `ctx.map`: recorded by their place, or by a name of their own."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from tests.engine.kit import keys, outcome
+
+
+def shop(app, key, seen):
+    """Each execution maps the items that it finds: the second finds others."""
+    baskets = [["a", "b", "c"], ["b", "c", "d"]]
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        items = baskets[0] if ctx.run_id not in seen else baskets[1]
+        seen.add(ctx.run_id)
+        results = await ctx.map("price", str.upper, items, key=key)
+        await ctx.sleep(1)
+        return results
+
+    return order
+
+
+@pytest.mark.spec("FLOW-22")
+async def test_items_with_a_key_get_their_own_results_wherever_they_stand(app):
+    order = shop(app, lambda item: item, set())
+    async with app.worker():
+        run = await app.start(order)
+        assert await run.result(60) == ["B", "C", "D"]
+    assert sorted(await keys(app, run)) == ["price[a]", "price[b]", "price[c]", "price[d]", "sleep"]
+
+
+@pytest.mark.spec("FLOW-22")
+async def test_without_a_key_they_get_what_was_recorded_at_their_place(app):
+    order = shop(app, None, set())
+    async with app.worker():
+        assert await (await app.start(order)).result(60) == ["A", "B", "C"]
+
+
+@pytest.mark.spec("FLOW-22")
+async def test_a_key_is_text_a_whole_number_or_a_uuid(app):
+    names = {1: "a", 2: 7, 3: UUID(int=5)}
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        return await ctx.map("price", str, [1, 2, 3], key=names.__getitem__)
+
+    async with app.worker():
+        run = await app.start(order)
+        assert await run.result(60) == ["1", "2", "3"]
+    assert sorted(await keys(app, run)) == sorted(f"price[{name}]" for name in names.values())
+
+
+@pytest.mark.spec("FLOW-22", "START-10")
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("sku", "key='sku': a function"), (lambda _: 1.5, "says 1.5"), (lambda _: True, "says True")],
+)
+async def test_any_other_key_is_refused(app, key, said):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        return await ctx.map("price", str, [1], key=key)
+
+    async with app.worker():
+        run = await app.start(order)
+        assert await outcome(app, run) == ("failed", "usage")
+    assert said in (await app.get(run.id)).error.message
+
+
+@pytest.mark.spec("FLOW-22")
+async def test_two_items_of_one_key_are_refused_before_any_is_executed(app):
+    called = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        return await ctx.map("price", called.append, [1, 2, 3], key=lambda item: item % 2)
+
+    async with app.worker():
+        run = await app.start(order)
+        assert await outcome(app, run) == ("failed", "usage")
+    assert "two items have the key 'price[1]'" in (await app.get(run.id)).error.message
+    assert called == []
