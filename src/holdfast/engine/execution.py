@@ -20,6 +20,7 @@ from .drive import Drive
 from .finish import finish
 from .held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
 from .journal import GRANTED, Asked, Journal, Written
+from .lease_clock import LeaseClock
 from .loading import lease_of
 from .outcome import Why
 from .plain import bridge
@@ -40,7 +41,6 @@ class Execution:
     """A run while this worker holds it."""
 
     __slots__ = (
-        "_claimed_at",
         "_drive",
         "_early",
         "_gave_way_at",
@@ -61,6 +61,7 @@ class Execution:
         "ending",
         "given_up",
         "journal",
+        "lease_clock",
         "record",
         "stage",
         "unopened",
@@ -72,6 +73,7 @@ class Execution:
     def __init__(self, claim: Claim, workflow: Workflow, worker: Worker, claimed_at: float) -> None:
         self.claim, self.workflow, self.worker = claim, workflow, worker
         self.world = worker.world
+        self.lease_clock = LeaseClock(self.world, claimed_at, worker.lease_seconds)
         # In a segment the values of steps are not in the store yet.
         self.record = Record(claim, workflow.steps_max, workflow.bytes_max, keeps=workflow.segment)
         self.journal = Journal(
@@ -79,7 +81,7 @@ class Execution:
             self.record,
             worker.committer,
             self.world,
-            worker.lease_seconds,
+            self.lease_clock,
             self._told_verdict if worker.hooks else self._verdict,
             # A grant is no commit: no hook is told of it.
             on_grant=self._verdict if workflow.segment else None,
@@ -87,7 +89,6 @@ class Execution:
         )
         self.attempt, self.crashes = claim.attempt, claim.crashes
         self.ended_as, self.ending = "", False
-        self._claimed_at = claimed_at
         self.clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
         self._heartbeat_at = self._told_at = self._gave_way_at = claimed_at
         self._stop: ends.Stopped | None = None
@@ -106,7 +107,7 @@ class Execution:
 
     async def run(self) -> None:
         """Execute until the run ends, parks, or is no longer ours."""
-        if self.world.monotonic() - self._claimed_at >= self.worker.lease_seconds:
+        if self.lease_clock.over:
             self.ended_as = "not begun: its lease ran out first"
             return
         self.journal.started_at = self.now()
@@ -194,7 +195,7 @@ class Execution:
 
     def now(self) -> Instant:
         """The store's clock, as far as it can be known without asking."""
-        return self.clock_at_claim + int((self.world.monotonic() - self._claimed_at) * SECOND)
+        return self.clock_at_claim + int((self.world.monotonic() - self.lease_clock.claimed_at) * SECOND)
 
     # -- one execution of the function ---------------------------------------------------------
 

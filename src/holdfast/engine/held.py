@@ -8,6 +8,7 @@ from holdfast.records import Claim, Held, Instant, Lease
 
 if TYPE_CHECKING:
     from .journal import Journal
+    from .lease_clock import LeaseClock
     from .outcome import Why
     from .record import Record
     from .worker import Worker
@@ -23,6 +24,7 @@ class HeldRun(Protocol):
     claim: Claim
     worker: Worker
     journal: Journal
+    lease_clock: LeaseClock
     record: Record
     attempt: int
     ended_as: str  # how it ended here; empty when it did not

@@ -36,6 +36,7 @@ from holdfast.world import World
 
 from .committer import Committer
 from .gathered import Gathered
+from .lease_clock import LeaseClock
 from .messages import SAID_MAX
 from .record import OUTCOMES, Record
 
@@ -69,7 +70,7 @@ class Journal:
         "_fence",
         "_gathered",
         "_idle",
-        "_lease_seconds",
+        "_lease_clock",
         "_left",
         "_number",
         "_on_grant",
@@ -78,6 +79,7 @@ class Journal:
         "_refused",
         "_run",
         "_sent",
+        "_sent_at",
         "_tenant",
         "_transaction",
         "_transactions",
@@ -92,14 +94,14 @@ class Journal:
         record: Record,
         committer: Committer,
         world: World,
-        lease_seconds: float,
+        lease_clock: LeaseClock,
         on_verdict: Callable[[Verdict, list[Written]], None],
         *,
         on_grant: Callable[[Verdict, list[Written]], None] | None = None,
         complete: Completes | None = None,
     ) -> None:
         self._run, self._tenant, self._fence, self._record = claim.id, claim.tenant, claim.fence, record
-        self._committer, self._world, self._lease_seconds = committer, world, lease_seconds
+        self._committer, self._world, self._lease_clock = committer, world, lease_clock
         self._on_verdict, self._complete = on_verdict, complete
         self._on_grant, self._bytes = on_grant, 0  # how a segment answers; None: it is none
         # What may still be spent; None: no matter how much. A budget that was reached has had its pause.
@@ -109,6 +111,7 @@ class Journal:
         self._buffer: list[Written] = []
         self._due = False  # something in the buffer does not wait for another reason to commit
         self._sent: list[Written] | None = None
+        self._sent_at = 0.0
         self._refused: Verdict | None = None  # of an item: nothing of it was written, nor is what came after
         self._transactions: deque[Transaction] = deque()  # each is sent by itself, once its turn has come
         self._transaction: Transaction | None = None  # on its way
@@ -300,7 +303,8 @@ class Journal:
         count = count or (self._fitting() if move is Move.CHECKPOINT else len(self._buffer))
         sent, self._buffer = self._buffer[:count], self._buffer[count:]
         self._due, self._bytes = bool(self._buffer), 0
-        self._sent = sent
+        # A park that finds news leaves the lease as it was.
+        self._sent, self._sent_at = sent, 0.0 if move is Move.PARK else self._world.monotonic()
         self._number += 1
         opens = self._record.open_waits or move is Move.PARK
         for step, _, value in sent:
@@ -322,7 +326,7 @@ class Journal:
             move=move,
             steps=(sent[0][0],) if len(sent) == 1 else tuple([step for step, _, _ in sent]),
             started_at=self.started_at,
-            lease_seconds=self._lease_seconds,
+            lease_seconds=self._lease_clock.seconds,
             **fields,
         )
         if self._transaction is not None:
@@ -344,6 +348,8 @@ class Journal:
             if made is not None and self._left is not None:
                 self._left -= made[0].cost
             sent = [*(sent or ()), *(() if made is None else (made,))]
+        if verdict.answer is Answer.APPLIED:
+            self._lease_clock.committed(self._sent_at)
         if verdict.answer in {Answer.APPLIED, Answer.PAUSED}:
             self.started_at, self.pause_asked = None, False
         elif not is_done(verdict):

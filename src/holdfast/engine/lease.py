@@ -13,7 +13,7 @@ from holdfast.contract import Store
 from holdfast.errors import StoreError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Move, Status
-from holdfast.records import Item, Renewal, Verdict
+from holdfast.records import Answer, Item, Renewal, Verdict
 from holdfast.world import Pulse, World
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Leases:
         claiming = self.claiming
         askers = [self._askers.popleft() for _ in range(len(self._askers))]
         executions = list(self.held.values())
+        asked_at = self._world.monotonic()
         try:
             renewal = self._store.renew(
                 self._worker, [one.lease() for one in executions], self._lease_seconds
@@ -95,6 +96,11 @@ class Leases:
                 "cannot renew %d leases, will try again: %s", len(executions), error, exc_info=mystery
             )
             renewal = None
+        else:
+            # Here and not on the loop, which may stand still: its runs find at once that they are held.
+            for execution, held in zip(executions, renewal.held, strict=True):
+                if held.answer is Answer.APPLIED:
+                    execution.lease_clock.renewed(asked_at)
         try:
             learn = partial(self._learn, executions, renewal, askers, claiming=claiming)
             self._loop.call_soon_threadsafe(self._heard, learn, self._world.monotonic())

@@ -31,6 +31,7 @@ from holdfast.records import (
 from holdfast.records.sizes import payload_bytes
 
 from .failures import delay_after, encoded, error_of, final_kind, line, text
+from .lease_clock import NotBegun, confirm
 from .messages import check_said
 from .raising import arguments, failure
 from .signals import Continued, Parked
@@ -204,6 +205,8 @@ class Call:
         run, key = self._run, self.key
         codec, is_async = callee(self._fn)
         while True:
+            if run.lease_clock.over:
+                await confirm(run, self._stage)
             tries += 1
             scope = Scope(key)
             begun_at = run.now()
@@ -220,6 +223,8 @@ class Call:
                 if len(output) > LARGE_BYTES:
                     # Many large results may wait for their commit at once: each is kept once, as text.
                     value = LATER
+            except NotBegun:
+                tries -= 1
             except (Parked, Continued, KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
@@ -277,8 +282,10 @@ class Call:
                 limit.reschedule(loop.time() + self._timeout)
 
         def call() -> Any:
+            if self._run.lease_clock.over:
+                raise NotBegun  # for a free thread it may have waited long
             if self._timeout is not None:
-                # Its time counts from here: for a free thread it may have waited long.
+                # Its time counts from here.
                 loop.call_soon_threadsafe(begin)
             return self._fn(*self._args)
 

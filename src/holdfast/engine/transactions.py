@@ -25,6 +25,7 @@ from holdfast.records.sizes import row_bytes
 from holdfast.threads import Ended
 
 from .gathered import sent
+from .lease_clock import confirm
 from .messages import check_logged, check_said
 from .signals import Continued, Parked
 from .steps import SCOPE, Call, Scope, callee, cancelled, check_callable
@@ -177,6 +178,8 @@ class TransactionCall(Call):
         thread = partial(run.world.thread, stragglers=run.worker.straggling)
         on = None if self.on is None else OwnEngine(self.on, thread)
         while True:
+            if run.lease_clock.over:
+                await confirm(run, stage)
             tries += 1
             failed: Exception | None = None
             if stage.closed:

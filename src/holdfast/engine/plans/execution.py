@@ -15,6 +15,7 @@ from holdfast.engine import outcome as ends
 from holdfast.engine.drive import Drive
 from holdfast.engine.held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
 from holdfast.engine.journal import Journal, Written
+from holdfast.engine.lease_clock import LeaseClock, NotBegun, confirm
 from holdfast.engine.outcome import Why
 from holdfast.engine.record import Record, memory_bytes
 from holdfast.engine.steps import Scope
@@ -60,6 +61,7 @@ class PlanExecution:
         "ended_as",
         "ending",
         "journal",
+        "lease_clock",
         "plan",
         "record",
         "rows",
@@ -71,9 +73,10 @@ class PlanExecution:
 
     def __init__(self, claim: Claim, plan: Plan, worker: Worker, claimed_at: float) -> None:
         self.claim, self.plan, self.worker, self.world = claim, plan, worker, worker.world
+        self.lease_clock = LeaseClock(self.world, claimed_at, worker.lease_seconds)
         self.record = Record(claim, len(claim.steps))  # nothing waits while it is held: for the journal only
         self.journal = Journal(
-            claim, self.record, worker.committer, self.world, worker.lease_seconds, self._verdict
+            claim, self.record, worker.committer, self.world, self.lease_clock, self._verdict
         )
         self.rows: dict[str, Step] = {step.key: step for step in claim.steps}
         self.attempt, self.crashes = claim.attempt, claim.crashes
@@ -92,7 +95,7 @@ class PlanExecution:
 
     async def run(self) -> None:
         """Execute step after step until the run ends, waits, or is no longer ours."""
-        if self.world.monotonic() - self._claimed_at >= self.worker.lease_seconds:
+        if self.lease_clock.over:
             self.ended_as = "not begun: its lease ran out first"
             return
         self.journal.started_at = self.now()
@@ -159,6 +162,8 @@ class PlanExecution:
 
     async def _perform(self) -> End:
         unread = await self.worker.loads.read(self, RUN_BYTES) if self.claim.unread else None
+        if self.lease_clock.over:
+            await confirm(self)
         if self._stop is not None:
             return self._stop
         if unread is not None:
@@ -182,9 +187,12 @@ class PlanExecution:
 
     async def _call(self, handler: Handler, step: Step) -> End:
         scope = self.scope = Scope(step.key)
+        begun = True
         try:
             self._drive = Drive(self._answer(handler, PlanTask(self, step, scope)))
             value = await self._drive
+        except NotBegun:
+            begun = False
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
@@ -196,7 +204,7 @@ class PlanExecution:
             if self._unwinding is not None:
                 self._unwinding.cancel()  # it would keep the whole run in memory until it rings
         self._uncancel()
-        return self._judged(ended)
+        return self._judged(ended) if begun else await self._perform()
 
     def _judged(self, ended: End) -> End:
         """What a handler comes to while its run is given back is kept, as of a step in code."""
@@ -207,8 +215,13 @@ class PlanExecution:
     async def _answer(self, handler: Handler, task: PlanTask) -> Any:
         if handler.is_async:
             return await handler.function(task)
-        value = await self.world.thread(handler.function, task, stragglers=self.worker.straggling)
+        value = await self.world.thread(self._called, handler, task, stragglers=self.worker.straggling)
         return await value if inspect.isawaitable(value) else value  # a lambda around an async call
+
+    def _called(self, handler: Handler, task: PlanTask) -> Any:
+        if self.lease_clock.over:
+            raise NotBegun  # for a free thread it may have waited long
+        return handler.function(task)
 
     def _uncancel(self) -> None:
         """Whoever cancelled this task meant the handler that is over, not the next."""

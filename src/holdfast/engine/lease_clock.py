@@ -1,0 +1,61 @@
+"""The end of a lease as its worker knows it, counted in monotonic seconds and without asking the store.
+
+A lease is counted from before the call that gave or renewed it, so that it never ends later here than in the
+store. A worker that stood still (SIGSTOP, a paused machine, a blocked event loop) finds here, before it begins
+a step, that its lease may have ended meanwhile. It then asks the store, and begins nothing before the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from holdfast.world import World
+
+from .turns import TROUBLE_SECONDS
+
+if TYPE_CHECKING:
+    from .held import HeldRun
+    from .stage import Stage
+
+KEPT = 2 / 3  # of a lease, that is left at least after a commit which leaves the run leased
+
+
+class LeaseClock:
+    """Until when the lease of one run holds for certain."""
+
+    __slots__ = ("_until", "_world", "claimed_at", "seconds")
+
+    def __init__(self, world: World, claimed_at: float, seconds: float) -> None:
+        self._world, self.claimed_at, self.seconds = world, claimed_at, seconds
+        self._until = claimed_at + seconds
+
+    @property
+    def over(self) -> bool:
+        """Whether the lease may have ended."""
+        return self._world.monotonic() >= self._until
+
+    def renewed(self, asked_at: float) -> None:
+        """A renewal was granted that was asked for then. Called from the renewal thread."""
+        self._until = max(self._until, asked_at + self.seconds)
+
+    def committed(self, sent_at: float) -> None:
+        """A commit was applied that was sent then: it has renewed a lease that was short."""
+        self._until = max(self._until, sent_at + KEPT * self.seconds)
+
+
+class NotBegun(BaseException):
+    """A thread was free too late: the lease may have ended, so the function was not called."""
+
+
+async def confirm(run: HeldRun, stage: Stage | None = None) -> None:
+    """Ask the store whether the run is still held here, as often as it takes to get an answer.
+
+    When this returns, the lease holds, or the run was told to stop: then its stage, if it has one, refuses.
+    """
+    while run.lease_clock.over and not run.cancelled:
+        await run.worker.leases.refresh()
+        if run.lease_clock.over and not run.cancelled:
+            await asyncio.sleep(TROUBLE_SECONDS)  # the store cannot be reached
+    if stage is not None and stage.closed:
+        await stage.refuse()

@@ -1,0 +1,174 @@
+"""A worker that stood still between two steps: it begins nothing that another worker may have recorded."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import Task
+from holdfast.engine.lease_clock import LeaseClock
+from holdfast.stores.sqlite import SqliteStore
+from tests.engine.faulty import Faulty, fail_before
+from tests.engine.kit import outcome, process, trail
+from tests.engine.planned import TYPE
+
+LEASE = 6.0
+
+
+async def stand_still(app, run, stopped):
+    """Play two processes: the first stops where the code says so, the second ends the run."""
+    first = await process(app, 1, lease=LEASE)
+    stopped["world"] = first.world
+    await asyncio.sleep(3)
+    assert first.world.frozen
+    second = await process(app, 2, lease=LEASE)
+    found = await app.final(run.id, 100)
+    first.go_on()
+    await asyncio.sleep(2 * LEASE)
+    assert first.worker.busy == 0
+    second.kill()
+    return found
+
+
+async def stop(stopped):
+    """Stop here, once: as SIGSTOP, which no code notices."""
+    if "world" in stopped and not stopped.get("done"):
+        stopped["done"] = True
+        stopped["world"].freeze()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.spec("LEASE-9", "FLOW-1")
+@pytest.mark.parametrize("kind", ["async", "in a thread", "a segment's", "a transaction"])
+async def test_a_step_that_another_worker_has_recorded_does_not_begin(app, kind):
+    begun, stopped = [], {}
+
+    # The memory store has no transactions: there it is a step like any other.
+    async def awaited():
+        begun.append("b")
+
+    mode = {"checkpoint": "segment"} if kind == "a segment's" else {}
+
+    @app.workflow("shop.order.v1", **mode)
+    async def order(ctx):
+        await ctx.step("a", asyncio.sleep, 1)
+        await stop(stopped)
+        if kind == "a transaction" and isinstance(app.store, SqliteStore):
+            await ctx.transaction(lambda _: begun.append("b"), name="b")
+        elif kind == "in a thread":
+            await ctx.step("b", lambda: begun.append("b"))
+        else:
+            await ctx.step("b", awaited)
+        return "done"
+
+    run = await app.start(order)
+    found = await stand_still(app, run, stopped)
+    assert (found.result, begun) == ("done", ["b"])
+    assert (await trail(app, run)).count("leased") == 2
+
+
+@pytest.mark.spec("LEASE-9", "PLAN-1")
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_a_task_of_a_plan_that_another_worker_has_recorded_does_not_begin(app, threaded):
+    begun = []
+    plan = app.plan(TYPE, [Task("a"), Task("b")])
+
+    @plan.task("a")
+    async def a(task):
+        await asyncio.sleep(1)
+        return 1
+
+    if threaded:
+        plan.task("b")(lambda task: begun.append("b"))
+    else:
+
+        @plan.task("b")
+        async def b(task):
+            begun.append("b")
+
+    await app.publish()
+    run = await app.start(plan)
+    first = await process(app, 1, lease=LEASE)
+    answered = first.worker.committer._answer
+
+    def freezes(*args):
+        first.worker.committer._answer = answered
+        answered(*args)
+        first.world.freeze()
+
+    first.worker.committer._answer = freezes
+    await asyncio.sleep(3)
+    assert first.world.frozen
+    second = await process(app, 2, lease=LEASE)
+    await app.final(run.id, 100)
+    first.go_on()
+    await asyncio.sleep(2 * LEASE)
+    assert begun == ["b"]
+    assert first.worker.busy == 0
+    second.kill()
+
+
+@pytest.mark.spec("LEASE-8")
+async def test_a_worker_whose_renewals_fail_and_whose_commits_do_not_goes_on(app):
+    """A commit renews a lease that is short: the worker counts from it, too."""
+    store = app.store = Faulty(app.store)
+    store.always("renew", fail_before)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        for n in range(10):
+            await ctx.step(f"s{n}", asyncio.sleep, 2)
+
+    run = await app.start(order)
+    async with app.worker(lease=LEASE):
+        assert await outcome(app, run, 60) == ("succeeded", None)
+    assert (await trail(app, run)).count("leased") == 1
+
+
+@pytest.mark.spec("LEASE-9")
+async def test_a_worker_that_cannot_ask_begins_nothing_and_goes_on_once_it_is_answered(app, world):
+    """The lease may have ended and the store does not answer: nobody may begin a step then."""
+    store = app.store = Faulty(app.store)
+    begun = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        if not begun:
+            store.always("renew", fail_before)
+            await asyncio.sleep(4 * LEASE)
+        await ctx.step("b", lambda: begun.append(world.monotonic()))
+
+    run = await app.start(order)
+    async with app.worker(lease=LEASE, keeper=False):
+        await asyncio.sleep(10 * LEASE)
+        assert begun == []
+        store.always("renew", None)
+        await asyncio.sleep(2 * LEASE)
+    assert begun == []  # the lease had ended: it learns that it has lost the run
+    assert (await app.get(run.id)).fence == 1
+
+
+def test_a_lease_is_counted_from_before_the_call_that_gave_it(world):
+    class Clock:
+        now = 100.0
+
+        def monotonic(self):
+            return self.now
+
+    clock = Clock()
+    lease = LeaseClock(clock, 90.0, 30.0)
+    clock.now = 119.9
+    assert not lease.over
+    clock.now = 120.0
+    assert lease.over
+    lease.renewed(110.0)
+    clock.now = 139.9
+    assert not lease.over
+    lease.committed(125.0)  # two thirds of it are left after a commit
+    clock.now = 144.9
+    assert not lease.over
+    lease.renewed(100.0)  # an older answer takes nothing back
+    assert not lease.over
+    clock.now = 145.0
+    assert lease.over
