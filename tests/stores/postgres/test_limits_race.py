@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from holdfast.records import Ask
@@ -73,6 +75,27 @@ def test_two_claims_at_once_stay_within_a_rate(hand, sessions, scope):
     assert claimed(hand) == []
     hand.clock.turn(0.000001)
     assert len(claimed(hand)) == 3
+
+
+@pytest.mark.spec("LIMIT-2")
+@pytest.mark.slow
+def test_a_claim_that_has_waited_is_counted_at_the_instant_of_its_lease(hand, sessions):
+    """It waits for another claim for more than a second: its lease begins after that, and so does its rate."""
+    one, two = sessions
+    limit(hand, rate=(3, 60.0))
+    started(hand, 2)
+    one.begin()
+    assert len(one.call("claim", ask(1))) == 1
+    waiting = two.waits("claim", ask(1, "x"))
+    time.sleep(1.1)
+    one.commit()
+    assert len(waiting.result()) == 1
+    leased_at = "select created_at from workflow.workflow_event where event_type = 'leased' order by id"
+    counted_at = "select at from workflow.workflow_limit_use order by number"
+    admin = database()[1]
+    leased, counted = admin.execute(leased_at).fetchall(), admin.execute(counted_at).fetchall()
+    assert leased == counted
+    assert (leased[1][0] - leased[0][0]).total_seconds() >= 1.1
 
 
 @pytest.mark.spec("LIMIT-3")

@@ -97,19 +97,25 @@ def found(db: Database, now: Instant, ask: Ask) -> bool | None:
     return None if limited is not None and limited.unsure else False
 
 
-def _chosen(db: Database, now: Instant, ask: Ask) -> tuple[list[str], bool]:
+def _chosen(
+    db: Database, now: Instant, ask: Ask, clock: Callable[[], Instant]
+) -> tuple[list[str], Instant]:
+    """The runs, and the instant of their lease, at which rates count them too.
+
+    What limits hold back takes time to pass over, and a lease is as long as was asked for.
+    """
     rows, limited = _opened(db, now, ask)
     chosen = [row[2] for row in islice(rows, ask.limit)]
     del rows  # from here on no cursor walks an index that changes
     if limited is not None:
-        limited.note()
-    return chosen, limited is not None
+        now = max(now, clock())
+        limited.note(now)
+    return chosen, now
 
 
 def claim(db: Database, now: Instant, ask: Ask, clock: Callable[[], Instant]) -> list[Claim]:
-    """Take them. What limits hold back takes time to pass over, and a lease is as long as was asked for."""
-    chosen, limited = _chosen(db, now, ask)
-    now = max(now, clock()) if limited else now
+    """Take them."""
+    chosen, now = _chosen(db, now, ask, clock)
     values = {
         "runs": text(chosen),
         "worker": ask.worker,

@@ -105,16 +105,16 @@ class Limited:
         streams = walks.opened(self._db, self._now, tenant, type_, begin, named=True)
         return streams[0] if len(streams) == 1 else heapq.merge(*streams)
 
-    def note(self) -> None:
-        """What has to be remembered of the claims that were made."""
+    def note(self, now: Instant) -> None:
+        """Remember what has to be of the claims that were made: at the instant of their lease, which is now."""
         rated = list(self.rooms.rated())
         for room in rated:
             period = room.period or 0
             of = {"scope": room.scope, "name": room.name}
-            self._db.run(_SQL["go_back"], {**of, "until": self._now + period})
-            self._db.run(_SQL["use"], {**of, "now": self._now, "taken": room.taken, "period": period})
+            self._db.run(_SQL["go_back"], {**of, "until": now + period})
+            self._db.run(_SQL["use"], {**of, "now": now, "taken": room.taken, "period": period})
         if rated:
-            self._db.run(_SQL["forget_used"], (self._now, max(FORGET, 2 * len(rated))))
+            self._db.run(_SQL["forget_used"], (now, max(FORGET, 2 * len(rated))))
         if self._rules.weighs and self._taken:
             self._note_turns()
 

@@ -15,11 +15,13 @@ begin
         bytes bigint
     );
     if is_limited() then
-        chosen := choose_limited(ask, now);
+        perform lock_limits();
+        chosen := choose_limited(ask, by_now());
         -- What limits hold back takes time to pass over, and so does waiting for another claim: a lease is as long as was
-        -- asked for.
-        if clock_timestamp() > statement_timestamp() + interval '1 second' then
-            now := now + (clock_timestamp() - statement_timestamp());
+        -- asked for. Rates count the claim at the very instant of its lease.
+        now := by_now();
+        if chosen is not null then
+            perform note_uses(chosen, now);
         end if;
     else
         chosen := choose(asked.types, asked.tenants, asked.crashed, asked."limit", now);

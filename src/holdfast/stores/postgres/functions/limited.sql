@@ -84,7 +84,8 @@ begin
     );
 end $$;
 
--- The runs of a claim, in order, locked; what has to be remembered of them is noted. Null: there are none.
+-- The runs of a claim, in order, locked; whose turn it was is noted. Null: there are none. The caller has the lock of
+-- limits, and notes what rates count.
 create or replace function choose_limited(ask json, now timestamptz) returns uuid[] language plpgsql
 -- Many rows beside many names: one by one would be many times many.
 set enable_hashjoin = on as $$
@@ -94,7 +95,6 @@ declare
     turns record;
     served record;
 begin
-    perform lock_limits();
     if not unlimited_are_through() then
         return null;
     end if;
@@ -119,7 +119,6 @@ begin
     if cardinality(served.chosen) = 0 then
         return null;
     end if;
-    perform note_uses(served.chosen, now);
     return served.chosen;
 end $$;
 
@@ -224,6 +223,16 @@ begin
             case when json_typeof(list) = 'array' then list else '[]' end
         ) as value
     );
+end $$;
+
+-- The clock now, not that of when the statement began: between the two a claim may have waited for others. A clock that a
+-- test has set stands still, unless it took long.
+create or replace function by_now() returns timestamptz language plpgsql volatile as $$
+begin
+    if clock() = statement_timestamp() or clock_timestamp() > statement_timestamp() + interval '1 second' then
+        return clock() + (clock_timestamp() - statement_timestamp());
+    end if;
+    return clock();
 end $$;
 
 -- Remember the claims that rates count, while they do: none earlier than the last, though the clock be turned back.
