@@ -16,7 +16,7 @@ from tests.surfaces.conftest import eventually
 pytestmark = pytest.mark.slow
 
 APP = """
-import asyncio, logging, threading, sys
+import asyncio, logging, threading, sys, time
 import holdfast as hf
 
 app = hf.App(name="till")
@@ -51,6 +51,13 @@ async def stubborn(ctx):
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             pass
+
+@app.workflow("shop.blocked.v1")
+async def blocked(ctx):
+    async def pack():
+        say("packing")
+        time.sleep(60)
+    await ctx.step("pack", pack)
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
@@ -149,6 +156,20 @@ def test_a_second_signal_does_not_wait_for_a_store_that_does_not_answer(cli_, wo
         other.execute("begin immediate")
         code, took = told(one, signal.SIGTERM, signal.SIGINT)
         assert (code, took < AT_ONCE_SECONDS + 0.5) == (0, True)
+    assert cli_.json("show", run)["status"] == "leased"
+
+
+@pytest.mark.spec("LEASE-10")
+def test_a_second_signal_ends_a_worker_whose_event_loop_is_blocked(cli_, worker):
+    """No handler of the loop is called while a step blocks it: another thread hears the signals."""
+    run = cli_.start("shop.blocked.v1")
+    one = worker(grace=60)
+    packing(one)
+    one.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert one.poll() is None  # the first one waits for the step
+    code, took = told(one, signal.SIGTERM)
+    assert (code, took < AT_ONCE_SECONDS) == (0, True)
     assert cli_.json("show", run)["status"] == "leased"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.escaping import safe_logger
-from holdfast.threads import Unjoined, hear, hear_no_more
+from holdfast.threads import Unjoined, Watchdog, hear, hear_no_more
 
 from .crew import Crew
 
@@ -25,6 +25,7 @@ log = safe_logger("holdfast")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HURRY_SECONDS = 1.5  # what giving back may take after a second signal
+END_SECONDS = 1.8  # and the whole process: then it ends, whatever blocks its event loop
 SWEEP_SECONDS = 0.5  # what is only left over may take to end
 
 
@@ -34,6 +35,7 @@ class _Told:
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
         self.first, self.second = asyncio.Event(), asyncio.Event()
+        self._watchdog = Watchdog(SIGNALS, END_SECONDS)
 
     def hear(self) -> None:
         if not self.first.is_set():
@@ -46,6 +48,7 @@ class _Told:
             for worker in self._workers:
                 worker.hurry()
             self.second.set()
+            self._watchdog.arm()
 
     @contextmanager
     def hearing(self, *, last: bool) -> Iterator[None]:
@@ -58,12 +61,14 @@ class _Told:
                 "app.work() takes the process's signals, which only the main thread can: "
                 "elsewhere write `async with app.worker():`"
             ) from None
+        self._watchdog.begin()
         hear(SIGNALS)
         try:
             yield
         finally:
             # The last thing that the process does is not to die of a signal that came a moment late.
             if not last:
+                self._watchdog.end()
                 for number in SIGNALS:
                     loop.remove_signal_handler(number)
                 hear_no_more()

@@ -13,6 +13,7 @@ from .executor import Unjoined
 from .pool import Ended, Errand, Pool, Stragglers
 from .talk import Talk, TurnTalk
 from .tally import Tally
+from .watchdog import Watchdog
 
 __all__ = [
     "Background",
@@ -24,6 +25,7 @@ __all__ = [
     "Tally",
     "TurnTalk",
     "Unjoined",
+    "Watchdog",
     "hear",
     "hear_no_more",
 ]
