@@ -80,7 +80,7 @@ async def test_a_task_of_a_plan_that_another_worker_has_recorded_does_not_begin(
         return 1
 
     if threaded:
-        plan.task("b")(lambda task: begun.append("b"))
+        plan.task("b")(lambda _: begun.append("b"))
     else:
 
         @plan.task("b")

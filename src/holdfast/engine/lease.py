@@ -96,7 +96,7 @@ class Leases:
                 "cannot renew %d leases, will try again: %s", len(executions), error, exc_info=mystery
             )
             renewal = None
-        else:
+        if renewal is not None:
             # Here and not on the loop, which may stand still: its runs find at once that they are held.
             for execution, held in zip(executions, renewal.held, strict=True):
                 if held.answer is Answer.APPLIED:

@@ -1,8 +1,8 @@
 """The end of a lease as its worker knows it, counted in monotonic seconds and without asking the store.
 
-A lease is counted from before the call that gave or renewed it, so that it never ends later here than in the
-store. A worker that stood still (SIGSTOP, a paused machine, a blocked event loop) finds here, before it begins
-a step, that its lease may have ended meanwhile. It then asks the store, and begins nothing before the answer.
+A lease is counted from before the call that gave or renewed it, so that it never ends later here than in
+the store. A worker that stood still (SIGSTOP, a paused machine, a blocked event loop) finds here, before it
+begins a step, that its lease may have ended. It then asks the store, and begins nothing before the answer.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from holdfast.records import Instant
 from holdfast.world import World
 
 from .turns import TROUBLE_SECONDS
@@ -48,14 +49,20 @@ class NotBegun(BaseException):
     """A thread was free too late: the lease may have ended, so the function was not called."""
 
 
-async def confirm(run: HeldRun, stage: Stage | None = None) -> None:
+async def confirm(run: HeldRun, stage: Stage | None = None, key: str = "") -> Instant:
     """Ask the store whether the run is still held here, as often as it takes to get an answer.
 
-    When this returns, the lease holds, or the run was told to stop: then its stage, if it has one, refuses.
+    When this returns, with the store's time, the lease holds, or the run was told to stop: then its stage, if
+    it has one, refuses the step.
     """
-    while run.lease_clock.over and not run.cancelled:
+    while _in_doubt(run):
         await run.worker.leases.refresh()
-        if run.lease_clock.over and not run.cancelled:
+        if _in_doubt(run):
             await asyncio.sleep(TROUBLE_SECONDS)  # the store cannot be reached
     if stage is not None and stage.closed:
-        await stage.refuse()
+        await stage.refuse(key)
+    return run.now()
+
+
+def _in_doubt(run: HeldRun) -> bool:
+    return run.lease_clock.over and not run.cancelled

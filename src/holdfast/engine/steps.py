@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -205,11 +206,9 @@ class Call:
         run, key = self._run, self.key
         codec, is_async = callee(self._fn)
         while True:
-            if run.lease_clock.over:
-                await confirm(run, self._stage)
+            begun_at = run.now() if not run.lease_clock.over else await confirm(run, self._stage, key)
             tries += 1
             scope = Scope(key)
-            begun_at = run.now()
             failed: Exception | None = None
             token = SCOPE.set(scope)
             try:
@@ -223,8 +222,6 @@ class Call:
                 if len(output) > LARGE_BYTES:
                     # Many large results may wait for their commit at once: each is kept once, as text.
                     value = LATER
-            except NotBegun:
-                tries -= 1
             except (Parked, Continued, KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
@@ -290,7 +287,10 @@ class Call:
             return self._fn(*self._args)
 
         try:
-            return await self._run.world.thread(call, stragglers=self._run.worker.straggling)
+            while True:
+                with suppress(NotBegun):
+                    return await self._run.world.thread(call, stragglers=self._run.worker.straggling)
+                await confirm(self._run, self._stage, self.key)
         except BaseException:
             if scope is not None:
                 scope.over = True

@@ -179,7 +179,7 @@ class TransactionCall(Call):
         on = None if self.on is None else OwnEngine(self.on, thread)
         while True:
             if run.lease_clock.over:
-                await confirm(run, stage)
+                await confirm(run, stage, self.key)
             tries += 1
             failed: Exception | None = None
             if stage.closed:

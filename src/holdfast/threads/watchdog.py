@@ -27,12 +27,12 @@ class Watchdog:
 
     def __init__(self, numbers: Iterable[signal.Signals], limit_seconds: float) -> None:
         self._numbers, self._limit = frozenset(map(int, numbers)), limit_seconds
-        self._over, self._armed = threading.Event(), threading.Lock()
+        self._over, self._once = threading.Event(), threading.Lock()
 
     def begin(self) -> None:
         """Hear signals from now on. In the main thread, after the loop has begun to hear them."""
         self._reads, self._writes = socket.socketpair()
-        self._writes.setblocking(False)
+        self._writes.settimeout(0)
         self._before = signal.set_wakeup_fd(self._writes.fileno(), warn_on_full_buffer=False)
         # A copy: the loop may close its own, and its number may then be another file's.
         self._loops = os.dup(self._before)
@@ -48,7 +48,7 @@ class Watchdog:
 
     def arm(self) -> None:
         """The process is to end in time, whatever happens. Again, and nothing changes."""
-        if self._armed.acquire(blocking=False):
+        if self._once.acquire(blocking=False):
             threading.Thread(target=self._bite, name="holdfast-end", daemon=True).start()
 
     def _listen(self) -> None:
@@ -57,7 +57,7 @@ class Watchdog:
             with suppress(OSError):  # it is full, and will look anyway
                 os.write(self._loops, data)
             heard += sum(number in self._numbers for number in data)
-            if heard >= 2:  # noqa: PLR2004 - the first asks for a graceful stop
+            if heard >= 2:  # the first asks for a graceful stop
                 self.arm()
         os.close(self._loops)
         self._reads.close()
@@ -65,7 +65,7 @@ class Watchdog:
     def _bite(self) -> None:
         if self._over.wait(self._limit):
             return
-        log.warning("the event loop does not end, code blocks it: its runs go on when their leases have ended")
+        log.warning("the event loop is blocked and does not end: its runs go on when their leases have ended")
         flushing = threading.Thread(target=_flush, name="holdfast-flush", daemon=True)
         flushing.start()
         flushing.join(FLUSH_SECONDS)

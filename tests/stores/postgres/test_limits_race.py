@@ -80,7 +80,7 @@ def test_two_claims_at_once_stay_within_a_rate(hand, sessions, scope):
 @pytest.mark.spec("LIMIT-2")
 @pytest.mark.slow
 def test_a_claim_that_has_waited_is_counted_at_the_instant_of_its_lease(hand, sessions):
-    """It waits for another claim for more than a second: its lease begins after that, and so does its rate."""
+    """It waits for another claim for more than a second: its lease begins after that, and is counted."""
     one, two = sessions
     limit(hand, rate=(3, 60.0))
     started(hand, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -187,12 +188,9 @@ class PlanExecution:
 
     async def _call(self, handler: Handler, step: Step) -> End:
         scope = self.scope = Scope(step.key)
-        begun = True
         try:
             self._drive = Drive(self._answer(handler, PlanTask(self, step, scope)))
             value = await self._drive
-        except NotBegun:
-            begun = False
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
@@ -204,7 +202,7 @@ class PlanExecution:
             if self._unwinding is not None:
                 self._unwinding.cancel()  # it would keep the whole run in memory until it rings
         self._uncancel()
-        return self._judged(ended) if begun else await self._perform()
+        return self._judged(ended)
 
     def _judged(self, ended: End) -> End:
         """What a handler comes to while its run is given back is kept, as of a step in code."""
@@ -215,8 +213,13 @@ class PlanExecution:
     async def _answer(self, handler: Handler, task: PlanTask) -> Any:
         if handler.is_async:
             return await handler.function(task)
-        value = await self.world.thread(self._called, handler, task, stragglers=self.worker.straggling)
-        return await value if inspect.isawaitable(value) else value  # a lambda around an async call
+        while True:
+            with suppress(NotBegun):
+                value = await self.world.thread(
+                    self._called, handler, task, stragglers=self.worker.straggling
+                )
+                return await value if inspect.isawaitable(value) else value  # a lambda around an async call
+            await confirm(self)
 
     def _called(self, handler: Handler, task: PlanTask) -> Any:
         if self.lease_clock.over:

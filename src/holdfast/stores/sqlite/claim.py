@@ -97,9 +97,7 @@ def found(db: Database, now: Instant, ask: Ask) -> bool | None:
     return None if limited is not None and limited.unsure else False
 
 
-def _chosen(
-    db: Database, now: Instant, ask: Ask, clock: Callable[[], Instant]
-) -> tuple[list[str], Instant]:
+def _chosen(db: Database, now: Instant, ask: Ask, clock: Callable[[], Instant]) -> tuple[list[str], Instant]:
     """The runs, and the instant of their lease, at which rates count them too.
 
     What limits hold back takes time to pass over, and a lease is as long as was asked for.

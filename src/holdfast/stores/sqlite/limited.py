@@ -106,7 +106,7 @@ class Limited:
         return streams[0] if len(streams) == 1 else heapq.merge(*streams)
 
     def note(self, now: Instant) -> None:
-        """Remember what has to be of the claims that were made: at the instant of their lease, which is now."""
+        """Remember what has to be of the claims that were made. `now`: the instant of their lease."""
         rated = list(self.rooms.rated())
         for room in rated:
             period = room.period or 0
