@@ -41,6 +41,11 @@ def minors() -> list[Path]:
     return sorted((FOLDER / "schema").glob("[0-9]*.sql"))
 
 
+def _missing(minor: int) -> list[Path]:
+    """What brings a file of this minor version up to date. A new one is made in one go."""
+    return minors()[minor:] if minor else [FOLDER / "schema" / "whole.sql"]
+
+
 def check_place(path: str, *, create: bool) -> None:
     """Refuse what SQLite would refuse in worse words. Make the file, for its owner only, or insist on it."""
     if sys.platform == "win32":
@@ -141,9 +146,9 @@ def migrate(db: Database, path: str) -> None:
     db.run("begin immediate")
     try:
         db.run(_META)
-        for minor, file in enumerate(minors()[version(db, path) :], version(db, path) + 1):
+        for file in _missing(version(db, path)):
             db.connection.execute(file.read_text(encoding="utf-8"))
-            db.run(_STAMP, (str(MAJOR), str(minor)))
+        db.run(_STAMP, (str(MAJOR), str(len(minors()))))
         if db.one("pragma application_id") == (0,):
             db.run(f"pragma application_id = {APPLICATION_ID}")
         db.run("commit")

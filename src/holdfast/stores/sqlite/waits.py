@@ -34,7 +34,8 @@ def emit(db: Database, now: Instant, event: NewEvent, limit: int) -> tuple[int, 
     if known:
         return seq, known, hand_over(db, now, limit, seq)
     run = None if event.run is None else str(event.run)
-    return seq, known, _hand_over(db, now, limit, (seq, event.tenant, event.topic, run), None)
+    fresh = (seq, event.tenant, event.topic, run, len(event.payload))
+    return seq, known, _hand_over(db, now, limit, fresh, None)
 
 
 def hand_over(db: Database, now: Instant, limit: int, seq: int) -> Slice:
@@ -50,6 +51,7 @@ def hand_over(db: Database, now: Instant, limit: int, seq: int) -> Slice:
 
 def _hand_over(db: Database, now: Instant, limit: int, event: Row, place: Row | None) -> Slice:
     seq, view = event[0], SqliteView(db, now)
+    limit = min(limit, 1 + bounds.BATCH_BYTES // max(1, event[4]))  # more copies of it do not fit
     page = _waiters(db, event, (place[0], place[1]) if place is not None else _START, limit)
     woken, left = _settled(view, seq, page) if page else ([], None)
     view.save()
@@ -98,7 +100,7 @@ def hand_over_fresh(db: Database, now: Instant, limit: int, after: int) -> tuple
 
 
 def _waiters(db: Database, event: Row, place: Place, limit: int) -> list[Row]:
-    _, tenant, topic, run = event
+    _, tenant, topic, run, _ = event
     if run is not None:
         return db.all(_SQL["addressed_waiters"], (tenant, topic, run, place[1], limit))
     return db.all(_SQL["waiters"], (tenant, topic, *place, limit))

@@ -17,7 +17,8 @@ returning seq
 select woken from workflow_inbox where seq = :seq
 
 -- :undelivered    The oldest one, from a given one on.
-select seq, tenant, topic, run_id from workflow_inbox where delivered = 0 and seq >= :seq order by seq limit 1
+select seq, tenant, topic, run_id, octet_length(payload) from workflow_inbox
+where delivered = 0 and seq >= :seq order by seq limit 1
 
 -- :place    The wait up to which an event was handed over that takes several commits.
 select run_id, step_seq from workflow_delivery where event_seq = :seq

@@ -1,0 +1,141 @@
+"""The schema of a SQLite file: made in one go or by migrations, and read past large values of others."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import apsw
+import pytest
+
+from holdfast.lifecycle import Move
+from holdfast.records import ANY, Item, NewEvent, StepWrite
+from holdfast.stores.sqlite import migrate
+from tests.stores.files import ask, live, new_run, plain
+
+PUBLISHED = {
+    "0001.sql": "b93c6806596f2ba83a710738d7c44d17326eb591190e0389f55a6935f66f4aad",
+    "0002.sql": "ceee096efba008e831a0f7cada87dd049f7cce9754b9318b6252b551bb534c6f",
+    "0003.sql": "51d177ba572b44b18f7d864e3b35ddda2268a2213016bb2317748779adc08319",
+    "0004.sql": "b5ccfaa58ce0d8c97264cdbc89a50c3679bd10a3ab96b370f2801463042340fa",
+    "0005.sql": "5866f16793b8ac812ce269b5c6d0d9e3f5713d4c6926ba5dfa61d405242f2336",
+    "0006.sql": "73ed926d4414e11581c3c9538adeaa3a3934c18a017130c783bff6644f87c522",
+}
+MILLION = '"' + "x" * 1_000_000 + '"'
+OLD_RUN = "00000000-0000-7000-8000-00000000000%d"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "holdfast.db"
+
+
+@pytest.mark.spec("STORE-5")
+def test_a_migration_that_files_have_been_through_is_never_changed():
+    """A file is stamped with the number alone: what is added later goes into the next one."""
+    assert {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in migrate.minors()} == PUBLISHED
+
+
+def shape(db):
+    """Every table with its columns and indexes, every trigger; without comments and the names of rows."""
+    found = {}
+    for kind, name, sql in db.execute(
+        "select type, name, sql from sqlite_master where name not like 'sqlite_sequence'"
+    ).fetchall():
+        plain_sql = re.sub(r"--[^\n]*", "", sql or "").replace('"', "")
+        found[kind, name] = (" ".join(plain_sql.split()) if kind != "table" else "").lower()
+        if kind == "table":
+            checks = sorted(re.findall(r"check\s*\(.*", plain_sql))
+            found[kind, name] = (
+                db.execute(f"pragma table_xinfo({name})").fetchall(),
+                db.execute(f"pragma table_list({name})").fetchall(),
+                checks,
+            )
+    return found
+
+
+def migrated(path, minor):
+    """A file as a library of that minor version has left it."""
+    db = apsw.Connection(str(path))
+    db.execute(migrate._META)
+    for one in migrate.minors()[:minor]:
+        db.execute(one.read_text(encoding="utf-8"))
+    db.execute(migrate._STAMP, (str(migrate.MAJOR), str(minor)))
+    return db
+
+
+@pytest.mark.spec("STORE-5")
+def test_a_new_file_is_what_all_migrations_together_make(path):
+    async def nothing(store):
+        pass
+
+    live(path, nothing)
+    with plain(path) as new:
+        made = shape(new)
+    assert made == shape(migrated(path.with_name("old.db"), len(migrate.minors())))
+
+
+@pytest.mark.spec("STORE-5")
+def test_an_older_file_keeps_what_it_holds(path):
+    """Its tables are copied: runs go on where they were, and a key is still taken."""
+    old = migrated(path, 5)
+    for n, status in enumerate(("pending", "waiting")):
+        old.execute(
+            "insert into workflow_run (id, type, status, run_at, rev, idempotency_key, payload, created_at,"
+            " updated_at) values (?, 'shop.order.v1', ?, 0, 1, ?, ?, 1, 1)",
+            (OLD_RUN % n, status, f"key {n}", f'"params {n}"'),
+        )
+        old.execute(
+            "insert into workflow_step (run_id, seq, key, kind, status, output, topic, finished_at)"
+            " values (?, 1, 'done', 'task', 'succeeded', '7', null, 1),"
+            " (?, 2, 'w', 'event', ?, null, 't', ?)",
+            (OLD_RUN % n, OLD_RUN % n, *(("waiting", None) if n else ("succeeded", 1))),
+        )
+    old.close()
+
+    async def story(store):
+        (claim,) = await store.claim(ask())
+        await store.emit(NewEvent(tenant="default", topic="t", id="e", payload="1"))
+        (woken,) = await store.claim(ask())
+        return claim, woken, await store.schedules(ANY)
+
+    claim, woken, schedules = live(path, story)
+    assert (claim.params, [step.output for step in claim.steps]) == ('"params 0"', ["7", None])
+    assert woken.params == '"params 1"'
+    assert woken.steps[-1].key == "w"
+    assert schedules == []
+
+
+async def misses(store, work):
+    """How many pages the writer has to fetch for that work."""
+    before = await store._write(lambda db, _: db.connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS))
+    await work
+    after = await store._write(lambda db, _: db.connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS))
+    return after[0] - before[0]
+
+
+async def small(store):
+    """A run of one step: from its start to its end."""
+    await store.start([new_run(type="small.run.v1")])
+    (claim,) = await store.claim(ask(types=("small.run.v1",)))
+    steps = (StepWrite(key="a", output="1"),)
+    await store.commit([Item(run=claim.id, fence=claim.fence, number=1, move=Move.CHECKPOINT, steps=steps)])
+    item = Item(run=claim.id, fence=claim.fence, number=2, move=Move.COMPLETE, result="1")
+    (verdict,) = await store.commit([item])
+    assert verdict.status == "succeeded"
+
+
+@pytest.mark.spec("START-10", "LEASE-19")
+def test_a_small_run_does_not_read_the_large_values_of_others(path):
+    """A search passes many rows; it must not read the megabytes in them."""
+
+    async def story(store):
+        await store.start([new_run(params=MILLION) for _ in range(30)])
+        for claim in await store.claim(ask(limit=30)):
+            writes = tuple(StepWrite(key=f"s{n}", output=MILLION) for n in range(2))
+            item = Item(run=claim.id, fence=claim.fence, number=1, move=Move.CHECKPOINT, steps=writes)
+            await store.commit([item])
+        await store._write(lambda db, _: db.run("pragma cache_size = 100"))
+        return await misses(store, small(store))
+
+    assert live(path, story) < 100
