@@ -206,9 +206,8 @@ class TestTheContract:
     def part(self, root: Path, words: str) -> list[str]:
         for name in ("contract", "machine"):
             (root / name).mkdir()
-        source = (
-            f'"""Part."""\nclass Part:\n    """Verbs."""\n    async def park(self):\n        """{words}"""\n'
-        )
+        verb = f'    async def park(self):\n        """{words}"""\n'
+        source = f'"""Part."""\nclass Part(Protocol):\n    """Verbs."""\n{verb}'
         (root / "contract" / "part.py").write_text(source)
         (root / "machine" / "moves.py").write_text('def park():\n    """park."""\ndef retry():\n    pass\n')
         return [found.partition(": ")[2] for found in contract.findings(root)]
@@ -218,7 +217,7 @@ class TestTheContract:
 
     def test_a_longer_one_is_found(self, tmp_path):
         found = self.part(tmp_path, "\n".join(["law"] * 26))
-        assert found == ["park has 26 lines of docstring, at most 25"]
+        assert found == ["park has 26 lines of docstring: 1 to 25"]
 
     def test_a_pointer_leads_to_a_docstring(self, tmp_path):
         assert self.part(tmp_path, "See `machine.moves.park`.") == []

@@ -21,23 +21,30 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def findings(package: Path) -> Iterator[str]:
-    """Each docstring that is too long or missing, and each pointer that leads nowhere."""
+    """Each docstring of a verb that is too long or missing, and each pointer that leads nowhere."""
     for path in sorted((package / "contract").glob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
+        for verb in _verbs(tree):
+            lines = len((ast.get_docstring(verb, clean=False) or "").splitlines())
+            if not 0 < lines <= LINES_MAX:
+                where = f"contract/{path.name}:{verb.lineno}"
+                yield f"{where}: {verb.name} has {lines} lines of docstring: 1 to {LINES_MAX}"
         for node in ast.walk(tree):
-            if not isinstance(node, Documented):
-                continue
-            where = f"contract/{path.name}:{getattr(node, 'lineno', 1)}"
-            words = ast.get_docstring(node, clean=False)
-            if words is None:
-                yield f"{where}: no docstring, and so no law"
-                continue
-            lines = len(words.splitlines())
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and lines > LINES_MAX:
-                yield f"{where}: {node.name} has {lines} lines of docstring, at most {LINES_MAX}"
-            for module, names in _POINTER.findall(words):
+            for module, names in _POINTER.findall(_words(node)):
                 if not _is_documented(package / "machine" / f"{module}.py", names.split(".")[1:]):
+                    where = f"contract/{path.name}:{getattr(node, 'lineno', 1)}"
                     yield f"{where}: `machine.{module}{names}` has no docstring"
+
+
+def _verbs(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The methods of protocols."""
+    for part in tree.body:
+        if isinstance(part, ast.ClassDef) and any(getattr(one, "id", "") == "Protocol" for one in part.bases):
+            yield from (one for one in part.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def _words(node: ast.AST) -> str:
+    return (ast.get_docstring(node, clean=False) or "") if isinstance(node, Documented) else ""
 
 
 def _is_documented(path: Path, names: list[str]) -> bool:

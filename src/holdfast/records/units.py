@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Final
+from typing import Annotated, Final
 
-Json = str  # JSON text
+Json = Annotated[str, "json"]  # JSON text of a user's; sealing looks for this mark
 Instant = int  # microseconds since 1970-01-01T00:00:00Z
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000  # microseconds

@@ -15,9 +15,7 @@ import msgspec
 from holdfast.bounds import page
 from holdfast.errors import CannotOpen, CannotSeal
 from holdfast.records import (
-    Backlog,
     Error,
-    Instant,
     Json,
     Outbound,
     OutboxFilter,
@@ -25,7 +23,6 @@ from holdfast.records import (
     Parcel,
     RelayAsk,
     Relayed,
-    Tenant,
     Webhook,
 )
 from holdfast.records.sizes import message_bytes
@@ -75,26 +72,18 @@ class SealedOutbox:
             veiled = msgspec.json.encode(shown).decode()  # the others' answers are worth more than its words
         return _replace(answer, error=veiled)
 
-    async def relay_at(
-        self, sinks: Sequence[str], *, tenants: Sequence[str] | None = None, webhooks: bool = True
-    ) -> Instant | None:
-        return await self.inner.relay_at(sinks, tenants=tenants, webhooks=webhooks)
-
     async def outbox(
         self, where: OutboxFilter | None = None, limit: int = 100, after: int = 0
     ) -> list[OutboxMessage]:
-        return page(map(self._message, await self.inner.outbox(where, limit, after)), message_bytes, limit)
+        return page(
+            map(self.opened_message, await self.inner.outbox(where, limit, after)), message_bytes, limit
+        )
 
-    async def resend(self, id: str, tenant: Tenant) -> OutboxMessage:
-        return self._message(await self.inner.resend(id, tenant))
-
-    def _message(self, message: OutboxMessage) -> OutboxMessage:
+    def opened_message(self, message: OutboxMessage) -> OutboxMessage:
+        """The message as people see it."""
         payload = self._shown(message.payload_json, _payload(message.tenant, message.run, message.id))
         error = message.error_json and self._unveiled(message.error_json, message.id)
         return _replace(message, payload_json=payload, error_json=error)
-
-    async def backlog(self) -> Sequence[Backlog]:
-        return await self.inner.backlog()
 
     async def webhooks(self) -> list[Webhook]:
         return [self._opened(one) for one in await self.inner.webhooks()]
@@ -102,9 +91,6 @@ class SealedOutbox:
     async def put_webhook(self, webhook: Webhook) -> bool:
         target = self._chain.seal(webhook.target, _target(webhook.name))
         return await self.inner.put_webhook(_replace(webhook, target=target))
-
-    async def remove_webhook(self, name: str) -> bool:
-        return await self.inner.remove_webhook(name)
 
     def _opened(self, webhook: Webhook) -> Webhook:
         return _replace(webhook, target=self._shown(webhook.target, _target(webhook.name)))

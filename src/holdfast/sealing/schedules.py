@@ -11,7 +11,7 @@ import msgspec
 from holdfast.bounds import page
 from holdfast.codec import MARK
 from holdfast.errors import CannotOpen
-from holdfast.records import Fire, Fired, Firing, Instant, Json, NewSchedule, Schedule, Tenant
+from holdfast.records import Fire, Fired, Firing, Json, NewSchedule, Schedule, Tenant
 from holdfast.records.sizes import schedule_bytes
 
 from .chain import Chain
@@ -40,39 +40,30 @@ class SealedSchedules:
         after: tuple[str, str] | None = None,
     ) -> list[Schedule]:
         found = await self.inner.schedules(tenant, name, limit, after)
-        return page(map(self._opened_schedule, found), schedule_bytes, limit)
+        return page(map(self.opened_schedule, found), schedule_bytes, limit)
 
     async def schedule(self, new: NewSchedule) -> Schedule:
         sealed = self._chain.seal(new.params, _params(new.tenant, new.name))
         kept = await self._same_params(new, sealed)
-        return self._opened_schedule(await self.inner.schedule(_replace(new, params=kept or sealed)))
+        return self.opened_schedule(await self.inner.schedule(_replace(new, params=kept or sealed)))
 
     async def _same_params(self, new: NewSchedule, sealed: Json) -> Json | None:
         """What is there, if it says the same under the same keys: sealed anew it would look like a change."""
         for there in await self.inner.schedules(new.tenant, new.name):
-            same = self._opened_schedule(there).params_json == new.params
+            same = self.opened_schedule(there).params_json == new.params
             if same and _by(there.params_json) == _by(sealed):
                 return there.params_json
         return None
 
-    async def unschedule(self, name: str, tenant: str) -> bool:
-        return await self.inner.unschedule(name, tenant)
-
-    async def pause_schedule(self, name: str, tenant: str, by: str = "") -> Schedule:
-        return self._opened_schedule(await self.inner.pause_schedule(name, tenant, by))
-
-    async def resume_schedule(self, name: str, rev: int, next_at: Instant | None, tenant: str) -> Schedule:
-        return self._opened_schedule(await self.inner.resume_schedule(name, rev, next_at, tenant))
-
     async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> Sequence[Schedule]:
         found = await self.inner.due_schedules(limit, after)
-        return page(map(self._opened_schedule, found), schedule_bytes, limit)
+        return page(map(self.opened_schedule, found), schedule_bytes, limit)
 
     async def fire_schedule(self, firing: Firing) -> Fired:
         fires = tuple([Fire(one.at, self._records.new_run(one.run)) for one in firing.fires])
         return await self.inner.fire_schedule(_replace(firing, fires=fires))
 
-    def _opened_schedule(self, schedule: Schedule) -> Schedule:
+    def opened_schedule(self, schedule: Schedule) -> Schedule:
         """What does not open says so, in place of the params: whoever would fire it leaves it."""
         try:
             params = self._chain.open(schedule.params_json, _params(schedule.tenant, schedule.name))

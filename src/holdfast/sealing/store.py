@@ -1,9 +1,13 @@
-"""A store in front of another one that sees sealed values only. Everything else passes through."""
+"""A store in front of another one that sees sealed values only. Everything else passes through.
+
+What passes through is decided when this module is imported, by the types of the contract: a verb that takes
+or answers values and is not written here makes the import fail.
+"""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any
 from uuid import UUID
@@ -13,30 +17,24 @@ import msgspec
 from holdfast.bounds import BATCH_BYTES, page, text_bytes
 from holdfast.codec import digest
 from holdfast.contract import (
-    DELETED_SECONDS,
-    PURGE_SLICE,
-    SLICE,
     START,
     TRANSACTION_SECONDS,
-    TTL_SECONDS,
     OwnEngine,
     Store,
 )
+from holdfast.contract.forwarding import Forwards, Verb, left_to_forward
 from holdfast.decoding import fault
 from holdfast.errors import CannotOpen, CannotSeal, HoldfastError, KeyReused, Unavailable, UsageError
 from holdfast.exact import check_nested
 from holdfast.lifecycle import Status, StepKind
 from holdfast.records import (
     ANY,
-    RUNTIME,
     Answer,
+    ApprovalRequest,
     Ask,
-    Chore,
     Claim,
-    Definition,
-    Due,
+    Decided,
     Emitted,
-    Finding,
     Held,
     Instant,
     Item,
@@ -44,34 +42,31 @@ from holdfast.records import (
     Loaded,
     NewEvent,
     NewRun,
-    Presence,
-    Purged,
+    OutboxMessage,
     Renewal,
     Run,
     RunFilter,
+    Schedule,
     Started,
-    Stats,
     Step,
     Tenant,
-    Ticked,
     TrailEntry,
     Verdict,
 )
 from holdfast.records.shown import without_values
-from holdfast.records.sizes import entry_bytes, run_bytes, shown_step_bytes
+from holdfast.records.sizes import entry_bytes, request_bytes, run_bytes, shown_step_bytes
 
 from .chain import Chain
 from .hooks import CodecHook
-from .limits import OpenLimits
 from .outbox import SealedOutbox
-from .people import People
 from .records import Records, veiled
 from .schedules import SealedSchedules
+from .values import carries_values
 
 _replace = msgspec.structs.replace
 
 
-class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
+class Sealed(SealedOutbox, SealedSchedules, Forwards):
     """Every verb of the contract over `inner`: values are sealed on their way in, opened on their way out."""
 
     def __init__(self, inner: Store, codec: CodecHook | Sequence[CodecHook]) -> None:
@@ -81,20 +76,24 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         self._chain = Chain(hooks)
         self._records = Records(self._chain)
 
-    async def open(self) -> None:
-        await self.inner.open()
+    async def _forward(self, verb: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        answer = await getattr(self.inner, verb)(*args, **kwargs)
+        opened = _OPENED[verb]
+        return answer if opened is None else opened(self, answer)
 
-    async def close(self) -> None:
-        await self.inner.close()
+    def _forward_blocking(self, verb: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        assert _OPENED[verb] is None
+        return getattr(self.inner, verb)(*args, **kwargs)
 
-    # Reads.
+    def opened_run(self, run: Run) -> Run:
+        """The run as people see it."""
+        return self._records.run(run)
 
-    async def now(self) -> Instant:
-        return await self.inner.now()
-
-    async def get(self, run: UUID, tenant: Tenant) -> Run | None:
-        found = await self.inner.get(run, tenant)
-        return None if found is None else self._records.run(found)
+    async def approvals(
+        self, tenant: Tenant, limit: int = 100, after: tuple[UUID, str] | None = None
+    ) -> builtins.list[ApprovalRequest]:
+        found = await self.inner.approvals(tenant, limit, after)
+        return page(map(self._records.approval, found), request_bytes, limit)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         runs = map(self._records.run, await self.inner.list(where, limit, after))
@@ -126,36 +125,6 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
         """Whose run it is. Of one that is deleted nobody is told, and what is sealed of it stays sealed."""
         found = await self.inner.get(run, ANY)
         return "" if found is None else found.tenant
-
-    async def waiting_on(self, topic: str, tenant: str) -> Sequence[UUID]:
-        return await self.inner.waiting_on(topic, tenant)
-
-    async def definitions(self) -> Sequence[Definition]:
-        return await self.inner.definitions()
-
-    async def due(
-        self,
-        types: Sequence[str],
-        tenants: Sequence[str] | None = None,
-        *,
-        wait_timeouts: bool = True,
-        runtime: str = RUNTIME,
-        besides: Sequence[tuple[UUID, int]] = (),
-    ) -> Due:
-        return await self.inner.due(
-            types, tenants, wait_timeouts=wait_timeouts, runtime=runtime, besides=besides
-        )
-
-    async def stats(self) -> Stats:
-        return await self.inner.stats()
-
-    async def stuck(self, limit: int = 100) -> Sequence[UUID]:
-        return await self.inner.stuck(limit)
-
-    async def checkup(self) -> Sequence[Finding]:
-        return await self.inner.checkup()
-
-    # Producers and workers.
 
     async def start(
         self, runs: Sequence[NewRun], connection: Any = None
@@ -325,35 +294,38 @@ class Sealed(People, SealedOutbox, SealedSchedules, OpenLimits):
     async def emit(self, event: NewEvent, connection: Any = None) -> Emitted:
         return await self.inner.emit(self._records.event(event), connection)
 
-    # Keepers.
 
-    async def tick(
-        self, limit: int = SLICE, *, wait_timeouts: bool = True, only: Chore | None = None
-    ) -> Ticked:
-        return await self.inner.tick(limit, wait_timeouts=wait_timeouts, only=only)
+Opener = Callable[[Sealed, Any], Any]
 
-    async def deliver(self, limit: int = SLICE) -> int:
-        return await self.inner.deliver(limit)
+# How the answers of verbs that are handed on are opened, by their type.
+OPENERS: Mapping[Any, Opener] = {
+    Run: Sealed.opened_run,
+    Run | None: lambda sealed, run: None if run is None else sealed.opened_run(run),
+    Decided: lambda sealed, decided: _replace(decided, run=sealed.opened_run(decided.run)),
+    Schedule: Sealed.opened_schedule,
+    OutboxMessage: Sealed.opened_message,
+}
+# The verbs whose types could carry values that are handed on all the same, and why.
+IN_PLAIN = {
+    "publish": "what a plan's gate asks is part of the program, the same for all its runs",
+    "definitions": "the same",
+    "append_step": "a step that is added has no values yet",
+}
 
-    async def purge(
-        self,
-        ttl_seconds: float = TTL_SECONDS,
-        deleted_seconds: float = DELETED_SECONDS,
-        limit: int = PURGE_SLICE,
-    ) -> Purged:
-        return await self.inner.purge(ttl_seconds, deleted_seconds, limit)
 
-    async def publish(self, definitions: Sequence[Definition]) -> None:
-        await self.inner.publish(definitions)
+def opener_of(verb: Verb) -> Opener | None:
+    """How the answer of a verb is opened that is handed on; None: there is nothing in it that was sealed."""
+    if verb.name in IN_PLAIN:
+        return None
+    if any(carries_values(one) for one in verb.takes.values()):
+        raise TypeError(f"{verb.name} takes values: write it in Sealed, which has to seal them")
+    opener = OPENERS.get(verb.answer)
+    if opener is None and carries_values(verb.answer):
+        raise TypeError(f"{verb.name} answers values: say in OPENERS how they are opened")
+    return opener
 
-    async def present(self, presence: Presence) -> None:
-        await self.inner.present(presence)
 
-    async def absent(self, worker: str) -> None:
-        await self.inner.absent(worker)
-
-    def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
-        return self.inner.listen(hint)
+_OPENED = {name: opener_of(verb) for name, verb in left_to_forward(Sealed).items()}
 
 
 def _readable(lease: Lease) -> Lease:

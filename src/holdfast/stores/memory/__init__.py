@@ -55,7 +55,7 @@ from . import claim, cleaning, commit, reads, start
 from .keeping import NO_DATABASE, KeeperRoom
 from .limits import LimitsRoom
 from .outbox import OutboxRoom
-from .people import People
+from .people import PeopleRoom
 from .rows import State
 from .schedules import ScheduleRoom
 
@@ -67,7 +67,7 @@ def _wall_clock() -> Instant:
 
 
 @checked
-class MemoryStore(People, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
+class MemoryStore(PeopleRoom, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
     """Every verb of the contract over dicts."""
 
     traits = Traits()

@@ -1,20 +1,16 @@
-"""approvals, decide: gates, and the people who decide them."""
+"""approvals: the gates that wait for a decision."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from holdfast.bounds import page
-from holdfast.errors import Conflict
 from holdfast.lifecycle import OPEN, StepKind
-from holdfast.machine import deciding
-from holdfast.machine.deciding import Ruling
-from holdfast.records import ApprovalRequest, Decided, Instant, moment
+from holdfast.records import ApprovalRequest, moment
 from holdfast.records.sizes import request_bytes
 
-from .reads import shown
 from .rows import State
-from .view import MemoryView, open_waits
+from .view import open_waits
 
 
 def approvals(
@@ -40,14 +36,3 @@ def approvals(
         for run, _, row, gate in gates
     )  # fmt: skip
     return page(requests, request_bytes, limit)
-
-
-def decide(state: State, run: UUID, tenant: str | None, ruling: Ruling, now: Instant) -> Decided | Conflict:
-    """Answer the decision, or why it is refused: a gate whose time was over is settled all the same."""
-    view = MemoryView(state, now)
-    answer = deciding.decide(view, run, tenant, ruling)
-    view.save()
-    if isinstance(answer, Conflict):
-        return answer
-    step, decision, repeated = answer
-    return Decided(step=step, decision=decision, repeated=repeated, run=shown(state.runs[run]))

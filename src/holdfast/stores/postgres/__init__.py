@@ -19,14 +19,13 @@ from .address import parsed
 from .calling import CALL_SECONDS, called
 from .calls import seconds_for
 from .errors import DRIVER, translated
-from .gates import GatesRoom
+from .forwarding import ForwardRoom
 from .lent import LentLink, refuse_inside
 from .limits import LimitsRoom
 from .links import Link, connected
 from .listening import Ears, brings_news
 from .openings import check_server
 from .outbox import OutboxRoom
-from .people import PeopleRoom
 from .pools import Pool
 from .purge import PurgeRoom
 from .queue import QueueRoom
@@ -46,13 +45,12 @@ class PostgresStore(
     TransactRoom,
     RenewingRoom,
     WaitsRoom,
-    PeopleRoom,
-    GatesRoom,
     OutboxRoom,
     ScheduleRoom,
     LimitsRoom,
     PurgeRoom,
     ReadsRoom,
+    ForwardRoom,
 ):
     """Every verb of the contract over one schema of a database.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
 
 from holdfast.machine.durations import bounded
-from holdfast.records import RUNTIME, Due, Hold, Instant, Limit, Registration, Tenant, tenant_name
+from holdfast.records import RUNTIME, Due, Hold, Instant, Limit, Registration
 
 from .calls import Calls, json_text
 
@@ -25,9 +24,6 @@ _DUE = msgspec.json.Decoder(Due)
 class LimitsRoom(Calls):
     """A part of the store."""
 
-    async def registry(self) -> builtins.list[Registration]:
-        return await self._ask(_REGISTRY, "registry")
-
     async def register(
         self,
         name: str,
@@ -40,12 +36,6 @@ class LimitsRoom(Calls):
         given = {"runtime": runtime, "is_enabled": enabled}
         given |= {"description": description, "intent_type": intent_type}
         return await self._ask(_REGISTRATION, "register", name, json_text(given))
-
-    async def unregister(self, name: str) -> bool:
-        return await self._ask(_TRUTH, "unregister", name)
-
-    async def limits(self) -> builtins.list[Limit]:
-        return await self._ask(_LIMITS, "limits")
 
     async def limit(
         self,
@@ -61,20 +51,11 @@ class LimitsRoom(Calls):
         given |= {"period_seconds": None if seconds is None else bounded(seconds)}
         return await self._ask(_LIMIT, "limit", scope, name, json_text(given))
 
-    async def unlimit(self, scope: str, name: str) -> bool:
-        return await self._ask(_TRUTH, "unlimit", scope, name)
-
     async def pause_key(
         self, key: str, until: Instant | None = None, *, delay_seconds: float | None = None
     ) -> Limit:
         delay = None if delay_seconds is None else bounded(delay_seconds)
         return await self._ask(_LIMIT, "pause_key", key, until, delay)
-
-    async def resume_key(self, key: str) -> bool:
-        return await self._ask(_TRUTH, "resume_key", key)
-
-    async def held_back(self, run: UUID, tenant: Tenant, runtime: str = RUNTIME) -> tuple[Hold, ...]:
-        return await self._ask(_HOLDS, "held_back", run, tenant_name(tenant), runtime)
 
     async def due(
         self,

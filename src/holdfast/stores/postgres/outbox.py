@@ -17,9 +17,7 @@ from holdfast.records import (
     Parcel,
     RelayAsk,
     Relayed,
-    Tenant,
     Webhook,
-    tenant_name,
 )
 from holdfast.stores.filters import inside
 
@@ -59,18 +57,3 @@ class OutboxRoom(Calls):
         return await self._ask(
             _MESSAGES, "outbox", json_text(inside(where or _ALL)), limit, after, bounds.BATCH_BYTES
         )
-
-    async def resend(self, id: str, tenant: Tenant) -> OutboxMessage:
-        return await self._ask(_MESSAGE, "resend", id, tenant_name(tenant))
-
-    async def backlog(self) -> list[Backlog]:
-        return await self._ask(_BACKLOGS, "backlog")
-
-    async def webhooks(self) -> list[Webhook]:
-        return await self._ask(_WEBHOOKS, "webhooks")
-
-    async def put_webhook(self, webhook: Webhook) -> bool:
-        return bool(await self._call("put_webhook", json_text(webhook)))
-
-    async def remove_webhook(self, name: str) -> bool:
-        return bool(await self._call("remove_webhook", name))

@@ -1,4 +1,4 @@
-"""Reads, and what workers and definitions say of themselves."""
+"""Reads, and the workflows that are published."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.contract import LIVE_SECONDS
 from holdfast.escaping import safe_logger
 from holdfast.machine.durations import bounded
 from holdfast.records import (
+    ApprovalRequest,
     Definition,
     Finding,
     Instant,
     PlanStep,
-    Presence,
     Run,
     RunFilter,
     Stats,
@@ -39,6 +39,7 @@ _RUN = msgspec.json.Decoder(Run)
 _RUNS = msgspec.json.Decoder(list[Run])
 _STEPS = msgspec.json.Decoder(StepsPage)
 _TRAIL = msgspec.json.Decoder(list[TrailEntry])
+_REQUESTS = msgspec.json.Decoder(list[ApprovalRequest])
 _IDS = msgspec.json.Decoder(list[UUID])
 log = safe_logger("holdfast.postgres")
 
@@ -95,8 +96,13 @@ class ReadsRoom(Calls):
         which = {"run": run, "tenant": tenant_name(tenant), "types": types, "since": since, "until": until}
         return await self._ask(_TRAIL, "trail", json_text(which), after, min(limit, _MAX), bounds.BATCH_BYTES)
 
-    async def waiting_on(self, topic: str, tenant: str) -> builtins.list[UUID]:
-        return await self._ask(_IDS, "waiting_on", topic, tenant)
+    async def approvals(
+        self, tenant: Tenant, limit: int = 100, after: tuple[UUID, str] | None = None
+    ) -> builtins.list[ApprovalRequest]:
+        run, step = (None, None) if after is None else after
+        return await self._ask(
+            _REQUESTS, "approvals", tenant_name(tenant), limit, run, step, bounds.BATCH_BYTES
+        )
 
     async def definitions(self) -> builtins.list[Definition]:
         found = await self._ask(_DEFINITIONS, "definitions")
@@ -116,12 +122,6 @@ class ReadsRoom(Calls):
     async def publish(self, definitions: Sequence[Definition]) -> None:
         if definitions:
             await self._call("publish", json_text([_finite(one) for one in definitions]))
-
-    async def present(self, presence: Presence) -> None:
-        await self._call("present", json_text(presence))
-
-    async def absent(self, worker: str) -> None:
-        await self._call("absent", worker)
 
 
 def _finite(one: Definition) -> Definition:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast import bounds
 from holdfast.machine.durations import bounded
-from holdfast.records import Fired, Firing, Instant, NewSchedule, Schedule, Tenant, tenant_name
+from holdfast.records import Fired, NewSchedule, Schedule, Tenant, tenant_name
 
 from .calls import Calls, json_text
 
@@ -44,20 +44,8 @@ class ScheduleRoom(Calls):
         )
         return await self._ask(_SCHEDULE, "schedule", json_text(finite))
 
-    async def unschedule(self, name: str, tenant: str) -> bool:
-        return bool(await self._call("unschedule", name, tenant))
-
-    async def pause_schedule(self, name: str, tenant: str, by: str = "") -> Schedule:
-        return await self._ask(_SCHEDULE, "pause_schedule", name, tenant, by)
-
-    async def resume_schedule(self, name: str, rev: int, next_at: Instant | None, tenant: str) -> Schedule:
-        return await self._ask(_SCHEDULE, "resume_schedule", name, rev, next_at, tenant)
-
     async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> list[Schedule]:
         return await self._ask(_SCHEDULES, "due_schedules", limit, after, bounds.BATCH_BYTES)
-
-    async def fire_schedule(self, firing: Firing) -> Fired:
-        return await self._ask(_FIRED, "fire_schedule", json_text(firing))
 
 
 def _bounded(seconds: float | None) -> float | None:

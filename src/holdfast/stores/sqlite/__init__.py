@@ -77,7 +77,7 @@ from .keeping import KeeperRoom
 from .limits import LimitsRoom
 from .openings import UNSURE, Openings
 from .outbox import OutboxRoom
-from .people import People
+from .people import PeopleRoom
 from .purge import Past, PurgeRoom
 from .schedules import ScheduleRoom
 from .turnstile import Turnstile
@@ -92,7 +92,7 @@ def _wall_clock() -> Instant:
 
 
 @checked
-class SqliteStore(People, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openings):
+class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openings):
     """Every verb of the contract over one database file.
 
     `inline`: no thread; each write runs at once, in its own transaction, on the caller's thread.

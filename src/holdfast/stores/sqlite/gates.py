@@ -1,19 +1,15 @@
-"""approvals, decide: gates, and the people who decide them."""
+"""approvals: the gates that wait for a decision."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from holdfast.bounds import page
-from holdfast.errors import Conflict
-from holdfast.machine import deciding
-from holdfast.machine.deciding import Ruling
-from holdfast.records import ApprovalRequest, Decided, Instant, moment
+from holdfast.records import ApprovalRequest, moment
 from holdfast.records.sizes import request_bytes
 
 from .database import Database
 from .sql import statements
-from .view import SqliteView
 
 _SQL = statements("gates")
 
@@ -37,19 +33,3 @@ def approvals(
 def _seq(db: Database, run: UUID, name: str) -> int:
     row = db.one(_SQL["seq"], (str(run), name))
     return -1 if row is None else int(row[0])
-
-
-def decide(
-    db: Database, now: Instant, run: UUID, tenant: str | None, ruling: Ruling
-) -> tuple[Decided | Conflict, int]:
-    """The answer, or why it is refused: a gate whose time was over is settled all the same. And what the run
-    owes now."""
-    view = SqliteView(db, now)
-    answer = deciding.decide(view, run, tenant, ruling)
-    view.save()
-    row = view.run(run)
-    assert row is not None
-    if isinstance(answer, Conflict):
-        return answer, row.owes
-    step, decision, repeated = answer
-    return Decided(step=step, decision=decision, repeated=repeated, run=view.shown_run(row)), row.owes

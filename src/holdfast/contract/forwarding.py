@@ -1,0 +1,151 @@
+"""One table of the verbs, for what stands in front of a store or reaches one from afar.
+
+A class that derives from `Forwards` has every verb of the contract, with the signature and the types that the
+contract gives it. It writes the verbs that need code of their own. All others come to its `_forward`, which
+finds in `VERBS` what a verb takes and answers. A verb that the contract gains is one more row here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+
+from . import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Verb:
+    """One verb: the types of its arguments, by name and in order, and the type of its answer."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        parameters = list(inspect.signature(method).parameters.values())[1:]
+        types = get_type_hints(method, include_extras=True)
+        self.name, self.answer = method.__name__, types.pop("return")
+        self.takes: Mapping[str, Any] = {one.name: types[one.name] for one in parameters}
+        self._signature = inspect.Signature(parameters)
+
+    def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """All arguments of a call by name, in the order of the contract; TypeError as for every function."""
+        given = self._signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        return given.arguments
+
+
+def forwarded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Make the verb of the same name that goes through `_forward`."""
+    name = method.__name__
+    if not inspect.iscoroutinefunction(method):
+
+        @wraps(method)
+        def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return self._forward_blocking(name, args, kwargs)  # type: ignore[no-any-return]
+
+        return called
+
+    @wraps(method)
+    async def awaited(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return await self._forward(name, args, kwargs)
+
+    return awaited  # type: ignore[return-value]  # T is what an async method answers: its coroutine
+
+
+class Forwards:
+    """Every verb of the contract, each handed on."""
+
+    async def _forward(self, verb: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The answer of a verb that the class does not write itself."""
+        raise NotImplementedError(verb)
+
+    def _forward_blocking(self, verb: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The same of a verb that is not awaited."""
+        raise NotImplementedError(verb)
+
+    open = forwarded(Store.open)
+    close = forwarded(Store.close)
+    # starting
+    start = forwarded(Store.start)
+    publish = forwarded(Store.publish)
+    # holding
+    claim = forwarded(Store.claim)
+    load = forwarded(Store.load)
+    commit = forwarded(Store.commit)
+    transact = forwarded(Store.transact)
+    renew = forwarded(Store.renew)
+    # people
+    cancel = forwarded(Store.cancel)
+    pause = forwarded(Store.pause)
+    resume = forwarded(Store.resume)
+    rewind = forwarded(Store.rewind)
+    retry_run = forwarded(Store.retry_run)
+    append_step = forwarded(Store.append_step)
+    delete = forwarded(Store.delete)
+    restore = forwarded(Store.restore)
+    # approvals
+    approvals = forwarded(Store.approvals)
+    decide = forwarded(Store.decide)
+    # events
+    emit = forwarded(Store.emit)
+    deliver = forwarded(Store.deliver)
+    # chores
+    tick = forwarded(Store.tick)
+    purge = forwarded(Store.purge)
+    # workers
+    present = forwarded(Store.present)
+    absent = forwarded(Store.absent)
+    listen = forwarded(Store.listen)
+    # catalog
+    now = forwarded(Store.now)
+    get = forwarded(Store.get)
+    list = forwarded(Store.list)
+    steps = forwarded(Store.steps)
+    trail = forwarded(Store.trail)
+    waiting_on = forwarded(Store.waiting_on)
+    definitions = forwarded(Store.definitions)
+    due = forwarded(Store.due)
+    stats = forwarded(Store.stats)
+    stuck = forwarded(Store.stuck)
+    checkup = forwarded(Store.checkup)
+    # outbox
+    relay = forwarded(Store.relay)
+    relayed = forwarded(Store.relayed)
+    relay_at = forwarded(Store.relay_at)
+    outbox = forwarded(Store.outbox)
+    resend = forwarded(Store.resend)
+    backlog = forwarded(Store.backlog)
+    webhooks = forwarded(Store.webhooks)
+    put_webhook = forwarded(Store.put_webhook)
+    remove_webhook = forwarded(Store.remove_webhook)
+    # schedules
+    schedules = forwarded(Store.schedules)
+    schedule = forwarded(Store.schedule)
+    unschedule = forwarded(Store.unschedule)
+    pause_schedule = forwarded(Store.pause_schedule)
+    resume_schedule = forwarded(Store.resume_schedule)
+    due_schedules = forwarded(Store.due_schedules)
+    fire_schedule = forwarded(Store.fire_schedule)
+    # registry and limits
+    registry = forwarded(Store.registry)
+    register = forwarded(Store.register)
+    unregister = forwarded(Store.unregister)
+    limits = forwarded(Store.limits)
+    limit = forwarded(Store.limit)
+    unlimit = forwarded(Store.unlimit)
+    pause_key = forwarded(Store.pause_key)
+    resume_key = forwarded(Store.resume_key)
+    held_back = forwarded(Store.held_back)
+
+
+VERBS: Mapping[str, Verb] = {
+    name: Verb(method)
+    for name, method in inspect.getmembers(Store, inspect.isfunction)
+    if not name.startswith("_")
+}
+
+
+def left_to_forward(kind: type[Forwards]) -> dict[str, Verb]:
+    """The verbs that a class does not write itself."""
+    return {name: verb for name, verb in VERBS.items() if getattr(kind, name) is vars(Forwards)[name]}
