@@ -14,8 +14,8 @@ import psycopg
 from bench import crowd
 from bench.places import Server
 from bench.rounds import say
-from holdfast.lifecycle import Move, StepKind, StepStatus
-from holdfast.records import Ask, Claim, Item, Lease, NewEvent, NewRun, StepWrite
+from holdfast.lifecycle import StepKind, StepStatus
+from holdfast.records import Ask, Claim, Item, Lease, NewEvent, NewRun, StepWrite, moves
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.calls import json_text
 from holdfast.world import RealWorld, World
@@ -85,12 +85,12 @@ class Measured(PostgresStore):
         self.label = f"checkpoint {size}"
         for number in (1, 2):
             write = StepWrite(key=f"step-{number}", output='{"i":1}')
-            await self.commit([_item(one, number, Move.CHECKPOINT, write) for one in claims])
+            await self.commit([_item(one, number, moves.CHECKPOINT, write) for one in claims])
         self.label = f"renew {size}"
         leases = [Lease(run=one.id, fence=one.fence) for one in claims]
         await self._call("renew", WORKER, json_text(leases), 30.0)
         self.label = f"complete {size}"
-        await self.commit([_item(one, 3, Move.COMPLETE) for one in claims])
+        await self.commit([_item(one, 3, _DONE) for one in claims])
 
     async def wait(self, world: World) -> None:
         """A run of a tenant that waits for an event, and gets it."""
@@ -102,16 +102,19 @@ class Measured(PostgresStore):
         (claim,) = await self.claim(ask)
         self.label = "park"
         write = StepWrite(key="wait", kind=StepKind.EVENT, status=StepStatus.WAITING, topic=topic)
-        await self.commit([_item(claim, 1, Move.PARK, write)])
+        await self.commit([_item(claim, 1, moves.PARK, write)])
         self.label = "emit"
         await self.emit(NewEvent(topic=topic, id=topic, tenant="tenant-1"))
         self.label = "claim of the woken"
         (claim,) = await self.claim(ask)
         self.label = "complete of the woken"
-        await self.commit([_item(claim, 1, Move.COMPLETE)])
+        await self.commit([_item(claim, 1, _DONE)])
 
 
-def _item(claim: Claim, number: int, move: Move, *steps: StepWrite) -> Item:
+_DONE = moves.Complete(result="null")
+
+
+def _item(claim: Claim, number: int, move: moves.HolderMove, *steps: StepWrite) -> Item:
     begun = claim.created_at if number == 1 else None
     return Item(run=claim.id, fence=claim.fence, number=number, move=move, steps=steps, started_at=begun)
 

@@ -17,8 +17,9 @@ from unittest.mock import patch
 import msgspec
 
 from holdfast.errors import Unavailable
-from holdfast.lifecycle import Move, Status
+from holdfast.lifecycle import Status
 from holdfast.records import ANY, Answer, Item, Parcel, RelayAsk, Relayed, Verdict
+from holdfast.records.moves import Checkpoint
 from holdfast.world import Pulse, RealWorld
 
 NO_FENCE, RENEW_ON_LOOP, BLIND_RESEND, TORN = "no-fence", "renew-on-loop", "blind-resend", "torn"
@@ -224,7 +225,7 @@ class Hasty(_Before):
         self._owed: set[asyncio.Task[None]] = set()
 
     async def commit(self, batch: Sequence[Item]) -> list[Verdict]:
-        if any(item.move is not Move.CHECKPOINT for item in batch):
+        if not all(isinstance(item.move, Checkpoint) for item in batch):
             await asyncio.gather(*self._owed)
             return await self._store.commit(batch)  # type: ignore[no-any-return]
         self._owed.add(task := asyncio.create_task(self._keep(batch)))

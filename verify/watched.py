@@ -26,7 +26,7 @@ class Watched:
         for item, verdict in zip(batch, verdicts, strict=True):
             if verdict.answer == "lost":
                 keys = " ".join(step.key for step in item.steps)
-                await self._ledger.tell(_refused(item.run, item.fence, item.move, keys))
+                await self._ledger.tell(_refused(item.run, item.fence, item.move.verb, keys))
         return verdicts
 
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:

@@ -12,7 +12,8 @@ from holdfast import Backoff, Status, TooLarge
 from holdfast.bounds import VALUE_BYTES
 from holdfast.engine.committer import BESIDE_MAX, Committer
 from holdfast.lifecycle import Move, StepStatus
-from holdfast.records import Answer, Item, NewEvent, StepWrite, TrailWrite, Traits, Verdict
+from holdfast.records import Answer, Item, NewEvent, NewRun, PlanStep, StepWrite, TrailWrite, Traits, Verdict
+from holdfast.records.moves import CHECKPOINT, PARK, Advance, BeginPlan, Complete, Fail, Retry
 from holdfast.records.sizes import ROW, item_bytes, start_bytes
 from tests.engine.faulty import Faulty
 from tests.engine.kit import keys, outcome, until
@@ -29,8 +30,8 @@ def small_batches(monkeypatch):
     monkeypatch.setattr("holdfast.engine.journal.BATCH_BYTES", SMALL_BATCH)
 
 
-def item(n, result=None):
-    return Item(run=UUID(int=n), fence=1, number=1, move=Move.COMPLETE, result=result)
+def item(n, result="null"):
+    return Item(run=UUID(int=n), fence=1, number=1, move=Complete(result=result))
 
 
 class Store:
@@ -55,7 +56,9 @@ class Weighed(Faulty):
 
     def struck(self, verb, args):
         if verb in {"commit", "transact"}:
-            self.items += [(one.move, item_bytes(one)) for one in (args[0] if verb == "commit" else args[:1])]
+            self.items += [
+                (one.move.verb, item_bytes(one)) for one in (args[0] if verb == "commit" else args[:1])
+            ]
         return super().struck(verb, args)
 
 
@@ -268,10 +271,20 @@ async def test_many_starts_are_recorded_in_slices(app, monkeypatch):
 
 
 def test_the_size_of_an_item_counts_all_that_it_holds():
-    small = Item(run=UUID(int=1), fence=1, number=1, move=Move.CHECKPOINT)
+    small = Item(run=UUID(int=1), fence=1, number=1, move=CHECKPOINT)
     step = StepWrite(key="a", status=StepStatus.SUCCEEDED, output='"\\""')
     row = TrailWrite("log", '""')
     said = msgspec.structs.replace(small, trail=(row,), events=(NewEvent(id="a", topic="t", payload="1"),))
     assert item_bytes(small) == 0
     assert item_bytes(said) == 2 * ROW + 4 + 2
-    assert item_bytes(Item(run=UUID(int=1), fence=1, number=1, move=Move.CHECKPOINT, steps=(step,))) == 9
+    assert item_bytes(msgspec.structs.replace(small, steps=(step,))) == 9
+    moves = {
+        Complete(result='""', starts=(NewRun(id=UUID(int=2), type="a.b.v1", params="1", key="k"),)): 6,
+        Advance(result='""'): 4,
+        Fail(error="{}", last_error="not counted", kind="x"): 2,
+        Retry(error=None, last_error=None, delay_seconds=1.0): 0,
+        BeginPlan(plan=(PlanStep(name="A", ask="12"), PlanStep(name="B", ask="3"))): 3,
+        PARK: 0,
+    }
+    for move, size in moves.items():
+        assert item_bytes(msgspec.structs.replace(small, move=move)) == size

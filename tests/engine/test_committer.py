@@ -10,13 +10,14 @@ import pytest
 from holdfast.bounds import MIB
 from holdfast.engine.committer import Committer
 from holdfast.errors import Unavailable
-from holdfast.lifecycle import Move, Status
+from holdfast.lifecycle import Status
 from holdfast.records import Answer, Item, Traits, Verdict
+from holdfast.records.moves import RELEASE, Complete
 from tests.engine.faulty import Faulty, delay_reply, lose_reply
 
 
 def item(n):
-    return Item(run=UUID(int=n), fence=1, number=1, move=Move.RELEASE)
+    return Item(run=UUID(int=n), fence=1, number=1, move=RELEASE)
 
 
 class Store:
@@ -102,7 +103,7 @@ class Picky(Store):
 
 
 def large(n):
-    return Item(run=UUID(int=n), fence=1, number=1, move=Move.COMPLETE, result='"' + "x" * MIB + '"')
+    return Item(run=UUID(int=n), fence=1, number=1, move=Complete(result='"' + "x" * MIB + '"'))
 
 
 @pytest.mark.parametrize("writers", [1, 2])

@@ -167,7 +167,9 @@ async def test_a_wait_that_ends_between_two_items_wakes_the_run(app, parks):
     run = await app.start(order)
     async with app.worker():
         assert await outcome(app, run, within=600) == ("succeeded", 7)
-    assert Move.CHECKPOINT in [item.move for item in store.items if any(s.key == "e0" for s in item.steps)]
+    assert Move.CHECKPOINT in [
+        item.move.verb for item in store.items if any(s.key == "e0" for s in item.steps)
+    ]
 
 
 @pytest.mark.parametrize("checkpoint", ["step", "segment"])

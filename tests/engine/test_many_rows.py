@@ -13,8 +13,8 @@ from holdfast.engine import messages
 from holdfast.engine.committer import Committer
 from holdfast.engine.plans.finish import MESSAGES_MAX
 from holdfast.errors import Unavailable
-from holdfast.lifecycle import Move
 from holdfast.records import Item, NewEvent, Outbound, TrailWrite
+from holdfast.records.moves import Complete
 from tests.engine.faulty import Faulty
 from tests.engine.kit import keys, outcome
 from tests.engine.test_batches import Store
@@ -191,7 +191,7 @@ async def test_a_segment_writes_on_the_way_what_it_sends(app, monkeypatch):
 
 
 def item(n, **fields):
-    return Item(run=UUID(int=n), fence=1, number=1, move=Move.COMPLETE, **fields)
+    return Item(run=UUID(int=n), fence=1, number=1, move=Complete(result="null"), **fields)
 
 
 @pytest.mark.parametrize("field", ["events", "outbox", "trail"])

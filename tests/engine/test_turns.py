@@ -9,8 +9,9 @@ import pytest
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.turns import STALL_SECONDS
 from holdfast.errors import Unavailable
-from holdfast.lifecycle import Move, Status
+from holdfast.lifecycle import Status
 from holdfast.records import Ask, Chore, Item, NewEvent
+from holdfast.records.moves import Complete
 from tests.engine.kit import until, working
 
 
@@ -93,9 +94,8 @@ async def record(app, topic):
     run = await app.start("shop.other.v1")
     (claim,) = await app.store.claim(Ask(worker="w", types=("shop.other.v1",), limit=1, lease_seconds=30.0))
     event = NewEvent(topic=topic, id="e")
-    end = Item(
-        run=run.id, fence=claim.fence, number=1, lease_seconds=30.0, move=Move.COMPLETE, events=(event,)
-    )  # fmt: skip
+    move = Complete(result="null")
+    end = Item(run=run.id, fence=claim.fence, number=1, move=move, events=(event,))
     await app.store.commit([end])
 
 

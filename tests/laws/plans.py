@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from holdfast.lifecycle import Move, StepKind, StepStatus
-from holdfast.records import ANY, Definition, Item, NewRun, StepWrite
-from holdfast.testing.contract.hand import done, error, gate, hear, nap, task
+from holdfast.records import ANY, Definition, NewRun, StepWrite
+from holdfast.records.moves import starts_of
+from holdfast.testing.contract.hand import done, gate, hear, item, nap, task
 
 PLAN, GATED, TASKS = "shop.plan.v1", "shop.gated.v1", "shop.tasks.v1"
 LATER = (task("A"), task("B"))  # of runs that were started before their plan was published
@@ -36,20 +37,16 @@ def planned(pick, run, number, claim, current, **fields):
             "result": '{"ok":true}',
         },
         Move.PARK: lambda: {"steps": (_waiting(pick, key),)},
-        Move.RETRY: lambda: _blamed() | {"in_place": pick(True, False), "delay_seconds": pick(0.0, 5.0)},
-        Move.FAIL: _blamed,
+        Move.RETRY: lambda: {"in_place": pick(True, False), "delay_seconds": pick(0.0, 5.0)},
+        Move.FAIL: dict,
         Move.RELEASE: dict,
     }[move]()
-    return Item(run=run, fence=claim.fence, number=number, move=move, **{**fields, **brought})
+    return item(move, run=run, fence=claim.fence, number=number, **{**fields, **brought})
 
 
 def _waiting(pick, key):
     wait = pick({"topic": "t"}, {"topic": "u", "delay_seconds": 5.0}, {"delay_seconds": 0.0})
     return StepWrite(key=key, status=StepStatus.WAITING, cost=pick(0, 0, 2), **wait)
-
-
-def _blamed():
-    return {"error": error("boom"), "last_error": "it broke", "kind": "boom"}
 
 
 def child(pick, key, run, types):
@@ -60,7 +57,14 @@ def child(pick, key, run, types):
 
 
 def starts_runs(item):
-    return bool(item.starts) or any(write.child is not None for write in item.steps)
+    return bool(starts_of(item)) or any(write.child is not None for write in item.steps)
+
+
+def is_foreign(item, claims):
+    """Whether it brings something for another tenant than its run's."""
+    (tenant,) = {one.tenant for one in claims if (one.id, one.fence) == (item.run, item.fence)}
+    children = [write.child for write in item.steps if write.child is not None]
+    return any(one.tenant != tenant for one in (*item.events, *starts_of(item), *children))
 
 
 class Plans:

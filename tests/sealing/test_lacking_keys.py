@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from holdfast import App, Backoff, BadValue, HoldfastError, Status, StepFailed
-from holdfast.lifecycle import Move, StepStatus
+from holdfast.lifecycle import StepStatus
 from holdfast.records import ANY, Ask, Item, NewEvent, StepWrite
+from holdfast.records.moves import RELEASE
 from holdfast.sealing import Encrypt
 from tests.engine.kit import until
 from tests.sealing.conftest import NEW, OLD, OTHER
@@ -201,7 +202,7 @@ async def test_a_step_that_somebody_put_in_plain_is_not_replayed(field, opened, 
     (claim,) = await app.store.claim(Ask(worker="w", types=("shop.order.v1",), limit=1))
     failed = {"status": StepStatus.FAILED} if field == "error" else {}
     forged = StepWrite(key="make", **{field: '{"kind":"fatal"}'}, **failed)
-    item = Item(run=run.id, fence=claim.fence, number=1, move=Move.RELEASE, steps=(forged,))
+    item = Item(run=run.id, fence=claim.fence, number=1, move=RELEASE, steps=(forged,))
     await store.commit([item])
     async with define(opened(Encrypt(KEYED)), ran).worker():
         await asyncio.sleep(30)

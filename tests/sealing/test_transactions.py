@@ -8,8 +8,8 @@ import apsw
 import msgspec
 import pytest
 
-from holdfast.lifecycle import Move
 from holdfast.records import ANY, Ask, Item, NewEvent, NewRun, StepWrite, TrailWrite
+from holdfast.records.moves import CHECKPOINT
 from holdfast.sealing import Encrypt, Sealed
 from holdfast.stores.sqlite import SqliteStore
 from tests.sealing.conftest import NEW
@@ -38,7 +38,7 @@ async def test_what_a_transaction_completes_is_sealed_as_any_other_step(sealed, 
     run = world.uuid7()
     await sealed.start([NewRun(id=run, type=TYPE, params=f'"{SECRET}"')])
     (claim,) = await sealed.claim(Ask(worker="w", types=(TYPE,), limit=1))
-    item = Item(run=run, tenant=claim.tenant, fence=claim.fence, number=1, move=Move.CHECKPOINT)
+    item = Item(run=run, tenant=claim.tenant, fence=claim.fence, number=1, move=CHECKPOINT)
 
     def work(connection):
         return msgspec.structs.replace(

@@ -8,8 +8,8 @@ from contextlib import closing
 import apsw
 import msgspec
 
-from holdfast.lifecycle import Move
 from holdfast.records import Item, StepWrite
+from holdfast.records.moves import CHECKPOINT
 from tests.stores.files import ask, live, new_run, plain
 
 
@@ -45,7 +45,7 @@ class Hand:
                 "run": self.claim.id,
                 "fence": self.claim.fence,
                 "number": self.number,
-                "move": Move.CHECKPOINT,
+                "move": CHECKPOINT,
             }
             | fields
         )

@@ -22,8 +22,8 @@ from holdfast.errors import (
     UnknownRun,
     UsageError,
 )
-from holdfast.lifecycle import Move
 from holdfast.records import ANY, Item, NewEvent
+from holdfast.records.moves import CHECKPOINT
 from holdfast.stores.memory import MemoryStore
 from tests.stores.caller import begun, emit, end, prepared, rows, start
 from tests.stores.files import ask, live, new_run, opened
@@ -268,7 +268,7 @@ def test_the_memory_store_has_no_transaction_to_share():
     for call in (
         store.start([new_run()], object()),
         store.emit(NewEvent(topic="t", id="e"), object()),
-        store.transact(Item(run=uuid4(), fence=1, number=1, move=Move.CHECKPOINT), lambda _: None),
+        store.transact(Item(run=uuid4(), fence=1, number=1, move=CHECKPOINT), lambda _: None),
     ):
         with pytest.raises(UsageError, match="the memory store has no database"):
             asyncio.run(call)

@@ -7,8 +7,9 @@ import shutil
 
 import pytest
 
-from holdfast.lifecycle import Move, Status, StepKind, StepStatus
+from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import ANY, Item, StepWrite
+from holdfast.records.moves import PARK
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import checkup, migrate, turnstile
 from tests.stores.files import ask, live, new_run, plain
@@ -28,7 +29,7 @@ async def one_of_each(store):
     claims = {claim.id: claim for claim in await store.claim(ask())}
     for status in (Status.WAITING, Status.PAUSED):
         claim = claims[runs[status].id]
-        await store.commit([Item(run=claim.id, fence=claim.fence, number=1, move=Move.PARK, steps=(WAIT,))])
+        await store.commit([Item(run=claim.id, fence=claim.fence, number=1, move=PARK, steps=(WAIT,))])
     await store.pause(runs[Status.PAUSED].id, ANY)
     runs[Status.PENDING] = new_run()
     await store.start([runs[Status.PENDING]])

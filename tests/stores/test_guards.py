@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.lifecycle import RULES, Move, Status, StepStatus
 from holdfast.records import ANY, Item
+from holdfast.records.moves import Complete, Fail, Retry
 from holdfast.stores.sqlite.sql import FOLDER, statements
 from tests.stores.files import ask, live, new_run, plain
 
@@ -110,15 +111,15 @@ def test_a_plain_select_reads_how_a_run_has_ended(tmp_path, move):
     path, run = tmp_path / "holdfast.db", new_run()
     error = '{"kind":"fatal","message":"no stock"}'
     ends = {
-        Move.COMPLETE: {"result": '{"paid":[1,"ä"]}'},
-        Move.FAIL: {"error": error, "last_error": "fatal: no stock", "kind": "fatal"},
-        Move.RETRY: {"error": error, "last_error": "fatal: no stock", "delay_seconds": 60.0},
+        Move.COMPLETE: Complete(result='{"paid":[1,"ä"]}'),
+        Move.FAIL: Fail(error=error, last_error="fatal: no stock", kind="fatal"),
+        Move.RETRY: Retry(error=error, last_error="fatal: no stock", delay_seconds=60.0),
     }
 
     async def story(store):
         await store.start([run])
         (claim,) = await store.claim(ask())
-        await store.commit([Item(run=run.id, fence=claim.fence, number=1, move=move, **ends[move])])
+        await store.commit([Item(run=run.id, fence=claim.fence, number=1, move=ends[move])])
         return await store.get(run.id, ANY)
 
     shown = live(path, story)

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.records import Ask, Item, Outbound, RelayAsk, Relayed, StepWrite
+from holdfast.records.moves import CHECKPOINT
 from holdfast.stores.memory import outbox as memory
 from holdfast.stores.sqlite import outbox
 from tests.stores.files import TYPE, live, new_run
@@ -42,7 +43,7 @@ async def sent(store, *messages):
     await store.start([new_run()])
     (claim,) = await store.claim(Ask(worker="w", types=(TYPE,), limit=1))
     step = StepWrite(key="post", output="1")
-    item = Item(run=claim.id, fence=claim.fence, number=1, move="checkpoint", steps=(step,), outbox=messages)
+    item = Item(run=claim.id, fence=claim.fence, number=1, move=CHECKPOINT, steps=(step,), outbox=messages)
     assert [one.answer for one in await store.commit([item])] == ["applied"]
 
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.lifecycle import Move
 from holdfast.records import SECOND, Chore, Definition, Item, PlanStep, StepWrite
+from holdfast.records.moves import Advance
 from holdfast.stores.sqlite import chores, gates
 from tests.stores.files import TYPE, ask, live, new_run
 
@@ -116,7 +116,7 @@ def test_the_last_steps_of_a_long_plan_cost_no_more_than_its_first(path):
     async def advance(store, claim, number):
         done = (StepWrite(key=f"T{number}", output="1"),)
         item = Item(
-            run=claim.id, fence=claim.fence, number=number + 1, move=Move.ADVANCE, steps=done, in_place=True
+            run=claim.id, fence=claim.fence, number=number + 1, move=Advance(in_place=True), steps=done
         )  # fmt: skip
         with counted(store._committer.db) as instructions:
             (verdict,) = await store.commit([item])

@@ -8,9 +8,10 @@ from contextlib import closing
 import pytest
 
 from holdfast.errors import Conflict
-from holdfast.lifecycle import Move, Status, StepKind, StepStatus
+from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.machine import people
 from holdfast.records import ANY, Definition, Item, PlanStep, Started, StepWrite
+from holdfast.records.moves import PARK, Advance, Complete
 from holdfast.stores.sqlite import children, gates, guests, start, view
 from holdfast.stores.sqlite.sql import statements
 from tests.stores.files import TYPE, ask, live, new_run, plain
@@ -34,7 +35,7 @@ async def parked(store, count):
         StepWrite(key=f"c{number}", kind=StepKind.CHILD, status=StepStatus.WAITING, child=kid)
         for number, kid in enumerate(kids)
     )
-    item = Item(run=run.id, fence=claim.fence, number=1, move=Move.PARK, steps=writes, known=0)
+    item = Item(run=run.id, fence=claim.fence, number=1, move=PARK, steps=writes, known=0)
     (verdict,) = await store.commit([item])
     assert verdict.status is Status.WAITING
     return run.id, kids
@@ -43,7 +44,7 @@ async def parked(store, count):
 async def completed(store, count):
     claims = await store.claim(ask(count, types=(CHILD,)))
     items = [
-        Item(run=one.id, fence=one.fence, number=1, move=Move.COMPLETE, result="1") for one in claims
+        Item(run=one.id, fence=one.fence, number=1, move=Complete(result="1")) for one in claims
     ]  # fmt: skip
     return await store.commit(items)
 
@@ -262,7 +263,7 @@ def test_a_gate_that_is_opened_anew_is_no_other_holders_writing(path):
         await store.start([run])
         (claim,) = await store.claim(ask())
         done = (StepWrite(key="A", output="1"),)
-        item = Item(run=run.id, fence=claim.fence, number=1, move=Move.ADVANCE, steps=done)
+        item = Item(run=run.id, fence=claim.fence, number=1, move=Advance(), steps=done)
         first = await store.commit([item])
         assert (await store.rewind(run.id, "G", ANY)).fence > claim.fence
         return first, await store.commit([item])

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from holdfast.errors import UnknownRun
-from holdfast.lifecycle import Move
 from holdfast.records import ANY, Item, Purged, RunFilter, Started, StepWrite
+from holdfast.records.moves import Complete
 from holdfast.stores.sqlite import migrate, purge
 from holdfast.stores.sqlite.sql import FOLDER
 from tests.stores.files import TYPE, ask, live, new_run, opened, plain
@@ -38,7 +38,7 @@ async def ended(store, steps=0, **fields):
     await store.start([run])
     (claim,) = await store.claim(ask())
     writes = tuple(StepWrite(key=f"s{number}", output="1") for number in range(steps))
-    item = Item(run=run.id, fence=claim.fence, number=1, move=Move.COMPLETE, steps=writes, result='{"a":1}')
+    item = Item(run=run.id, fence=claim.fence, number=1, move=Complete(result='{"a":1}'), steps=writes)
     await store.commit([item])
     return run.id
 
@@ -361,9 +361,7 @@ def test_a_slice_is_bounded_in_bytes_whatever_the_clock_says(path, monkeypatch):
             (claim,) = await store.claim(ask())
             outputs = ["1"] * 20 + [large] * 6
             steps = tuple(StepWrite(key=f"s{n}", output=output) for n, output in enumerate(outputs))
-            item = Item(
-                run=run.id, fence=claim.fence, number=1, move=Move.COMPLETE, steps=steps, result=large
-            )
+            item = Item(run=run.id, fence=claim.fence, number=1, move=Complete(result=large), steps=steps)
             await store.commit([item])
         write = store._write
 

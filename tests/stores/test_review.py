@@ -14,6 +14,7 @@ import pytest
 from holdfast.errors import NotADatabase, Unavailable
 from holdfast.lifecycle import Move
 from holdfast.records import Item, RunFilter, StepWrite
+from holdfast.records.moves import CHECKPOINT, Complete
 from holdfast.stores.sqlite import SqliteStore, log, view
 from holdfast.stores.sqlite.sql import statements
 from holdfast.stores.sqlite.turnstile import Turnstile
@@ -124,10 +125,9 @@ def test_many_large_values_at_once_are_no_larger_for_sqlite_than_each_of_them(pa
     large = '"' + "x" * 400_000 + '"'
 
     def item(claim):
-        filling = (
-            {"result": large} if move is Move.COMPLETE else {"steps": (StepWrite(key="a", output=large),)}
-        )
-        return Item(run=claim.id, fence=claim.fence, number=1, move=move, **filling)
+        steps = (StepWrite(key="a", output=large),) if move is Move.CHECKPOINT else ()
+        made = CHECKPOINT if steps else Complete(result=large)
+        return Item(run=claim.id, fence=claim.fence, number=1, move=made, steps=steps)
 
     async def story(store):
         await store.start([new_run() for _ in range(5)])

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.lifecycle import Move
 from holdfast.records import ANY, Lease, NewEvent, StepWrite, TrailWrite
+from holdfast.records.moves import Complete
 from tests.stores.files import new_run, opened, until
 from tests.stores.holder import count, hand, told, up, with_counter
 
@@ -64,7 +64,7 @@ def test_the_same_item_again_does_not_call_the_function_and_is_answered_as_the_f
         first = await store.transact(item, work)
         later = await store.commit([hand.item(steps=(StepWrite(key="later"),))])
         again = await store.transact(item, work)
-        await store.commit([hand.item(move=Move.COMPLETE)])
+        await store.commit([hand.item(move=Complete(result="1"))])
         ended = await store.transact(item, work)
         return first == again == ended, later[0].answer, hand.called
 
@@ -228,7 +228,7 @@ def test_what_is_queued_when_the_store_closes_is_done_first(path):
 def test_only_a_checkpoint_can_be_a_transaction(path):
     async def story(store, hand):
         with pytest.raises(UsageError, match="a transaction is a checkpoint"):
-            await store.transact(hand.item(move=Move.COMPLETE), up)
+            await store.transact(hand.item(move=Complete(result="1")), up)
         item = hand.item()
         with pytest.raises(UsageError, match="records no step"):
             await store.transact(item, lambda connection: up(connection) and item)

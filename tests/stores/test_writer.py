@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from holdfast.errors import Unavailable, UnknownRun
-from holdfast.lifecycle import Move
 from holdfast.records import ANY, Item, Lease, NewEvent, StepWrite
+from holdfast.records.moves import CHECKPOINT
 from holdfast.records.sizes import ROW
 from tests.stores.files import TYPE, ask, live, new_run, opened, plain, until
 
@@ -191,9 +191,7 @@ def test_closing_finishes_what_is_queued_and_refuses_what_comes_after(path):
 def test_local_news_is_hinted_and_plain_checkpoints_are_not(path):
     """A start and an end are news for whoever listens; an ended listener hears nothing more."""
     run = new_run()
-    checkpoint = Item(
-        run=run.id, fence=1, number=1, move=Move.CHECKPOINT, steps=(StepWrite(key="a", output="1"),)
-    )
+    checkpoint = Item(run=run.id, fence=1, number=1, move=CHECKPOINT, steps=(StepWrite(key="a", output="1"),))
 
     async def story(store):
         heard = []
@@ -266,7 +264,7 @@ def test_commits_events_and_starts_say_how_large_they_are(path):
         await store.start([run := new_run()])
         (claim,) = await store.claim(ask())
         step = StepWrite(key="a", output=f'"{"x" * 998}"')
-        item = Item(run=run.id, fence=claim.fence, number=1, move=Move.CHECKPOINT, steps=(step,))
+        item = Item(run=run.id, fence=claim.fence, number=1, move=CHECKPOINT, steps=(step,))
         event = NewEvent(topic="t", id="e", payload=f'"{"x" * 1998}"')
         works = (partial(store.commit, [item]), partial(store.emit, event))
         return await behind_a_gate(store, *works)

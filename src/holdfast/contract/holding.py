@@ -61,8 +61,8 @@ class Holding(Protocol):
         `machine.commit.write`        the order in which the parts of an item are applied
         `machine.steps.record_steps`  steps, waits and children
         `machine.moves`               a pause that is asked for, at every move
-        `machine.moves.checkpoint`, `machine.moves.advance`, `machine.moves.park`, `machine.moves.complete`,
-        `machine.moves.fail`, `machine.moves.retry`, `machine.moves.release`: the moves
+        `machine.moves.checkpoint`, `machine.moves.advance`, `machine.moves.begin_plan`, `machine.moves.park`,
+        `machine.moves.complete`, `machine.moves.fail`, `machine.moves.retry`, `machine.moves.release`: moves
         `machine.plans.strays`        which steps a move of a plan may bring
         `machine.ending.end`          how a run ends, whoever ends it
         `machine.moves.Writing.count`, `machine.moves.Writing.verdict`: attempts, and the answer

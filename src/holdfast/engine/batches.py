@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from holdfast.bounds import BATCH_BYTES, LARGE_BATCH_BYTES, LARGE_BYTES
 from holdfast.records import Item, Verdict
+from holdfast.records.moves import starts_of
 
 Answered = Callable[[Verdict], None]
 Entry = tuple[Item, Answered, int]  # an item, who gets its verdict, and its size in bytes
@@ -61,7 +62,7 @@ class Batches:
 def rows_of(item: Item) -> int:
     """How many rows an item writes: small ones take their time, too."""
     said = len(item.events) + len(item.outbox) + len(item.trail)
-    return len(item.steps) + len(item.starts) + said + 1
+    return len(item.steps) + len(starts_of(item)) + said + 1
 
 
 def _batch(queue: deque[Entry], most: int, budget: int) -> list[Entry]:

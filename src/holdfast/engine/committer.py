@@ -18,8 +18,9 @@ from holdfast.bounds import MIB
 from holdfast.contract import Store
 from holdfast.errors import StoreError, Unavailable, UsageError
 from holdfast.escaping import safe_logger
-from holdfast.lifecycle import Move, Status
+from holdfast.lifecycle import Status
 from holdfast.records import Answer, Item, Verdict
+from holdfast.records.moves import Fail
 from holdfast.records.sizes import item_bytes
 from holdfast.world import World
 
@@ -282,13 +283,11 @@ class Committer:
         """Fail the run of an item that the store refuses: every further execution would be refused too."""
         lost = Verdict(answer=Answer.LOST, status=Status.FAILED)
         log.warning("an item of run %s is refused: %s", item.run, error)
-        if item.move is Move.FAIL and not item.steps:
+        if isinstance(item.move, Fail) and not item.steps:
             return lost  # not even that can be written: its lease runs out
         recorded = error_of(error, final_kind(error, DEFAULT) or "usage")
-        failed = Item(
-            run=item.run, tenant=item.tenant, fence=item.fence, number=item.number, move=Move.FAIL,
-            error=encoded(recorded), last_error=line(recorded), kind=recorded.kind,
-        )  # fmt: skip
+        move = Fail(error=encoded(recorded), last_error=line(recorded), kind=recorded.kind)
+        failed = Item(run=item.run, tenant=item.tenant, fence=item.fence, number=item.number, move=move)
         (verdict,) = await self._commit([failed])
         return lost if verdict.answer is Answer.APPLIED else verdict
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from holdfast.escaping import safe_logger
-from holdfast.lifecycle import FINAL, Move, Status
+from holdfast.lifecycle import FINAL, Status
 from holdfast.records import Answer, Error, Verdict
+from holdfast.records.moves import RELEASE, Retry
 from holdfast.sealing.envelope import OURS
 
 from .failures import encoded
@@ -33,7 +34,7 @@ async def stopped(run: HeldRun, end: Stopped) -> bool:
     """Someone else decided: what is left to do with the run."""
     run.ended_as = str(end.why)
     if end.why is Why.RELEASED:
-        return ended(run, await run.journal.give_back(Move.RELEASE), back="run.released")
+        return ended(run, await run.journal.give_back(RELEASE), back="run.released")
     if end.why is Why.SEALED:
         return await _put_back(run, Error(kind=OURS, message=end.reason), SHUT_SECONDS)
     if end.why is Why.FULL:
@@ -48,6 +49,6 @@ async def _put_back(run: HeldRun, error: Error, seconds: float) -> bool:
     log.warning("run %s goes back for %g s, %s: %s", run.claim.id, seconds, error.kind, error.message)
     said = f"{error.kind}: {error.message}"[:500]
     move = run.journal.give_back(
-        Move.RETRY, error=encoded(error), last_error=said, delay_seconds=seconds, refund=True
+        Retry(error=encoded(error), last_error=said, delay_seconds=seconds, refund=True)
     )
     return ended(run, await move, error, "run.retried")

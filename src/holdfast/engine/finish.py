@@ -11,8 +11,9 @@ from holdfast.backoff import IN_PLACE_MAX_SECONDS
 from holdfast.codec import digest
 from holdfast.errors import BadValue, StoreError, UsageError
 from holdfast.escaping import safe_logger
-from holdfast.lifecycle import Move, Status
+from holdfast.lifecycle import Status
 from holdfast.records import SECOND, Answer, Error, NewRun, Run, Verdict
+from holdfast.records.moves import PARK, Complete, Fail, Retry
 
 from . import outcome as ends
 from .ending import ended, stopped
@@ -32,7 +33,7 @@ async def finish(run: Execution, outcome: ends.Outcome) -> bool:
     match outcome:
         case ends.Completed():
             run.worker.ends(run)
-            return ended(run, await run.journal.outcome(Move.COMPLETE, result=outcome.result))
+            return ended(run, await run.journal.outcome(Complete(result=outcome.result)))
         case ends.ContinuedAs():
             return await _continue(run, outcome.params)
         case ends.Waits():
@@ -70,7 +71,7 @@ async def _continue(run: Execution, params: Any) -> bool:
         trace=claim.trace,
     )
     result = msgspec.json.encode({"continued_as": str(following.id)}).decode()
-    return ended(run, await run.journal.outcome(Move.COMPLETE, result=result, starts=(following,)))
+    return ended(run, await run.journal.outcome(Complete(result=result, starts=(following,))))
 
 
 async def _as_it_is(run: Execution) -> Run | None:
@@ -95,10 +96,10 @@ async def _park(run: Execution, outcome: ends.Waits) -> bool:
         error = first.write.error if first.write else None
         failed = decoded(error) if run.worker.hooks else None
         verdict = await run.journal.outcome(
-            Move.RETRY, delay_seconds=delay, refund=True, error=error, last_error=first.said
+            Retry(error=error, last_error=first.said, delay_seconds=delay, refund=True)
         )
     else:
-        verdict = await run.journal.outcome(Move.PARK)
+        verdict = await run.journal.outcome(PARK)
     if verdict.answer is Answer.APPLIED and verdict.status is Status.LEASED:
         return True
     return ended(run, verdict, failed, "run.retried" if failed else "")
@@ -114,7 +115,7 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     said = line(recorded)
     if kind is not None:
         run.worker.ends(run)
-        move = run.journal.outcome(Move.FAIL, error=encoded(recorded), last_error=said, kind=kind)
+        move = run.journal.outcome(Fail(error=encoded(recorded), last_error=said, kind=kind))
         return ended(run, await move, recorded)
     try:
         delay = delay_after(error, policy, failures, run.world.chance())
@@ -123,7 +124,7 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     in_place = delay <= IN_PLACE_MAX_SECONDS
     reopen(run)
     verdict = await run.journal.outcome(
-        Move.RETRY, error=encoded(recorded), last_error=said, delay_seconds=delay, in_place=in_place
+        Retry(error=encoded(recorded), last_error=said, delay_seconds=delay, in_place=in_place)
     )
     if verdict.answer is not Answer.APPLIED or verdict.status is not Status.LEASED:
         return ended(run, verdict, recorded, "run.retried")

@@ -16,8 +16,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from holdfast.bounds import BATCH_BYTES, MIB
-from holdfast.lifecycle import Move, Status, StepStatus
+from holdfast.lifecycle import Status, StepStatus
 from holdfast.records import (
     Answer,
     Claim,
@@ -31,6 +33,7 @@ from holdfast.records import (
     TrailWrite,
     Verdict,
 )
+from holdfast.records.moves import CHECKPOINT, Checkpoint, HolderMove, Park, Retry
 from holdfast.records.sizes import step_bytes
 from holdfast.world import World
 
@@ -234,41 +237,41 @@ class Journal:
         """Whether something written under this key is on its way, or about to be."""
         return any(step.key == key for step, _, _ in (*(self._sent or ()), *self._buffer))
 
-    async def outcome(self, move: Move, **fields: Any) -> Verdict:
+    async def outcome(self, move: HolderMove) -> Verdict:
         """Send the move that ends this execution, with all that is buffered, after the item in flight.
 
         If an item before it was refused, it is not sent: the answer is that refusal.
         """
         await self._come_to_rest()
-        return self._refused or await self._end(move, fields)
+        return self._refused or await self._end(move)
 
-    async def give_back(self, move: Move, **fields: Any) -> Verdict:
+    async def give_back(self, move: HolderMove) -> Verdict:
         """Send the move that gives the run back, as `outcome`; alone, if an item before it was refused."""
         await self._come_to_rest()
         if self._refused is not None:
             self._buffer.clear()
             self._gathered.clear()
-        return await self._end(move, fields)
+        return await self._end(move)
 
     async def _come_to_rest(self) -> None:
         self._transactions.clear()
         while self._sent is not None:
             await self._answer()
 
-    async def _end(self, move: Move, fields: dict[str, Any]) -> Verdict:
-        known = self._record.known
-        while self._send_first(move, fields):
+    async def _end(self, move: HolderMove) -> Verdict:
+        before, known = self._record.known, None
+        while self._send_first(move, known):
             # A wait that ends during these items is news to the move too: nobody else looks at it any more.
-            fields["known"] = known
+            known = before
             verdict = await self._answer()
             if verdict.answer is not Answer.APPLIED:
                 return verdict
-        self._send(move, fields)
+        self._send(move, known=known)
         return await self._answer()
 
-    def _send_first(self, move: Move, fields: dict[str, Any]) -> bool:
+    def _send_first(self, move: HolderMove, known: int | None) -> bool:
         """Send a part of the buffer before the move, if one item cannot hold all; whether it did."""
-        if move is not Move.RETRY:
+        if not isinstance(move, Retry):
             # The run ends or goes back as a whole: what would have been tried again here is not.
             self._buffer = [one for one in self._buffer if not _is_ready(one)]
         if self._fitting() == len(self._buffer):
@@ -277,8 +280,8 @@ class Journal:
         # the run is retried, so that at least one failed try goes with it, if there is one.
         self._buffer.sort(key=_is_ready)
         count = self._fitting()
-        if any(map(_is_ready, self._buffer[:count])):
-            self._send(Move.RETRY, {**fields, "in_place": True, "refund": True}, count)
+        if isinstance(move, Retry) and any(map(_is_ready, self._buffer[:count])):
+            self._send(replace(move, in_place=True, refund=True), count, known)
         else:
             self._send()
         return True
@@ -299,25 +302,25 @@ class Journal:
         self._idle = asyncio.get_running_loop().create_future()
         return self._idle
 
-    def _send(self, move: Move = Move.CHECKPOINT, fields: dict[str, Any] = _NONE, count: int = 0) -> None:
-        count = count or (self._fitting() if move is Move.CHECKPOINT else len(self._buffer))
+    def _send(self, move: HolderMove = CHECKPOINT, count: int = 0, known: int | None = None) -> None:
+        """Send so many steps (0: all that fit) with a move. `known`: what was known at its beginning."""
+        count = count or (self._fitting() if type(move) is Checkpoint else len(self._buffer))
         sent, self._buffer = self._buffer[:count], self._buffer[count:]
         self._due, self._bytes = bool(self._buffer), 0
         # A park that finds news leaves the lease as it was.
-        self._sent, self._sent_at = sent, 0.0 if move is Move.PARK else self._world.monotonic()
+        self._sent, self._sent_at = sent, 0.0 if type(move) is Park else self._world.monotonic()
         self._number += 1
-        opens = self._record.open_waits or move is Move.PARK
+        opens = self._record.open_waits or type(move) is Park
         for step, _, value in sent:
             if step.status is StepStatus.WAITING:
                 opens = 1
-            elif step.status is StepStatus.READY and move is Move.CHECKPOINT:
-                move, fields = Move.RETRY, _in_place(step, *value)
-        if opens:
-            fields = {"known": self._record.known, **fields}
+            elif step.status is StepStatus.READY and type(move) is Checkpoint:
+                move = _in_place(step, *value)
+        fields: dict[str, Any] = _NONE
         if self._gathered:
             steps = [step for step, _, _ in sent]
-            again, last = self._transaction is not None, move is not Move.CHECKPOINT
-            fields = {**fields, **self._gathered.take(steps, last=last, again=again)}
+            again, last = self._transaction is not None, type(move) is not Checkpoint
+            fields = self._gathered.take(steps, last=last, again=again)
         item = Item(
             run=self._run,
             tenant=self._tenant,
@@ -326,6 +329,7 @@ class Journal:
             move=move,
             steps=(sent[0][0],) if len(sent) == 1 else tuple([step for step, _, _ in sent]),
             started_at=self.started_at,
+            known=self._record.known if known is None and opens else known,
             lease_seconds=self._lease_clock.seconds,
             **fields,
         )
@@ -389,6 +393,6 @@ def _for_nobody(_verdict: Verdict, _sent: list[Written]) -> None:
     return
 
 
-def _in_place(step: StepWrite, delay: float, said: str) -> dict[str, Any]:
+def _in_place(step: StepWrite, delay: float, said: str) -> Retry:
     """A try that failed and is repeated at once: a retry that keeps the lease and uses up no attempt."""
-    return {"in_place": True, "refund": True, "error": step.error, "last_error": said, "delay_seconds": delay}
+    return Retry(error=step.error, last_error=said, delay_seconds=delay, in_place=True, refund=True)

@@ -12,8 +12,9 @@ from uuid import UUID
 from holdfast.contract import Store
 from holdfast.errors import StoreError
 from holdfast.escaping import safe_logger
-from holdfast.lifecycle import Move, Status
+from holdfast.lifecycle import Status
 from holdfast.records import Answer, Item, Renewal, Verdict
+from holdfast.records.moves import RELEASE
 from holdfast.world import Pulse, World
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Leases:
         self._strays = set() if claiming else named - certain
         for run, fence in certain:
             log.warning("run %s was claimed here without our knowing: given back", run)
-            self._committer.put(Item(run=run, fence=fence, number=1, move=Move.RELEASE), _nothing)
+            self._committer.put(Item(run=run, fence=fence, number=1, move=RELEASE), _nothing)
 
 
 def _nothing(verdict: Verdict) -> None:

@@ -10,8 +10,9 @@ import msgspec
 from holdfast.clipped import clipped
 from holdfast.contract import BUDGET
 from holdfast.errors import UsageError
-from holdfast.lifecycle import Move, Status
+from holdfast.lifecycle import Status
 from holdfast.records import Answer, Item, Verdict
+from holdfast.records.moves import Checkpoint, Park, starts_of
 
 from .claiming import begin
 from .moves import MOVES, Writing
@@ -65,7 +66,7 @@ def refused(view: View[R], run: R | None, item: Item) -> Verdict | None:
 
 def refuse_foreign(item: Item, tenant: str) -> None:
     """Refuse an item that starts a run or records an event for another tenant than its run's."""
-    named = [event.tenant for event in item.events] + [new.tenant for new in item.starts]
+    named = [event.tenant for event in item.events] + [new.tenant for new in starts_of(item)]
     named += [write.child.tenant for write in item.steps if write.child is not None]
     for other in named:
         if other != tenant:
@@ -133,23 +134,23 @@ def write(view: View[R], run: R, item: Item, *, marked: bool = False) -> Verdict
     recorded = writing.recorded = record_steps(view, run, item)
     if run.budget is not None and spent < run.budget <= run.cost and run.pause_asked_by is None:
         run.pause_asked_by = BUDGET
-    if recorded.opened is not None and item.move is not Move.PARK:
+    if recorded.opened is not None and not isinstance(item.move, Park):
         writing.look()
     for event in item.events:
         view.record(event)
-    if item.starts:
-        start(view, item.starts, run)
-        follow(view, run, item.starts)
+    if starts := starts_of(item):
+        start(view, starts, run)
+        follow(view, run, starts)
     if item.outbox:
         view.send(run, item.outbox)
     if item.progress is not None:
         run.progress = item.progress
-    MOVES[item.move](writing)
+    MOVES[type(item.move)](writing, item.move)
     verdict = writing.verdict()
     # An item of which no row stands, or whose answer says more, must be known by the run's row, to be known
     # when it is sent again.
     if (
-        marked or recorded.silent or recorded.kept or item.move is not Move.CHECKPOINT
+        marked or recorded.silent or recorded.kept or not isinstance(item.move, Checkpoint)
         or run.status is not Status.LEASED
     ):  # fmt: skip
         view.answered(run, item, verdict)

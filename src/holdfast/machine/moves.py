@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic
 
-from holdfast.lifecycle import Move, Status, StepStatus
+from holdfast.lifecycle import Status, StepStatus
 from holdfast.records import Answer, Item, Step, Verdict
+from holdfast.records.moves import Advance, BeginPlan, Checkpoint, Complete, Fail, Park, Release, Retry
 
 from . import ending, plans
 from .durations import micros
@@ -28,7 +29,7 @@ class Writing(Generic[R]):
         self.view, self.run, self.item = view, run, item
         # What the holder knows is what there was before this item.
         self.known = item.known
-        if self.known is None and item.move is Move.PARK:
+        if self.known is None and isinstance(item.move, Park):
             self.known = view.highest(run)
         self.recorded = Recorded()
         self.news: StepRow | None = None
@@ -93,7 +94,7 @@ class Writing(Generic[R]):
         return () if current is None else (current,), False
 
 
-def checkpoint(w: Writing[Any]) -> None:
+def checkpoint(w: Writing[Any], _: Checkpoint) -> None:
     """checkpoint: leased still; the item brings at least one step. The lease is renewed when less than two
     thirds of lease_seconds are left. Paused: attempt - 1.
     """
@@ -103,7 +104,7 @@ def checkpoint(w: Writing[Any]) -> None:
         w.leave(Status.PENDING, refund=1)
 
 
-def advance(w: Writing[Any]) -> None:
+def advance(w: Writing[Any], move: Advance) -> None:
     """advance: a plan's current step has succeeded, and the next row is current.
 
     The item brings exactly one step, SUCCEEDED, which must be the current one: the first that has not
@@ -117,18 +118,13 @@ def advance(w: Writing[Any]) -> None:
     settled here, as when they are settled later.
     A next row that is not pending: as fail, kind `drift`.
     A pause asked: paused, and what comes next is done at resume; succeeding and failing win.
-
-    With `plan` and no step: see `_begin_plan`.
     """
-    view, run, item = w.view, w.run, w.item
-    if item.plan:
-        _begin_plan(w)
-        return
-    done = view.step(run, item.steps[0].key)
+    view, run = w.view, w.run
+    done = view.step(run, w.item.steps[0].key)
     step = plans.following(view, run, done)
     if step is None:
         w.count()
-        run.result = item.result
+        run.result = move.result
         ending.succeed(view, run)
         return
     if step.status is not StepStatus.PENDING:
@@ -138,10 +134,10 @@ def advance(w: Writing[Any]) -> None:
         run.run_at = view.now
         w.leave(Status.PENDING, refund=1)
     else:
-        _go_on(w, plans.come_to(view, run, done))
+        _go_on(w, plans.come_to(view, run, done), in_place=move.in_place)
 
 
-def _go_on(w: Writing[Any], step: StepRow | None) -> None:
+def _go_on(w: Writing[Any], step: StepRow | None, *, in_place: bool) -> None:
     """What comes next decides: it is called here, it is open, or the run is at its end."""
     run = w.run
     if step is None:
@@ -153,7 +149,7 @@ def _go_on(w: Writing[Any], step: StepRow | None) -> None:
     elif step.status is not StepStatus.PENDING:
         w.count()
         plans.fail(w.view, run, step)
-    elif w.item.in_place:
+    elif in_place:
         w.stay()
         w.news = step
     else:
@@ -162,8 +158,8 @@ def _go_on(w: Writing[Any], step: StepRow | None) -> None:
         w.leave(Status.PENDING, refund=1)
 
 
-def _begin_plan(w: Writing[Any]) -> None:
-    """Advance with `plan` and no step: a run that was started before its plan was published.
+def begin_plan(w: Writing[Any], move: BeginPlan) -> None:
+    """Advance of a run that was started before its plan was published.
 
     If it has no rows they are inserted as at start, and its kind becomes `plan`; the first becomes current,
     never in place: pending now, attempt - 1. Trail: step_added for each, released. With rows: the same
@@ -171,17 +167,17 @@ def _begin_plan(w: Writing[Any]) -> None:
     """
     view, run = w.view, w.run
     if not view.outline(run):
-        plans.insert(view, run, w.item.plan)
-        for added in w.item.plan:
+        plans.insert(view, run, move.plan)
+        for added in move.plan:
             view.note(run, "step_added", step=added.name)
-    release(w)
+    _give_back(w)
     if run.status is Status.PENDING and run.is_plan:
         step = plans.come_to(view, run)
         # No step has succeeded yet: a task is called with the attempts that the run has.
         plans.become(view, run, step, counts_stay=step is not None and step.status is StepStatus.PENDING)
 
 
-def park(w: Writing[Any]) -> None:
+def park(w: Writing[Any], _: Park) -> None:
     """park: look first: every open wait of the run is settled if it can be, as in `deliver` and `tick`. If a
     wait was settled with seq > known, before or just now, the run stays leased, applied, and `settled` holds
     it. Otherwise waiting, lease cleared, attempt - 1; waiting_on, wait_topic and deadline_at tell people of
@@ -215,24 +211,24 @@ def park(w: Writing[Any]) -> None:
         entry["status"] = Status.WAITING
 
 
-def complete(w: Writing[Any]) -> None:
+def complete(w: Writing[Any], move: Complete) -> None:
     """complete: succeeded, with the result; the error is cleared, and the run ends as every run does
     (`ending.end`). Trail: succeeded.
     """
     w.count()
-    w.run.result = w.item.result
+    w.run.result = move.result
     ending.succeed(w.view, w.run)
 
 
-def fail(w: Writing[Any]) -> None:
+def fail(w: Writing[Any], move: Fail) -> None:
     """fail: failed, with error and last_error; otherwise as complete. Trail: failed."""
-    run, item = w.run, w.item
+    run = w.run
     w.count()
-    run.result, run.error, run.last_error = None, item.error, item.last_error
-    ending.fail(w.view, run, item.kind, item.last_error)
+    run.result, run.error, run.last_error = None, move.error, move.last_error
+    ending.fail(w.view, run, move.kind, move.last_error)
 
 
-def retry(w: Writing[Any]) -> None:
+def retry(w: Writing[Any], move: Retry) -> None:
     """retry: error and last_error are set. in_place: leased still, attempt + 1 unless refund, lease as in
     checkpoint. Else pending at now + delay (now, if a wait was settled with seq > known), lease cleared,
     attempt - 1 if refund. Trail: retried, one for each step that is READY; only a retry may write such steps.
@@ -240,33 +236,38 @@ def retry(w: Writing[Any]) -> None:
     Of a plan: the current task, if any; its row stays as it is, but for its cost.
     """
     view, run, item = w.view, w.run, w.item
-    stays, delay = item.in_place and run.pause_asked_by is None, item.delay_seconds or 0.0
-    run.error, run.last_error = item.error, item.last_error
-    data: dict[str, object] = {"attempt": run.attempt, "delay": delay, "error": raw(item.error)}
+    stays, delay = move.in_place and run.pause_asked_by is None, move.delay_seconds
+    run.error, run.last_error = move.error, move.last_error
+    data: dict[str, object] = {"attempt": run.attempt, "delay": delay, "error": raw(move.error)}
     to = {} if stays or run.pause_asked_by is not None else {"status": Status.PENDING}
     for step in w.recorded.ready or [""]:
         view.note(run, "retried", **data, **({"step": step} if step else {}), **to)
     if stays:
-        w.stay(more=0 if item.refund else 1)
+        w.stay(more=0 if move.refund else 1)
         return
     news = item.known is not None and view.has_news(run, item.known)
     run.run_at = view.now if news else view.now + micros(delay)
-    w.leave(Status.PENDING, refund=1 if item.refund else 0)
+    w.leave(Status.PENDING, refund=1 if move.refund else 0)
 
 
-def release(w: Writing[Any]) -> None:
+def release(w: Writing[Any], _: Release) -> None:
     """release: pending, run_at now, lease cleared, attempt - 1. Trail: released."""
+    _give_back(w)
+
+
+def _give_back(w: Writing[Any]) -> None:
     w.view.note(w.run, "released")
     w.run.run_at = w.view.now
     w.leave(Status.PENDING, refund=1)
 
 
-MOVES: Mapping[Move, Callable[[Writing[Any]], None]] = {
-    Move.CHECKPOINT: checkpoint,
-    Move.ADVANCE: advance,
-    Move.PARK: park,
-    Move.COMPLETE: complete,
-    Move.FAIL: fail,
-    Move.RETRY: retry,
-    Move.RELEASE: release,
+MOVES: Mapping[type, Callable[[Writing[Any], Any], None]] = {
+    Checkpoint: checkpoint,
+    Advance: advance,
+    BeginPlan: begin_plan,
+    Park: park,
+    Complete: complete,
+    Fail: fail,
+    Retry: retry,
+    Release: release,
 }

@@ -12,8 +12,9 @@ from functools import lru_cache
 import msgspec
 
 from holdfast.errors import Conflict, IllegalMove
-from holdfast.lifecycle import FINAL, Move, Status, StepKind, StepStatus
+from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
 from holdfast.records import Definition, Error, Item, PlanStep, Step
+from holdfast.records.moves import Advance, BeginPlan, Fail, Park, Release, Retry
 
 from . import ending
 from .durations import micros
@@ -22,13 +23,13 @@ from .settling import look
 from .view import Data, R, View
 
 # Of the moves that a plan makes, those that bring its current task, and as what.
-BRINGS = {
-    Move.ADVANCE: StepStatus.SUCCEEDED,
-    Move.PARK: StepStatus.WAITING,
-    Move.RETRY: StepStatus.READY,
-    Move.FAIL: StepStatus.FAILED,
+BRINGS: dict[type, StepStatus] = {
+    Advance: StepStatus.SUCCEEDED,
+    Park: StepStatus.WAITING,
+    Retry: StepStatus.READY,
+    Fail: StepStatus.FAILED,
 }
-MAY_BRING_NONE = frozenset({Move.RETRY, Move.FAIL, Move.RELEASE})
+MAY_BRING_NONE = frozenset({Retry, Fail, Release})
 
 
 def strays(item: Item, current: str | None, *, is_plan: bool) -> bool:
@@ -38,17 +39,18 @@ def strays(item: Item, current: str | None, *, is_plan: bool) -> bool:
     (SUCCEEDED, WAITING), retry and fail may (READY, FAILED), release does not. Any other step is `lost`, and
     so are checkpoints and completes of a plan: it goes on by advance alone.
     """
-    if item.move is Move.ADVANCE and item.plan:
+    move = type(item.move)
+    if move is BeginPlan:
         return bool(item.steps)
     if not is_plan:
-        return item.move is Move.ADVANCE
+        return move is Advance
     if not item.steps:
-        return item.move not in MAY_BRING_NONE
+        return move not in MAY_BRING_NONE
     step, *more = item.steps
     brought = (step.key, step.kind, step.status)
     endless = step.topic is None and step.due_at is None and step.delay_seconds is None
-    fits = not more and brought == (current, StepKind.TASK, BRINGS.get(item.move))
-    return not fits or (item.move is Move.PARK and endless)
+    fits = not more and brought == (current, StepKind.TASK, BRINGS.get(move))
+    return not fits or (move is Park and endless)
 
 
 def refuse_changed(before: Definition | None, now: Definition) -> None:

@@ -21,6 +21,7 @@ from .answers import (
     Verdict,
 )
 from .limits import RUNTIME, SCOPES, Hold, Limit, Registration
+from .moves import Item
 from .outgoing import (
     Backlog,
     MessageStatus,
@@ -57,7 +58,6 @@ from .written import (
     Ask,
     Definition,
     Error,
-    Item,
     Lease,
     NewEvent,
     NewRun,

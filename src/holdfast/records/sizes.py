@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from holdfast.bounds import sent_bytes
 
+from .moves import Advance, BeginPlan, Checkpoint, Complete, Fail, HolderMove, Item, Retry
 from .outgoing import OutboxMessage
 from .schedules import Schedule
 from .shown import ApprovalRequest, Run, Step, TrailEntry
-from .written import Item, NewEvent, NewRun, Outbound, StepWrite, TrailWrite
+from .written import NewEvent, NewRun, Outbound, StepWrite, TrailWrite
 
 ROW = 300  # what a row takes beside its values, in an answer and in a commit
 
@@ -35,7 +36,7 @@ def row_bytes(row: TrailWrite) -> int:
 
 def item_bytes(item: Item) -> int:
     """The size of everything that belongs into one commit of a run."""
-    size = sent_bytes(item.result) + sent_bytes(item.error) + sent_bytes(item.progress)
+    size = sent_bytes(item.progress)
     for step in item.steps:
         size += step_bytes(step)
     for row in item.trail:
@@ -44,11 +45,21 @@ def item_bytes(item: Item) -> int:
         size += payload_bytes(event)
     for message in item.outbox:
         size += payload_bytes(message)
-    for start in item.starts:
-        size += start_bytes(start)
-    for step_ in item.plan:
-        size += sent_bytes(step_.ask)
-    return size
+    return size if type(item.move) is Checkpoint else size + _move_bytes(item.move)
+
+
+def _move_bytes(move: HolderMove) -> int:
+    match move:
+        case Complete():
+            return sent_bytes(move.result) + sum(map(start_bytes, move.starts))
+        case Advance():
+            return sent_bytes(move.result)
+        case Retry() | Fail():
+            return sent_bytes(move.error)
+        case BeginPlan():
+            return sum(sent_bytes(step.ask) for step in move.plan)
+        case _:
+            return 0
 
 
 def run_bytes(run: Run) -> int:

@@ -1,4 +1,4 @@
-"""What is written: intents, steps, events, items of holders, and what workers say of themselves."""
+"""What is written: intents, steps, events, and what workers say of themselves. Items are in moves.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import BATCH_BYTES
-from holdfast.lifecycle import Move, StepKind, StepStatus
+from holdfast.lifecycle import StepKind, StepStatus
 
 from .limits import RUNTIME
 from .units import DEFAULT_TENANT, PRIORITY, Instant, Json
@@ -118,37 +118,6 @@ class NewEvent(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     run: UUID | None = None
     tenant: str = DEFAULT_TENANT
     keep_seconds: float | None = None  # None: 7 days
-
-
-class Item(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """One thing a holder writes: a move with everything that belongs into its commit.
-
-    (fence, number) names it: numbers grow by one within a fence, from 1. The same pair again is
-    answered as the first time and changes nothing.
-    """
-
-    run: UUID
-    tenant: str = DEFAULT_TENANT  # whose run it is: for whoever seals what is written; no guard looks at it
-    fence: int
-    number: int
-    move: Move  # one of HOLDER_MOVES
-    steps: tuple[StepWrite, ...] = ()
-    trail: tuple[TrailWrite, ...] = ()
-    events: tuple[NewEvent, ...] = ()  # into the inbox
-    starts: tuple[NewRun, ...] = ()  # runs that this commit starts (continue_as)
-    outbox: tuple[Outbound, ...] = ()
-    plan: tuple[PlanStep, ...] = ()  # advance: rows for a run started before its plan was published
-    result: Json | None = None  # complete; advance: if that was the last step
-    error: Json | None = None  # retry, fail
-    last_error: str | None = None  # retry, fail: the error in one line, for people
-    kind: str | None = None  # fail: the error's kind, for the trail
-    delay_seconds: float | None = None  # retry: from now, by the store's clock
-    in_place: bool = False  # retry, advance: stay leased
-    refund: bool = False  # retry: the backoff of a code step, which uses up no attempt of the run
-    started_at: Instant | None = None  # first item of an execution: when it began
-    progress: Json | None = None
-    known: int | None = None  # highest seq the holder has seen, when it has open waits; else None
-    lease_seconds: float = 30.0
 
 
 class Lease(msgspec.Struct, gc=False, frozen=True, kw_only=True):

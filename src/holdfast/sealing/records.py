@@ -31,7 +31,9 @@ from holdfast.records import (
     TrailEntry,
     TrailWrite,
 )
+from holdfast.records.moves import Advance, Complete, Fail, HolderMove, Retry
 
+from . import places
 from .chain import Chain, decoded
 from .envelope import OURS, unopened
 from .hooks import Where
@@ -89,23 +91,23 @@ class Records:
         return self._chain.digests(new.digest, once)
 
     def event(self, event: NewEvent) -> NewEvent:
-        payload = self._chain.seal(event.payload, _payload(event.tenant, event.id, event.topic))
+        payload = self._chain.seal(event.payload, places.payload(event.tenant, event.id, event.topic))
         return _replace(event, payload=payload)
 
     def step(self, write: StepWrite, tenant: str, run: UUID) -> StepWrite:
         """A step's outcome, the question of a gate, the start of a child. What is asked at once, and other
         waits, hold nothing of the user's."""
         if write.ask is not None:
-            return self._gate(write, _ask(tenant, run, write.key))
+            return self._gate(write, places.ask(tenant, run, write.key))
         if write.child is not None:
             return _replace(write, child=self.new_run(write.child))
         if write.kind is not StepKind.TASK or (write.output is None and write.error is None):
             return write
         output, error = write.output, write.error
         if output is not None:
-            output = self._chain.seal(output, _output(tenant, run, write.key))
+            output = self._chain.seal(output, places.output(tenant, run, write.key))
         if error is not None:
-            where = _step_error(tenant, run, write.key)
+            where = places.step_error(tenant, run, write.key)
             error = self._chain.veil(_shown(_error(error)), error, where) or error
         return _replace(write, output=output, error=error)
 
@@ -121,21 +123,31 @@ class Records:
         sealed: dict[str, Any] = {}
         if item.steps:
             sealed["steps"] = tuple([self.step(one, tenant, run) for one in item.steps])
-        if item.result is not None:
-            sealed["result"] = self._chain.seal(item.result, Where(tenant=tenant, run=run, field="result"))
         if item.events:
             sealed["events"] = tuple([self.event(one) for one in item.events])
-        if item.starts:
-            sealed["starts"] = tuple([self.new_run(one) for one in item.starts])
         if item.outbox:
             sealed["outbox"] = tuple([sealed_message(self._chain, one, tenant, run) for one in item.outbox])
         if item.trail:
             sealed["trail"] = tuple([self._log(one, tenant, run) for one in item.trail])
-        if item.error is not None:
-            sealed["error"], sealed["last_error"] = self._failure(item, item.error)
         if item.progress is not None:
             sealed["progress"] = self._progress(item.progress, tenant, run)
+        if (move := self._move(item.move, tenant, run)) is not item.move:
+            sealed["move"] = move
         return _replace(item, **sealed) if sealed else item
+
+    def _move(self, move: HolderMove, tenant: str, run: UUID) -> HolderMove:
+        where = Where(tenant=tenant, run=run, field="result")
+        match move:
+            case Complete():
+                starts = tuple([self.new_run(one) for one in move.starts])
+                return _replace(move, result=self._chain.seal(move.result, where), starts=starts)
+            case Advance() if move.result is not None:
+                return _replace(move, result=self._chain.seal(move.result, where))
+            case Retry() | Fail() if move.error is not None:
+                error, line = self._failure(move.error, move.last_error, places.run_error(tenant, run))
+                return _replace(move, error=error, last_error=line)
+            case _:
+                return move
 
     def lease(self, lease: Lease) -> Lease:
         if lease.progress is None:
@@ -146,18 +158,18 @@ class Records:
         found = mere(row.data)
         # The store counts by log_no; people look for levels and steps.
         shown = {key: found[key] for key in ("level", "step", "log_no") if key in found}
-        veiled = self._chain.veil({**shown, "message": HIDDEN}, row.data, _logged(tenant, run))
+        veiled = self._chain.veil({**shown, "message": HIDDEN}, row.data, places.logged(tenant, run))
         return row if veiled is None else TrailWrite(row.type, veiled)
 
-    def _failure(self, item: Item, error: Json) -> tuple[Json, str | None]:
+    def _failure(self, error: Json, line: str | None, where: Where) -> tuple[Json, str | None]:
         """The error of a run, with its line for people inside: outside, the line says only what kind."""
         found = _error(error)
         if found.kind == OURS:
-            return error, item.last_error
-        whole = msgspec.json.encode((msgspec.Raw(error.encode()), item.last_error)).decode()
-        veiled = self._chain.veil(_shown(found), whole, _run_error(item.tenant, item.run))
+            return error, line
+        whole = msgspec.json.encode((msgspec.Raw(error.encode()), line)).decode()
+        veiled = self._chain.veil(_shown(found), whole, where)
         if veiled is None:
-            return error, item.last_error
+            return error, line
         return veiled, f"{found.kind}: {found.type} {HIDDEN}" if found.type else f"{found.kind} {HIDDEN}"
 
     def _progress(self, progress: Json, tenant: str, run: UUID) -> Json:
@@ -166,7 +178,7 @@ class Records:
             return progress  # numbers
         shown = {**found, "note": HIDDEN}
         try:
-            return self._chain.veil(shown, progress, _progressed(tenant, run)) or progress
+            return self._chain.veil(shown, progress, places.progressed(tenant, run)) or progress
         except CannotSeal:
             # A note is not worth a lease: the renewal that carries it is that of all runs of its worker.
             return msgspec.json.encode(shown).decode()
@@ -178,7 +190,7 @@ class Records:
         error, line = self._failed(run)
         progress = run.progress_json
         if progress is not None:
-            progress = self._unveiled(progress, _progressed(run.tenant, run.id))
+            progress = self._unveiled(progress, places.progressed(run.tenant, run.id))
         params = Where(tenant=run.tenant, run=run.id, field="params")
         waits = run.waiting_on
         if any(one.ask is not None for one in waits):
@@ -195,12 +207,12 @@ class Records:
 
     def approval(self, request: ApprovalRequest) -> ApprovalRequest:
         """An open gate as people see it."""
-        ask = self._asked(request.ask_json, _ask(request.tenant, request.run, request.step))
+        ask = self._asked(request.ask_json, places.ask(request.tenant, request.run, request.step))
         return request if ask is request.ask_json else _replace(request, ask_json=ask)
 
     def _wait(self, step: Step, tenant: str, run: UUID) -> Step:
         asks = step.ask is not None
-        return _replace(step, ask=self._asked(step.ask, _ask(tenant, run, step.key))) if asks else step
+        return _replace(step, ask=self._asked(step.ask, places.ask(tenant, run, step.key))) if asks else step
 
     def _asked(self, ask: Json | None, where: Where) -> Json | None:
         """What a gate asks. A plan's own question is published, and not sealed."""
@@ -229,13 +241,13 @@ class Records:
             return step if output is step.output else _replace(step, output=output)
         if step.kind is not StepKind.TASK:
             return step
-        where = _step_error(tenant, run, step.key)
+        where = places.step_error(tenant, run, step.key)
         if step.error is None:
             if step.status is StepStatus.FAILED:
                 self._chain.demand(where)
             return step
         if step.max_attempts is not None:
-            return _replace(step, error=self._of_plan(step.error, where, _run_error(tenant, run)))
+            return _replace(step, error=self._of_plan(step.error, where, places.run_error(tenant, run)))
         error = self._chain.unveil(step.error, where)
         return _replace(step, error=self._chain.open(step.error, where) if error is None else error)
 
@@ -254,10 +266,10 @@ class Records:
         if kind is not StepKind.TASK and kind is not StepKind.EVENT:
             return output
         if output is None:
-            self._chain.demand(_output(*of, key))
+            self._chain.demand(places.output(*of, key))
             return None
         return (
-            self._chain.open(output, _output(*of, key))
+            self._chain.open(output, places.output(*of, key))
             if kind is StepKind.TASK
             else self._came(output, of[0], topic or "")
         )
@@ -278,7 +290,9 @@ class Records:
     def trail(self, entry: TrailEntry, tenant: str) -> TrailEntry:
         """A row of the trail as people see it."""
         if entry.type == "log":
-            return _replace(entry, data_json=self._unveiled(entry.data_json, _logged(tenant, entry.run)))
+            return _replace(
+                entry, data_json=self._unveiled(entry.data_json, places.logged(tenant, entry.run))
+            )
         try:
             data = decoded(entry.data_json, dict[str, msgspec.Raw])
             step = decoded(bytes(data.get("step", b"null")).decode(), str | None) or ""
@@ -288,16 +302,16 @@ class Records:
             return entry
         veiled = bytes(data["error"]).decode()
         if entry.type == "step_failed":
-            error = self._unveiled(veiled, _step_error(tenant, entry.run, step))
+            error = self._unveiled(veiled, places.step_error(tenant, entry.run, step))
         else:
-            error = self._failure_of(veiled, None, _run_error(tenant, entry.run))[0]
+            error = self._failure_of(veiled, None, places.run_error(tenant, entry.run))[0]
         data["error"] = msgspec.Raw(error.encode())
         return _replace(entry, data_json=msgspec.json.encode(data).decode())
 
     def _came(self, output: Json, tenant: str, topic: str) -> Json:
         """An event as its wait took it. Bound to the wait's topic: its own, anyone could have written."""
         event = decoded(output, _Came)
-        payload = self._chain.open(bytes(event.payload).decode(), _payload(tenant, event.id, topic))
+        payload = self._chain.open(bytes(event.payload).decode(), places.payload(tenant, event.id, topic))
         event.topic, event.payload = topic, decoded(payload, msgspec.Raw)
         return msgspec.json.encode(event).decode()
 
@@ -315,7 +329,7 @@ class Records:
             where = Where(tenant=tenant, run=end.run, field="result")
             end.result = decoded(self._chain.open(bytes(end.result).decode(), where), msgspec.Raw)
         if bytes(end.error) not in _NOTHING:
-            error, _ = self._failure_of(bytes(end.error).decode(), None, _run_error(tenant, end.run))
+            error, _ = self._failure_of(bytes(end.error).decode(), None, places.run_error(tenant, end.run))
             end.error = msgspec.Raw(error.encode())
         return msgspec.json.encode(end).decode()
 
@@ -333,7 +347,7 @@ class Records:
     def _failed(self, run: Run) -> tuple[Json | None, str | None]:
         if run.error_json is None:
             return None, run.last_error
-        return self._failure_of(run.error_json, run.last_error, _run_error(run.tenant, run.id))
+        return self._failure_of(run.error_json, run.last_error, places.run_error(run.tenant, run.id))
 
     def _failure_of(self, error: Json, line: str | None, where: Where) -> tuple[Json, str | None]:
         """A run's error and its line. One that the store itself has written is not sealed."""
@@ -370,31 +384,3 @@ def _shown(error: Error) -> dict[str, Any]:
     """What a store needs of an error (its step), and what may be known of it."""
     step = {} if error.step is None else {"step": error.step}
     return {"kind": error.kind, "type": error.type, "message": HIDDEN, **step}
-
-
-def _output(tenant: str, run: UUID, key: str) -> Where:
-    return Where(tenant=tenant, run=run, field="output of step", name=key)
-
-
-def _ask(tenant: str, run: UUID, key: str) -> Where:
-    return Where(tenant=tenant, run=run, field="ask", name=key)
-
-
-def _step_error(tenant: str, run: UUID, key: str) -> Where:
-    return Where(tenant=tenant, run=run, field="error of step", name=key)
-
-
-def _run_error(tenant: str, run: UUID) -> Where:
-    return Where(tenant=tenant, run=run, field="error")
-
-
-def _logged(tenant: str, run: UUID) -> Where:
-    return Where(tenant=tenant, run=run, field="log")
-
-
-def _progressed(tenant: str, run: UUID) -> Where:
-    return Where(tenant=tenant, run=run, field="progress")
-
-
-def _payload(tenant: str, id_: str, topic: str) -> Where:
-    return Where(tenant=tenant, field="payload of event", name=id_, topic=topic)

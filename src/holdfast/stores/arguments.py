@@ -15,7 +15,6 @@ from holdfast.arguments import (
     BIG_MAX,
     COST_MAX,
     EARLIEST,
-    KEY_MAX,
     LATEST,
     NAME_MAX,
     WHOLE_MAX,
@@ -46,7 +45,6 @@ from holdfast.records import (
     Definition,
     Firing,
     Instant,
-    Item,
     Lease,
     NewEvent,
     NewRun,
@@ -57,16 +55,11 @@ from holdfast.records import (
     RelayAsk,
     Relayed,
     RunFilter,
-    StepWrite,
     Webhook,
 )
 
-from .items import refuse_bad, refuse_large
-
 UNITS_MAX = COST_MAX * COST_UNIT
-ROW_KEY_MAX = KEY_MAX + 60  # the key of a step, with the number that a repeated name is given
 WORKER_MAX = 2 * NAME_MAX  # a worker's name, and the place where it runs
-EVENT_ID_MAX = KEY_MAX + 360  # an event that a step emits is named after its run and the step
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
 
@@ -144,7 +137,8 @@ def _names(what: str, names: Sequence[str] | None) -> None:
         check_name(what, name)
 
 
-def _optional(what: str, name: str | None) -> None:
+def check_optional(what: str, name: str | None) -> None:
+    """Check a name, if there is one."""
     if name is not None:
         check_name(what, name)
 
@@ -158,8 +152,8 @@ def check_run(new: NewRun) -> None:
     check_type(new.type)
     check_tenant(new.tenant)
     check_priority(new.priority)
-    _optional("key", new.key)
-    _optional("limit_key", new.limit_key)
+    check_optional("key", new.key)
+    check_optional("limit_key", new.limit_key)
     _attempts("max_attempts", new.max_attempts)
     _budget("budget", new.budget)
     check_at("run_at", new.run_at)
@@ -173,71 +167,20 @@ def check_run(new: NewRun) -> None:
 
 def check_event(_: str, event: NewEvent) -> None:
     """An event that anyone sends."""
-    _event(event)
+    check_said(event)
     check_name("event id", event.id)
 
 
-def _event(event: NewEvent) -> None:
+def check_said(event: NewEvent) -> None:
+    """Check an event but for its id."""
     check_fields(event)
     check_topic(event.topic)
     check_tenant(event.tenant)
     check_span("keep", event.keep_seconds)
 
 
-def check_batch(_: str, batch: Sequence[Item]) -> None:
-    """Check the items of one commit."""
-    refuse_bad(batch)
-    for item in batch:
-        check_item("item", item)
-        refuse_large(item)
-
-
-def check_item(_: str, item: Item) -> None:
-    """Check one item."""
-    check_fields(item)
-    check_big("fence", item.fence)
-    check_whole("number", item.number)
-    check_number_known("known", item.known)
-    for write in item.steps:
-        _step(write)
-    for event in item.events:
-        _event(event)
-        check_text("event id", event.id, EVENT_ID_MAX)
-    for new in item.starts:
-        check_run(new)
-    for message in item.outbox:
-        check_fields(message)
-        check_text("message id", message.id, EVENT_ID_MAX)
-        check_name("sink", message.sink)
-        _optional("message key", message.key)
-    for row in item.trail:
-        check_fields(row)
-    for step in item.plan:
-        _plan_step(step)
-    check_at("started_at", item.started_at)
-    check_span("delay", item.delay_seconds)
-    check_span("lease", item.lease_seconds)
-
-
-def _step(write: StepWrite) -> None:
-    check_fields(write)
-    key: Any = write.key
-    if not isinstance(key, str) or not 0 < len(key) <= ROW_KEY_MAX:
-        raise UsageError(f"a step's key is text of at most {ROW_KEY_MAX} characters, not {clipped(key)}")
-    if not (type(write.attempts) is int and 0 <= write.attempts <= WHOLE_MAX):
-        check_whole("attempts of a step", write.attempts)
-    if not (type(write.cost) is int and 0 <= write.cost <= UNITS_MAX):
-        check_whole("cost of a step", write.cost, 0, UNITS_MAX)
-    check_at("due_at of a step", write.due_at)
-    check_at("started_at of a step", write.started_at)
-    check_span("delay of a step", write.delay_seconds)
-    if write.topic is not None:
-        check_topic(write.topic)
-    if write.child is not None:
-        check_run(write.child)
-
-
-def _plan_step(step: PlanStep) -> None:
+def check_plan_step(step: PlanStep) -> None:
+    """Check a step of a plan."""
     check_fields(step)
     check_key(step.name)
     _attempts("max_attempts of a step", step.max_attempts)
@@ -290,7 +233,7 @@ def check_definitions(_: str, definitions: Sequence[Definition]) -> None:
         _budget("budget", one.budget)
         check_span("timeout", one.timeout_seconds)
         for step in one.steps:
-            _plan_step(step)
+            check_plan_step(step)
 
 
 def check_presence(_: str, presence: Presence) -> None:
@@ -309,7 +252,7 @@ def check_schedule(_: str, new: NewSchedule) -> None:
     check_type(new.type)
     check_tenant(new.tenant)
     check_priority(new.priority)
-    _optional("limit_key", new.limit_key)
+    check_optional("limit_key", new.limit_key)
     _attempts("max_attempts", new.max_attempts)
     _budget("budget", new.budget)
     check_span("timeout", new.timeout_seconds)

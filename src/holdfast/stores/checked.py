@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.exact import check_argument
 from holdfast.records import Lease, NewRun, Renewal, Started
 
-from . import arguments
+from . import arguments, items
 
 S = TypeVar("S", bound=type)
 Check = Callable[[str, Any], object]
@@ -46,7 +46,7 @@ def _step(_: str, step: Any) -> None:
 CHECKS: Mapping[str, Check] = {
     "answers": arguments.check_relayed,
     "ask": arguments.check_ask,
-    "batch": arguments.check_batch,
+    "batch": items.check_batch,
     "between": _between,
     "by": check_text,
     "comment": check_text,
@@ -59,7 +59,7 @@ CHECKS: Mapping[str, Check] = {
     "event": arguments.check_event,
     "firing": arguments.check_firing,
     "intent_type": check_name,
-    "item": arguments.check_item,
+    "item": items.check_item,
     "key": check_name,
     "largest": check_whole,
     "lease_seconds": arguments.check_span,

@@ -3,41 +3,114 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from holdfast import bounds
+from holdfast.arguments import KEY_MAX, WHOLE_MAX, check_name, check_text, check_topic, check_whole
+from holdfast.clipped import clipped
 from holdfast.errors import TooLarge, UsageError
-from holdfast.lifecycle import HOLDER_MOVES, SETTLED, WAITS, Move, StepKind, StepStatus
+from holdfast.exact import check_fields
+from holdfast.lifecycle import HOLDER_MOVES, SETTLED, WAITS, StepKind, StepStatus
 from holdfast.records import Item, StepWrite
+from holdfast.records.moves import BeginPlan, Checkpoint, Complete, HolderMove, Park, Retry
 from holdfast.records.sizes import item_bytes
+
+from .arguments import (
+    UNITS_MAX,
+    check_at,
+    check_big,
+    check_number_known,
+    check_optional,
+    check_plan_step,
+    check_run,
+    check_said,
+    check_span,
+)
+
+ROW_KEY_MAX = KEY_MAX + 60  # the key of a step, with the number that a repeated name is given
+EVENT_ID_MAX = KEY_MAX + 360  # an event that a step emits is named after its run and the step
 
 _WRITABLE = SETTLED | {StepStatus.READY, StepStatus.WAITING}
 _OF_WAITS = frozenset({StepStatus.WAITING, StepStatus.CANCELLED})
 _KINDS = frozenset(StepKind)
 
 
-def refuse_bad(batch: Sequence[Item]) -> None:
-    """Find bad content before it is queued: one batch is one commit."""
+def check_batch(_: str, batch: Sequence[Item]) -> None:
+    """Check the items of one commit: bad content is found before it is queued."""
     if len(batch) > 1 and len({item.run for item in batch}) != len(batch):
         raise UsageError("a batch holds at most one item of a run: send the next one after the answer")
     for item in batch:
-        if item.move not in HOLDER_MOVES:
-            raise UsageError(f"{item.move!r} is no move of a holder: {', '.join(sorted(HOLDER_MOVES))}")
-        if item.move is Move.CHECKPOINT and not item.steps:
+        if not item.steps and type(item.move) is Checkpoint:
             raise UsageError(f"a checkpoint of run {item.run} records no step: it needs at least one")
-        for write in item.steps:
-            _refuse_bad_step(item.move, write)
+        check_item("item", item)
+        _refuse_large(item)
 
 
-def refuse_large(item: Item) -> None:
-    """Find an item that is too large for one commit. Its fields have been checked."""
-    if (size := item_bytes(item)) > bounds.ITEM_BYTES:
-        said = f"what run {item.run} writes at once is {size:,} bytes as JSON"
-        raise TooLarge(f"{said}, the limit is {bounds.ITEM_BYTES:,}: write it in several commits")
+def check_item(_: str, item: Item) -> None:
+    """Check one item."""
+    check_fields(item)
+    check_big("fence", item.fence)
+    check_whole("number", item.number)
+    check_number_known("known", item.known)
+    check_at("started_at", item.started_at)
+    check_span("lease", item.lease_seconds)
+    if type(item.move) is not Checkpoint:
+        _check_move(item.move)
+    for write in item.steps:
+        _check_step(item.move, write)
+    for event in item.events:
+        check_said(event)
+        check_text("event id", event.id, EVENT_ID_MAX)
+    for message in item.outbox:
+        check_fields(message)
+        check_text("message id", message.id, EVENT_ID_MAX)
+        check_name("sink", message.sink)
+        check_optional("message key", message.key)
+    for row in item.trail:
+        check_fields(row)
 
 
-def _refuse_bad_step(move: Move, write: StepWrite) -> None:
-    if write.status is StepStatus.READY and move is not Move.RETRY:
-        raise UsageError(f"step {write.key!r} is to be tried again: only a retry may say so, no {move}")
+def _check_move(move: HolderMove) -> None:
+    if not isinstance(move, HolderMove):
+        raise UsageError(f"{clipped(move)} is no move of a holder: {', '.join(sorted(HOLDER_MOVES))}")
+    check_fields(move)
+    match move:
+        case Complete():
+            for new in move.starts:
+                check_run(new)
+        case Retry():
+            check_span("delay", move.delay_seconds)
+        case BeginPlan():
+            for step in move.plan:
+                check_plan_step(step)
+        case _:
+            pass
+
+
+def _check_step(move: HolderMove, write: StepWrite) -> None:
+    check_fields(write)
+    key: Any = write.key
+    if not isinstance(key, str) or not 0 < len(key) <= ROW_KEY_MAX:
+        raise UsageError(f"a step's key is text of at most {ROW_KEY_MAX} characters, not {clipped(key)}")
+    if not (type(write.attempts) is int and 0 <= write.attempts <= WHOLE_MAX):
+        check_whole("attempts of a step", write.attempts)
+    if not (type(write.cost) is int and 0 <= write.cost <= UNITS_MAX):
+        check_whole("cost of a step", write.cost, 0, UNITS_MAX)
+    check_at("due_at of a step", write.due_at)
+    check_at("started_at of a step", write.started_at)
+    check_span("delay of a step", write.delay_seconds)
+    if write.topic is not None:
+        check_topic(write.topic)
+    if write.child is not None:
+        check_run(write.child)
+    if write.status is not StepStatus.SUCCEEDED or write.kind is not StepKind.TASK:
+        _check_outcome(move, write)
+
+
+def _check_outcome(move: HolderMove, write: StepWrite) -> None:
+    """Refuse a kind or a status that no step has, and one that this step cannot have in this move."""
+    if write.status is StepStatus.READY and not isinstance(move, Retry):
+        raise UsageError(f"step {write.key!r} is to be tried again: only a retry may say so, no {move.verb}")
     if write.kind not in _KINDS:
         raise UsageError(f"step {write.key!r} is of no known kind: {write.kind!r}")
     if write.status not in _WRITABLE:
@@ -46,8 +119,15 @@ def _refuse_bad_step(move: Move, write: StepWrite) -> None:
         raise UsageError(f"step {write.key!r} of kind {write.kind!r} cannot wait")
 
 
-def _waits_in_a_plan(move: Move, write: StepWrite) -> bool:
-    return (move, write.kind, write.status) == (Move.PARK, StepKind.TASK, StepStatus.WAITING)
+def _waits_in_a_plan(move: HolderMove, write: StepWrite) -> bool:
+    return isinstance(move, Park) and (write.kind, write.status) == (StepKind.TASK, StepStatus.WAITING)
+
+
+def _refuse_large(item: Item) -> None:
+    """Find an item that is too large for one commit. Its fields have been checked."""
+    if (size := item_bytes(item)) > bounds.ITEM_BYTES:
+        said = f"what run {item.run} writes at once is {size:,} bytes as JSON"
+        raise TooLarge(f"{said}, the limit is {bounds.ITEM_BYTES:,}: write it in several commits")
 
 
 def brings_news(batch: Sequence[Item]) -> bool:
@@ -56,9 +136,8 @@ def brings_news(batch: Sequence[Item]) -> bool:
     One that opens a wait is: its look may leave something that a keeper carries out.
     """
     return any(
-        item.move is not Move.CHECKPOINT
+        not isinstance(item.move, Checkpoint)
         or item.events
-        or item.starts
         or item.outbox
         or any(write.status is StepStatus.WAITING for write in item.steps)
         for item in batch

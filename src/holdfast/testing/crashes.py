@@ -230,4 +230,4 @@ def _carried(verb: str, args: tuple[Any, ...], answer: Any) -> str:
 
 def _words(item: Item) -> str:
     steps = [f"{'step' if one.kind is StepKind.TASK else one.kind} {one.key!r}" for one in item.steps]
-    return f"{item.move} of {', '.join(steps)}" if steps else f"{item.move} of the run"
+    return f"{item.move.verb} of {', '.join(steps)}" if steps else f"{item.move.verb} of the run"

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.lifecycle import Move, StepKind
 from holdfast.records import Ask, Item, Lease, NewEvent, NewRun, RelayAsk, StepWrite
 from holdfast.stores.postgres import plain
+from holdfast.testing.contract import hand
 from holdfast.testing.contract.hand import TYPE, call, done, listen, sleep
 from tests.stores.postgres.sessions import Session
 
@@ -187,12 +188,12 @@ def uid(group: int, n: int) -> str:
 
 
 def item(group: int, n: int, move: Move, *steps: StepWrite, **fields: Any) -> Item:
-    return Item(run=uid(group, n), fence=5, number=2, move=move, steps=steps, **fields)
+    return hand.item(move, *steps, run=uid(group, n), fence=5, number=2, **fields)
 
 
 def long_way() -> dict[str, list[Item]]:
     """Items of holders that are not plain."""
-    each, wrong = range(1, EACH + 1), {"error": '{"kind":"x","message":"y"}', "kind": "x"}
+    each, wrong = range(1, EACH + 1), {"error": '{"kind":"x","message":"y"}'}
     events = {n: (NewEvent(topic=f"out {n}", id=f"out {n}"),) for n in each}
     return {
         "checkpoint, the long way": [item(LEASED, n, Move.CHECKPOINT, done("second", cost=1)) for n in each],

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import psycopg
 
-from holdfast.stores.postgres.calls import json_text
+from holdfast.records import Item
+from holdfast.stores.postgres.calls import items_text, json_text
 from tests.stores.postgres.kit import database
 
 
@@ -60,6 +61,8 @@ class Session:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, list) and value and isinstance(value[0], Item):
+        return items_text(value)
     is_record = isinstance(value, msgspec.Struct | list | tuple | dict)
     return json_text(value) if is_record else value
 

@@ -55,12 +55,12 @@ def test_a_name_in_somebodys_open_transaction_holds_up_its_item_alone(hand, othe
     other.begin()
     if what == "key":
         other.call("start", [NewRun(id=hand.id(), type=TYPE, key="k")])
-        fields = {"starts": (NewRun(id=hand.id(), type=TYPE, key="k"),)}
+        move, fields = Move.COMPLETE, {"starts": (NewRun(id=hand.id(), type=TYPE, key="k"),)}
     else:
         other.call("emit", NewEvent(topic="t", id="e"))
-        fields = {"events": (NewEvent(topic="t", id="e"),)}
+        move, fields = Move.CHECKPOINT, {"events": (NewEvent(topic="t", id="e"),)}
     items = [
-        hand.item(asked, Move.CHECKPOINT, done("a"), **fields),
+        hand.item(asked, move, done("a"), **fields),
         hand.item(free, Move.CHECKPOINT, done("a")),
     ]
     assert answers(hand.send(*items)) == ["busy", "applied"]

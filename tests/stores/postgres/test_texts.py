@@ -9,7 +9,6 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import UsageError
-from holdfast.lifecycle import Move
 from holdfast.records import (
     ANY,
     Ask,
@@ -22,6 +21,7 @@ from holdfast.records import (
     StepWrite,
     TrailWrite,
 )
+from holdfast.records.moves import CHECKPOINT, Fail, Retry
 from tests.stores.postgres import kit
 
 BAD = ["a\0b", "half \ud800"]
@@ -52,7 +52,7 @@ CALLS = {
     "emit": lambda store, bad: store.emit(NewEvent(topic=bad, id="e1")),
     "claim": lambda store, bad: store.claim(Ask(worker=bad, types=(TYPE,), limit=1)),
     "commit": lambda store, bad: store.commit(
-        [Item(run=uuid4(), fence=1, number=1, move=Move.FAIL, error="{}", last_error=bad)]
+        [Item(run=uuid4(), fence=1, number=1, move=Fail(error="{}", last_error=bad, kind="x"))]
     ),
     "list": lambda store, bad: store.list(RunFilter(key=bad)),
     "trail": lambda store, bad: store.trail(None, ANY, types=[bad]),
@@ -92,15 +92,17 @@ def test_values_that_a_holder_commits_are_not_looked_into():
         (claim,) = await store.claim(Ask(worker="w1", types=(TYPE,), limit=1))
         step = StepWrite(key="a", output=value)
         logs = (TrailWrite("log", value), TrailWrite("log", '{"note":"\\u0007","log_no":3}'))
+        retry = Retry(error=value, last_error="x", delay_seconds=0.0)
         items = [
-            Item(run=new.id, fence=claim.fence, number=1, move=Move.CHECKPOINT, steps=(step,), trail=logs),
-            Item(run=new.id, fence=claim.fence, number=2, move=Move.RELEASE, error=value),
+            Item(run=new.id, fence=claim.fence, number=1, move=CHECKPOINT, steps=(step,), trail=logs),
+            Item(run=new.id, fence=claim.fence, number=2, move=retry),
         ]
         for item in items:
             assert (await store.commit([item]))[0].answer == "applied"
         (claim,) = await store.claim(Ask(worker="w1", types=(TYPE,), limit=1))
         assert (claim.logs, claim.steps[0].output) == (3, value)
-        fail = Item(run=new.id, fence=claim.fence, number=1, move=Move.FAIL, error=value, last_error="x")
+        failing = Fail(error=value, last_error="x", kind="x")
+        fail = Item(run=new.id, fence=claim.fence, number=1, move=failing)
         assert (await store.commit([fail]))[0].answer == "applied"
         assert (await store.get(new.id, ANY)).error_json == value
         assert value in [entry.data_json for entry in await store.trail(new.id, ANY)]

@@ -17,8 +17,8 @@ from holdfast.engine.messages import Message, check_said, outbound
 from holdfast.engine.steps import add_cost
 from holdfast.errors import HistoryFull, HoldfastError, UsageError
 from holdfast.escaping import safe_logger
-from holdfast.lifecycle import Move, Status, StepStatus
-from holdfast.records import SECOND, Answer, Error, Outbound, Step, StepWrite, Verdict
+from holdfast.lifecycle import Status, StepStatus
+from holdfast.records import SECOND, Answer, Error, Outbound, Step, StepWrite, Verdict, moves
 from holdfast.records.sizes import payload_bytes
 
 from .outcomes import Completed, Dead, Retry, Waiting
@@ -49,7 +49,7 @@ async def finish(run: PlanExecution, end: End) -> bool:
         case ends.Stopped():
             return await stopped(run, end)
         case NoRows():
-            verdict = await run.journal.outcome(Move.ADVANCE, plan=run.plan.steps)
+            verdict = await run.journal.outcome(moves.BeginPlan(plan=run.plan.steps))
             return ended(run, verdict, back="run.released")
         case NoHandler():
             return await _give_back(run)
@@ -88,7 +88,7 @@ async def _complete(run: PlanExecution, end: Completed[Any]) -> bool:
     if not goes_on:
         run.worker.ends(run)
     write = _write(run, StepStatus.SUCCEEDED, output=output)
-    verdict = await _sent(run, Move.ADVANCE, write, result=output, in_place=goes_on)
+    verdict = await _sent(run, moves.Advance(result=output, in_place=goes_on), write)
     if _leased(verdict):
         return await run.go_on(verdict, write)
     return ended(run, verdict, back="run.released")
@@ -102,7 +102,7 @@ async def _wait(run: PlanExecution, end: Waiting) -> bool:
     delay = None if end.timeout is None else seconds(end.timeout)
     _say(run, _outgoing(run, end.outbound))
     write = _write(run, StepStatus.WAITING, topic=end.topic, delay_seconds=delay)
-    verdict = await _sent(run, Move.PARK, write)
+    verdict = await _sent(run, moves.PARK, write)
     if _leased(verdict):
         return await run.go_on(verdict)
     return ended(run, verdict)
@@ -132,15 +132,10 @@ def _delay(run: PlanExecution, error: BaseException | str, asked: Retry | None, 
 
 async def _retry(run: PlanExecution, recorded: Error, delay: float) -> bool:
     in_place = delay <= IN_PLACE_MAX_SECONDS
-    verdict = await _sent(
-        run,
-        Move.RETRY,
-        _write(run, StepStatus.READY),
-        error=encoded(recorded),
-        last_error=line(recorded),
-        delay_seconds=delay,
-        in_place=in_place,
+    move = moves.Retry(
+        error=encoded(recorded), last_error=line(recorded), delay_seconds=delay, in_place=in_place
     )
+    verdict = await _sent(run, move, _write(run, StepStatus.READY))
     if not _leased(verdict):
         return ended(run, verdict, recorded, "run.retried")
     if run.worker.hooks:
@@ -152,9 +147,8 @@ async def _retry(run: PlanExecution, recorded: Error, delay: float) -> bool:
 
 async def _fail(run: PlanExecution, recorded: Error) -> bool:
     run.worker.ends(run)
-    error = encoded(recorded)
-    write = _write(run, StepStatus.FAILED, error=error)
-    verdict = await _sent(run, Move.FAIL, write, error=error, last_error=line(recorded), kind=recorded.kind)
+    move = _failing(recorded)
+    verdict = await _sent(run, move, _write(run, StepStatus.FAILED, error=move.error))
     return ended(run, verdict, recorded)
 
 
@@ -163,10 +157,11 @@ async def _fail_unread(run: PlanExecution, error: BaseException) -> bool:
     kind = final_kind(error, run.plan.retry) or "too_large"
     recorded = error_of(error, kind)
     run.worker.ends(run)
-    verdict = await run.journal.outcome(
-        Move.FAIL, error=encoded(recorded), last_error=line(recorded), kind=kind
-    )
-    return ended(run, verdict, recorded)
+    return ended(run, await run.journal.outcome(_failing(recorded)), recorded)
+
+
+def _failing(recorded: Error) -> moves.Fail:
+    return moves.Fail(error=encoded(recorded), last_error=line(recorded), kind=recorded.kind)
 
 
 async def _give_back(run: PlanExecution) -> bool:
@@ -188,13 +183,13 @@ async def _give_back(run: PlanExecution) -> bool:
     if left <= 0:
         return await _fail(run, recorded)
     log.warning("run %s goes back for a minute: %s", run.claim.id, said)
-    verdict = await run.journal.outcome(
-        Move.RETRY,
+    move = moves.Retry(
         error=encoded(recorded),
         last_error=line(recorded),
         delay_seconds=min(left, NO_HANDLER_SECONDS),
         refund=True,
     )
+    verdict = await run.journal.outcome(move)
     return ended(run, verdict, recorded, "run.retried")
 
 
@@ -225,9 +220,9 @@ def _write(run: PlanExecution, status: StepStatus, **fields: Any) -> StepWrite:
     )
 
 
-async def _sent(run: PlanExecution, move: Move, write: StepWrite, **fields: Any) -> Verdict:
+async def _sent(run: PlanExecution, move: moves.HolderMove, write: StepWrite) -> Verdict:
     run.journal.keep(write)
-    return await run.journal.outcome(move, **fields)
+    return await run.journal.outcome(move)
 
 
 def _outgoing(run: PlanExecution, messages: Sequence[Message]) -> list[Outbound]:

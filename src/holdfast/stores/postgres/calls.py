@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec.structs import asdict
 
 from holdfast.errors import UsageError
+from holdfast.records import Item
 
 T = TypeVar("T")
 
@@ -21,6 +24,16 @@ def json_text(value: Any) -> str:
         return encoded(value).decode()
     except UnicodeEncodeError:
         raise UsageError(NO_TEXT) from None
+
+
+def items_text(items: Iterable[Item]) -> str:
+    """Items as an argument of a verb."""
+    return json_text([item_json(item) for item in items])
+
+
+def item_json(item: Item) -> dict[str, Any]:
+    """An item as the functions read it: its move by name, what that has beside all else."""
+    return {"starts": (), **asdict(item), **asdict(item.move), "move": item.move.verb}
 
 
 def seconds_for(*args: Any) -> float:

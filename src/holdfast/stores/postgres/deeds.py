@@ -14,12 +14,11 @@ import msgspec
 
 from holdfast.errors import HoldfastError, StepTimeout, StoreError, Unavailable, UsageError
 from holdfast.records import Item, Verdict
-from holdfast.stores.arguments import check_batch
-from holdfast.stores.items import brings_news
+from holdfast.stores.items import brings_news, check_batch
 
 from . import plain
 from .address import Address
-from .calls import json_text, seconds_for
+from .calls import item_json, json_text, seconds_for
 from .errors import IN_THE_WAY, OURS, refusal, told, translated
 from .guests import NOT_BEGUN, Guest, coded, elsewhere, told_guest
 from .lent import INSIDE, inside, wrong
@@ -86,7 +85,7 @@ class Deed:
 
     def beginning(self) -> str:
         limit = self._limit if isfinite(self._limit) else None
-        item = finite_item(self.item)
+        item = item_json(finite_item(self.item))
         return json_text({"place": self._place, "item": item, "limit_seconds": limit})
 
     def begun(self, answer: str) -> None:
@@ -101,7 +100,7 @@ class Deed:
     def ending(self) -> str:
         item, news = finite_item(self.item), brings_news((self.item,))
         rows = plain.sort((item,)).checkpoints or None
-        text = json_text({"pledge": self._pledge, "item": item, "plain": rows, "news": news})
+        text = json_text({"pledge": self._pledge, "item": item_json(item), "plain": rows, "news": news})
         self.more_seconds = seconds_for(text)
         return text
 

@@ -9,8 +9,9 @@ import msgspec
 
 from holdfast.machine.durations import bounded
 from holdfast.records import Item, NewEvent, NewRun, PlanStep, StepWrite
+from holdfast.records.moves import BeginPlan, Complete, HolderMove, Retry
 
-T = TypeVar("T", NewRun, NewEvent, StepWrite, PlanStep)
+T = TypeVar("T", NewRun, NewEvent, StepWrite, PlanStep, Retry)
 
 
 def finite_run(run: NewRun) -> NewRun:
@@ -28,17 +29,25 @@ def finite_step(step: PlanStep) -> PlanStep:
 
 
 def finite_item(item: Item) -> Item:
-    """As it is, nearly always: only waits, events and starts have durations."""
-    if item.delay_seconds is not None and not isfinite(item.delay_seconds):
-        item = msgspec.structs.replace(item, delay_seconds=bounded(item.delay_seconds))
+    """As it is, nearly always: only waits, events, starts and retries have durations."""
     if any(write.delay_seconds is not None or write.child is not None for write in item.steps):
         item = msgspec.structs.replace(item, steps=tuple(map(_finite_write, item.steps)))
     if item.events:
         item = msgspec.structs.replace(item, events=tuple(map(finite_event, item.events)))
-    if item.starts or item.plan:
-        starts, plan = tuple(map(finite_run, item.starts)), tuple(map(finite_step, item.plan))
-        item = msgspec.structs.replace(item, starts=starts, plan=plan)
-    return item
+    move = _finite_move(item.move)
+    return item if move is item.move else msgspec.structs.replace(item, move=move)
+
+
+def _finite_move(move: HolderMove) -> HolderMove:
+    match move:
+        case Retry():
+            return _finite(move, delay_seconds=move.delay_seconds)
+        case Complete() if move.starts:
+            return msgspec.structs.replace(move, starts=tuple(map(finite_run, move.starts)))
+        case BeginPlan():
+            return BeginPlan(plan=tuple(map(finite_step, move.plan)))
+        case _:
+            return move
 
 
 def _finite_write(write: StepWrite) -> StepWrite:

@@ -11,8 +11,8 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.lifecycle import Move, StepKind, StepStatus
-from holdfast.records import Instant, Item, Json, StepWrite
+from holdfast.lifecycle import StepKind, StepStatus
+from holdfast.records import Instant, Item, Json, StepWrite, moves
 
 
 class Checkpoint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -103,12 +103,10 @@ def sort(batch: Sequence[Item]) -> Sorted:
     found = Sorted()
     places = found.places
     for place, item in enumerate(batch):
-        if (
-            item.known is not None or item.progress is not None or item.trail or item.events
-            or item.starts or item.outbox
-        ):  # fmt: skip
+        move = item.move
+        if item.known is not None or item.progress is not None or item.trail or item.events or item.outbox:
             pass
-        elif item.move is Move.CHECKPOINT:
+        elif type(move) is moves.Checkpoint:
             if len(item.steps) == 1 and _is_plain(write := item.steps[0]):
                 places.checkpoints.append(place)
                 found.checkpoints.append(
@@ -118,18 +116,18 @@ def sort(batch: Sequence[Item]) -> Sorted:
                     )
                 )  # fmt: skip
                 continue
-        elif item.move is Move.COMPLETE and (not item.steps or _is_whole(item.steps)):
+        elif type(move) is moves.Complete and not move.starts and (not item.steps or _is_whole(item.steps)):
             places.completes.append(place)
             found.completes.append(
-                Complete(item.run, item.fence, item.number, item.result, item.started_at, bool(item.steps))
+                Complete(item.run, item.fence, item.number, move.result, item.started_at, bool(item.steps))
             )
             found.parts += [_part(item, seq, write) for seq, write in enumerate(item.steps, 1)]
             continue
-        elif item.move is Move.ADVANCE and not item.plan and len(item.steps) == 1:
+        elif type(move) is moves.Advance and len(item.steps) == 1:
             write = item.steps[0]
             if _is_plain(write) and write.kind is StepKind.TASK:
                 places.advances.append(place)
-                found.advances.append(_advance(item, write))
+                found.advances.append(_advance(item, move, write))
                 continue
         places.long.append(place)
         found.long.append(item)
@@ -156,9 +154,9 @@ def _part(item: Item, seq: int, write: StepWrite) -> Part:
     )  # fmt: skip
 
 
-def _advance(item: Item, write: StepWrite) -> Advance:
-    differs = item.result != write.output
+def _advance(item: Item, move: moves.Advance, write: StepWrite) -> Advance:
+    differs = move.result != write.output
     return Advance(
         item.run, item.fence, item.number, item.lease_seconds, write.key, write.attempts, write.output,
-        item.result if differs else None, differs, write.started_at, item.started_at, item.in_place,
+        move.result if differs else None, differs, write.started_at, item.started_at, move.in_place,
     )  # fmt: skip

@@ -31,7 +31,7 @@ from holdfast.stores.items import brings_news
 
 from . import plain
 from .calling import SENT_AGAIN
-from .calls import Calls, json_text
+from .calls import Calls, items_text, json_text
 from .numbers import finite_item, finite_run
 
 
@@ -128,7 +128,7 @@ class QueueRoom(Calls):
         news = bool(found.completes) or brings_news(found.long)
         answer = await self._call(
             "commit",
-            _rows(found.long),
+            items_text(found.long) if found.long else None,
             _rows(found.checkpoints),
             _rows(found.completes),
             _rows(found.parts),
@@ -150,7 +150,7 @@ class QueueRoom(Calls):
             if late:
                 items = [batch[at] for at in late]
                 again = await self._ask(
-                    _VERDICTS, "commit_again", json_text(items), news or brings_news(items)
+                    _VERDICTS, "commit_again", items_text(items), news or brings_news(items)
                 )
                 verdicts.update(zip(late, again, strict=True))
         return [verdicts[place] for place in range(len(batch))]
@@ -161,7 +161,7 @@ class QueueRoom(Calls):
     async def _commit_one(self, item: Item, row: plain.Checkpoint) -> Verdict:
         if await self._is_done(row):
             return _LEASED
-        (verdict,) = await self._ask(_VERDICTS, "commit_again", json_text([item]), _NO_NEWS)
+        (verdict,) = await self._ask(_VERDICTS, "commit_again", items_text([item]), _NO_NEWS)
         return verdict
 
     async def _is_done(self, row: plain.Checkpoint) -> bool:

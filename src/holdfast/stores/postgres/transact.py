@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.contract import TRANSACTION_SECONDS, OwnEngine, Thread
 from holdfast.errors import UsageError
-from holdfast.lifecycle import Move
 from holdfast.records import Item, Verdict
+from holdfast.records.moves import Checkpoint
 
 from .calls import seconds_for
 from .deeds import Deed, Elsewhere, Undone
@@ -56,8 +56,8 @@ class TransactRoom(Guests):
         limit_seconds: float = TRANSACTION_SECONDS,
         on: OwnEngine | None = None,
     ) -> Verdict:
-        if item.move is not Move.CHECKPOINT:
-            raise UsageError(f"a transaction is a checkpoint, no {item.move}")
+        if not isinstance(item.move, Checkpoint):
+            raise UsageError(f"a transaction is a checkpoint, no {item.move.verb}")
         refuse_inside(self.address)
         if on is None:
             deed = Deed(item, work, limit_seconds, self.address)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.lifecycle import Move, Status, StepKind, StepStatus
+from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.machine.durations import micros
 from holdfast.records import SECOND, Answer, Instant, Item, Json, Step, StepWrite, Verdict
+from holdfast.records.moves import Advance, Checkpoint, Complete
 
 from .database import Database, Row, text
 from .sql import statements
@@ -28,6 +29,7 @@ _SUCCEEDED_TEXT = text(_SUCCEEDED)
 LONG = 65_536  # characters: of many long values at once the text would be longer than SQLite takes
 
 Answers = dict[str, Verdict]  # by run: a batch holds at most one item of each
+Ends = dict[str, tuple[Item, Json]]  # by run: an item that completes it, and the result
 
 
 class _Sorted:
@@ -37,21 +39,24 @@ class _Sorted:
         self.checkpoints: list[Row] = []
         self.begun: list[Row] = []  # of checkpoints that are the first of an execution
         self.completes: list[Row] = []
-        self.segments: dict[str, Item] = {}  # completes that bring steps
-        self.advances: list[tuple[str, Item]] = []
+        self.segments: Ends = {}  # completes that bring steps
+        self.advances: list[tuple[str, Item, Advance]] = []
 
     def add(self, run: str, item: Item) -> None:
         """Keep an item that carries nothing but its move, if that is a plain one."""
-        if item.move is Move.COMPLETE and _is_short(item.result):
-            if item.steps:
-                self.segments[run] = item
-            else:
-                self.completes.append(_completing(run, item))
-        elif len(item.steps) == 1 and _is_plain(item.steps[0]):
-            if item.move is Move.CHECKPOINT:
-                self._add_checkpoint(run, item, item.steps[0])
-            elif item.move is Move.ADVANCE and _is_task(item):
-                self.advances.append((run, item))
+        move, steps = item.move, item.steps
+        match move:
+            case Checkpoint() if len(steps) == 1 and _is_plain(steps[0]):
+                self._add_checkpoint(run, item, steps[0])
+            case Complete() if not move.starts and _is_short(move.result):
+                if steps:
+                    self.segments[run] = item, move.result
+                else:
+                    self.completes.append(_completing(run, item, move.result))
+            case Advance() if len(steps) == 1 and _is_task(steps[0]) and _is_short(move.result):
+                self.advances.append((run, item, move))
+            case _:
+                pass
 
     def _add_checkpoint(self, run: str, item: Item, write: StepWrite) -> None:
         self.checkpoints.append((
@@ -67,15 +72,14 @@ def apply(db: Database, now: Instant, batch: Sequence[Item], runs: Sequence[str]
     found = _Sorted()
     for item, run in zip(batch, runs, strict=True):
         if not (
-            item.known is not None or item.progress is not None or item.trail or item.events
-            or item.starts or item.outbox
-        ):  # fmt: skip
+            item.known is not None or item.progress is not None or item.trail or item.events or item.outbox
+        ):
             found.add(run, item)
     answers: Answers = {}
     if found.checkpoints:
         _checkpoint(db, now, found.checkpoints, found.begun, answers)
     whole = _whole(db, now, found.segments) if found.segments else {}
-    completes = found.completes + [_completing(run, item) for run, item in whole.items()]
+    completes = found.completes + [_completing(run, item, result) for run, (item, result) in whole.items()]
     if completes:
         _complete(db, now, completes, _steps(whole), answers)
     if found.advances:
@@ -83,8 +87,8 @@ def apply(db: Database, now: Instant, batch: Sequence[Item], runs: Sequence[str]
     return answers
 
 
-def _is_task(item: Item) -> bool:
-    return not item.plan and item.steps[0].kind is StepKind.TASK and _is_short(item.result)
+def _is_task(write: StepWrite) -> bool:
+    return write.kind is StepKind.TASK and _is_plain(write)
 
 
 def _is_plain(write: StepWrite) -> bool:
@@ -101,15 +105,15 @@ def _is_short(value: Json | None) -> bool:
     return value is None or len(value) <= LONG
 
 
-def _completing(run: str, item: Item) -> Row:
-    return run, item.fence, item.number, item.result, item.started_at
+def _completing(run: str, item: Item, result: Json) -> Row:
+    return run, item.fence, item.number, result, item.started_at
 
 
-def _whole(db: Database, now: Instant, segments: dict[str, Item]) -> dict[str, Item]:
+def _whole(db: Database, now: Instant, segments: Ends) -> Ends:
     """Of segments that end their runs, those that hold all of it: no step stands yet, and each is plain."""
     asked = [
         (run, item.fence, item.number)
-        for run, item in segments.items()
+        for run, (item, _) in segments.items()
         if all(map(_is_plain, item.steps))
         and len({one.key for one in item.steps}) == len(item.steps)
         and sum(len(one.output or "") for one in item.steps) <= LONG
@@ -117,10 +121,10 @@ def _whole(db: Database, now: Instant, segments: dict[str, Item]) -> dict[str, I
     return {run: segments[run] for (run,) in db.all(_SQL["whole"], {"items": text(asked), "now": now})}
 
 
-def _steps(whole: dict[str, Item]) -> list[Row]:
+def _steps(whole: Ends) -> list[Row]:
     return [
         (run, item.fence, item.number, seq, one.key, one.kind, one.attempts, one.output, one.started_at)
-        for run, item in whole.items()
+        for run, (item, _) in whole.items()
         for seq, one in enumerate(item.steps, 1)
     ]
 
@@ -154,9 +158,9 @@ def _complete(db: Database, now: Instant, rows: list[Row], steps: list[Row], ans
     answers.update(dict.fromkeys(ended, _SUCCEEDED))
 
 
-def _advance(db: Database, now: Instant, advances: list[tuple[str, Item]], answers: Answers) -> None:
+def _advance(db: Database, now: Instant, advances: list[tuple[str, Item, Advance]], answers: Answers) -> None:
     """Record tasks of plans that are done; each run goes on with its next task, or is at its end."""
-    rows = [_task(run, item) for run, item in advances]
+    rows = [_task(*one) for one in advances]
     items = text(rows)
     found = db.all(_SQL["advance"], {"items": items, "now": now})
     if not found:
@@ -168,13 +172,13 @@ def _advance(db: Database, now: Instant, advances: list[tuple[str, Item]], answe
     begun: list[Row] = []
     renewed: list[Row] = []
     for at, seq, key, max_attempts, begins, is_due in found:
-        run, item = advances[at]
+        run, item, move = advances[at]
         begun_at = item.started_at if begins else None
         if begun_at is not None:
             begun.append((run, "started", f'{{"at":{begun_at}}}'))
         if seq is None:
             answers[run] = _SUCCEEDED
-            ended.append((run, item.number, begun_at, item.result))
+            ended.append((run, item.number, begun_at, move.result))
             continue
         answers[run] = _goes_on_with(seq, key, max_attempts)
         staying.append((run, item.number, begun_at, seq, key, max_attempts))
@@ -192,10 +196,10 @@ def _advance(db: Database, now: Instant, advances: list[tuple[str, Item]], answe
         db.run(_SQL["succeeded"], {"runs": text([row[0] for row in ended]), "now": now})
 
 
-def _task(run: str, item: Item) -> Row:
+def _task(run: str, item: Item, move: Advance) -> Row:
     (write,) = item.steps
     return (
-        run, item.fence, item.number, item.lease_seconds * (2 * SECOND), write.key, item.in_place,
+        run, item.fence, item.number, item.lease_seconds * (2 * SECOND), write.key, move.in_place,
         write.attempts, write.output, write.started_at,
     )  # fmt: skip
 

@@ -12,10 +12,11 @@ from contextvars import Context
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.lifecycle import SETTLED, Move
+from holdfast.lifecycle import SETTLED
 from holdfast.machine.commit import not_held, refuse_foreign, refused, write
 from holdfast.records import Instant, Item, Verdict
-from holdfast.stores.arguments import check_batch
+from holdfast.records.moves import Checkpoint
+from holdfast.stores.items import check_batch
 
 from .database import Database
 from .errors import MACHINE
@@ -30,8 +31,8 @@ class Transaction:
     def __init__(
         self, item: Item, work: Callable[[Any], Item], limit_seconds: float, clock: Callable[[], Instant]
     ) -> None:
-        if item.move is not Move.CHECKPOINT:
-            raise UsageError(f"a transaction is a checkpoint, no {item.move}")
+        if not isinstance(item.move, Checkpoint):
+            raise UsageError(f"a transaction is a checkpoint, no {item.move.verb}")
         self._item, self._work, self._limit, self._clock = item, work, limit_seconds, clock
 
     def inside(self, path: str, context: Context) -> Transaction:

@@ -6,7 +6,10 @@ import asyncio
 from base64 import b64encode
 from collections import Counter
 from random import Random
+from typing import get_args
 from uuid import UUID
+
+import msgspec
 
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
 from holdfast.records import (
@@ -29,6 +32,7 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
+from holdfast.records.moves import BeginPlan, HolderMove
 
 from .replay import replayed
 
@@ -107,9 +111,23 @@ def nap(name, seconds=60.0):
 
 
 def error(kind="boom", step=None):
-    import msgspec
-
     return msgspec.json.encode(Error(kind=kind, message="it broke", step=step)).decode()
+
+
+MOVES = {one.verb: one for one in get_args(HolderMove) if one is not BeginPlan}
+BLAMED = {"error": error(), "last_error": "it broke"}
+USUAL = {
+    Move.COMPLETE: {"result": '"done"'},
+    Move.FAIL: {**BLAMED, "kind": "fatal"},
+    Move.RETRY: {**BLAMED, "delay_seconds": 0.0},
+}
+
+
+def item(verb, *steps, **fields) -> Item:
+    """An item: what its move has and what all have, side by side; what most tests want is filled in."""
+    kind = BeginPlan if "plan" in fields else MOVES[verb]
+    own = {name: fields.pop(name) for name in kind.__struct_fields__ if name in fields}
+    return Item(move=kind(**{**USUAL.get(verb, {}), **own}), **{"steps": steps, **fields})
 
 
 class Hand:
@@ -180,7 +198,7 @@ class Hand:
         self._numbers[claim.id, claim.fence] += 1
         number = self._numbers[claim.id, claim.fence]
         standard = {"run": claim.id, "fence": claim.fence, "number": number, "lease_seconds": LEASE}
-        return Item(**{"move": move, "steps": steps, **standard, **fields})
+        return item(move, *steps, **{**standard, **fields})
 
     def send(self, *items) -> list[Verdict]:
         return self.run(self.store.commit(items))
@@ -200,15 +218,14 @@ class Hand:
         return self.commit(claim, Move.PARK, *(steps or (listen(),)), **fields)
 
     def complete(self, claim, *steps, **fields):
-        return self.commit(claim, Move.COMPLETE, *steps, **{"result": '"done"', **fields})
+        return self.commit(claim, Move.COMPLETE, *steps, **fields)
 
     def fail(self, claim, *steps, kind="fatal", step=None, **fields):
-        wrong = {"error": error(kind, step), "last_error": "it broke", "kind": kind}
+        wrong = {"error": error(kind, step), "kind": kind}
         return self.commit(claim, Move.FAIL, *steps, **{**wrong, **fields})
 
     def retry(self, claim, *steps, delay=60.0, **fields):
-        wrong = {"error": error(), "last_error": "it broke", "delay_seconds": delay}
-        return self.commit(claim, Move.RETRY, *steps, **{**wrong, **fields})
+        return self.commit(claim, Move.RETRY, *steps, **{"delay_seconds": delay, **fields})
 
     def release(self, claim, *steps, **fields):
         return self.commit(claim, Move.RELEASE, *steps, **fields)

@@ -161,13 +161,13 @@ def test_an_item_that_no_store_can_keep_is_refused(hand):
         {"events": (NewEvent(topic=LONG, id="e"),)},
         {"events": (NewEvent(topic="t", id=LONG),)},
         {"events": (NewEvent(topic="t", id="e", keep_seconds=-1.0),)},
-        {"starts": (NewRun(id=UUID(int=1), type=TYPE, max_attempts=2**31),)},
         {"outbox": (Outbound(id="m", sink=LONG),)},
         {"outbox": (Outbound(id="m", sink="s", key=""),)},
-        {"plan": (PlanStep(name="A", max_attempts=2**31),)},
+        {"move": Move.COMPLETE, "starts": (NewRun(id=UUID(int=1), type=TYPE, max_attempts=2**31),)},
+        {"move": Move.ADVANCE, "plan": (PlanStep(name="A", max_attempts=2**31),)},
     ):
         with pytest.raises(UsageError) as refusal:
-            hand.commit(claim, Move.RETRY, **{"delay_seconds": 1.0, **fields})
+            hand.commit(claim, **{"move": Move.RETRY, **fields})
         assert_clear(refusal.value)
     assert hand.everything() == before
 

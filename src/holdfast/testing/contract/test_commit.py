@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.errors import HoldfastError, UsageError
@@ -255,8 +256,10 @@ def test_a_move_that_is_no_holders_is_refused(hand):
     """Commit is the door of holders: cancel or rewind do not come through it."""
     claim = hand.held()
     before = hand.snapshot(claim.id)
-    with pytest.raises(UsageError):
-        hand.commit(claim, Move.CANCEL)
+    for move in (Move.CANCEL, Move.CHECKPOINT, "cancel", None):
+        item = msgspec.structs.replace(hand.item(claim, Move.COMPLETE), move=move)
+        with pytest.raises(UsageError, match="no move of a holder"):
+            hand.send(item)
     assert hand.snapshot(claim.id) == before
 
 

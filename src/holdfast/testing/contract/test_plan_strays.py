@@ -7,10 +7,9 @@ import pytest
 from holdfast.lifecycle import Move, StepKind, StepStatus
 from holdfast.records import StepWrite
 
-from .hand import backing_off, broken, done, error, listen, task
+from .hand import backing_off, broken, done, listen, task
 
 WAITING = StepWrite(key="A", status=StepStatus.WAITING, topic="parcel")
-WRONG = {"error": error(), "last_error": "it broke", "kind": "boom", "delay_seconds": 5.0}
 STRAYS = [
     (Move.PARK, done("A")),
     (Move.PARK, broken("A")),
@@ -36,7 +35,7 @@ def test_a_plans_step_in_a_status_that_is_not_the_moves_is_lost(hand, move, step
     claim = hand.begun("A", "B")
     before = hand.snapshot(claim.id), hand.everything()
     steps = () if step is None else (step,)
-    assert hand.commit(claim, move, *steps, **WRONG).answer == "lost"
+    assert hand.commit(claim, move, *steps).answer == "lost"
     assert (hand.snapshot(claim.id), hand.everything()) == before
     assert hand.advance(claim, "A", in_place=True).answer == "applied"
 
@@ -58,7 +57,7 @@ def test_a_plans_step_in_a_status_that_is_not_the_moves_is_lost(hand, move, step
 def test_a_plans_step_in_the_status_of_the_move_is_taken(hand, move, step):
     claim = hand.begun("A", "B")
     steps = () if step is None else (step,)
-    assert hand.commit(claim, move, *steps, **WRONG).answer == "applied"
+    assert hand.commit(claim, move, *steps).answer == "applied"
     hand.assert_replayed(claim.id)
 
 

@@ -28,9 +28,9 @@ def test_a_plan_that_ends_with_a_wait_has_no_result_however_early_that_is_settle
 
 @pytest.mark.spec("PLAN-5", "PLAN-12")
 def test_a_plan_without_a_task_has_no_result_whoever_brings_its_rows(hand):
-    """Not even the one that the item carries which inserts them."""
+    """Its rows are inserted, the sleep is over at once, and the run ends with nothing to show."""
     claim = hand.held()
-    verdict = hand.advance(claim, None, plan=(nap("N", 0.0),), result='"what?"')
+    verdict = hand.advance(claim, None, plan=(nap("N", 0.0),))
     assert (verdict.status, hand.get(claim.id).result_json) == (Status.SUCCEEDED, None)
     assert hand.get(hand.plan(nap("N", 0.0))).result_json is None
 

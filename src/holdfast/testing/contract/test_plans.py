@@ -123,7 +123,7 @@ def test_a_plan_goes_on_by_advance_alone(hand, move):
     claim = hand.begun("current", "later")
     before = hand.snapshot(claim.id)
     steps = (done("current"),) if move is Move.CHECKPOINT else ()
-    assert hand.commit(claim, move, *steps, result="1").answer == "lost"
+    assert hand.commit(claim, move, *steps).answer == "lost"
     assert hand.snapshot(claim.id) == before
 
 
@@ -265,7 +265,7 @@ def test_a_run_that_is_older_than_its_plan_gets_its_steps_at_the_first_claim(han
     hand.tick()
     claim = hand.take(run)
     plan = (task("B"), task("A", max_attempts=5))
-    item = hand.item(claim, Move.ADVANCE, plan=plan, in_place=True)
+    item = hand.item(claim, Move.ADVANCE, plan=plan)
     (verdict,) = hand.send(item)
     assert (verdict.answer, verdict.status) == ("applied", Status.PENDING)
     before = hand.snapshot(run)

@@ -17,17 +17,17 @@ ITEMS = ("event", "start", "child", "started child")
 
 def item_of(hand, claim, what, tenant):
     """An item that brings something for a tenant."""
-    steps, brings = (done("a"),), {}
+    move, steps, brings = Move.CHECKPOINT, (done("a"),), {}
     match what:
         case "event":
             brings = {"events": (NewEvent(topic="parcel", id="e1", tenant=tenant),)}
         case "start":
-            brings = {"starts": (NewRun(id=hand.id(), type=TYPE, tenant=tenant),)}
+            move, brings = Move.COMPLETE, {"starts": (NewRun(id=hand.id(), type=TYPE, tenant=tenant),)}
         case "child":
             steps = (call("c", hand.id(), tenant=tenant),)
         case _:
             steps = (call("c", hand.id(), status=StepStatus.SUCCEEDED, tenant=tenant),)
-    return hand.item(claim, Move.CHECKPOINT, *steps, **brings)
+    return hand.item(claim, move, *steps, **brings)
 
 
 def seen(hand):

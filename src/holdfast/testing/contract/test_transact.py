@@ -140,7 +140,7 @@ def test_what_the_function_of_a_transaction_answers_is_checked_as_any_item_is(ha
         {"events": (NewEvent(topic="t", id="e", payload="{x"),)},
         {"trail": (TrailWrite("log", "NaN"),)},
         {"number": 2**31},
-        {"delay_seconds": -1.0},
+        {"lease_seconds": -1.0},
     ):
         with pytest.raises(UsageError):
             send(hand, work_of(hand, claim, done("before"), **wrong))

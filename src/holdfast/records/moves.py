@@ -1,0 +1,115 @@
+"""What a holder writes: an item, and one record for each move that it may make.
+
+An item has what every write of a holder has. What only one move has is part of that move, so that nothing
+can be said of a move that does not have it. `verb` is the move's name in the lifecycle.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from uuid import UUID
+
+import msgspec
+
+from holdfast.lifecycle import Move
+
+from .units import DEFAULT_TENANT, Instant, Json
+from .written import NewEvent, NewRun, Outbound, PlanStep, StepWrite, TrailWrite
+
+
+class Checkpoint(msgspec.Struct, gc=False, frozen=True):
+    """Record steps, at least one, and stay leased."""
+
+    verb: ClassVar[Move] = Move.CHECKPOINT
+
+
+class Advance(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """Record the current task of a plan; the next row is current. The item has exactly that step."""
+
+    verb: ClassVar[Move] = Move.ADVANCE
+
+    result: Json | None = None  # of the run, if that was the last step
+    in_place: bool = False  # stay leased, if the next row is a task
+
+
+class BeginPlan(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """Give rows to a run that was started before its plan was published. The item has no step."""
+
+    verb: ClassVar[Move] = Move.ADVANCE
+
+    plan: tuple[PlanStep, ...]
+
+
+class Park(msgspec.Struct, gc=False, frozen=True):
+    """Wait, unless something has come already."""
+
+    verb: ClassVar[Move] = Move.PARK
+
+
+class Complete(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """Succeed."""
+
+    verb: ClassVar[Move] = Move.COMPLETE
+
+    result: Json
+    starts: tuple[NewRun, ...] = ()  # runs that this commit starts (continue_as)
+
+
+class Retry(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """Try again after a delay. No error: what is retried was recorded before."""
+
+    verb: ClassVar[Move] = Move.RETRY
+
+    error: Json | None
+    last_error: str | None  # the error in one line, for people
+    delay_seconds: float  # from now, by the store's clock
+    in_place: bool = False  # stay leased
+    refund: bool = False  # the backoff of a code step, which uses up no attempt of the run
+
+
+class Fail(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """Fail for good."""
+
+    verb: ClassVar[Move] = Move.FAIL
+
+    error: Json
+    last_error: str  # as in Retry
+    kind: str  # the error's kind, for the trail
+
+
+class Release(msgspec.Struct, gc=False, frozen=True):
+    """Give the run back."""
+
+    verb: ClassVar[Move] = Move.RELEASE
+
+
+HolderMove = Checkpoint | Advance | BeginPlan | Park | Complete | Retry | Fail | Release
+
+CHECKPOINT, PARK, RELEASE = Checkpoint(), Park(), Release()  # those that have nothing of their own
+
+
+class Item(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """One thing a holder writes: a move with everything that belongs into its commit.
+
+    (fence, number) names it: numbers grow by one within a fence, from 1. The same pair again is
+    answered as the first time and changes nothing.
+    """
+
+    run: UUID
+    tenant: str = DEFAULT_TENANT  # whose run it is: for whoever seals what is written; no guard looks at it
+    fence: int
+    number: int
+    move: HolderMove
+    steps: tuple[StepWrite, ...] = ()
+    trail: tuple[TrailWrite, ...] = ()
+    events: tuple[NewEvent, ...] = ()  # into the inbox
+    outbox: tuple[Outbound, ...] = ()
+    started_at: Instant | None = None  # first item of an execution: when it began
+    progress: Json | None = None
+    known: int | None = None  # highest seq the holder has seen, when it has open waits; else None
+    lease_seconds: float = 30.0
+
+
+def starts_of(item: Item) -> tuple[NewRun, ...]:
+    """The runs that the item's move starts."""
+    return item.move.starts if type(item.move) is Complete else ()
