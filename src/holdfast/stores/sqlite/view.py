@@ -319,9 +319,9 @@ class SqliteView(Saving):
         self._receipts.append((run.text, event.seq, key))
         self._woken[event.seq] = self._woken.get(event.seq, 0) + counts
 
-    def reached(self, event: int) -> int:
-        """How many runs the event has reached within this view."""
-        return self._woken.get(event, 0)
+    def reached_apart(self, event: int) -> int:
+        """How many runs the event has reached within this view. From here on the caller keeps that count."""
+        return self._woken.pop(event, 0)
 
     def forget_receipts(self, run: RunRow, key: str) -> None:
         self._write_receipts()

@@ -50,18 +50,21 @@ def hand_over(db: Database, now: Instant, limit: int, seq: int) -> Slice:
 
 
 def _hand_over(db: Database, now: Instant, limit: int, event: Row, place: Row | None) -> Slice:
+    """The count of runs reached stands with the place: the event's row, with its payload, is written once."""
     seq, view = event[0], SqliteView(db, now)
-    limit = min(limit, 1 + bounds.BATCH_BYTES // max(1, event[4]))  # more copies of it do not fit
+    limit = min(limit, max(1, bounds.LARGE_BATCH_BYTES // max(1, event[4])))
     page = _waiters(db, event, (place[0], place[1]) if place is not None else _START, limit)
     woken, left = _settled(view, seq, page) if page else ([], None)
-    view.save()
     if left is None and len(page) == limit:
         left = page[-1][:2]
-    part = Slice(woken, None if left is None else seq, view.copied, view.reached(seq))
+    reached = view.reached_apart(seq)
+    view.save()
+    part = Slice(woken, None if left is None else seq, view.copied, reached)
+    so_far = reached if place is None else reached + place[2]
     if left is not None:
-        db.run(_SQL["keep_place"], (seq, *left))
+        db.run(_SQL["keep_place"], (seq, *left, so_far))
         return part
-    db.run(_SQL["delivered"], (seq,))
+    db.run(_SQL["delivered"], (so_far, seq))
     if place is not None:
         db.run(_SQL["forget_place"], (seq,))
     return part

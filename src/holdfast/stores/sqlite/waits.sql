@@ -1,5 +1,5 @@
 -- :there    An event that is known already.
-select seq, woken from workflow_inbox where tenant = :tenant and event_id = :id
+select seq from workflow_inbox where tenant = :tenant and event_id = :id
 
 -- :addressee
 select status from workflow_run where id = :run and tenant = :tenant and deleted_at is null
@@ -14,17 +14,18 @@ on conflict (tenant, event_id) do nothing
 returning seq
 
 -- :woken
-select woken from workflow_inbox where seq = :seq
+select woken + coalesce((select woken from workflow_delivery where event_seq = :seq), 0)
+from workflow_inbox where seq = :seq
 
 -- :undelivered    The oldest one, from a given one on.
 select seq, tenant, topic, run_id, octet_length(payload) from workflow_inbox
 where delivered = 0 and seq >= :seq order by seq limit 1
 
 -- :place    The wait up to which an event was handed over that takes several commits.
-select run_id, step_seq from workflow_delivery where event_seq = :seq
+select run_id, step_seq, woken from workflow_delivery where event_seq = :seq
 
 -- :keep_place
-insert or replace into workflow_delivery (event_seq, run_id, step_seq) values (:seq, :run, :step)
+insert or replace into workflow_delivery (event_seq, run_id, step_seq, woken) values (:seq, :run, :step, :woken)
 
 -- :forget_place
 delete from workflow_delivery where event_seq = :seq
@@ -46,4 +47,4 @@ select count(*) from workflow_run
 where id in (select value from json_each(:runs)) and status = 'pending' and deleted_at is null
 
 -- :delivered
-update workflow_inbox set delivered = 1 where seq = :seq
+update workflow_inbox set delivered = 1, woken = woken + :more where seq = :seq

@@ -217,3 +217,6 @@ alter table workflow_schedule_new rename to workflow_schedule;
 create index idx_workflow_schedule_next on workflow_schedule (next_at, tenant, name)
     where paused = 0 and next_at is not null;
 create index idx_workflow_schedule_waiting on workflow_schedule (id) where waiting is not null;
+
+-- How many runs an event has reached that takes several commits: its own row, with its payload, is written at the end.
+alter table workflow_delivery add column woken integer not null default 0;

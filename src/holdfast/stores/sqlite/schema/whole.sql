@@ -176,7 +176,8 @@ create table workflow_receipt (
 create table workflow_delivery (
     event_seq integer primary key,
     run_id    text not null,
-    step_seq  integer not null
+    step_seq  integer not null,
+    woken     integer not null default 0
 ) strict;
 
 create table workflow_definition (
