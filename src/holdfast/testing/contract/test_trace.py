@@ -41,7 +41,7 @@ def test_plans_children_and_keyed_starts_have_traces_too(hand):
     """Every way in which a run is started."""
     hand.publish(task("A"), type="shop.plan.v1")
     parent, child, later = hand.held(), hand.id(), hand.id()
-    hand.checkpoint(
+    hand.complete(
         parent, call("kid", child, trace=TRACE), starts=(NewRun(id=later, type=TYPE, trace="later"),)
     )
     plan = hand.start("shop.plan.v1", trace=TRACE)
