@@ -1,7 +1,8 @@
 """The common writes of holders, in short rows.
 
 Checkpoints of one new step; completes with nothing else, or with all the steps that the run has; tasks of
-plans that are done. Whatever is not plain goes the long way, as it is.
+plans that are done. Checkpoints and completes may bring log rows. Whatever is not plain goes the long way, as
+it is.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import Instant, Item, Json, StepWrite, moves
+from holdfast.records import Instant, Item, Json, StepWrite, TrailWrite, moves
 
 
 class Checkpoint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -28,9 +29,13 @@ class Checkpoint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     output: Json | None = None
     started_at: Instant | None = None
     begun_at: Instant | None = None
+    logs: tuple[TrailWrite, ...] = ()
 
 
-class Complete(msgspec.Struct, gc=False, frozen=True):
+BARE = len(Checkpoint.__struct_fields__) - 2  # fields of one that begins nothing and has no log rows
+
+
+class Complete(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """A run that succeeds. `whole`: with all the steps it has."""
 
     run: UUID
@@ -39,6 +44,7 @@ class Complete(msgspec.Struct, gc=False, frozen=True):
     result: Json | None
     begun_at: Instant | None
     whole: bool
+    logs: tuple[TrailWrite, ...] = ()
 
 
 class Part(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -104,7 +110,7 @@ def sort(batch: Sequence[Item]) -> Sorted:
     places = found.places
     for place, item in enumerate(batch):
         move = item.move
-        if item.known is not None or item.progress is not None or item.trail or item.events or item.outbox:
+        if item.known is not None or item.progress is not None or item.events or item.outbox:
             pass
         elif type(move) is moves.Checkpoint:
             if len(item.steps) == 1 and _is_plain(write := item.steps[0]):
@@ -112,18 +118,26 @@ def sort(batch: Sequence[Item]) -> Sorted:
                 found.checkpoints.append(
                     Checkpoint(
                         item.run, item.fence, item.number, item.lease_seconds, write.key, write.kind,
-                        write.attempts, write.output, write.started_at, item.started_at,
+                        write.attempts, write.output, write.started_at, item.started_at, item.trail,
                     )
                 )  # fmt: skip
                 continue
         elif type(move) is moves.Complete and not move.starts and (not item.steps or _is_whole(item.steps)):
             places.completes.append(place)
             found.completes.append(
-                Complete(item.run, item.fence, item.number, move.result, item.started_at, bool(item.steps))
+                Complete(
+                    item.run,
+                    item.fence,
+                    item.number,
+                    move.result,
+                    item.started_at,
+                    bool(item.steps),
+                    item.trail,
+                )
             )
             found.parts += [_part(item, seq, write) for seq, write in enumerate(item.steps, 1)]
             continue
-        elif type(move) is moves.Advance and len(item.steps) == 1:
+        elif type(move) is moves.Advance and len(item.steps) == 1 and not item.trail:
             write = item.steps[0]
             if _is_plain(write) and write.kind is StepKind.TASK:
                 places.advances.append(place)
@@ -132,6 +146,11 @@ def sort(batch: Sequence[Item]) -> Sorted:
         places.long.append(place)
         found.long.append(item)
     return found
+
+
+def is_bare(row: Checkpoint) -> bool:
+    """Whether nothing comes with it but its step."""
+    return row.begun_at is None and not row.logs
 
 
 def _is_plain(write: StepWrite) -> bool:

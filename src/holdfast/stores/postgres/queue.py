@@ -123,7 +123,7 @@ class QueueRoom(Calls):
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         batch = [finite_item(item) for item in batch]
         found = self._sorted(batch)
-        if len(batch) == 1 and found.checkpoints and found.checkpoints[0].begun_at is None:
+        if len(batch) == 1 and found.checkpoints and plain.is_bare(found.checkpoints[0]):
             return [await self._commit_one(batch[0], found.checkpoints[0])]
         news = bool(found.completes) or brings_news(found.long)
         answer = await self._call(
@@ -165,7 +165,7 @@ class QueueRoom(Calls):
         return verdict
 
     async def _is_done(self, row: plain.Checkpoint) -> bool:
-        done: bool = await self._call("commit_one", *msgspec.structs.astuple(row)[:-1])
+        done: bool = await self._call("commit_one", *msgspec.structs.astuple(row)[: plain.BARE])
         return done
 
 

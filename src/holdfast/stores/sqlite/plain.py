@@ -1,7 +1,7 @@
 """The common writes of holders, many at once.
 
 Checkpoints of one new step; completes with nothing else, or with all the steps that the run has; tasks of
-plans that are done.
+plans that are done. Each may bring log rows.
 
 A few statements serve a whole batch, whatever its size: they run without Python and without its
 lock, so that the event loop works meanwhile. Whatever is not plain, or turns out not to be when
@@ -10,11 +10,11 @@ the guard looks at its row, is left to the long way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.machine.durations import micros
-from holdfast.records import SECOND, Answer, Instant, Item, Json, Step, StepWrite, Verdict
+from holdfast.records import SECOND, Answer, Instant, Item, Json, Step, StepWrite, TrailWrite, Verdict
 from holdfast.records.moves import Advance, Checkpoint, Complete
 
 from .database import Database, Row, text
@@ -30,6 +30,7 @@ LONG = 65_536  # characters: of many long values at once the text would be longe
 
 Answers = dict[str, Verdict]  # by run: a batch holds at most one item of each
 Ends = dict[str, tuple[Item, Json]]  # by run: an item that completes it, and the result
+Logs = dict[str, tuple[TrailWrite, ...]]  # by run: the log rows that its item brings
 
 
 class _Sorted:
@@ -41,10 +42,15 @@ class _Sorted:
         self.completes: list[Row] = []
         self.segments: Ends = {}  # completes that bring steps
         self.advances: list[tuple[str, Item, Advance]] = []
+        self.logs: Logs = {}
 
     def add(self, run: str, item: Item) -> None:
-        """Keep an item that carries nothing but its move, if that is a plain one."""
+        """Keep an item that carries nothing but its move and log rows, if that is a plain one."""
         move, steps = item.move, item.steps
+        if item.trail:
+            if sum(len(row.data) for row in item.trail) > LONG:
+                return
+            self.logs[run] = item.trail
         match move:
             case Checkpoint() if len(steps) == 1 and _is_plain(steps[0]):
                 self._add_checkpoint(run, item, steps[0])
@@ -71,17 +77,15 @@ def apply(db: Database, now: Instant, batch: Sequence[Item], runs: Sequence[str]
     """Write what is plain; who is not among the answers has still to be written. `runs`: ids as text."""
     found = _Sorted()
     for item, run in zip(batch, runs, strict=True):
-        if not (
-            item.known is not None or item.progress is not None or item.trail or item.events or item.outbox
-        ):
+        if item.known is None and item.progress is None and not item.events and not item.outbox:
             found.add(run, item)
     answers: Answers = {}
     if found.checkpoints:
-        _checkpoint(db, now, found.checkpoints, found.begun, answers)
+        _checkpoint(db, now, found, answers)
     whole = _whole(db, now, found.segments) if found.segments else {}
     completes = found.completes + [_completing(run, item, result) for run, (item, result) in whole.items()]
     if completes:
-        _complete(db, now, completes, _steps(whole), answers)
+        _complete(db, now, completes, whole, found.logs, answers)
     if found.advances:
         _advance(db, now, found.advances, answers)
     return answers
@@ -129,29 +133,42 @@ def _steps(whole: Ends) -> list[Row]:
     ]
 
 
-def _checkpoint(db: Database, now: Instant, rows: list[Row], begun: list[Row], answers: Answers) -> None:
+def _checkpoint(db: Database, now: Instant, found: _Sorted, answers: Answers) -> None:
+    rows, begun = found.checkpoints, found.begun
     if begun:
         first = {run for (run,) in db.all(_SQL["begin"], {"items": text(begun), "now": now})}
         _tell(db, now, [(run, "started", f'{{"at":{at}}}') for run, _, at in begun if run in first])
-    items = text(rows)
+    items, logs = text(rows), found.logs
     written = {run for (run,) in db.all(_SQL["checkpoint"], {"items": items, "now": now})}
-    if len(written) < len(rows):
-        items = text([row for row in rows if row[0] in written])
-    db.run(_SQL["step_succeeded"], {"items": items, "now": now})
+    if logs or len(written) < len(rows):
+        logged = [row for row in rows if row[0] in written and row[0] in logs]
+        rows = [row for row in rows if row[0] in written and row[0] not in logs]
+        _tell(db, now, [one for row in logged for one in _with_logs(row, logs)])
+        items = text(rows)
+    if rows:
+        db.run(_SQL["step_succeeded"], {"items": items, "now": now})
     answers.update(dict.fromkeys(written, _LEASED))
 
 
-def _complete(db: Database, now: Instant, rows: list[Row], steps: list[Row], answers: Answers) -> None:
+def _with_logs(row: Row, logs: Logs) -> list[Row]:
+    """What is told of a checkpoint that brings log rows: those, then its step."""
+    run, key = row[0], row[4]
+    return [*_logged(run, logs[run]), (run, "step_succeeded", text({"step": key}))]
+
+
+def _complete(db: Database, now: Instant, rows: list[Row], whole: Ends, logs: Logs, answers: Answers) -> None:
     items = text(rows)
     if any(row[4] is not None for row in rows):
         db.run(_SQL["started"], {"items": items, "now": now})
-    if steps:
-        written = {"items": text(steps), "now": now}
+    if whole:
+        written = {"items": text(_steps(whole)), "now": now}
+        _tell_logs(db, now, whole, logs)
         db.run(_SQL["steps"], written)
         db.run(_SQL["step_succeeded"], written)
     ended = [
         run for (run,) in db.all(_SQL["complete"], {"items": items, "now": now, "answer": _SUCCEEDED_TEXT})
     ]
+    _tell_logs(db, now, [run for run in ended if run not in whole], logs)
     runs = {"runs": text(ended), "now": now}
     db.run(_SQL["cancel_steps"], runs)
     db.run(_SQL["succeeded"], runs)
@@ -176,6 +193,7 @@ def _advance(db: Database, now: Instant, advances: list[tuple[str, Item, Advance
         begun_at = item.started_at if begins else None
         if begun_at is not None:
             begun.append((run, "started", f'{{"at":{begun_at}}}'))
+        begun += _logged(run, item.trail)
         if seq is None:
             answers[run] = _SUCCEEDED
             ended.append((run, item.number, begun_at, move.result))
@@ -207,6 +225,15 @@ def _task(run: str, item: Item, move: Advance) -> Row:
 def _goes_on_with(seq: int, key: str, max_attempts: int | None) -> Verdict:
     step = Step(seq=seq, key=key, kind=StepKind.TASK, status=StepStatus.PENDING, max_attempts=max_attempts)
     return Verdict(answer=Answer.APPLIED, status=Status.LEASED, settled=(step,))
+
+
+def _logged(run: str, rows: Iterable[TrailWrite]) -> list[Row]:
+    return [(run, row.type, row.data) for row in rows]
+
+
+def _tell_logs(db: Database, now: Instant, runs: Iterable[str], logs: Logs) -> None:
+    if logs:
+        _tell(db, now, [row for run in runs for row in _logged(run, logs.get(run, ()))])
 
 
 def _tell(db: Database, now: Instant, rows: list[Row]) -> None:

@@ -48,7 +48,7 @@ where run.status = 'leased' and run.fence = item.value ->> 1 and run.lease_until
     and not (run.commit_fence = run.fence and run.commit_no >= item.value ->> 2)
     and item.value ->> 4 is not null and run.started_fence <> run.fence and run.kind = 'code'
 
--- :complete    Nothing rides along; a pause that was asked for loses.
+-- :complete    Nothing but log rows rides along; a pause that was asked for loses.
 update workflow_run
 set status = 'succeeded', result = item.result, error = null, last_error = null, finished_at = :now,
     expires_at = :now + cast(round(ttl_seconds * 1000000) as integer), leased_by = null, lease_until = null,

@@ -239,6 +239,40 @@ def test_a_commit_carries_log_rows_events_and_starts(hand):
     assert hand.get(claim.id).progress == {"done": 9}
 
 
+LOGS = tuple(TrailWrite("log", f'{{"message":"m{n}"}}') for n in range(3))
+LOGGED = {
+    "checkpoint": (Move.CHECKPOINT, (done("a"),), ["step_succeeded"]),
+    "complete": (Move.COMPLETE, (), ["succeeded"]),
+    "complete with all steps": (
+        Move.COMPLETE, (done("a"), done("b")), ["step_succeeded", "step_succeeded", "succeeded"],
+    ),
+    "advance": (Move.ADVANCE, (done("a"),), ["step_succeeded"]),
+    "the last advance": (Move.ADVANCE, (done("a"),), ["step_succeeded", "succeeded"]),
+}  # fmt: skip
+
+
+@pytest.mark.spec("MOVE-2", "TRAIL-1", "LEASE-14")
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("name", LOGGED)
+def test_log_rows_stand_before_the_steps_that_they_came_with(hand, name, alone):
+    """After `started`, in their order, once; beside other runs, of which each has its own."""
+    move, steps, then = LOGGED[name]
+    plan = {"advance": ("a", "b"), "the last advance": ("a",)}.get(name)
+    claims = [hand.held() if plan is None else hand.begun(*plan) for _ in range(2)]
+    fields = {"in_place": True} if plan else {}
+    items = [
+        hand.item(claims[0], move, *steps, trail=LOGS, started_at=hand.clock.now, **fields),
+        hand.item(claims[1], move, *steps, trail=LOGS[:1], **fields),
+    ]
+    for _ in range(2):  # the second time is a repeat, and writes nothing
+        for batch in [[item] for item in items] if alone else [items]:
+            assert {verdict.answer for verdict in hand.send(*batch)} == {"applied"}
+        assert hand.told(claims[0].id, 2) == ["started", "log", "log", "log", *then]
+        assert hand.told(claims[1].id, 2) == ["log", *then]
+    said = [entry.data["message"] for entry in hand.trail(claims[0].id) if entry.type == "log"]
+    assert said == ["m0", "m1", "m2"]
+
+
 @pytest.mark.spec("MOVE-6", "STORE-4")
 def test_what_no_step_may_be_is_refused_and_changes_nothing(hand):
     """The store rejects an unknown step status, whoever sends it."""

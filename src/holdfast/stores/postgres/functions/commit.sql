@@ -47,26 +47,27 @@ end $$;
 -- only one of them has.
 create or replace function checkpoint_rows(items json) returns table (
     run uuid, fence bigint, number integer, lasts double precision, key text, kind text, attempts integer, output text,
-    started_at bigint, begun_at bigint
+    started_at bigint, begun_at bigint, logs json
 ) language plpgsql volatile rows 1 as $$
 begin
     return query select * from json_to_recordset(items) as i (
         run uuid, fence bigint, number integer, lasts double precision, key text, kind text, attempts integer,
-        output text, started_at bigint, begun_at bigint
+        output text, started_at bigint, begun_at bigint, logs json
     );
 end $$;
 
 create or replace function complete_rows(items json) returns table (
-    run uuid, fence bigint, number integer, result text, begun_at bigint, whole boolean
+    run uuid, fence bigint, number integer, result text, begun_at bigint, whole boolean, logs json
 ) language plpgsql volatile rows 1 as $$
 begin
     return query select * from json_to_recordset(items) as i (
-        run uuid, fence bigint, number integer, result text, begun_at bigint, whole boolean
+        run uuid, fence bigint, number integer, result text, begun_at bigint, whole boolean, logs json
     );
 end $$;
 
 -- One outcome of a key that is new, each: THE guard of every write of a holder, and nothing to change in the run row,
--- but for the first of an execution, with which `started` is due. What is passed over is answered by its place.
+-- but for the first of an execution, with which `started` is due. Log rows stand before the step that they came with. What
+-- is passed over is answered by its place.
 -- Nothing here joins two lists: what a row needs is carried along, or a batch would cost the square of its length.
 create or replace function commit_checkpoints(items json, now timestamptz) returns integer[] language plpgsql
 set enable_sort = off as $$
@@ -108,7 +109,10 @@ begin
             select h.id, 'started' as what, '{"at":' || h.begun_at || '}' as data, 0 as rank
             from held as h where h.begins
             union all
-            select d.run_id, 'step_succeeded', '{"step":' || to_json(d.key)::text || '}', 1 from recorded as d
+            select h.id, l.row ->> 'type', l.row ->> 'data', l.place
+            from held as h cross join json_array_elements(h.logs) with ordinality as l (row, place)
+            union all
+            select d.run_id, 'step_succeeded', '{"step":' || to_json(d.key)::text || '}', 2147483647 from recorded as d
         ) as t order by t.id, t.rank
     )
     select array_agg(d.run_id) into done from recorded as d;
@@ -154,7 +158,7 @@ begin
     return true;
 end $$;
 
--- Runs that succeed, with nothing else riding along; a pause that was asked for loses. `steps`: of those that are
+-- Runs that succeed, with nothing but log rows riding along; a pause that was asked for loses. `steps`: of those that are
 -- `whole`, which carry all the steps of their runs: none stands yet, so their numbers are known.
 create or replace function commit_completes(items json, steps json, now timestamptz) returns integer[]
 language plpgsql as $$
@@ -185,7 +189,10 @@ begin
             select h.id, 'started' as what, '{"at":' || h.begun_at || '}' as data, 0 as rank
             from held as h where h.begins
             union all
-            select h.id, 'succeeded', '{}', 1 from held as h where not h.whole
+            select h.id, l.row ->> 'type', l.row ->> 'data', l.place
+            from held as h cross join json_array_elements(h.logs) with ordinality as l (row, place)
+            union all
+            select h.id, 'succeeded', '{}', 2147483647 from held as h where not h.whole
         ) as t order by t.id, t.rank
     )
     select array_agg(h.id) into done from held as h;
