@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
+import threading
 
 import apsw
 import pytest
 
-from holdfast.lifecycle import Move
-from holdfast.records import ANY, Item, NewEvent, StepWrite
+from holdfast.records import ANY, Item, Lease, NewEvent, StepWrite
+from holdfast.records.moves import Checkpoint, Complete
+from holdfast.stores.sqlite import claim as claiming
 from holdfast.stores.sqlite import migrate
 from tests.stores.files import ask, live, new_run, plain
 
@@ -119,8 +122,8 @@ async def small(store):
     await store.start([new_run(type="small.run.v1")])
     (claim,) = await store.claim(ask(types=("small.run.v1",)))
     steps = (StepWrite(key="a", output="1"),)
-    await store.commit([Item(run=claim.id, fence=claim.fence, number=1, move=Move.CHECKPOINT, steps=steps)])
-    item = Item(run=claim.id, fence=claim.fence, number=2, move=Move.COMPLETE, result="1")
+    await store.commit([Item(run=claim.id, fence=claim.fence, number=1, move=Checkpoint(), steps=steps)])
+    item = Item(run=claim.id, fence=claim.fence, number=2, move=Complete(result="1"))
     (verdict,) = await store.commit([item])
     assert verdict.status == "succeeded"
 
@@ -133,9 +136,31 @@ def test_a_small_run_does_not_read_the_large_values_of_others(path):
         await store.start([new_run(params=MILLION) for _ in range(30)])
         for claim in await store.claim(ask(limit=30)):
             writes = tuple(StepWrite(key=f"s{n}", output=MILLION) for n in range(2))
-            item = Item(run=claim.id, fence=claim.fence, number=1, move=Move.CHECKPOINT, steps=writes)
+            item = Item(run=claim.id, fence=claim.fence, number=1, move=Checkpoint(), steps=writes)
             await store.commit([item])
         await store._write(lambda db, _: db.run("pragma cache_size = 100"))
         return await misses(store, small(store))
 
     assert live(path, story) < 100
+
+
+@pytest.mark.spec("LEASE-19")
+def test_a_large_record_is_read_beside_everything_else(path, monkeypatch):
+    """While one is read, which may take long, the event loop goes on, and so do other reads."""
+    go_on = threading.Event()
+    real = claiming.load
+    monkeypatch.setattr(claiming, "load", lambda *args: (go_on.wait(10), real(*args)))
+
+    async def story(store):
+        run = new_run()
+        await store.start([run])
+        (claim,) = await store.claim(ask())
+        lease = Lease(run=claim.id, tenant="default", fence=claim.fence)
+        reading = asyncio.create_task(store.load(lease))
+        await asyncio.sleep(0)
+        shown = await store.get(run.id, ANY)
+        go_on.set()
+        return shown.status, await reading
+
+    status, (was_let_go_on, loaded) = live(path, story)
+    assert (status, was_let_go_on, loaded.answer) == ("leased", True, "applied")

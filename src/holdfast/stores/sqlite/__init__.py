@@ -111,8 +111,9 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
     def _begin(self) -> None:
         self._hints = Hints(None if self._inline else self._data_version)
         # A store may be opened, asked and closed from several event loops.
-        self._life, self._reading, self._checking = (threading.Lock() for _ in range(3))
+        self._life, self._reading, self._loading, self._checking = (threading.Lock() for _ in range(4))
         self._reader: Database | None = None
+        self._loader: Database | None = None  # for large reads on other threads; opened by the first one
         self._writer: Writer | Inline | None = None
         self._committer: Committer | None = None
         self._turnstile: Turnstile | None = None
@@ -161,10 +162,11 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
         self._writer = None
         self._hints.close()
         writer.stop()
-        with self._reading:
-            if self._reader is not None and self._reader is not committer.db:
-                self._reader.close()
-            self._reader = None
+        with self._reading, self._loading:
+            for db in (self._reader, self._loader):
+                if db is not None and db is not committer.db:
+                    db.close()
+            self._reader = self._loader = None
             committer.db.close()
         if self._turnstile is not None:
             self._turnstile.close()
@@ -174,16 +176,15 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
     def locks(self) -> builtins.list[threading.Lock]:
         """Whoever holds them all has the file for himself."""
         writing = [self._writer.working] if isinstance(self._writer, Writer) else []
-        return [self._life, self._reading, self._checking, *writing]
+        return [self._life, self._reading, self._loading, self._checking, *writing]
 
     def connections(self) -> builtins.list[Database]:
         """What is open, to one who holds the locks."""
-        return [
-            db for db in (self._reader, self._committer and self._committer.db) if isinstance(db, Database)
-        ]
+        found = self._reader, self._loader, self._committer and self._committer.db
+        return [db for db in found if isinstance(db, Database)]
 
     def left_behind(self) -> object:
-        kept = self._writer, self._reader, self._committer
+        kept = self._writer, self._reader, self._loader, self._committer
         if self._turnstile is not None:
             self._turnstile.close()
         self._begin()
@@ -208,18 +209,33 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
         """Several statements of one read see one state of the file."""
         guard.refuse_inside(self.path)
         with self._reading:
-            db = self._reader
-            if db is None:
-                raise Unavailable(f"{self.path}: the store is not open")
+            return self._looked(self._reader, work, *args)
+
+    async def _read_apart(self, work: Callable[..., T], *args: Any) -> T:
+        """The same for much at once, on a thread and a connection of its own: nobody else waits meanwhile."""
+        if self._inline:
+            return self._read(work, *args)
+        guard.refuse_inside(self.path)
+        return await asyncio.to_thread(self._read_on_loader, work, *args)
+
+    def _read_on_loader(self, work: Callable[..., T], *args: Any) -> T:
+        with self._loading:
+            if self._loader is None and self._reader is not None:
+                self._loader = migrate.opened(self.path, reader=True)
+            return self._looked(self._loader, work, *args)
+
+    def _looked(self, db: Database | None, work: Callable[..., T], *args: Any) -> T:
+        if db is None:
+            raise Unavailable(f"{self.path}: the store is not open")
+        try:
+            db.run("begin")
             try:
-                db.run("begin")
-                try:
-                    return work(db, *args)
-                finally:
-                    if db.connection.in_transaction:  # or what is gone would be told instead of why
-                        db.run("commit")
-            except apsw.Error as error:
-                raise translated(error, self.path) from error
+                return work(db, *args)
+            finally:
+                if db.connection.in_transaction:  # or what is gone would be told instead of why
+                    db.run("commit")
+        except apsw.Error as error:
+            raise translated(error, self.path) from error
 
     def _data_version(self) -> int:
         with self._reading:
@@ -310,7 +326,7 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
         return await self._write(lambda db, now: claim.claim(db, now, ask, self._clock))
 
     async def load(self, lease: Lease, after: int = START, bytes: int = BATCH_BYTES) -> Loaded:
-        return self._read(claim.load, self._clock(), lease, after, bytes)
+        return await self._read_apart(lambda db: claim.load(db, self._clock(), lease, after, bytes))
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         news = items.brings_news(batch)
