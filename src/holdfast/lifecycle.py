@@ -183,7 +183,7 @@ MOVES: tuple[Rule, ...] = (
         (_P, _L, _W, _Z, _C),
         (_C,),
         Who.ANYONE,
-        "open steps are cancelled, fence + 1; again: unchanged",
+        "open steps, and a plan's later ones, are cancelled, fence + 1; again: unchanged",
     ),
     _rule(
         Move.REWIND,

@@ -59,6 +59,18 @@ def test_rewind_forgets_a_step_and_what_came_after(cli_, waiting):
     assert [step["step"] for step in cli_.json("show", waiting)["steps"]] == ["reserve"]
 
 
+@pytest.mark.spec("CLI-1", "REW-1")
+def test_rewind_to_the_beginning_needs_a_word_of_its_own(cli_, waiting):
+    """A step that was forgotten to be typed must not cost all of them."""
+    for wrong in ([], ["charge", "--beginning"]):
+        refused = cli_("rewind", waiting, *wrong)
+        assert refused.exit_code == 2
+        assert "give a STEP, as `holdfast show` lists it, or --beginning" in refused.stderr
+    cli_("cancel", waiting)
+    assert cli_.json("rewind", waiting, "--beginning")["status"] == "pending"
+    assert cli_.json("show", waiting)["steps"] == []
+
+
 @pytest.mark.spec("CLI-3")
 def test_rewind_to_an_unknown_step_names_those_there_are(cli_, waiting):
     line = cli_.refused("rewind", waiting, "chrge", code=1)

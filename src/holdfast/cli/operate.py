@@ -69,16 +69,22 @@ def resume(run: str, by: str | None, *, as_json: bool) -> None:
 
 @click.command()
 @run_argument
-@click.argument("step")
+@click.argument("step", required=False)
+@click.option("--beginning", is_flag=True, help="Forget all steps.")
 @_keep_option
 @by_option
 @json_option
 @store_option()
-def rewind(run: str, step: str, by: str | None, *, keep_children: bool, as_json: bool) -> None:
+def rewind(
+    run: str, step: str | None, by: str | None, *, beginning: bool, keep_children: bool, as_json: bool
+) -> None:
     """Forget a step and all later ones, and go on from there.
 
-    STEP is a name as `holdfast show` lists it. Open children of forgotten steps are cancelled.
+    STEP is a name as `holdfast show` lists it; --beginning instead forgets all steps. Open children of
+    forgotten steps are cancelled.
     """
+    if beginning == (step is not None):
+        raise click.UsageError("give a STEP, as `holdfast show` lists it, or --beginning")
     children = not keep_children
     _operate(
         run,

@@ -47,6 +47,8 @@ def run_data(run: Run) -> dict[str, Any]:
         "max_attempts": run.max_attempts,
         "crashes": run.crashes,
         "cursor": run.cursor,
+        "current_step_seq": run.current_step_seq,
+        "current_step_name": run.current_step_name,
         "waiting_on": [wait_data(step) for step in run.waiting_on],
         "leased_by": run.leased_by,
         "lease_until": run.lease_until,

@@ -29,9 +29,9 @@ class People(Protocol):
         sleep: opened if it is not yet; there is none: succeeded; it was rejected or timed out: failed."""
 
     async def rewind(
-        self, run: UUID, step: str, tenant: Tenant, by: str = "", *, children: bool = True
+        self, run: UUID, step: str | None, tenant: Tenant, by: str = "", *, children: bool = True
     ) -> Run:
-        """Forget that step and all with a higher seq, and every cancelled one, with their
+        """Forget that step and all with a higher seq, and every cancelled one (None: all steps), with their
         receipts; the run is pending now (a paused one stays paused, resuming to pending), attempt
         and crashes 0, fence + 1, result, error, finished_at and a pause asked cleared, its
         timeout counted anew. Cost stays. `UnknownStep` names the steps there are. Trail: rewound.

@@ -14,27 +14,33 @@ def end(view: View[R], run: R, status: Status) -> None:
     cancelled, nothing asked for any more. Its error is set before.
 
     However a plan's run ends without success, its current step ends with it: failed, with the run's error
-    (trail step_failed before failed), unless it has failed already; cancelled when the run is cancelled.
-    Later ones stay pending. However a run ends that has a parent_step, it owes its parent the news: see
+    (trail step_failed before failed), unless it has failed already, and later ones stay pending; cancelled,
+    with all later ones, when the run is cancelled. However a run ends that has a parent_step, it owes its parent the news: see
     `deliver`.
     """
-    if run.kind == "plan" and status is not Status.SUCCEEDED:
-        _end_current(view, run, status)
+    if run.kind == "plan" and status is Status.FAILED:
+        _fail_current(view, run)
+    elif run.kind == "plan" and status is Status.CANCELLED:
+        _cancel_rest(view, run)
     for step in view.open_steps(run):
         step.status, step.finished_at = StepStatus.CANCELLED, view.now
     _finish(run, status, view.now)
 
 
-def _end_current(view: View[R], run: R, status: Status) -> None:
+def _fail_current(view: View[R], run: R) -> None:
     step = view.current(run)
     if step is None or step.status in SETTLED:
         return
     step.finished_at = view.now
-    if status is Status.FAILED:
-        step.status, step.error, step.attempts = StepStatus.FAILED, run.error, run.attempt
-        view.note(run, "step_failed", step=step.key, error=raw(run.error))
-    else:
-        step.status = StepStatus.CANCELLED
+    step.status, step.error, step.attempts = StepStatus.FAILED, run.error, run.attempt
+    view.note(run, "step_failed", step=step.key, error=raw(run.error))
+
+
+def _cancel_rest(view: View[R], run: R) -> None:
+    """Cancel what has not ended: the current step, and all behind it."""
+    for step in view.outline(run):
+        if step.status not in SETTLED:
+            step.status, step.finished_at = StepStatus.CANCELLED, view.now
 
 
 def _finish(run: RunRow, status: Status, now: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence, Set
 from uuid import UUID
 
 import msgspec
@@ -12,7 +12,7 @@ from holdfast.lifecycle import OPEN, Move, Status, StepStatus, allows
 from holdfast.records import Json
 
 from . import ending, plans
-from .rows import Owes, StepRow
+from .rows import Owes, RunRow, StepRow
 from .view import R, View
 
 
@@ -40,8 +40,8 @@ def cancel(view: View[R], id: UUID, tenant: str | None, by: str, *, children: bo
 
 
 def cancel_open(view: View[R], run: R, by: str, *, children: bool) -> None:
-    """Cancel an open run, deleted or not: fence + 1, lease cleared, open steps cancelled; finished steps keep
-    their results. children: the run owes that its open children are cancelled. Trail: cancelled [by]."""
+    """Cancel an open run, deleted or not: fence + 1, lease cleared, open steps and a plan's later ones
+    cancelled; finished steps keep their results. children: the run owes that its open children are cancelled. Trail: cancelled [by]."""
     run.fence += 1
     ending.end(view, run, Status.CANCELLED)
     if children and view.has_open_children(run):
@@ -83,21 +83,22 @@ def resume(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
     return run
 
 
-def rewind(view: View[R], id: UUID, key: str, tenant: str | None, by: str, *, children: bool) -> R:
-    """rewind: forget that step, all with a higher seq, and every cancelled one. The run is pending now (a
-    paused one stays paused), its counts and its timeout begin anew, fence + 1. Trail: rewound [step forgotten
-    status by].
+def rewind(view: View[R], id: UUID, key: str | None, tenant: str | None, by: str, *, children: bool) -> R:
+    """rewind: forget that step, all with a higher seq, and every cancelled one; None: forget all steps. The
+    run is pending now (a paused one stays paused), its counts and its timeout begin anew, fence + 1. Trail:
+    rewound [step forgotten status by].
 
     A plan's rows become pending again instead; one that has not begun is no step to rewind to (UnknownStep).
     children: the run owes that children of forgotten steps are cancelled.
     """
     run = _found_for(Move.REWIND, view, id, tenant)
-    begun = _begun(view, run)
-    seq = next((step.seq for step in begun if step.key == key), None)
-    if seq is None:
+    steps = view.outline(run)
+    begun = _begun(run, steps)
+    since = 0 if key is None else next((step.seq for step in begun if step.key == key), None)
+    if since is None:
         keys = ", ".join(step.key for step in begun) or "none"
         raise UnknownStep(f"run {id} has no step {key!r}; it has: {keys}")
-    gone = _forget(view, run, begun, lambda step: step.seq >= seq, orphans=children)
+    gone = _forget(view, run, steps, {step.key for step in begun if step.seq >= since}, orphans=children)
     was_paused = run.status is Status.PAUSED
     run.begin_anew(view.now)
     if was_paused:
@@ -115,11 +116,11 @@ def retry_run(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
     forgotten].
     """
     run = _found_for(Move.RETRY_RUN, view, id, tenant)
-    begun = _begun(view, run)
+    steps = view.outline(run)
     failed = _blamed(run.error)
     if run.is_plan:
-        failed = next((step.key for step in begun if step.status is not StepStatus.SUCCEEDED), failed)
-    gone = _forget(view, run, begun, lambda step: step.key == failed, orphans=True)
+        failed = next((step.key for step in steps if step.status is not StepStatus.SUCCEEDED), failed)
+    gone = _forget(view, run, steps, {failed}, orphans=True)
     run.status = Status.PENDING
     run.begin_anew(view.now)
     view.note(run, "retried", by=by, status=run.status, forgotten=gone)
@@ -127,9 +128,8 @@ def retry_run(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
     return run
 
 
-def _begun(view: View[R], run: R) -> Sequence[StepRow]:
+def _begun(run: RunRow, steps: Sequence[StepRow]) -> Sequence[StepRow]:
     """All steps by number; of a plan, those up to the current one."""
-    steps = view.outline(run)
     if not run.is_plan:
         return steps
     end = next((n for n, step in enumerate(steps) if step.status is not StepStatus.SUCCEEDED), len(steps))
@@ -137,14 +137,15 @@ def _begun(view: View[R], run: R) -> Sequence[StepRow]:
 
 
 def _forget(
-    view: View[R], run: R, begun: Sequence[StepRow], goes: Callable[[StepRow], bool], *, orphans: bool
+    view: View[R], run: R, steps: Sequence[StepRow], keys: Set[str | None], *, orphans: bool
 ) -> list[str]:
-    """Forget steps with their receipts; cancelled ones too, for they have no outcome. Plan rows begin anew.
+    """Forget these steps with their receipts; cancelled ones too, for they have no outcome. Plan rows begin
+    anew.
 
     Their numbers are not given again, and the item that wrote the last of them is still known when it is sent
     once more.
     """
-    gone = [step for step in begun if goes(step) or step.status is StepStatus.CANCELLED]
+    gone = [step for step in steps if step.key in keys or step.status is StepStatus.CANCELLED]
     if gone:
         run.step_mark = max(run.step_mark, view.highest(run))
         last = view.last_item(run)

@@ -65,6 +65,8 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     waiting_on: tuple[Step, ...]  # its open waits, first due first
     pause_asked_by: str | None
     cursor: str | None
+    current_step_seq: int | None  # of a plan: number and name of the first step that has not succeeded
+    current_step_name: str | None
     parent: UUID | None
     parent_step: str | None  # the parent's step that waits, or waited, for it
     limit_key: str | None

@@ -185,8 +185,8 @@ class Rehearsal:
         """Let a paused run go on."""
         self.do(self.app.resume(_id(run), by="test"))
 
-    def rewind(self, run: RehearsedRun | UUID, step: str, *, children: bool = True) -> None:
-        """Forget a step and all later ones; the run goes on from there."""
+    def rewind(self, run: RehearsedRun | UUID, step: str | None, *, children: bool = True) -> None:
+        """Forget a step and all later ones; the run goes on from there. None: it begins anew."""
         self.do(self.app.rewind(_id(run), step, by="test", children=children))
 
     def retry(self, run: RehearsedRun | UUID) -> None:

@@ -66,6 +66,29 @@ def test_the_cursor_of_a_run_is_seen(hand, plain):
     assert row[:4] == (plan, TYPE, "waiting", "A")
 
 
+@pytest.mark.spec("PLAN-17", "SQL-6")
+def test_number_and_name_of_a_plans_current_step_are_columns(hand, plain):
+    plan, code = hand.plan(gate("A"), task("B")), hand.start("shop.other.v1")
+    text = "select current_step_seq, current_step_name from workflow.workflow_run_live where id = :'id'"
+    assert (plain(text, id=plan), plain(text, id=code)) == ([(0, "A")], [(None, None)])
+    hand.approve(plan)
+    assert plain(text, id=plan) == [(1, "B")]
+    hand.advance(hand.take(plan), "B")
+    assert plain(text, id=plan) == [(None, None)]
+
+
+@pytest.mark.spec("PLAN-9", "SQL-2", "MOVE-5")
+def test_a_plain_cancel_cancels_the_later_steps_of_a_plan(hand, plain):
+    claim = hand.begun("A", "B", gate("C"), "D")
+    hand.advance(claim, "A", in_place=True)
+    plain("cancel", id=claim.id)
+    assert [status for _, status in hand.shape(claim.id)] == ["succeeded"] + ["cancelled"] * 3
+    hand.assert_replayed(claim.id)
+    hand.rewind(claim.id, "B")
+    assert [status for _, status in hand.shape(claim.id)] == ["succeeded", "ready", "pending", "pending"]
+    hand.assert_replayed(claim.id)
+
+
 @pytest.mark.spec("SQL-6")
 def test_tables_columns_and_indexes_of_the_page_are_there(hand, plain):
     text = PAGE.read_text("utf-8").partition("\n## Tables\n")[2].partition("\n## ")[0]

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.bounds import NEWS_BYTES, ROW_BYTES
 from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.machine.rows import PLAN
 from holdfast.records import Definition, Instant, PlanStep, Run, Step, moment
 
 from .database import Database, Row
@@ -121,6 +122,7 @@ def run_or_deleted(db: Database, run: str) -> Run | None:
 
 
 def run_record(db: Database, row: Row) -> Run:
+    seq, cursor = (None, row[31]) if row[33] != PLAN or row[31] is None else msgspec.json.decode(row[31])
     return Run(
         id=UUID(row[0]), tenant=row[1], type=row[2], status=Status(row[3]), params_json=row[4],
         result_json=row[5], error_json=row[6], last_error=row[7], priority=row[8], run_at=moment(row[9]),
@@ -130,7 +132,8 @@ def run_record(db: Database, row: Row) -> Run:
         cost_units=row[21], budget_units=row[22], progress_json=row[23], timeout_at=_moment(row[24]),
         expires_at=_moment(row[25]), created_at=moment(row[26]), updated_at=moment(row[27]),
         started_at=_moment(row[28]), finished_at=_moment(row[29]), deleted_at=_moment(row[30]),
-        cursor=row[31], ttl_seconds=row[32], kind=row[33], parent_step=row[34],
+        cursor=cursor, current_step_seq=seq, current_step_name=None if seq is None else cursor,
+        ttl_seconds=row[32], kind=row[33], parent_step=row[34],
         timeout_seconds=row[35],
         waiting_on=() if row[29] is not None else tuple(open_waits(db, row[0])),
     )  # fmt: skip

@@ -3,6 +3,7 @@ seq, key, kind, status, attempts, output, error, cost, topic, due_at, fence, sta
 timeout_seconds, ask, digest, child_id, wake, waits
 
 -- :run_columns    The order of rows.run_record(). A plain checkpoint leaves the run row alone: its trail knows when it was.
+-- Of a plan number and name of the current step are found by one look; of one that has succeeded, the name of the last.
 id, tenant, type, status, $values, error, last_error, priority, run_at, idempotency_key, attempt,
 max_attempts, crashes, fence, leased_by, lease_until, pause_asked_by, parent_id, limit_key, labels, cost, budget,
 progress, timeout_at, expires_at, created_at,
@@ -13,8 +14,11 @@ started_at, finished_at, deleted_at,
 iif(
     kind = 'plan',
     coalesce(
-        (select key from workflow_step where run_id = workflow_run.id and status <> 'succeeded' order by seq limit 1),
-        (select key from workflow_step where run_id = workflow_run.id order by seq desc limit 1)
+        (
+            select json_array(seq, key) from workflow_step
+            where run_id = workflow_run.id and status <> 'succeeded' order by seq limit 1
+        ),
+        (select json_array(null, key) from workflow_step where run_id = workflow_run.id order by seq desc limit 1)
     ),
     (
         select key from workflow_step

@@ -94,10 +94,12 @@ class _Replay:
         self.steps = {
             key: StepStatus.CANCELLED if step in OPEN_STEP else step for key, step in self.steps.items()
         }
-        current = self._current()
         # One that failed in a pause has its outcome, and keeps it.
-        if self.status is Status.CANCELLED and current and self.steps[current] is StepStatus.PENDING:
-            self.steps[current] = StepStatus.CANCELLED
+        if self.status is Status.CANCELLED:
+            self.steps = {
+                key: StepStatus.CANCELLED if step is StepStatus.PENDING else step
+                for key, step in self.steps.items()
+            }
 
     def _current(self) -> str | None:
         if not self.plan:

@@ -259,6 +259,36 @@ def test_later_means_by_the_order_in_which_outcomes_became_known(hand):
     assert hand.steps(claim.id) == []
 
 
+@pytest.mark.spec("REW-1", "MOVE-5")
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("status", ["pending", "cancelled", "failed", "paused"])
+def test_rewind_to_no_step_begins_the_run_anew(hand, steps, status):
+    """Also one that was cancelled before any step, which has none to go back to."""
+    claim = hand.held()
+    for n in range(steps):
+        hand.checkpoint(claim, done(f"s{n}"))
+    match status:
+        case "failed":
+            hand.fail(claim)
+        case "cancelled":
+            hand.cancel(claim.id)
+        case _:
+            hand.release(claim)
+            if status == "paused":
+                hand.pause(claim.id)
+    seen = hand.rewind(claim.id, None, by="ann")
+    assert (seen.status, seen.attempt, seen.error_json) == (
+        Status.PAUSED if status == "paused" else Status.PENDING, 0, None,
+    )  # fmt: skip
+    assert hand.steps(claim.id) == []
+    told = hand.last(claim.id, "rewound")
+    assert (told["step"], len(told["forgotten"]), told["by"]) == (None, steps, "ann")
+    hand.assert_replayed(claim.id)
+    if status == "paused":
+        hand.resume(claim.id)
+    assert hand.complete(hand.take(claim.id)).status is Status.SUCCEEDED
+
+
 @pytest.mark.spec("REW-1")
 def test_rewind_fences_off_the_worker_and_withdraws_a_pause(hand):
     """A worker still at it is fenced off."""

@@ -119,18 +119,59 @@ def test_the_runs_timeout_fails_the_current_step(hand, status):
     hand.assert_replayed(claim.id)
 
 
-@pytest.mark.spec("CANC-1", "MOVE-5")
+@pytest.mark.spec("CANC-1", "PLAN-9", "MOVE-5")
 @pytest.mark.parametrize("current", ["A", gate("A")])
-def test_a_cancelled_plan_cancels_its_current_step_and_no_other(hand, current):
-    """Finished ones keep their results, later ones stay pending."""
-    claim = _at(hand, "A", "B", current, "9")
+@pytest.mark.parametrize("later", ["9", gate("9"), hear("9")])
+def test_a_cancelled_plan_cancels_its_current_step_and_all_later_ones(hand, current, later):
+    """Finished ones keep their results."""
+    claim = _at(hand, "A", "B", current, later, "10")
     assert hand.cancel(claim.id).waiting_on == ()
-    assert hand.shape(claim.id) == [("B", "succeeded"), ("A", "cancelled"), ("9", "pending")]
+    assert hand.shape(claim.id) == [
+        ("B", "succeeded"), ("A", "cancelled"), ("9", "cancelled"), ("10", "cancelled"),
+    ]  # fmt: skip
+    assert all(step.finished_at == hand.clock.now for step in hand.steps(claim.id)[1:])
     assert hand.step(claim.id, "B").output == '"B"'
     assert hand.advance(claim, "A").answer == "cancelled"
+    assert (hand.emit("parcel").woken, hand.approvals()) == (0, [])
     hand.assert_replayed(claim.id)
-    assert hand.rewind(claim.id, "A").status is (Status.PENDING if current == "A" else Status.WAITING)
+
+
+@pytest.mark.spec("REW-1", "PLAN-9", "MOVE-5")
+@pytest.mark.parametrize("current", ["A", gate("A")])
+@pytest.mark.parametrize("to", ["A", "B", None])
+def test_a_rewind_of_a_cancelled_plan_makes_its_later_steps_pending_again(hand, current, to):
+    """Not only that step: the plan can be lived to its end."""
+    claim = _at(hand, "A", "B", current, "9", "10")
+    hand.cancel(claim.id)
+    seen = hand.rewind(claim.id, to)
+    assert seen.status is (Status.WAITING if to == "A" and current != "A" else Status.PENDING)
+    behind = [("9", "pending"), ("10", "pending")]
+    assert hand.shape(claim.id)[2:] == behind
+    assert all(step.finished_at is None for step in hand.steps(claim.id)[2:])
+    assert {"9", "10"} <= set(hand.last(claim.id, "rewound")["forgotten"])
     hand.assert_replayed(claim.id)
+    if to != "A":
+        claim = hand.take(claim.id)
+        hand.advance(claim, "B", in_place=True)
+    if current != "A":
+        hand.approve(claim.id)
+    names = ["9", "10"] if current != "A" else ["A", "9", "10"]
+    if hand.status(claim.id) is Status.PENDING:
+        claim = hand.take(claim.id)
+    for name in names:
+        verdict = hand.advance(claim, name, in_place=True)
+    assert verdict.status is Status.SUCCEEDED
+    hand.assert_replayed(claim.id)
+
+
+@pytest.mark.spec("REW-1", "PLAN-9")
+def test_a_plan_that_was_cancelled_is_not_rewound_to_a_step_that_had_not_begun(hand):
+    claim = _at(hand, "A")
+    hand.cancel(claim.id)
+    before = hand.snapshot(claim.id)
+    with pytest.raises(UnknownStep, match="it has: B, A$"):
+        hand.rewind(claim.id, "10")
+    assert hand.snapshot(claim.id) == before
 
 
 @pytest.mark.spec("CANC-1", "PAUSE-2", "TRAIL-1")
@@ -145,7 +186,7 @@ def test_a_step_that_failed_in_a_pause_stays_failed_when_its_run_is_cancelled(ha
         hand.clock.turn(5)
         hand.tick()
     assert hand.cancel(run).status is Status.CANCELLED
-    assert hand.shape(run) == [("A", "failed"), ("9", "pending")]
+    assert hand.shape(run) == [("A", "failed"), ("9", "cancelled")]
     hand.assert_replayed(run)
 
 

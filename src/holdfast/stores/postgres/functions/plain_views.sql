@@ -50,7 +50,13 @@ select r.id, r.tenant, r.type, r.kind, r.status, v.payload, v.result, r.last_err
         case when r.error is not null and v.error is null then 'error' end,
         case when r.labels is not null and v.labels is null then 'labels' end,
         case when r.progress is not null and v.progress is null then 'progress' end
-    ], null) as unreadable
+    ], null) as unreadable,
+    case when r.kind = 'plan' then (  -- looked up only for whoever asks for the column
+        select s.seq from workflow_step as s where s.run_id = r.id and s.status <> 'succeeded' order by s.seq limit 1
+    ) end as current_step_seq,
+    case when r.kind = 'plan' then (
+        select s.key from workflow_step as s where s.run_id = r.id and s.status <> 'succeeded' order by s.seq limit 1
+    ) end as current_step_name
 from workflow_run as r
 cross join lateral (  -- offset: each value is read once, though it is used twice
     select readable(r.payload) as payload, readable(r.result) as result, readable(r.error) as error,

@@ -155,29 +155,26 @@ begin
         blame('drift', 'step ' || quoted(s.key) || ' is ' || s.status || ', though it has not begun', s.key) end;
 end $$;
 
--- What is open ends with its run; of a plan the current step too: failed with it, or cancelled.
+-- What is open ends with its run; of a plan the current step too: failed with it, or cancelled with all behind it.
 create or replace function end_steps(r workflow_run, status text, error json, attempt integer, now timestamptz)
 returns void language plpgsql as $$
 #variable_conflict use_column
 declare
-    failed boolean := end_steps.status = 'failed';
     s workflow_step;
 begin
-    if r.kind = 'plan' and end_steps.status <> 'succeeded' then
+    if r.kind = 'plan' and end_steps.status = 'failed' then
         s := current_step(r.id);
         if s.status not in ('failed', 'cancelled') then
             update workflow_step as w
-            set status = end_steps.status, error = case when failed then end_steps.error else w.error end,
-                attempts = case when failed then end_steps.attempt else w.attempts end, finished_at = now
+            set status = 'failed', error = end_steps.error, attempts = end_steps.attempt, finished_at = now
             where w.ctid = step_place(r.id, s.key);
-            if failed then
-                perform note(r.id, 'step_failed', '{"step":' || to_json(s.key) || ',"error":'
-                             || coalesce(end_steps.error, 'null') || '}', now);
-            end if;
+            perform note(r.id, 'step_failed', '{"step":' || to_json(s.key) || ',"error":'
+                         || coalesce(end_steps.error, 'null') || '}', now);
         end if;
     end if;
     update workflow_step as w set status = 'cancelled', finished_at = now
-    where w.run_id = r.id and w.finished_at is null and w.status in ('ready', 'waiting');
+    where w.run_id = r.id and w.finished_at is null
+        and (w.status in ('ready', 'waiting') or end_steps.status = 'cancelled');
 end $$;
 
 -- A further task behind the last row of an open plan. One that was added just so before, and whose answer got lost, is

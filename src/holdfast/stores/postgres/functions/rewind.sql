@@ -1,3 +1,4 @@
+-- A null step: the run begins anew.
 create or replace function rewind(run uuid, step text, tenant text, who text, with_children boolean) returns json
 language plpgsql set search_path from current as $$
 declare
@@ -11,12 +12,17 @@ begin
     if r.status not in ('pending', 'leased', 'waiting', 'paused', 'succeeded', 'failed', 'cancelled') then
         perform refuse_move(run, 'rewind', r.status);
     end if;
-    select b.seq into since from begun(r) as b where b.key = rewind.step;
+    since := case when rewind.step is null then 0
+        else (select b.seq from begun(r) as b where b.key = rewind.step) end;
     if since is null then
         perform refuse('UnknownStep', 'run ' || run || ' has no step ''' || step || '''; it has: '
                        || coalesce((select string_agg(b.key, ', ' order by b.seq) from begun(r) as b), 'none'));
     end if;
-    gone := array(select b.key from begun(r) as b where b.seq >= since or b.status = 'cancelled' order by b.seq);
+    gone := array(
+        select s.key from workflow_step as s where s.run_id = rewind.run and (s.status = 'cancelled' or (
+            s.seq >= since and s.seq <= (select max(b.seq) from begun(r) as b)
+        )) order by s.seq
+    );
     r := begin_anew(r, gone, with_children, now);
     perform note(run, 'rewound', json_build_object(
         'step', step, 'forgotten', gone, 'status', r.status, 'by', who

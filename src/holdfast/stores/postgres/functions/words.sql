@@ -269,24 +269,29 @@ begin
     ));
 end $$;
 
--- Where a run is: of a plan the first step that has not succeeded, of code the last that has its outcome. Not plain SQL,
--- which would be planned anew for each run of a list.
-create or replace function cursor_of(run uuid, kind text) returns text language plpgsql stable as $$
+-- Where a run is: of a plan number and name of the first step that has not succeeded, or without a number the last one;
+-- of code the last that has its outcome, without a number. Not plain SQL, which would be planned anew for each run of a
+-- list.
+create or replace function place_of(run uuid, kind text, out at_seq integer, out at_key text) language plpgsql stable as $$
 begin
     if kind = 'plan' then
-        return coalesce(
-            (select s.key from workflow_step as s where s.run_id = run and s.status <> 'succeeded' order by s.seq limit 1),
-            (select s.key from workflow_step as s where s.run_id = run order by s.seq desc limit 1)
+        select s.seq, s.key into at_seq, at_key from workflow_step as s
+        where s.run_id = run and s.status <> 'succeeded' order by s.seq limit 1;
+        if at_seq is null then
+            at_key := (select s.key from workflow_step as s where s.run_id = run order by s.seq desc limit 1);
+        end if;
+    else
+        at_key := (
+            select s.key from workflow_step as s
+            where s.run_id = run and s.status in ('succeeded', 'failed') order by s.seq desc limit 1
         );
     end if;
-    return (
-        select s.key from workflow_step as s
-        where s.run_id = run and s.status in ('succeeded', 'failed') order by s.seq desc limit 1
-    );
 end $$;
 
 -- The run as people see it, and whether it owes others something that is to be carried out. A plain checkpoint leaves the run row alone: its trail knows when it was.
 create or replace function run_record(r workflow_run) returns json language plpgsql stable as $$
+declare
+    place record := place_of(r.id, r.kind);
 begin
     return json_build_object(
         'id', r.id, 'tenant', r.tenant, 'type', r.type, 'kind', r.kind, 'status', r.status,
@@ -298,7 +303,8 @@ begin
             select coalesce(json_agg(step_record(w) order by w.due_at nulls last, w.seq), '[]')
             from open_waits(r.id) as w
         ),
-        'pause_asked_by', r.pause_asked_by, 'cursor', cursor_of(r.id, r.kind), 'parent', r.parent_id,
+        'pause_asked_by', r.pause_asked_by, 'cursor', place.at_key, 'current_step_seq', place.at_seq,
+        'current_step_name', case when place.at_seq is not null then place.at_key end, 'parent', r.parent_id,
         'parent_step', r.parent_step, 'limit_key', r.limit_key, 'labels_json', r.labels::text, 'cost_units', r.cost,
         'budget_units', r.budget, 'progress_json', r.progress::text, 'timeout_at', shown_at(r.timeout_at),
         'timeout_seconds', r.timeout_seconds, 'ttl_seconds', r.ttl_seconds, 'expires_at', shown_at(r.expires_at),
