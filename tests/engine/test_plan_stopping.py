@@ -33,7 +33,7 @@ async def test_a_cancelled_run_unwinds_its_handler_and_writes_nothing(app):
         await app.cancel(run.id)
         await asyncio.sleep(10)
     assert told == [True]
-    assert await live(app, run) == [("SHIP", "cancelled"), ("NEXT", "pending")]
+    assert await live(app, run) == [("SHIP", "cancelled"), ("NEXT", "cancelled")]
 
 
 @pytest.mark.spec("PAUSE-1", "PAUSE-3")

@@ -23,11 +23,6 @@ def held(claim: Claim, known: Defined, worker: Worker, claimed_at: float) -> Hel
     return Execution(claim, cast("Workflow", known), worker, claimed_at)
 
 
-def lacking(known: Defined) -> tuple[str, ...]:
-    """The tasks that a worker has no handler of: it could not bring a run of this plan to its end."""
-    return known.missing if isinstance(known, Plan) else ()
-
-
 def why_lacking(tasks: tuple[str, ...], known: Defined) -> str:
     """The same in words. A handler that no step is called like may be of one that was meant."""
     names = known.handlers.keys() - {one.name for one in known.steps} if isinstance(known, Plan) else ()

@@ -31,7 +31,7 @@ async def show(worker: Worker) -> None:
             slots=worker.slots,
             stragglers=worker.stragglers,
             sinks=worker.relay.names,
-            lacking=worker.lacking,
+            lacking=worker.versions.lacking,
         )
     )
 
@@ -41,6 +41,7 @@ async def shows(worker: Worker) -> None:
     while True:
         await asyncio.sleep(PRESENCE_SECONDS)
         try:
+            await worker.versions.look()
             await show(worker)
         except Exception as error:
             log.warning("cannot show presence now, will try again: %s", error, exc_info=unforeseen(error))

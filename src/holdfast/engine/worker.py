@@ -35,12 +35,13 @@ from .committer import Committer
 from .definitions import Defined, matches
 from .failures import text
 from .held import UNWIND_SECONDS, HeldRun
-from .holding import held, lacking, why_lacking
+from .holding import held, why_lacking
 from .hooks import Hooks
 from .keeper import Bell, Keeper, seconds_until
 from .lease import Leases
 from .loading import Loads
 from .outcome import Why
+from .plans.versions import Versions
 from .presence import Refresh, show, shows
 from .relay import Relay
 from .sinks import Sinks
@@ -91,8 +92,7 @@ class Worker:
         )
         self.patterns = check_patterns(patterns)
         self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
-        self.lacking = {type_: tasks for type_, one in self._workflows.items() if (tasks := lacking(one))}
-        self.types = tuple(type_ for type_ in self._workflows if type_ not in self.lacking)
+        self.versions = Versions(self, workflows, self._workflows)
         self.hooks: Hooks = {} if hooks is None else hooks
         self.teller = Teller(self.hooks, world, self.id)
         self.tenants = None if tenants is None else check_names("tenant", tenants)
@@ -132,9 +132,10 @@ class Worker:
         self._keeper = Keeper(
             self.store, self._news, self._failed, self._ttl_seconds, wait_timeouts=self._wait_timeouts
         )
-        for type_, tasks in self.lacking.items():
+        for type_, tasks in self.versions.lacking.items():
             log.warning("plan %s is not claimed here%s", type_, why_lacking(tasks, self._workflows[type_]))
         await self.store.publish([one.definition() for one in self._workflows.values()])
+        await self.versions.look()
         await show(self)
         self._unlisten = self.store.listen(self._hint)
         self.leases.begin()
@@ -158,6 +159,11 @@ class Worker:
     ) -> None:
         """Stop gracefully: no new claims, the grace period for what runs, the rest is given back."""
         await self.stop()
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of which it can execute every run."""
+        return self.versions.types
 
     @property
     def draining(self) -> bool:
@@ -278,12 +284,14 @@ class Worker:
     # -- claiming ------------------------------------------------------------------------------
 
     async def _claims(self) -> None:
-        types = self.types
-        while types and not self._draining:
+        while not self._draining:
             due: float | None = None
+            types = self.versions.claimed
             try:
                 limit = self.committer.room(min(self.free, self._batch))
-                if not limit:
+                if not types:
+                    self._more = False
+                elif not limit:
                     self._more = True  # or what it was rung for would be forgotten
                 else:
                     self._more = await self._claim(types, limit)
@@ -326,7 +334,8 @@ class Worker:
         return len(claims) == ask.limit
 
     def _begin(self, claim: Claim, claimed_at: float) -> None:
-        execution = held(claim, self._workflows[claim.type], self, claimed_at)
+        known = self._workflows.get(claim.type) or self.versions.standing_in(claim.type)
+        execution = held(claim, known, self, claimed_at)
         if why := shut(claim):
             execution.stop(Why.SEALED, why)
         self.leases.held[claim.id] = execution

@@ -15,8 +15,8 @@ def end(view: View[R], run: R, status: Status) -> None:
 
     However a plan's run ends without success, its current step ends with it: failed, with the run's error
     (trail step_failed before failed), unless it has failed already, and later ones stay pending; cancelled,
-    with all later ones, when the run is cancelled. However a run ends that has a parent_step, it owes its parent the news: see
-    `deliver`.
+    with all later ones, when the run is cancelled. However a run ends that has a parent_step, it owes its
+    parent the news: see `deliver`.
     """
     if run.kind == "plan" and status is Status.FAILED:
         _fail_current(view, run)

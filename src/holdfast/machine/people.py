@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 import msgspec
@@ -41,7 +41,8 @@ def cancel(view: View[R], id: UUID, tenant: str | None, by: str, *, children: bo
 
 def cancel_open(view: View[R], run: R, by: str, *, children: bool) -> None:
     """Cancel an open run, deleted or not: fence + 1, lease cleared, open steps and a plan's later ones
-    cancelled; finished steps keep their results. children: the run owes that its open children are cancelled. Trail: cancelled [by]."""
+    cancelled; finished steps keep their results. children: the run owes that its open children are cancelled.
+    Trail: cancelled [by]."""
     run.fence += 1
     ending.end(view, run, Status.CANCELLED)
     if children and view.has_open_children(run):
@@ -137,7 +138,7 @@ def _begun(run: RunRow, steps: Sequence[StepRow]) -> Sequence[StepRow]:
 
 
 def _forget(
-    view: View[R], run: R, steps: Sequence[StepRow], keys: Set[str | None], *, orphans: bool
+    view: View[R], run: R, steps: Sequence[StepRow], keys: Collection[str | None], *, orphans: bool
 ) -> list[str]:
     """Forget these steps with their receipts; cancelled ones too, for they have no outcome. Plan rows begin
     anew.

@@ -42,7 +42,7 @@ class People:
         return await self._changed(run, lambda view: people.resume(view, run, tenant_name(tenant), by))
 
     async def rewind(
-        self, run: UUID, step: str, tenant: Tenant, by: str = "", *, children: bool = True
+        self, run: UUID, step: str | None, tenant: Tenant, by: str = "", *, children: bool = True
     ) -> Run:
         whose = tenant_name(tenant)
         return await self._changed(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from holdfast.bounds import RUN_BYTES
+from holdfast.codec import plain as plain_codec
 from holdfast.engine import outcome as ends
 from holdfast.engine.drive import Drive
 from holdfast.engine.held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
@@ -58,6 +59,7 @@ class PlanExecution:
         "attempt",
         "begun_at",
         "claim",
+        "codec",
         "crashes",
         "ended_as",
         "ending",
@@ -90,6 +92,7 @@ class PlanExecution:
         self._begun = False
         self.step: Step | None = None  # the current one
         self.scope = Scope("")  # what its handler says
+        self.codec = plain_codec  # of its output
         self.begun_at: Instant = 0
 
     # -- what the worker calls -----------------------------------------------------------------
@@ -177,8 +180,22 @@ class PlanExecution:
         timeout_at = self.claim.timeout_at
         if timeout_at is not None and self.begun_at >= timeout_at:
             return ends.Raised(RunOverdue(f"run {self.claim.id} has not ended before its timeout"))
-        handler = self.plan.handlers.get(self.step.key)
-        return NoHandler() if handler is None else await self._call(handler, self.step)
+        handler = self.handler(self.step.key)
+        if handler is None:
+            return NoHandler(self.step.key)
+        if self.plan.stands_in and not self._begun and (unknown := self._unknown()) is not None:
+            return NoHandler(unknown)
+        self.codec = handler.codec
+        return await self._call(handler, self.step)
+
+    def handler(self, task: str) -> Handler | None:
+        """The handler of a task, of this version of the plan or of another one that is here."""
+        return self.worker.versions.handler(self.plan, task)
+
+    def _unknown(self) -> str | None:
+        """The first of the remaining tasks that has no handler here."""
+        tasks = (one.key for one in self._rest() if one.kind is StepKind.TASK)
+        return next((name for name in tasks if self.handler(name) is None), None)
 
     def _current(self) -> Step | None:
         """The first row that has not succeeded, if it is a task: no worker executes anything else."""

@@ -37,7 +37,9 @@ class NoRows(msgspec.Struct, frozen=True):
 
 
 class NoHandler(msgspec.Struct, frozen=True):
-    """Nobody here knows the current step."""
+    """Nobody here knows the current step; or, in a run of another version, one that is still to come."""
+
+    step: str
 
 
 End = Completed[Any] | Waiting | Retry | Dead | ends.Raised | ends.Stopped | NoRows | NoHandler
@@ -52,7 +54,7 @@ async def finish(run: PlanExecution, end: End) -> bool:
             verdict = await run.journal.outcome(moves.BeginPlan(plan=run.plan.steps))
             return ended(run, verdict, back="run.released")
         case NoHandler():
-            return await _give_back(run)
+            return await _give_back(run, end.step)
         case Retry():
             return await _retry_or_fail(run, end.error, end)
         case Dead():
@@ -79,7 +81,7 @@ async def _commit(run: PlanExecution, end: Completed[Any] | Waiting) -> bool:
 
 async def _complete(run: PlanExecution, end: Completed[Any]) -> bool:
     step = _current(run)
-    output = run.plan.handlers[step.key].codec.encode(end.output, f"the output of step {step.key!r}")
+    output = run.codec.encode(end.output, f"the output of step {step.key!r}")
     add_cost(run.scope, end.cost)
     messages = _outgoing(run, end.outbound)
     run.record.count(output)
@@ -164,20 +166,20 @@ def _failing(recorded: Error) -> moves.Fail:
     return moves.Fail(error=encoded(recorded), last_error=line(recorded), kind=recorded.kind)
 
 
-async def _give_back(run: PlanExecution) -> bool:
+async def _give_back(run: PlanExecution, step: str) -> bool:
     """Perhaps another worker knows the step, or this one's next version will."""
-    step, now = _current(run), run.now()
+    now = run.now()
     found = await run.patiently(lambda: run.worker.store.get(run.claim.id, run.claim.tenant))
     if found is None:  # deleted: it has been taken from this worker
         return ended(run, Verdict(answer=Answer.LOST, status=Status.PENDING))
     before = None if found.error_json is None else stored(found.error_json)
-    again = before is not None and (before.kind, before.step) == ("no_handler", step.key)
+    again = before is not None and (before.kind, before.step) == ("no_handler", step)
     since = before.since if before is not None and again and before.since is not None else now
     said = (
-        f"no worker here has a handler for step {step.key!r} of {run.claim.type}: "
-        f"register one with @plan.task({step.key!r})"
+        f"no worker here has a handler for step {step!r} of {run.claim.type}: "
+        f"register one with @plan.task({step!r})"
     )
-    recorded = Error(kind="no_handler", message=said, step=step.key, since=since)
+    recorded = Error(kind="no_handler", message=said, step=step, since=since)
     limit = run.plan.no_handler_seconds
     left = NO_HANDLER_SECONDS if limit is None else limit - (now - since) / SECOND
     if left <= 0:

@@ -31,12 +31,14 @@ class Handler(msgspec.Struct, frozen=True):
     function: Callable[[Any], Any]
     is_async: bool
     codec: Codec
+    only_this_version: bool = False  # not for runs of other versions of its plan
 
 
 class Plan(Defined):
     """What `app.plan` makes of a list of steps. `@plan.task("SHIP")` names the handler of one."""
 
     takes_params = True
+    stands_in = False  # for a version that is not here: see versions.py
 
     def __init__(
         self,
@@ -65,10 +67,12 @@ class Plan(Defined):
         """Short, for messages."""
         return f"<plan {self.type}>"
 
-    def task(self, name: str) -> Callable[[F], F]:
+    def task(self, name: str, *, only_this_version: bool = False) -> Callable[[F], F]:
         """Name the function that executes a task: async, or plain, which runs in a thread.
 
-        Also of a step that is not in the list: one that `append_step` adds to a run.
+        Also of a step that is not in the list: one that `append_step` adds to a run. It executes the task of
+        this name in runs of other versions too that have no handler of their own here, unless
+        `only_this_version` is set.
         """
         if callable(name):
             raise UsageError(f'plan {self.type}: a handler needs its task\'s name: write @plan.task("SHIP")')
@@ -83,7 +87,8 @@ class Plan(Defined):
 
         def named(function: F) -> F:
             _check_function(self.type, name, function)
-            made = self.handlers[name] = Handler(function, is_async(function), output_codec(function))
+            codec = output_codec(function)
+            made = self.handlers[name] = Handler(function, is_async(function), codec, only_this_version)
             if name == self.steps[-1].name:
                 self.result = made.codec  # a run's result is the output of its last task
             return function
@@ -97,7 +102,7 @@ class Plan(Defined):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The tasks that have no handler here."""
+        """The tasks that have no handler of this version."""
         tasks = [one.name for one in self.steps if one.kind is StepKind.TASK]
         return tuple(name for name in tasks if name not in self.handlers)
 

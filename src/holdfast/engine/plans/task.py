@@ -122,7 +122,7 @@ class Outputs(Mapping[str, Any]):
             case StepKind.EVENT:
                 return event_of(step.output, f"the event of step {name!r}")
             case _:
-                handler = self._run.plan.handlers.get(name)
+                handler = self._run.handler(name)
                 codec = plain if handler is None else handler.codec
                 return codec.decode(step.output or "null", f"the recorded output of step {name!r}")
 

@@ -169,7 +169,7 @@ def test_a_plan_that_was_cancelled_is_not_rewound_to_a_step_that_had_not_begun(h
     claim = _at(hand, "A")
     hand.cancel(claim.id)
     before = hand.snapshot(claim.id)
-    with pytest.raises(UnknownStep, match="it has: B, A$"):
+    with pytest.raises(UnknownStep, match=r"it has: B, A$"):
         hand.rewind(claim.id, "10")
     assert hand.snapshot(claim.id) == before
 
