@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .lifecycle import Status, StepKind, StepStatus
     from .records import (
         ANY,
+        BEGINNING,
         ApprovalRequest,
         Decision,
         Event,
@@ -120,6 +121,7 @@ __all__ = [
     "TrailEntry",
     "RunFilter",
     "ANY",
+    "BEGINNING",
     "Schedule",
     "Delivery",
     "OutboxMessage",
@@ -189,7 +191,7 @@ _HOMES = {
     ),
     "lifecycle": "Status StepKind StepStatus",
     "records": (
-        "ANY ApprovalRequest Decision Event Limit MessageStatus OutboxFilter "
+        "ANY BEGINNING ApprovalRequest Decision Event Limit MessageStatus OutboxFilter "
         "OutboxMessage Registration Run RunFilter Schedule Step TrailEntry"
     ),
     "sealing": "Compress Encrypt",

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from . import bounds, typed_dicts
-from .decoding import decoded, mere
+from .decoding import custom_class, decoded, mere
 from .errors import BadValue, TooLarge
 from .escaping import escaped
 from .records import Json
@@ -240,6 +240,30 @@ def annotated(function: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(target)
     except (NameError, TypeError, AttributeError):
         return {}
+
+
+def unreadable_class(wanted: Any) -> str | None:
+    """The class inside an annotation that no JSON can be read as; None: there is none, or none is known."""
+    try:
+        found = custom_class(msgspec.inspect.type_info(wanted))
+    except Exception:  # noqa: BLE001 - names that are not known yet, and whatever a class of the user's raises
+        return None
+    return None if found is None else _shown(found)
+
+
+def unreadable_type(wanted: Any) -> str | None:
+    """An annotation that describes no data, such as a union whose members cannot be told apart, and why."""
+    try:
+        msgspec.inspect.type_info(wanted)
+    except TypeError as error:
+        return f"{_shown(wanted)} ({_said(error).partition(' - type')[0]})"
+    except Exception:  # noqa: BLE001 - as above
+        return None
+    return None
+
+
+def _shown(wanted: Any) -> str:
+    return getattr(wanted, "__qualname__", None) or escaped(str(wanted), KEY_SHOWN)
 
 
 def result_codec(function: Callable[..., Any]) -> Codec:

@@ -72,6 +72,17 @@ def _exact(one: Any, seen: set[int]) -> bool:
     return any(_exact(part, seen) for part in _parts(one))
 
 
+def custom_class(one: Any, seen: set[int] | None = None) -> type | None:
+    """The first class inside a described type that only a hook could read; None: there is none."""
+    seen = set() if seen is None else seen
+    if isinstance(one, msgspec.inspect.CustomType):
+        return None if hasattr(one.cls, "model_validate") else one.cls
+    if id(one) in seen:
+        return None
+    seen.add(id(one))
+    return next((found for part in _parts(one) if (found := custom_class(part, seen)) is not None), None)
+
+
 def _parts(one: Any) -> list[Any]:
     """The types inside a described type."""
     fields = [field.type for field in getattr(one, "fields", ())]

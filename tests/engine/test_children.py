@@ -267,9 +267,9 @@ async def test_a_bare_name_is_resolved_once_and_stays_resolved(app):
         (lambda ctx: ctx.call(print), "is no workflow"),
         (lambda ctx: ctx.call("shop.ship.v1", tenant="x"), "a child run has no option 'tenant'"),
         (lambda ctx: ctx.start("shop.ship.v1", id="x"), "a child run has no option 'id'"),
-        (lambda ctx: ctx.call("shop.ship.v1", priority=5000), "priority 5000"),
+        (lambda ctx: ctx.call("shop.ship.v1", Parcel(1), priority=5000), "priority 5000"),
         (lambda ctx: ctx.call("shop.ship.v1", object()), "params of shop.ship.v1 is an object"),
-        (lambda ctx: ctx.call("shop.ship.v1", budget=-1), "budget=-1"),
+        (lambda ctx: ctx.call("shop.ship.v1", Parcel(1), budget=-1), "budget=-1"),
     ],
 )
 async def test_a_call_that_cannot_be_made_is_refused_in_one_line_and_starts_nothing(app, call, message):

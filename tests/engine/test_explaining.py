@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Backoff, ChildFailed, RunFilter, Status, UnknownRun, days
-from tests.engine.kit import process, until
+from holdfast import BEGINNING, Backoff, ChildFailed, Fatal, RunFilter, Status, UnknownRun, days
+from tests.engine.kit import outcome, process, until
 
 
 async def said(app, run):
@@ -277,3 +277,42 @@ async def test_how_it_ended(app):
     gone = await app.start(order, "x")
     await app.cancel(gone.id)
     assert (await said(app, gone)).reason == "cancelled"
+
+
+@pytest.mark.spec("EXPL-1")
+@pytest.mark.parametrize("kind", ["drift", "history", "fatal"])
+async def test_retry_is_suggested_only_where_it_may_help(app, kind):
+    """Retried with the same code, drift and a full history fail again."""
+    executions = []
+
+    @app.workflow("shop.order.v1", steps_max=3)
+    async def order(ctx):
+        executions.append(1)
+        if kind == "drift" and len(executions) > 1:
+            await ctx.sleep(1, key="a")
+        await ctx.step("a", lambda: 1)
+        if kind == "fatal":
+            raise Fatal("no")
+        await ctx.sleep(1)
+        for n in range(5):
+            await ctx.step(f"s{n}", lambda: 1)
+
+    async with app.worker():
+        run = await app.start(order)
+        assert await outcome(app, run) == ("failed", kind)
+        text = (await app.explain(run.id)).text
+    assert (f"`holdfast retry {run.id}`" in text) is (kind == "fatal")
+    assert (f"`holdfast rewind {run.id} STEP`" in text) is (kind != "fatal")
+
+
+@pytest.mark.spec("REW-1")
+async def test_a_run_that_was_cancelled_before_its_first_step_begins_anew(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        return await ctx.step("a", lambda: "done")
+
+    run = await app.start(order)
+    await app.cancel(run.id)
+    assert (await app.rewind(run.id, BEGINNING)).status == "pending"
+    async with app.worker():
+        assert await run.result(60) == "done"

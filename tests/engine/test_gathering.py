@@ -60,7 +60,7 @@ def raises(error):
     return poison
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 async def test_starts_of_one_loop_turn_are_one_call(app, watched):
     handles = await ended(await begun(app, *range(TASKS)))
     assert watched.brought == [[str(n) for n in range(TASKS)]]
@@ -69,7 +69,7 @@ async def test_starts_of_one_loop_turn_are_one_call(app, watched):
     assert shown == list(range(TASKS))
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 async def test_a_lone_start_goes_straight(app, watched):
     """One call each, and no task but the caller's own."""
     before = asyncio.all_tasks()
@@ -87,7 +87,7 @@ async def test_a_lone_start_goes_straight(app, watched):
     assert seen == [set()] * 3
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 async def test_what_comes_while_a_start_is_on_its_way_goes_with_the_next(app, watched):
     watched.gate.clear()
     first = await begun(app, 0)
@@ -98,7 +98,7 @@ async def test_what_comes_while_a_start_is_on_its_way_goes_with_the_next(app, wa
     assert watched.brought == [["0"], ["1", "2", "3"]]
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 async def test_a_conflict_is_told_to_its_own_caller(app, watched):
     """The same key in one batch: the run that is there; with another value it is refused, and only that."""
     await app.start(TYPE, 1, key="k")
@@ -108,14 +108,14 @@ async def test_a_conflict_is_told_to_its_own_caller(app, watched):
     assert (same.created, type(other), free.created) == (False, KeyReused, True)
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 async def test_what_a_caller_gives_wrongly_is_refused_before_it_is_queued(app, watched):
     found = await ended(await begun(app, 1, float("nan"), "x" * 5_000_000, 2))
     assert [isinstance(one, UsageError) for one in found] == [False, True, True, False]
     assert watched.brought == [["1", "2"]]
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 @pytest.mark.parametrize("error", [UsageError("this one is refused"), RuntimeError("this one is odd")])
 async def test_one_that_the_store_refuses_harms_no_other(app, watched, error):
     """A call that is refused as a whole is sent one by one."""
@@ -125,7 +125,7 @@ async def test_one_that_the_store_refuses_harms_no_other(app, watched, error):
     assert watched.brought == [["1", '"poison"', "2"], ["1"], ['"poison"'], ["2"]]
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 async def test_what_a_failed_call_has_started_all_the_same_is_found_by_its_id(app, watched):
     """Nobody is told that its own run stands in its way."""
 
@@ -141,7 +141,7 @@ async def test_what_a_failed_call_has_started_all_the_same_is_found_by_its_id(ap
     assert (await app.store.stats()).by_status["pending"] == 3
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 async def test_a_store_that_cannot_be_reached_is_told_to_all(app, watched):
     watched.poison = raises(Unavailable("gone"))
     found = await ended(await begun(app, 1, "poison", 2))
@@ -151,7 +151,7 @@ async def test_a_store_that_cannot_be_reached_is_told_to_all(app, watched):
     assert (await app.start(TYPE, 4)).created
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 async def test_one_that_would_wait_for_somebody_is_sent_alone_and_holds_up_no_other(app, watched):
     """As Postgres answers a key that stands in an open transaction."""
     let_go = asyncio.Event()
@@ -177,7 +177,7 @@ async def test_one_that_would_wait_for_somebody_is_sent_alone_and_holds_up_no_ot
     assert [handle.created for handle in found] == [True] * 3
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 async def test_a_lone_start_that_hangs_holds_up_others_for_a_moment_only(app, watched):
     let_go = asyncio.Event()
 
@@ -195,7 +195,7 @@ async def test_a_lone_start_that_hangs_holds_up_others_for_a_moment_only(app, wa
     assert (await held).created
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 @pytest.mark.parametrize("when", ["first", "waiting", "sent"])
 async def test_a_caller_that_is_cancelled_harms_no_other(app, watched, when):
     """Before its start is sent it is left out; after that the start goes its way, with the others."""
@@ -226,7 +226,7 @@ async def test_a_caller_that_is_cancelled_harms_no_other(app, watched, when):
     assert pending == (4 if when == "sent" else 3)
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 async def test_a_batch_of_starts_is_bounded_in_runs_and_bytes(app, watched, monkeypatch):
     """Large ones go by themselves, and hold up nobody."""
     monkeypatch.setattr("holdfast.engine.gathering.BATCH_BYTES", 1000)
@@ -248,7 +248,7 @@ async def test_a_batch_of_starts_is_bounded_in_runs_and_bytes(app, watched, monk
     assert sum(len(one) == 1 and one[0] > 600 for one in sizes) == 2
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 async def test_starts_of_tenants_are_told_apart_in_one_batch(app, watched):
     tasks = [
         asyncio.ensure_future(app.start(TYPE, 1, key="k", tenant=tenant))

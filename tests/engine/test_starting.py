@@ -53,7 +53,7 @@ async def test_every_option_of_start_is_recorded(app, world):
         parent,
         "acme",
     )
-    assert (found.labels, found.timeout_at) == ({"a": "b"}, found.created_at + timedelta(seconds=60))
+    assert (found.labels, found.timeout_at) == ({"a": "b"}, found.run_at + timedelta(seconds=60))
 
 
 @pytest.mark.spec("START-1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.codec import MARK
+from holdfast.engine.explain import way_on
 from holdfast.errors import RunCancelled, RunFailed
 from holdfast.escaping import escaped
 from holdfast.lifecycle import Status
@@ -31,7 +32,7 @@ def raise_unless_succeeded(run: Run) -> None:
         raise RunCancelled(f"run {run.id} was cancelled")
     if run.status is Status.FAILED:
         name = short(run.id)
-        hint = f"`holdfast show {name}` tells more, `holdfast retry {name}` goes on"
+        hint = f"`holdfast show {name}` tells more, {way_on(run, name)}"
         raise RunFailed(run.id, _in_short(run.error), hint)
 
 

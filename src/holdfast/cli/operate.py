@@ -10,7 +10,7 @@ import click
 
 from holdfast.engine.client import Client
 from holdfast.lifecycle import Status
-from holdfast.records import Run
+from holdfast.records import BEGINNING, Run
 
 from . import session
 from .find import find, short
@@ -85,11 +85,11 @@ def rewind(
     """
     if beginning == (step is not None):
         raise click.UsageError("give a STEP, as `holdfast show` lists it, or --beginning")
-    children = not keep_children
+    children, to = not keep_children, BEGINNING if step is None else step
     _operate(
         run,
         by,
-        lambda client, run_id, who: client.rewind(run_id, step, by=who, children=children),
+        lambda client, run_id, who: client.rewind(run_id, to, by=who, children=children),
         as_json=as_json,
     )
 

@@ -147,7 +147,8 @@ class Child:
         run = self._run
         workflow = self._workflow
         if isinstance(workflow, str):
-            workflow = await self._resolved(workflow)
+            type_ = await self._resolved(workflow)
+            workflow = run.worker.versions.workflows.get(type_, type_)
         of: dict[str, Any] = {"tenant": run.claim.tenant, "parent": run.claim.id}
         new = new_run(run.world, workflow, self._params, **self._options, **of)
         return msgspec.structs.replace(new, parent_step=self.key, trace=run.claim.trace)

@@ -45,7 +45,9 @@ from holdfast.errors import (
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import (
     ANY,
+    BEGINNING,
     OWN,
+    Beginning,
     Emitted,
     NewEvent,
     NewRun,
@@ -229,15 +231,17 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         await self._opened()
         return await self.store.resume(check_id(run), self.tenant, check_by(by))
 
-    async def rewind(self, run: UUID | str, step: str | None, by: str = "", *, children: bool = True) -> Run:
-        """Forget a step and all later ones; the run goes on from there. None: it begins anew.
+    async def rewind(
+        self, run: UUID | str, step: str | Beginning, by: str = "", *, children: bool = True
+    ) -> Run:
+        """Forget a step and all later ones; the run goes on from there. BEGINNING: it begins anew.
 
         Open children of forgotten steps are cancelled, unless they are to go on; others are started anew.
         """
         await self._opened()
         run, by = check_id(run), check_by(by)
-        step = None if step is None else check_key(step)
-        return await self.store.rewind(run, step, self.tenant, by, children=children)
+        to = None if step is BEGINNING else check_key(step)
+        return await self.store.rewind(run, to, self.tenant, by, children=children)
 
     async def retry(self, run: UUID | str, by: str = "") -> Run:
         """Let a failed run go on at the step that failed, with fresh attempts."""

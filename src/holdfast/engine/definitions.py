@@ -27,6 +27,7 @@ from holdfast.records import Definition, Json
 
 from .failures import text
 from .raising import Raises, check_raises
+from .signatures import check_annotation, check_workflow, is_async
 
 _VERSION = re.compile(r"\.v([0-9]+)")
 
@@ -122,11 +123,12 @@ class Workflow(Defined):
             raise UsageError(f"workflow {type_}: checkpoint={clipped(checkpoint)}: 'step' or 'segment'")
         self.segment = checkpoint == "segment"
         self.refresh_seconds = check_duration(f"workflow {type_}: refresh", refresh)
-        self.takes_params = _takes_params(type_, function)
-        self.plain = not is_async(function)
         hints = annotated(function)
+        self.takes_params = check_workflow(type_, function, hints)
+        self.plain = not is_async(function)
         self.params = _codec(type_, function, hints) if self.takes_params else plain
         wanted = hints.get("return", Any)
+        check_annotation(f"workflow {type_}: its result", wanted, result=True)
         self.result = Codec(type(None) if wanted is None else wanted)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", type_)
@@ -167,24 +169,7 @@ class Defaulted(Codec):
 def _codec(type_: str, function: Callable[..., Any], hints: dict[str, Any]) -> Codec:
     value = list(inspect.signature(function).parameters.values())[1]
     wanted = hints.get(value.name, Any)
+    check_annotation(f"workflow {type_}: its value {value.name!r}", wanted)
     if value.default is value.empty or value.default is None:
         return Codec(wanted)
     return Defaulted(wanted, value.default, f"workflow {type_}: the default of {value.name!r}")
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await: an async function, a partial or an object of one."""
-    inner = getattr(function, "func", None) or type(function).__call__
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inner)
-
-
-def _takes_params(type_: str, function: Callable[..., Any]) -> bool:
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise UsageError(f"workflow {type_}: a generator cannot be a workflow: write `return`, not `yield`")
-    names = list(inspect.signature(function).parameters.values())
-    if not names or len(names) > 2 or any(one.kind is one.KEYWORD_ONLY for one in names):
-        raise UsageError(
-            f"workflow {type_}: it takes the context and at most one value, "
-            f"as in `def order(ctx, order: Order)`, plain or async"
-        )
-    return len(names) == 2

@@ -68,14 +68,25 @@ def explain(run: Run, known: Known) -> Explanation:
 
 def _ended(run: Run) -> Explanation:
     why = f": {escaped(run.last_error, ERROR_MAX)}" if run.last_error else ""
-    retry = f"; `holdfast retry {run.id}` lets it go on where it failed"
-    mend = retry if run.status is Status.FAILED else ""
+    mend = f"; {way_on(run, str(run.id))}" if run.status is Status.FAILED else ""
     has = "was" if run.status is Status.CANCELLED else "has"
     return Explanation(
         str(run.status),
         f"It {has} {run.status} at {_at(run.finished_at)}{why}{mend}.",
         {"finished_at": run.finished_at, "error": run.last_error},
     )
+
+
+def way_on(run: Run, name: str) -> str:
+    """What may help a failed run. Retried with the same code, drift and a full history fail again."""
+    kind = run.error.kind if run.error is not None and run.kind == "code" else ""
+    if kind == "drift":
+        return f"`holdfast rewind {name} STEP` forgets the step that the code has changed, and all later ones"
+    if kind == "history":
+        return (
+            f"`holdfast rewind {name} STEP` forgets a step and all later ones; `ctx.continue_as` needs fewer"
+        )
+    return f"`holdfast retry {name}` lets it go on where it failed"
 
 
 def _leased(run: Run, known: Known) -> Explanation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.arguments import LATEST
 from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
 from holdfast.lifecycle import StepKind
 from holdfast.records import MAX_ATTEMPTS, Definition, Instant, NewRun, Started
@@ -27,8 +28,9 @@ def start(view: View[R], runs: Sequence[NewRun], by: RunRow | None = None) -> li
 def start_one(view: View[R], new: NewRun, fence: int, by: RunRow | None = None) -> Started | HoldfastError:
     """Start one run: pending, attempt 0, run_at as given, else now + delay, else now. Trail: created.
 
-    The key is looked at before the id, and both before the parent. max_attempts, timeout and budget are as
-    given, else the published definition's, else 3 and none. The fence is no smaller than any that this store
+    A timeout counts from run_at, or from now where that has passed. The key is looked at before the id, and
+    both before the parent. max_attempts, timeout and budget are as given, else the published definition's,
+    else 3 and none. The fence is no smaller than any that this store
     has given so far: the id may be that of a run that was purged, whose holder must stay shut out.
 
     A published plan: kind `plan`, and all its steps are rows, pending, seq from 0, key = name, each with its
@@ -78,7 +80,8 @@ def _beginning(new: NewRun, known: Definition | None, now: Instant, mark: int, f
         MAX_ATTEMPTS if attempts is None else attempts,
         budget,
         None if timeout is None else bounded(timeout),
-        None if timeout is None else now + micros(timeout),
+        # A delay is not part of it: a run must not time out before it may be claimed.
+        None if timeout is None else min(max(now, run_at) + micros(timeout), LATEST),
         None if new.ttl_seconds is None else bounded(new.ttl_seconds),
         mark,
         fence,

@@ -37,6 +37,7 @@ from .shown import ApprovalRequest, Decision, Event, Finding, Run, RunFilter, St
 from .traits import Traits
 from .units import (
     ANY,
+    BEGINNING,
     COST_UNIT,
     DEFAULT_TENANT,
     EPOCH,
@@ -46,6 +47,7 @@ from .units import (
     PRIORITY,
     SECOND,
     AnyTenant,
+    Beginning,
     Instant,
     Json,
     OwnTenant,
@@ -70,6 +72,7 @@ from .written import (
 
 __all__ = [
     "ANY",
+    "BEGINNING",
     "Answer",
     "COST_UNIT",
     "DEFAULT_TENANT",
@@ -85,6 +88,7 @@ __all__ = [
     "ApprovalRequest",
     "Ask",
     "Backlog",
+    "Beginning",
     "CatchUp",
     "Chore",
     "Claim",

@@ -31,6 +31,19 @@ ANY: Final = AnyTenant.ANY  # all tenants: an operator, a worker or a keeper wri
 Tenant = str | AnyTenant  # the name of one tenant, or ANY
 
 
+class Beginning(Enum):
+    """The type of `BEGINNING`, which has no other value."""
+
+    BEGINNING = object()
+
+    def __repr__(self) -> str:
+        """Give its name, as it is written."""
+        return "BEGINNING"
+
+
+BEGINNING: Final = Beginning.BEGINNING  # what a run is rewound to that shall forget all its steps
+
+
 class OwnTenant(Enum):
     """The type of `OWN`, which has no other value."""
 

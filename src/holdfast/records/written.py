@@ -43,7 +43,7 @@ class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     run_at: Instant | None = None  # None: now, by the store's clock
     delay_seconds: float | None = None  # from now, by the store's clock; not beside run_at
     max_attempts: int | None = None  # None: the published definition's, else 3
-    timeout_seconds: float | None = None  # from the start, by the store's clock
+    timeout_seconds: float | None = None  # from when it is due, by the store's clock
     ttl_seconds: float | None = None
     budget: int | None = None
     limit_key: str | None = None

@@ -26,6 +26,7 @@ from holdfast.records import (
     ANY,
     SECOND,
     ApprovalRequest,
+    Beginning,
     Decided,
     Emitted,
     Run,
@@ -185,8 +186,8 @@ class Rehearsal:
         """Let a paused run go on."""
         self.do(self.app.resume(_id(run), by="test"))
 
-    def rewind(self, run: RehearsedRun | UUID, step: str | None, *, children: bool = True) -> None:
-        """Forget a step and all later ones; the run goes on from there. None: it begins anew."""
+    def rewind(self, run: RehearsedRun | UUID, step: str | Beginning, *, children: bool = True) -> None:
+        """Forget a step and all later ones; the run goes on from there. BEGINNING: it begins anew."""
         self.do(self.app.rewind(_id(run), step, by="test", children=children))
 
     def retry(self, run: RehearsedRun | UUID) -> None:

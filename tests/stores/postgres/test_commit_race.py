@@ -93,7 +93,7 @@ def test_rows_that_somebody_keeps_do_not_end_the_leases_of_others(hand, other):
     assert hand.tick().expired == 20
 
 
-@pytest.mark.spec("START-11")
+@pytest.mark.spec("START-12")
 @pytest.mark.parametrize("what", ["key", "id"])
 def test_a_start_that_meets_an_open_transaction_holds_up_no_other(hand, other, what):
     """Of several it is busy, and nothing of it is written; alone it waits, and is what came to stand."""

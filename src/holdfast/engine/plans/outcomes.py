@@ -88,8 +88,13 @@ def _check_outbound(what: str, outbound: Any) -> None:
 
 def output_codec(handler: Any) -> Codec:
     """How a handler's output is recorded, by its annotation: `-> Receipt`, `-> hf.Completed[Receipt]`."""
-    wanted = _output(annotated(handler).get("return", Any))
+    wanted = output_type(annotated(handler))
     return plain if wanted is Any else Codec(type(None) if wanted is None else wanted)
+
+
+def output_type(hints: dict[str, Any]) -> Any:
+    """What a handler's annotations say of its output; Any when they do not say."""
+    return _output(hints.get("return", Any))
 
 
 def _output(said: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -10,15 +9,15 @@ import msgspec
 
 from holdfast.arguments import Seconds, check_step_name, check_text, check_whole
 from holdfast.backoff import Backoff
-from holdfast.clipped import clipped
-from holdfast.codec import Codec, plain
-from holdfast.engine.definitions import Defined, is_async
+from holdfast.codec import Codec, annotated, plain
+from holdfast.engine.definitions import Defined
+from holdfast.engine.signatures import check_annotation, check_handler, is_async
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
 from holdfast.records import Definition
 
 from .elements import Element, check_span, rows
-from .outcomes import output_codec
+from .outcomes import output_codec, output_type
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,6 +56,7 @@ class Plan(Defined):
         self.steps = rows(self.type, steps)
         self._kinds = {one.name: one.kind for one in self.steps}
         if params is not Any:
+            check_annotation(f"plan {type_}: params=", params)
             self.params = Codec(params)
         self.max_waits = check_whole(f"plan {type_}: max_waits", max_waits, 1)
         self.description = check_text("description", description)
@@ -86,7 +86,9 @@ class Plan(Defined):
             raise UsageError(f"plan {self.type}: task {name!r} has a handler already")
 
         def named(function: F) -> F:
-            _check_function(self.type, name, function)
+            what, hints = f"plan {self.type}: the handler of {name!r}", annotated(function)
+            check_handler(what, function, hints)
+            check_annotation(f"{what}: its output", output_type(hints), result=True)
             codec = output_codec(function)
             made = self.handlers[name] = Handler(function, is_async(function), codec, only_this_version)
             if name == self.steps[-1].name:
@@ -117,17 +119,3 @@ class Plan(Defined):
             steps=self.steps,
             budget=self.budget,
         )
-
-
-def _check_function(type_: str, name: str, function: Any) -> None:
-    if not callable(function):
-        raise UsageError(f"plan {type_}: the handler of {name!r} is no function: {clipped(function)}")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise UsageError(f"plan {type_}: the handler of {name!r} is a generator: write `return`, not `yield`")
-    try:
-        inspect.signature(function).bind(None)
-    except TypeError:
-        raise UsageError(
-            f"plan {type_}: the handler of {name!r} takes one argument, as in `def ship(task)`: "
-            f"task.params is what the run was started with"
-        ) from None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.arguments import LATEST
 from holdfast.errors import DuplicateRun, KeyReused, UnknownRun
 from holdfast.lifecycle import Status
 from holdfast.records import Definition, NewRun, Started, moment
 
-from .hand import TYPE
+from .hand import TYPE, task
 
 
 def _new(hand, **fields):
@@ -177,6 +178,38 @@ def test_what_start_leaves_out_comes_from_the_published_definition(hand):
     assert [hand.get(run).max_attempts for run in (plain, published, given)] == [3, 5, 1]
     due = [None, moment(hand.clock.now + 60_000_000), moment(hand.clock.now + 1_000_000)]
     assert [hand.get(run).timeout_at for run in (plain, published, given)] == due
+
+
+@pytest.mark.spec("RETRY-9", "START-3")
+@pytest.mark.parametrize("published", [True, False])
+@pytest.mark.parametrize("plan", [True, False])
+def test_a_timeout_counts_from_when_the_run_is_due(hand, published, plan):
+    """Else one that is shorter than the delay would end the run before anyone may claim it."""
+    steps = (task("A"),) if plan else ()
+    kind = "plan" if plan else "code"
+    lasts = 60.0 if published else None
+    hand.run(hand.store.publish([Definition(type=TYPE, kind=kind, steps=steps, timeout_seconds=lasts)]))
+    given = {} if published else {"timeout_seconds": 60.0}
+    now = hand.clock.now
+    late, at, past = (
+        hand.start(delay_seconds=100.0, **given),
+        hand.start(run_at=now + 7_000_000, **given),
+        hand.start(run_at=now - 7_000_000, **given),
+    )
+    seen = [hand.get(run).timeout_at for run in (late, at, past)]
+    assert seen == [moment(now + 160_000_000), moment(now + 67_000_000), moment(now + 60_000_000)]
+    hand.clock.turn(100)
+    assert hand.tick().timed_out == 2
+    assert hand.status(late) is Status.PENDING
+    hand.clock.turn(60)
+    assert hand.tick().timed_out == 1
+    assert hand.get(late).error.kind == "timeout"
+
+
+@pytest.mark.spec("RETRY-9", "START-10")
+def test_a_timeout_ends_with_the_years_that_can_be_told(hand):
+    run = hand.start(run_at=LATEST - 1, timeout_seconds=1000.0)
+    assert hand.get(run).timeout_at == moment(LATEST)
 
 
 def test_definitions_are_listed_by_type_and_a_change_is_taken_over(hand):

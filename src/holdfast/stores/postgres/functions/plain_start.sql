@@ -36,7 +36,7 @@ begin
         perform refuse('UsageError', negative_fault());
     end if;
     new.timeout_seconds := bounded(coalesce(new.timeout_seconds, d.timeout_seconds));
-    new.timeout_at := now + span(new.timeout_seconds);
+    new.timeout_at := times_out_at(new.run_at, now, new.timeout_seconds);
     new.ttl_seconds := bounded(new.ttl_seconds);
     new.inbox_mark := inbox_mark();
     new.fence := first_fence();

@@ -139,8 +139,9 @@ begin
         select n.id, n.tenant, n.type, n.params::json, n.priority,
             coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), stored_key(n.tenant, n.key), n.digest,
             coalesce(n.max_attempts, nullif(n.known_attempts, 0), 3), n.parent, n.parent_step, n.limit_key, n.labels::json,
-            coalesce(n.budget, n.known_budget), bounded(n.lasts), now + span(n.lasts), bounded(n.ttl_seconds), mark,
-            first, 1, now, now, nullif(n.trace, '')
+            coalesce(n.budget, n.known_budget), bounded(n.lasts),
+            times_out_at(coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), now, n.lasts),
+            bounded(n.ttl_seconds), mark, first, 1, now, now, nullif(n.trace, '')
         from n
         where not is_odd_start(n.type, n.is_known, n.tenant, n.key, n.limit_key, n.priority, n.run_at, n.max_attempts,
                                n.budget, n.labels, n.params)
@@ -216,8 +217,11 @@ begin
         coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), full_key, n.digest,
         coalesce(n.max_attempts, nullif(d.max_attempts, 0), 3), n.parent, n.parent_step, n.limit_key, n.labels::json,
         coalesce(n.budget, d.budget), bounded(coalesce(n.timeout_seconds, d.timeout_seconds)),
-        now + span(coalesce(n.timeout_seconds, d.timeout_seconds)), bounded(n.ttl_seconds), mark, first, 1, now, now,
-        nullif(n.trace, '')
+        times_out_at(
+            coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), now,
+            coalesce(n.timeout_seconds, d.timeout_seconds)
+        ),
+        bounded(n.ttl_seconds), mark, first, 1, now, now, nullif(n.trace, '')
     )
     on conflict do nothing
     returning * into r;

@@ -38,6 +38,13 @@ create or replace function span(seconds double precision) returns interval langu
     'select make_interval(secs => case when seconds > 31557600000 then 31557600000 when seconds < -31557600000
         then -31557600000 else seconds end)';
 
+-- When a new run times out: counted from when it is due, and no later than a reader can say.
+create or replace function times_out_at(run_at timestamptz, now timestamptz, seconds double precision)
+returns timestamptz language sql immutable as $$
+    select case when seconds is not null then
+        least(greatest(run_at, now) + span(seconds), timestamptz '9999-12-31 23:59:59.999999+00') end
+$$;
+
 -- One row of the trail; its id, for when it must learn where it led.
 create or replace function note(run uuid, what text, data text default '{}', at timestamptz default clock())
 returns bigint language plpgsql volatile as $$

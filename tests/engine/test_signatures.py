@@ -1,0 +1,140 @@
+"""Functions that could not be executed, and annotations that could not be read, are refused at definition."""
+
+import functools
+import typing
+from dataclasses import dataclass
+
+import pytest
+
+import holdfast as hf
+
+T = typing.TypeVar("T")
+
+
+@dataclass
+class Order:
+    n: int
+
+
+@dataclass
+class Other:
+    m: int
+
+
+class Odd:
+    """No fields that are known: JSON cannot be read as one."""
+
+
+class Model:
+    """As a pydantic model: it can be read, and shown."""
+
+    @classmethod
+    def model_validate(cls, _):
+        return cls()
+
+    def model_dump(self, mode):
+        return {}
+
+
+async def odd(ctx, order: Odd): ...
+async def odd_list(ctx, order: list[Odd]): ...
+async def odd_union(ctx, order: Order | Other): ...
+async def odd_result(ctx) -> Odd: ...
+async def odd_results(ctx) -> dict[str, Odd]: ...
+async def odd_results_union(ctx) -> Order | Other: ...
+async def plain_context(ctx: hf.PlainContext): ...
+async def plain_context_text(ctx: "hf.PlainContext", order: "Unknown"): ...  # noqa: F821
+async def of_a_plan(ctx: hf.PlanTask): ...
+def async_context(ctx: hf.Context): ...
+async def second(order: Order, ctx: hf.Context): ...
+async def keywords(ctx, **options): ...
+async def keyword_only(ctx, order: Order, *, dry=False): ...
+async def nothing(): ...
+async def three(ctx, order, more): ...
+async def generator(ctx):
+    yield 1
+
+
+class Shop:
+    async def order(self, ctx): ...
+
+
+WRONG = {
+    odd: "its value 'order' is annotated with Odd, which JSON cannot be read as",
+    odd_list: "annotated with Odd, which",
+    functools.partial(odd): "annotated with Odd, which",
+    odd_union: "more than one dataclass",
+    odd_result: "its result is annotated with Odd, which JSON cannot be read as: take a dataclass",
+    odd_results: "its result is annotated with Odd",
+    odd_results_union: "its result is annotated with .*more than one dataclass",
+    plain_context: "says ctx: PlainContext, but `async def` is given hf.Context$",
+    plain_context_text: "says ctx: PlainContext, but `async def` is given hf.Context$",
+    of_a_plan: "says ctx: PlanTask, but `async def` is given hf.Context$",
+    async_context: "says ctx: Context, but `def` is given hf.PlainContext",
+    second: "takes Context second: the context comes first",
+    keywords: "takes the context and at most one value",
+    keyword_only: "takes the context and at most one value",
+    nothing: "takes the context and at most one value",
+    three: "takes the context and at most one value",
+    generator: "is a generator: write `return`",
+    Shop.order: "is a method, whose `self` would be the context",
+    7: "is no function: 7",
+}
+
+
+@pytest.mark.spec("FLOW-15", "START-11")
+@pytest.mark.parametrize("function", WRONG, ids=str)
+def test_a_workflow_that_could_not_be_executed_is_refused_in_one_line(function):
+    app = hf.App("memory://")
+    with pytest.raises(hf.UsageError, match=f"^workflow shop.order.v1: .*{WRONG[function]}") as refused:
+        app.workflow("shop.order.v1")(function)
+    assert "\n" not in str(refused.value)
+    assert app.workflows == {}
+
+
+async def model(ctx: hf.Context, order: Model) -> Model: ...
+async def endless(ctx) -> typing.NoReturn: ...
+async def generic(ctx, order: T) -> T: ...
+async def loose(*args, **kwargs): ...
+async def optional(ctx, order: Order | None = None) -> dict[str, Order] | None: ...
+async def unknown(ctx: "hf.Context", order: "Unknown"): ...  # noqa: F821
+def plain(ctx: hf.PlainContext, order: Order) -> None: ...
+
+
+RIGHT = [model, endless, generic, loose, optional, unknown, plain, Shop().order, functools.partial(plain)]
+
+
+@pytest.mark.spec("FLOW-15")
+@pytest.mark.parametrize("function", RIGHT, ids=str)
+def test_all_others_are_taken(function):
+    hf.App("memory://").workflow("shop.order.v1")(function)
+
+
+def of_code(task: hf.Context): ...
+def gives_odd(task: hf.PlanTask) -> Odd: ...
+def completes_odd(task) -> hf.Completed[Odd] | hf.Waiting: ...
+def two(task, more): ...
+
+
+@pytest.mark.spec("PLAN-4")
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (of_code, "says task: Context, but it is given hf.PlanTask"),
+        (gives_odd, "its output is annotated with Odd"),
+        (completes_odd, "its output is annotated with Odd"),
+        (two, "takes one argument"),
+        (7, "is no function: 7"),
+    ],
+)
+def test_a_handler_that_could_not_be_called_is_refused_in_one_line(function, said):
+    plan = hf.App("memory://").plan("shop.fulfil.v1", [hf.Task("SHIP")])
+    with pytest.raises(hf.UsageError, match=f"^plan shop.fulfil.v1: the handler of 'SHIP'.*{said}"):
+        plan.task("SHIP")(function)
+    assert plan.handlers == {}
+
+
+@pytest.mark.parametrize("params", [Odd, Order | Other])
+def test_params_of_a_plan_that_could_not_be_read_are_refused(params):
+    with pytest.raises(hf.UsageError, match=r"plan shop\.fulfil\.v1: params= is annotated with"):
+        hf.App("memory://").plan("shop.fulfil.v1", [hf.Task("SHIP")], params=params)
