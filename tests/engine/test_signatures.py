@@ -59,6 +59,12 @@ class Shop:
     async def order(self, ctx): ...
 
 
+def named(function):
+    """A name that is the same in every process."""
+    inner = getattr(function, "func", function)
+    return getattr(inner, "__qualname__", str(inner)) + " in a partial" * (inner is not function)
+
+
 WRONG = {
     odd: "its value 'order' is annotated with Odd, which JSON cannot be read as",
     odd_list: "annotated with Odd, which",
@@ -83,7 +89,7 @@ WRONG = {
 
 
 @pytest.mark.spec("FLOW-15", "START-11")
-@pytest.mark.parametrize("function", WRONG, ids=str)
+@pytest.mark.parametrize("function", WRONG, ids=named)
 def test_a_workflow_that_could_not_be_executed_is_refused_in_one_line(function):
     app = hf.App("memory://")
     with pytest.raises(hf.UsageError, match=f"^workflow shop.order.v1: .*{WRONG[function]}") as refused:
@@ -105,7 +111,7 @@ RIGHT = [model, endless, generic, loose, optional, unknown, plain, Shop().order,
 
 
 @pytest.mark.spec("FLOW-15")
-@pytest.mark.parametrize("function", RIGHT, ids=str)
+@pytest.mark.parametrize("function", RIGHT, ids=named)
 def test_all_others_are_taken(function):
     hf.App("memory://").workflow("shop.order.v1")(function)
 
@@ -126,6 +132,7 @@ def two(task, more): ...
         (two, "takes one argument"),
         (7, "is no function: 7"),
     ],
+    ids=lambda one: one if isinstance(one, str) else named(one),
 )
 def test_a_handler_that_could_not_be_called_is_refused_in_one_line(function, said):
     plan = hf.App("memory://").plan("shop.fulfil.v1", [hf.Task("SHIP")])
