@@ -101,6 +101,7 @@ class Holding(Protocol):
         It goes before queued commits. Answers per lease: applied, cancelled or lost; whether a
         pause is asked; waits settled with seq > known, or `more`, as in commit. started_at: `started` goes
         into the trail unless it is there for this fence. heartbeat: a row of it. progress: stored, if JSON.
+        survived: as `machine.claiming.forgive` says.
         strays: runs leased to this worker which it did not name, with their fences; they are
         named, not changed. No leases and no strays: nothing is written.
         """

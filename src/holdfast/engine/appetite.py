@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.bounds import BATCH_BYTES, MIB
 from holdfast.records import Ask
 
-from .holding import crashed_quota
+from .crashed import crashed_quota
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -53,4 +53,4 @@ class Appetite:
 
     def _crashed_quota(self) -> tuple[int, ...]:
         held = self._worker.leases.held.values()
-        return crashed_quota(self._worker.slots, [one.suspect for one in held if one.suspect])
+        return crashed_quota(self._worker.slots, [(one.suspect, one.lease_clock.age) for one in held if one.suspect])

@@ -223,7 +223,7 @@ def _crashed(pending: Sequence[Run]) -> list[Finding]:
         Finding(
             level="warning",
             what=f"{_count(len(crashed), 'pending run')} whose worker died, up to {_count(most, 'time')} "
-            f"in a row: a worker holds only few such runs at once",
+            f"in a row: a worker begins only few such runs at once",
             mend="look for what kills the workers: memory, a crash in a driver; `holdfast explain RUN` says "
             "how many of them go at once",
             runs=tuple(run.id for run in crashed[:SHOWN]),

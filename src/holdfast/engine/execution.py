@@ -18,7 +18,7 @@ from . import outcome as ends
 from .context import Context
 from .drive import Drive
 from .finish import finish
-from .held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
+from .held import CLEANUP_SECONDS, UNWIND_SECONDS
 from .journal import GRANTED, Asked, Journal, Written
 from .lease_clock import LeaseClock
 from .loading import lease_of
@@ -44,7 +44,6 @@ class Execution:
         "_drive",
         "_early",
         "_gave_way_at",
-        "_heartbeat_at",
         "_parking",
         "_reading",
         "_stop",
@@ -90,7 +89,7 @@ class Execution:
         self.attempt, self.crashes = claim.attempt, claim.crashes
         self.ended_as, self.ending = "", False
         self.clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
-        self._heartbeat_at = self._told_at = self._gave_way_at = claimed_at
+        self._told_at = self._gave_way_at = claimed_at
         self._stop: ends.Stopped | None = None
         self._reading: asyncio.Task[None] | None = None
         self._parking: ends.Waits | None = None
@@ -140,17 +139,14 @@ class Execution:
 
     def lease(self) -> Lease:
         """What renewal says of this run. Called from the renewal thread."""
-        now = self.world.monotonic()
-        heartbeat = now - self._heartbeat_at >= HEARTBEAT_SECONDS
-        if heartbeat:
-            self._heartbeat_at = now
         return Lease(
             run=self.claim.id,
             tenant=self.claim.tenant,
             fence=self.claim.fence,
             known=self.record.known if self.record.open_waits else None,
             started_at=self.journal.started_at,
-            heartbeat=heartbeat,
+            heartbeat=self.lease_clock.beats(),
+            survived=self.crashes > 0 and self.lease_clock.age >= 1,
             progress=self.journal.take_progress(),
         )
 

@@ -17,6 +17,8 @@ from holdfast.records import Hold, Instant, Presence, Run, Step, moment
 from holdfast.records.reading import read_object
 from holdfast.sealing.envelope import OURS
 
+from .crashed import ALONE, crashed_quota
+
 SHOWN = 5  # waits, workers and types that are told of in words; the data has all waits
 ERROR_MAX = 500  # characters of an error's message
 LATE_SECONDS = 10.0  # a keeper comes by every second: what is later than this is seen by none
@@ -288,10 +290,11 @@ def lacked(type_: str, workers: Sequence[Presence]) -> str:
 
 
 def _suspect(run: Run, able: Sequence[Presence], said: str, data: dict[str, Any]) -> Explanation:
-    room = max(1, max(one.slots for one in able) // 8**run.crashes)  # as Worker asks for such runs
+    room = crashed_quota(max(one.slots for one in able), ())[min(run.crashes, ALONE) - 1]
+    begins = "executes 1 such run at a time" if run.crashes >= ALONE else f"begins {room} such at a time"
     rule = (
-        f"it has crashed {run.crashes} time{'s' * (run.crashes > 1)}: a worker holds at most {room} such "
-        f"run{'s' * (room > 1)} at once, so that one that kills its worker is soon alone"
+        f"it has crashed {run.crashes} time{'s' * (run.crashes > 1)}: a worker {begins}, so that one that "
+        f"kills its worker is soon alone"
     )
     return Explanation("queued", f"{said}; {rule}.", {**data, "crashes": run.crashes, "at_once": room})
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 UNWIND_SECONDS = 5.0  # what user code may take to clean up when its run parks or is given back,
 CLEANUP_SECONDS = 60.0  # and what when the run was cancelled, paused or lost
-HEARTBEAT_SECONDS = 60.0
 
 
 class HeldRun(Protocol):

@@ -28,17 +28,3 @@ def why_lacking(tasks: tuple[str, ...], known: Defined) -> str:
     names = known.handlers.keys() - {one.name for one in known.steps} if isinstance(known, Plan) else ()
     odd = f" (handlers without a step: {', '.join(sorted(names))})" if names else ""
     return f", for no handler is known of {', '.join(tasks)}: write @plan.task(name){odd}"
-
-
-def crashed_quota(slots: int, held: list[int]) -> tuple[int, ...]:
-    """How many more runs that crashed so often a worker may hold: soon the one that kills it is alone.
-
-    `held`: how often those crashed that it holds.
-    """
-    quota, cap, level = [], slots, 1
-    while True:
-        cap = max(1, cap // 8)
-        quota.append(max(0, cap - sum(crashes >= level for crashes in held)))
-        if cap == 1:
-            return tuple(quota)
-        level += 1

@@ -19,22 +19,36 @@ if TYPE_CHECKING:
     from .held import HeldRun
     from .stage import Stage
 
+HEARTBEAT_SECONDS = 60.0
 KEPT = 2 / 3  # of a lease, that is left at least after a commit which leaves the run leased
 
 
 class LeaseClock:
     """Until when the lease of one run holds for certain."""
 
-    __slots__ = ("_until", "_world", "claimed_at", "seconds")
+    __slots__ = ("_beat_at", "_until", "_world", "claimed_at", "seconds")
 
     def __init__(self, world: World, claimed_at: float, seconds: float) -> None:
         self._world, self.claimed_at, self.seconds = world, claimed_at, seconds
-        self._until = claimed_at + seconds
+        self._beat_at, self._until = claimed_at, claimed_at + seconds
 
     @property
     def over(self) -> bool:
         """Whether the lease may have ended."""
         return self._world.monotonic() >= self._until
+
+    @property
+    def age(self) -> float:
+        """For how many lease times the run has executed here."""
+        return (self._world.monotonic() - self.claimed_at) / self.seconds
+
+    def beats(self) -> bool:
+        """Whether a heartbeat row is due now. Called from the renewal thread."""
+        now = self._world.monotonic()
+        due = now - self._beat_at >= HEARTBEAT_SECONDS
+        if due:
+            self._beat_at = now
+        return due
 
     def renewed(self, asked_at: float) -> None:
         """A renewal was granted that was asked for then. Called from the renewal thread."""

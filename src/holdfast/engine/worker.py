@@ -32,6 +32,7 @@ from holdfast.world import World
 
 from .appetite import Appetite
 from .committer import Committer
+from .crashed import YOUNG
 from .definitions import Defined, matches
 from .failures import text
 from .held import UNWIND_SECONDS, HeldRun
@@ -338,6 +339,9 @@ class Worker:
         execution = held(claim, known, self, claimed_at)
         if why := shut(claim):
             execution.stop(Why.SEALED, why)
+        if claim.crashes:  # with time there is room for further runs that have crashed
+            for share in (YOUNG, 1):
+                asyncio.get_running_loop().call_later(share * self.lease_seconds, self._bell.ring)
         self.leases.held[claim.id] = execution
         self.committer.begun(claim.id)
         task = self.world.spawn(self._execute(execution), claim.type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.lifecycle import Status
 from holdfast.records import Answer, Held, Instant, Lease
 
-from .rows import holds
+from .rows import RunRow, holds
 from .view import R, View
 
 
@@ -31,7 +31,7 @@ def renew(view: View[R], run: R | None, lease: Lease, worker: str, until: Instan
     """renew: the lease goes on, fenced like an item of a commit. Trail: started, if it is due; heartbeat
     [worker].
 
-    The answer tells whether a pause is asked for, and the waits settled with seq > known.
+    `survived`: what the run crashed is forgiven, once since its last progress. The answer tells whether a pause is asked for, and the waits settled with seq > known.
     """
     if run is None or not holds(run, lease.fence, view.now):
         return Held(answer=lost(run))
@@ -39,10 +39,20 @@ def renew(view: View[R], run: R | None, lease: Lease, worker: str, until: Instan
     begin(view, run, lease.started_at)
     if lease.heartbeat:
         view.note(run, "heartbeat", worker=worker)
+    if lease.survived:
+        forgive(run)
     if lease.progress is not None:
         run.progress = lease.progress
     settled, more = ((), False) if lease.known is None else view.news(run, lease.known)
     return Held(answer=Answer.APPLIED, pause_asked=run.pause_asked_by is not None, settled=settled, more=more)
+
+
+def forgive(run: RunRow) -> None:
+    """Count the crashes of a run no more that has executed for a whole lease time: its attempts are what is
+    left. Once since its last progress, or one that kills its worker later than that would never fail.
+    """
+    if run.crashes and not run.survived:
+        run.attempt, run.crashes, run.survived = max(1, run.attempt - run.crashes), 0, 1
 
 
 def lost(run: R | None) -> Answer:

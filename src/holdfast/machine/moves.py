@@ -65,7 +65,7 @@ class Writing(Generic[R]):
         """
         run = self.run
         if self.recorded.progress:
-            run.attempt, run.crashes = 1, 0
+            run.attempt, run.crashes, run.survived = 1, 0, 0
         if by:
             run.attempt = max(0, run.attempt + by)
 

@@ -68,6 +68,7 @@ class RunRow(msgspec.Struct, gc=False):
     resume_to: Status | None = None
     attempt: int = 0
     crashes: int = 0
+    survived: int = 0  # 1: it has executed for a whole lease time since its last progress, and was forgiven
     fence: int = 0
     leased_by: str | None = None
     lease_until: Instant | None = None
@@ -136,6 +137,7 @@ class RunRow(msgspec.Struct, gc=False):
         """Fresh counts and a fresh timeout; the former holder is fenced off."""
         self.let_go()
         self.attempt, self.crashes, self.fence, self.run_at = 0, 0, self.fence + 1, now
+        self.survived = 0
         self.result = self.error = self.last_error = self.pause_asked_by = None
         self.finished_at = self.expires_at = None
         self.timeout_at = None if self.timeout_seconds is None else now + micros(self.timeout_seconds)

@@ -129,6 +129,7 @@ class Lease(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     known: int | None = None  # as in Item
     started_at: Instant | None = None  # until `started` is known to be in the trail
     heartbeat: bool = False  # a heartbeat row is wanted
+    survived: bool = False  # it has executed for a whole lease time: its crashes are forgiven
     progress: Json | None = None
 
 

@@ -15,7 +15,7 @@ from holdfast.bounds import RUN_BYTES
 from holdfast.codec import plain as plain_codec
 from holdfast.engine import outcome as ends
 from holdfast.engine.drive import Drive
-from holdfast.engine.held import CLEANUP_SECONDS, HEARTBEAT_SECONDS, UNWIND_SECONDS
+from holdfast.engine.held import CLEANUP_SECONDS, UNWIND_SECONDS
 from holdfast.engine.journal import Journal, Written
 from holdfast.engine.lease_clock import LeaseClock, NotBegun, confirm
 from holdfast.engine.outcome import Why
@@ -50,10 +50,8 @@ class PlanExecution:
 
     __slots__ = (
         "_begun",
-        "_claimed_at",
         "_clock_at_claim",
         "_drive",
-        "_heartbeat_at",
         "_stop",
         "_unwinding",
         "attempt",
@@ -84,7 +82,6 @@ class PlanExecution:
         self.rows: dict[str, Step] = {step.key: step for step in claim.steps}
         self.attempt, self.crashes = claim.attempt, claim.crashes
         self.ended_as, self.ending = "", False
-        self._claimed_at = self._heartbeat_at = claimed_at
         self._clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
         self._stop: ends.Stopped | None = None
         self._drive: Drive | None = None
@@ -130,16 +127,13 @@ class PlanExecution:
 
     def lease(self) -> Lease:
         """What renewal says of this run. Called from the renewal thread."""
-        now = self.world.monotonic()
-        heartbeat = now - self._heartbeat_at >= HEARTBEAT_SECONDS
-        if heartbeat:
-            self._heartbeat_at = now
         return Lease(
             run=self.claim.id,
             tenant=self.claim.tenant,
             fence=self.claim.fence,
             started_at=self.journal.started_at,
-            heartbeat=heartbeat,
+            heartbeat=self.lease_clock.beats(),
+            survived=self.crashes > 0 and self.lease_clock.age >= 1,
             progress=self.journal.take_progress(),
         )
 
@@ -160,7 +154,7 @@ class PlanExecution:
 
     def now(self) -> Instant:
         """The store's clock, as far as it can be known without asking."""
-        return self._clock_at_claim + int((self.world.monotonic() - self._claimed_at) * SECOND)
+        return self._clock_at_claim + int((self.world.monotonic() - self.lease_clock.claimed_at) * SECOND)
 
     # -- one execution of one step -------------------------------------------------------------
 

@@ -19,7 +19,7 @@ select run.id, max(run.step_mark, coalesce((select max(seq) from workflow_step w
     item.value ->> 2, item.value ->> 8, :now
 from json_each(:items) as item cross join workflow_run as run on run.id = item.value ->> 0
 where run.status = 'leased' and run.fence = item.value ->> 1 and run.lease_until >= :now
-    and run.attempt = 1 and run.crashes = 0 and run.pause_asked_by is null and run.kind = 'code'
+    and run.attempt = 1 and run.crashes = 0 and run.survived = 0 and run.pause_asked_by is null and run.kind = 'code'
     and (run.lease_until - :now) * 3 >= item.value ->> 3
     and not (run.commit_fence = run.fence and run.commit_no >= item.value ->> 2)
 on conflict (run_id, key) do nothing
@@ -28,7 +28,7 @@ returning run_id
 -- :whole    Completes that carry all the steps of their runs: none stands, so their numbers are known.
 select run.id from json_each(:items) as item cross join workflow_run as run on run.id = item.value ->> 0
 where run.status = 'leased' and run.fence = item.value ->> 1 and run.lease_until >= :now
-    and run.attempt = 1 and run.crashes = 0 and run.step_mark = 0 and run.kind = 'code'
+    and run.attempt = 1 and run.crashes = 0 and run.survived = 0 and run.step_mark = 0 and run.kind = 'code'
     and not (run.commit_fence = run.fence and run.commit_no >= item.value ->> 2)
     and not exists (select 1 from workflow_step where run_id = run.id)
 
@@ -103,7 +103,7 @@ where run_id = item.run and key = item.name
 
 -- :go_on    Held still. The lease is renewed apart, where it is due: it stands in an index.
 update workflow_run
-set attempt = 1, crashes = 0, started_fence = iif(item.begun_at is null, started_fence, fence),
+set attempt = 1, crashes = 0, survived = 0, started_fence = iif(item.begun_at is null, started_fence, fence),
     started_at = coalesce(workflow_run.started_at, item.begun_at), commit_fence = fence, commit_no = item.number,
     commit_answer = '{"answer":"applied","status":"leased","settled":[' || json_object(
         'seq', item.seq, 'key', item.name, 'kind', 'task', 'status', 'pending', 'max_attempts', item.max_attempts
@@ -124,7 +124,7 @@ where id = item.run
 update workflow_run
 set status = 'succeeded', result = item.result, error = null, last_error = null, finished_at = :now,
     expires_at = :now + cast(round(ttl_seconds * 1000000) as integer), leased_by = null, lease_until = null,
-    attempt = 1, crashes = 0, owes = iif(parent_step is null, owes, owes | 1),
+    attempt = 1, crashes = 0, survived = 0, owes = iif(parent_step is null, owes, owes | 1),
     started_fence = iif(item.begun_at is null, started_fence, fence),
     started_at = coalesce(workflow_run.started_at, item.begun_at), commit_fence = fence, commit_no = item.number,
     commit_answer = :answer, updated_at = :now, rev = rev + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.lifecycle import Move, Status
-from holdfast.records import Lease, moment
+from holdfast.records import ANY, Lease, moment
 
 from .hand import done, listen, sleep
 
@@ -104,6 +104,72 @@ def test_progress_starts_the_count_of_crashes_anew(hand):
     assert (claim.crashes, claim.attempt) == (2, 3)
     hand.checkpoint(claim)
     assert (hand.get(run).crashes, hand.get(run).attempt) == (0, 1)
+
+
+def _crash(hand, run, times=1):
+    for _ in range(times):
+        hand.take(run)
+        hand.clock.turn(TOO_LATE)
+        hand.tick()
+        hand.clock.turn(10)
+
+
+@pytest.mark.spec("LEASE-6", "RETRY-1")
+def test_a_run_that_survives_a_lease_time_is_forgiven_its_crashes_once(hand):
+    """The executions that failed stay counted. After that four crashes fail it, however late they come."""
+    run = hand.start()
+    _crash(hand, run, 3)
+    claim = hand.take(run)
+    assert (claim.crashes, claim.attempt) == (3, 4)
+    survived = Lease(run=run, fence=claim.fence, survived=True)
+    for _ in range(2):  # the same again changes nothing
+        assert hand.renew(survived).held[0].answer == "applied"
+        assert (hand.get(run).crashes, hand.get(run).attempt) == (0, 1)
+    hand.clock.turn(TOO_LATE)
+    hand.tick()
+    for crashes in (1, 2, 3):
+        claim = hand.take(run)
+        hand.renew(Lease(run=run, fence=claim.fence, survived=True))
+        assert hand.get(run).crashes == crashes
+        hand.clock.turn(TOO_LATE)
+        hand.tick()
+        hand.clock.turn(10)
+    assert (hand.get(run).status, hand.get(run).error.kind) == (Status.FAILED, "lease_expired")
+
+
+@pytest.mark.spec("LEASE-6")
+@pytest.mark.parametrize("way", ["a step", "a retry", "a segment"])
+def test_progress_lets_it_be_forgiven_again(hand, way):
+    """Also where the progress leaves the run's row alone otherwise."""
+    run = hand.start()
+    _crash(hand, run)
+    claim = hand.take(run)
+    hand.renew(Lease(run=run, fence=claim.fence, survived=True))
+    if way == "a retry":
+        hand.send(hand.item(claim, Move.FAIL, error='{"kind":"fatal"}', last_error="x", kind="fatal"))
+        hand.run(hand.store.retry_run(run, ANY))
+    else:
+        steps = [done("a")] if way == "a step" else [done("a"), done("b")]
+        hand.send(hand.item(claim, Move.CHECKPOINT, steps=tuple(steps)))
+        hand.clock.turn(TOO_LATE)
+        hand.tick()
+    _crash(hand, run)
+    claim = hand.take(run)
+    assert claim.crashes > 0
+    hand.renew(Lease(run=run, fence=claim.fence, survived=True))
+    assert hand.get(run).crashes == 0
+
+
+@pytest.mark.spec("LEASE-6", "LEASE-4")
+def test_only_the_holder_says_that_a_run_has_survived(hand):
+    run = hand.start()
+    _crash(hand, run, 2)
+    claim = hand.take(run)
+    late = Lease(run=run, fence=claim.fence - 1, survived=True)
+    assert hand.renew(late).held[0].answer == "lost"
+    assert hand.get(run).crashes == 2
+    hand.renew(claim)
+    assert hand.get(run).crashes == 2
 
 
 @pytest.mark.spec("LEASE-6")

@@ -37,7 +37,7 @@ begin
             case when i.differs then i.result else i.output end as result, i.started_at,
             case when r.started_fence <> r.fence then i.begun_at end as begun_at, coalesce(i.in_place, false) as in_place,
             i.place,
-            i.begun_at is not null and r.started_fence <> r.fence or r.attempt <> 1 or r.crashes <> 0
+            i.begun_at is not null and r.started_fence <> r.fence or r.attempt <> 1 or r.crashes <> 0 or r.survived <> 0
                 or (r.lease_until - now) * 3 < span(i.lasts) * 2 as changes
         from advance_rows(items) as i join workflow_run as r on r.id = any(array[i.run])
         where r.status || '' = 'leased' and r.fence = i.fence and r.lease_until >= now
@@ -74,7 +74,7 @@ begin
         from done as d where s.ctid = d.spot
     ), stayed as (
         update workflow_run as r
-        set attempt = 1, crashes = 0,
+        set attempt = 1, crashes = 0, survived = 0,
             lease_until = case when (r.lease_until - now) * 3 < span(d.lasts) * 2 then now + span(d.lasts)
                 else r.lease_until end,
             started_fence = case when d.begun_at is null then r.started_fence else r.fence end,

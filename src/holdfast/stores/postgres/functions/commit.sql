@@ -78,7 +78,7 @@ begin
         select r.id, r.step_mark, i.*, i.begun_at is not null and r.started_fence <> r.fence as begins
         from checkpoint_rows(items) as i join workflow_run as r on r.id = any(array[i.run])
         where r.status || '' = 'leased' and r.fence = i.fence and r.lease_until >= now
-            and r.attempt = 1 and r.crashes = 0 and r.pause_asked_by is null and r.kind = 'code'
+            and r.attempt = 1 and r.crashes = 0 and r.survived = 0 and r.pause_asked_by is null and r.kind = 'code'
             and r.lease_until >= now + make_interval(secs => i.lasts * 2 / 3)
             and not (r.commit_fence = r.fence and r.commit_no >= i.number)
             and (select 1 from workflow_step as s where s.run_id = i.run and s.key >= i.key and s.key <= i.key
@@ -133,7 +133,7 @@ declare
 begin
     select r.step_mark into mark from workflow_run as r
     where r.id = run and r.status || '' = 'leased' and r.fence = commit_one.fence and r.lease_until >= now
-        and r.attempt = 1 and r.crashes = 0 and r.pause_asked_by is null and r.kind = 'code'
+        and r.attempt = 1 and r.crashes = 0 and r.survived = 0 and r.pause_asked_by is null and r.kind = 'code'
         and r.lease_until >= now + make_interval(secs => lasts * 2 / 3)
         and not (r.commit_fence = r.fence and r.commit_no >= commit_one.number)
     for no key update of r skip locked;
@@ -170,7 +170,7 @@ begin
         from complete_rows(items) as i join workflow_run as r on r.id = any(array[i.run])
         where r.status || '' = 'leased' and r.fence = i.fence and r.lease_until >= now and r.kind = 'code'
             and not (r.commit_fence = r.fence and r.commit_no >= i.number)
-            and (not i.whole or (r.attempt = 1 and r.crashes = 0 and r.step_mark = 0
+            and (not i.whole or (r.attempt = 1 and r.crashes = 0 and r.survived = 0 and r.step_mark = 0
                                  and (select 1 from workflow_step as s where s.run_id = r.id limit 1) is null))
         for no key update of r skip locked
     ), ended as (

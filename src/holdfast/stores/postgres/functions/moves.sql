@@ -51,9 +51,11 @@ declare
 begin
     if w.silent or json_array_length(w.kept) > 0 or w.cost > 0 or item ->> 'progress' is not null
         or w.started_at is not null or w.move <> 'checkpoint' or w.attempt <> r.attempt or w.crashes <> r.crashes
+        or (w.progress and r.survived <> 0)
         or w.lease_until <> r.lease_until then
         update workflow_run as x
-        set attempt = w.attempt, crashes = w.crashes, lease_until = w.lease_until, cost = x.cost + w.cost,
+        set attempt = w.attempt, crashes = w.crashes, survived = case when w.progress then 0 else x.survived end,
+            lease_until = w.lease_until, cost = x.cost + w.cost,
             progress = coalesce((item ->> 'progress')::json, x.progress),
             error = case when retried then (item ->> 'error')::json else x.error end,
             last_error = case when retried then item ->> 'last_error' else x.last_error end,
@@ -84,7 +86,7 @@ begin
     set status = lands, resume_to = case when w.pause_by is not null then leave.status end,
         run_at = coalesce(leave.run_at, x.run_at), leased_by = null, lease_until = null, pause_asked_by = null,
         waiting_on = wait.kind, wait_topic = wait.topic, deadline_at = wait.due_at, attempt = w.attempt,
-        crashes = w.crashes, cost = x.cost + w.cost, progress = coalesce((item ->> 'progress')::json, x.progress),
+        crashes = w.crashes, survived = case when w.progress then 0 else x.survived end, cost = x.cost + w.cost, progress = coalesce((item ->> 'progress')::json, x.progress),
         error = case when retried then (item ->> 'error')::json else x.error end,
         last_error = case when retried then item ->> 'last_error' else x.last_error end,
         started_fence = w.started_fence, started_at = coalesce(x.started_at, w.started_at), commit_fence = r.fence,

@@ -57,12 +57,14 @@ end $$;
 
 -- Said to be few, as in commit: they lead.
 create or replace function lease_rows(leases json) returns table (
-    run uuid, fence bigint, known integer, started_at bigint, heartbeat boolean, progress text, place bigint
+    run uuid, fence bigint, known integer, started_at bigint, heartbeat boolean, progress text,
+    survived boolean, place bigint
 ) language plpgsql volatile rows 1 as $$
 begin
     return query select * from rows from (json_to_recordset(leases) as (
-        run uuid, fence bigint, known integer, started_at bigint, heartbeat boolean, progress text
-    )) with ordinality as l (run, fence, known, started_at, heartbeat, progress, place);
+        run uuid, fence bigint, known integer, started_at bigint, heartbeat boolean, progress text,
+        survived boolean
+    )) with ordinality as l (run, fence, known, started_at, heartbeat, progress, survived, place);
 end $$;
 
 -- Those that can be locked at once, or the one that is named; those that could not are answered.
@@ -74,7 +76,8 @@ declare
     missed uuid[];
 begin
     with held as materialized (
-        select r.id, l.*, l.started_at is not null and r.started_fence <> r.fence as begins
+        select r.id, l.*, l.started_at is not null and r.started_fence <> r.fence as begins,
+            coalesce(l.survived, false) and r.crashes > 0 and r.survived = 0 as forgiven
         from lease_rows(leases) as l
         join workflow_run as r on r.id = any(array[l.run])
         where (only_run is null or l.run = only_run)
@@ -85,6 +88,9 @@ begin
         set lease_until = until, progress = coalesce(h.progress::json, r.progress),
             started_fence = case when h.begins then r.fence else r.started_fence end,
             started_at = case when h.begins then coalesce(r.started_at, moment(h.started_at)) else r.started_at end,
+            -- Once since its last progress: or a run that kills its worker later than that would never fail.
+            attempt = case when h.forgiven then greatest(1, r.attempt - r.crashes) else r.attempt end,
+            crashes = case when h.forgiven then 0 else r.crashes end, survived = case when h.forgiven then 1 else r.survived end,
             rev = r.rev + 1
         from held as h where r.id = any(array[h.id])
     ), told as (

@@ -33,6 +33,7 @@ create table workflow_run (
     max_attempts    integer not null,                  -- plain SQL may leave it out: a trigger fills it
     crashes         integer not null default 0,
     max_crashes     integer not null default 4,
+    survived        integer not null default 0,        -- 1: it executed for a lease time, its crashes were forgiven
     leased_by       text collate "C",
     lease_until     timestamptz,
     fence           bigint not null default 0,

@@ -53,6 +53,8 @@ create table workflow_run (
     started_at      integer,
     finished_at     integer,
     deleted_at      integer,
+    survived        integer not null default 0,  -- 1: it executed for a lease time, its crashes were forgiven, once
+    tried_of        integer,                     -- of one that failed by a step: how many tries that had
     labels          text,
     progress        text,
     last_error      text,
