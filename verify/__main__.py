@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import places, suite
+from .between import between
+from .crashed import crashed
 from .crashpoints import ACTS, REVEALED, crashpoints
 from .exactly import exactly
 from .hostile import hostile
@@ -18,7 +20,18 @@ from .largest import FULL, KINDS, SHORT, largest
 from .places import POSTGRES, SQLITE
 from .purging import purging
 from .report import Report, conclude
-from .sabotage import BLIND_RESEND, DEAF, HASTY, LATE_SYNC, NO_FENCE, RAW_TEXT, RENEW_ON_LOOP, TORN, UNBOUNDED
+from .sabotage import (
+    BLIND_RESEND,
+    DEAF,
+    HASTY,
+    LATE_SYNC,
+    NO_FENCE,
+    RAW_TEXT,
+    RENEW_ON_LOOP,
+    TORN,
+    UNASKED,
+    UNBOUNDED,
+)
 from .zombie import starve, zombie
 
 Command = Callable[[argparse.Namespace], list[Report]]
@@ -38,6 +51,14 @@ def _poison(args: argparse.Namespace) -> list[Report]:
 
 def _zombie(args: argparse.Namespace) -> list[Report]:
     return [asyncio.run(zombie(args.rounds, args.runs, args.sabotage, args.seed, store=args.store))]
+
+
+def _between(args: argparse.Namespace) -> list[Report]:
+    return [asyncio.run(between(args.rounds, args.runs, args.sabotage, store=args.store))]
+
+
+def _crashed(args: argparse.Namespace) -> list[Report]:
+    return asyncio.run(crashed(args.store, short=args.brief))
 
 
 def _starve(args: argparse.Namespace) -> list[Report]:
@@ -114,6 +135,14 @@ COMMANDS: dict[str, tuple[str, Command]] = {
     ),
     "poison": ("a run that ends its worker's process, among good ones: it alone fails, at the cap", _poison),
     "zombie": ("a worker stands still past its lease and goes on: its late writes are refused", _zombie),
+    "between": (
+        "a worker stands still between two steps until another has done them: it begins none of them again",
+        _between,
+    ),
+    "crashed": (
+        "runs with one that kills its worker, a worker killed twice from outside, a run behind a long one",
+        _crashed,
+    ),
     "starve": ("a step blocks the event loop for three leases: nobody takes the run over", _starve),
     "crashpoints": (
         "die before, die after, reply lost, never sent, sent twice, stand still, at every store call in turn",
@@ -169,7 +198,9 @@ def parser() -> argparse.ArgumentParser:
     for command in made.values():
         _common(command)
     # Memory is gone with its process: there is nothing that another one could take over.
-    for name in ("kill9", "poison", "zombie", "starve", "exactly", "largest", "hostile"):
+    for name in (
+        "kill9", "poison", "zombie", "between", "crashed", "starve", "exactly", "largest", "hostile",
+    ):  # fmt: skip
         made[name].add_argument("--store", choices=[SQLITE, POSTGRES], default=SQLITE)
     made["purging"].add_argument("--store", choices=[SQLITE], default=SQLITE)
     for name in ("pg-backend-kill", "pg-kill", "pg-outages", "commit-cut"):
@@ -203,6 +234,9 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["poison"].add_argument("--workers", type=int, default=3)
     made["zombie"].add_argument("--rounds", type=int, default=8)
     made["zombie"].add_argument("--runs", type=int, default=8, help="in each round")
+    made["between"].add_argument("--rounds", type=int, default=50)
+    made["between"].add_argument("--runs", type=int, default=3, help="in each round")
+    made["crashed"].add_argument("--brief", action="store_true", help="few runs and short leases, as in CI")
     made["starve"].add_argument("--runs", type=int, default=4)
     made["purging"].add_argument("--runs", type=int, default=100_000, help="that have expired")
     made["purging"].add_argument("--calm", type=float, default=15.0, help="seconds without, before and after")
@@ -232,6 +266,7 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
         "pg-kill": [LATE_SYNC],
         "commit-cut": [BLIND_RESEND],
         "zombie": [NO_FENCE],
+        "between": [UNASKED],
         "starve": [RENEW_ON_LOOP],
         "crashpoints": [*REVEALED],
         "exactly": [TORN],

@@ -20,7 +20,7 @@ from holdfast.records import ANY, RunFilter
 
 from . import sabotage as sabotages
 from .evidence import Evidence, gathered
-from .ledger import Ledger, ledger, read
+from .ledger import Entry, Ledger, ledger, read
 from .places import SQLITE, is_postgres, place
 from .processes import Fleet
 from .work import work
@@ -113,6 +113,10 @@ class Scene:
         if self.log.exists():
             told += self.log.read_text("utf-8", "replace").splitlines()[-log_lines:]
         return told
+
+    def entries(self) -> list[Entry]:
+        """What the ledger has so far."""
+        return read(self._file)
 
     async def evidence(self) -> Evidence:
         return await self.ask(lambda: gathered(self.app.store, read(self._file), self.acked))

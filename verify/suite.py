@@ -6,8 +6,10 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+from .between import between
+from .crashed import crashed
 from .crashpoints import crashpoints
 from .exactly import exactly
 from .hostile import hostile
@@ -29,11 +31,13 @@ from .sabotage import (
     SABOTAGES,
     SPLIT_START,
     TORN,
+    UNASKED,
     UNBOUNDED,
 )
 from .zombie import starve, zombie
 
 Experiment = Coroutine[Any, Any, Report]
+T = TypeVar("T")
 IN_MEMORY = ("memory", SQLITE)
 
 
@@ -52,6 +56,12 @@ def everything(seed: int, *, short: bool, postgres: bool = True) -> list[Report]
         _shown(asyncio.run(purging(runs=5000, calm=3.0) if short else purging())),
         # These mostly wait, and may do so at the same time.
         *_together(*(_exactly(seed, name, short=short) for name in stores[1:])),
+        *_together(*(between(2 if short else 50, store=name) for name in stores[1:])),
+        *(
+            _shown(report)
+            for reports in asyncio.run(_gathered([crashed(name, short=short) for name in stores[1:]]))
+            for report in reports
+        ),
         *_together(*(zombie(rounds=1 if short else 8, seed=seed, store=name) for name in stores[1:])),
         *(on_postgres(seed, short=short) if postgres else ()),
         *bounds(seed, stores[1:], short=short),
@@ -122,6 +132,7 @@ def _live_twins(seed: int, *, postgres: bool) -> list[tuple[str, Report]]:
     """Those with real processes, three at a time: a breach is one on a busy machine, too."""
     live = [
         (NO_FENCE, zombie(rounds=1, sabotage=NO_FENCE, seed=seed)),
+        (UNASKED, between(2, sabotage=UNASKED)),
         (TORN, exactly(runs=10, kills=5, seed=seed, torn=True)),
         (RAW_TEXT, hostile(150, SQLITE, seed, RAW_TEXT)),
         (UNBOUNDED, largest(TWIN, ("history",), SQLITE, UNBOUNDED)),
@@ -148,7 +159,7 @@ def _live_twins(seed: int, *, postgres: bool) -> list[tuple[str, Report]]:
     return told
 
 
-async def _gathered(experiments: Iterable[Experiment]) -> list[Report]:
+async def _gathered(experiments: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return await asyncio.gather(*experiments)
 
 

@@ -42,6 +42,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 5
     seconds: float = 0.0  # how long a step takes
     lead: float = 0.5  # which share of that comes before its effect
+    pause: float = 0.0  # what the body takes between two steps
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,15 +130,18 @@ def make_app(app: App, book: Book) -> App:
         for n in range(1, order.steps + 1):
             done = await ctx.step(f"step{n}", hand.effect, f"step{n}", n, order.seconds, order.lead)
             total += (await hand.seen(f"step{n}", done)).amount
+            if order.pause:
+                await asyncio.sleep(order.pause)
             if n in _told(order.steps):
                 ctx.log(f"{n} done")  # rides along with the next step
         return Total(total=total, fence=hand.fence)
 
     @app.workflow(POISON)
-    async def poison(ctx: Context) -> None:
+    async def poison(ctx: Context, after: float = 0.0) -> None:
         async def die() -> None:
             hand = Hand(book, ctx)
             await hand.effect("die", 1)
+            await asyncio.sleep(after)
             os._exit(1)
 
         await ctx.step("die", die)

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from holdfast import App, Status, UsageError
-from holdfast.engine.worker import Worker
 from holdfast.records import ANY, Claim
 from tests.engine.faulty import Faulty, delay_reply, fail_before, lose_reply
 from tests.engine.kit import outcome, process, trail, until
@@ -287,37 +286,6 @@ async def test_a_worker_bound_to_tenants_takes_theirs_only(app):
         assert await mine.result(10) == "acme"
         await asyncio.sleep(5)
     assert (await app.get(other.id)).status is Status.PENDING
-
-
-@pytest.mark.spec("LEASE-6")
-async def test_a_worker_holds_ever_fewer_of_the_runs_that_have_crashed_ever_more(app):
-    """Slots / 8^crashes, at least one: what kills its worker is soon alone."""
-    store = app.store = Faulty(app.store)
-    asked = []
-    inner = store.inner.claim
-
-    async def claim(ask):
-        asked.append(ask.crashed)
-        return await inner(ask)
-
-    store.inner.claim = claim
-
-    @app.workflow("shop.order.v1")
-    async def order(ctx):
-        await asyncio.sleep(1000)
-
-    async with Worker(store, app.world, app.workflows, slots=64) as worker:
-        assert worker._appetite._crashed_quota() == (8, 1)
-        await asyncio.sleep(1)
-        worker.leases.held = {n: Held(crashes) for n, crashes in enumerate([0, 1, 1, 2])}
-        assert worker._appetite._crashed_quota() == (5, 0)
-        worker.leases.held = {}
-    assert asked[0] == (8, 1)
-
-
-class Held:
-    def __init__(self, crashes):
-        self.suspect = crashes
 
 
 @pytest.mark.spec("LEASE-6")

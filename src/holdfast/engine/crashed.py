@@ -14,14 +14,15 @@ SHARE = 4  # one slot in so many is for crashed runs that have just begun:
 YOUNG = 1 / 30  # of a lease time ago at most
 
 
-def crashed_quota(slots: int, held: Sequence[tuple[int, float]]) -> tuple[int, ...]:
+def crashed_quota(slots: int, held: Sequence[tuple[int, float, bool]]) -> tuple[int, ...]:
     """How many more runs that crashed so often a worker may take now, for `Ask.crashed`.
 
     A run that one more crash would fail is alone among its kind until it has executed for a lease time, so
     that a run that kills its worker takes no neighbour to its end. All crashed runs begin a part at a time:
     one that kills its worker at once does so before the last ones have begun. `held`: how often each crashed
-    run crashed that the worker holds, and for how many lease times it has executed.
+    run crashed that the worker holds, for how many lease times it has executed, and whether it was forgiven
+    for having survived one.
     """
-    begin = max(1, slots // SHARE) - sum(age < YOUNG for _, age in held)
-    alone = 1 - sum(crashes >= ALONE and age < 1 for crashes, age in held)
+    begin = max(1, slots // SHARE) - sum(age < YOUNG for _, age, _ in held)
+    alone = 1 - sum(crashes >= ALONE and not forgiven for crashes, _, forgiven in held)
     return (*[max(0, begin)] * (ALONE - 1), max(0, min(begin, alone)))

@@ -13,7 +13,7 @@ from holdfast.contract import Store
 from holdfast.errors import StoreError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status
-from holdfast.records import Answer, Item, Renewal, Verdict
+from holdfast.records import Answer, Item, Lease, Renewal, Verdict
 from holdfast.records.moves import RELEASE
 from holdfast.world import Pulse, World
 
@@ -84,12 +84,11 @@ class Leases:
         """In the renewal's own thread: no await, nothing that needs the loop to move."""
         claiming = self.claiming
         askers = [self._askers.popleft() for _ in range(len(self._askers))]
-        executions = list(self.held.values())
+        executions, leases = list(self.held.values()), list[Lease]()
         asked_at = self._world.monotonic()
         try:
-            renewal = self._store.renew(
-                self._worker, [one.lease() for one in executions], self._lease_seconds
-            )
+            leases = [one.lease() for one in executions]
+            renewal = self._store.renew(self._worker, leases, self._lease_seconds)
         except Exception as error:
             # Whatever it was, the beat goes on: without it every lease of this worker would be lost.
             mystery = not isinstance(error, StoreError)
@@ -99,9 +98,10 @@ class Leases:
             renewal = None
         if renewal is not None:
             # Here and not on the loop, which may stand still: its runs find at once that they are held.
-            for execution, held in zip(executions, renewal.held, strict=True):
+            for execution, lease, held in zip(executions, leases, renewal.held, strict=True):
                 if held.answer is Answer.APPLIED:
                     execution.lease_clock.renewed(asked_at)
+                    execution.lease_clock.forgiven |= lease.survived
         try:
             learn = partial(self._learn, executions, renewal, askers, claiming=claiming)
             self._loop.call_soon_threadsafe(self._heard, learn, self._world.monotonic())

@@ -26,11 +26,12 @@ KEPT = 2 / 3  # of a lease, that is left at least after a commit which leaves th
 class LeaseClock:
     """Until when the lease of one run holds for certain."""
 
-    __slots__ = ("_beat_at", "_until", "_world", "claimed_at", "seconds")
+    __slots__ = ("_beat_at", "_until", "_world", "claimed_at", "forgiven", "seconds")
 
     def __init__(self, world: World, claimed_at: float, seconds: float) -> None:
         self._world, self.claimed_at, self.seconds = world, claimed_at, seconds
         self._beat_at, self._until = claimed_at, claimed_at + seconds
+        self.forgiven = False  # the store knows that the run has survived a whole lease time
 
     @property
     def over(self) -> bool:
@@ -41,6 +42,10 @@ class LeaseClock:
     def age(self) -> float:
         """For how many lease times the run has executed here."""
         return (self._world.monotonic() - self.claimed_at) / self.seconds
+
+    def survived(self, crashes: int) -> bool:
+        """Whether a renewal is to say that a run which crashed so often has survived a whole lease time."""
+        return crashes > 0 and self.age >= 1
 
     def beats(self) -> bool:
         """Whether a heartbeat row is due now. Called from the renewal thread."""

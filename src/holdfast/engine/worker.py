@@ -32,7 +32,6 @@ from holdfast.world import World
 
 from .appetite import Appetite
 from .committer import Committer
-from .crashed import YOUNG
 from .definitions import Defined, matches
 from .failures import text
 from .held import UNWIND_SECONDS, HeldRun
@@ -46,6 +45,7 @@ from .plans.versions import Versions
 from .presence import Refresh, show, shows
 from .relay import Relay
 from .sinks import Sinks
+from .slots import Ends
 from .teller import Teller
 from .turns import TROUBLE_SECONDS, unforeseen
 
@@ -111,7 +111,7 @@ class Worker:
         self._refresh = Refresh(self)
         self._executions: dict[asyncio.Task[None], HeldRun] = {}
         self.straggling = Stragglers(self._returned)
-        self._at_end = self._ending = 0
+        self._ends = Ends()
         self.loads, self._appetite = Loads(self), Appetite(self)
         self._more = True  # whether the last claim has left some, for want of slots
         self.finished = 0
@@ -265,22 +265,19 @@ class Worker:
 
     @property
     def free(self) -> int:
-        """How many more it may take. A run whose end is on its way to the store executes nothing any more."""
+        """How many more it may take: the runs whose code it executes are never more than its slots."""
         if self.world.exhausted():
             return 0  # another worker has threads for them
-        return max(0, self.slots - self.busy - self.stragglers + self._ending)
+        return max(0, self.slots - self.busy - self.stragglers + self._ends.sent)
 
     def ends(self, execution: HeldRun) -> None:
         """The code of this run has come to its end: with the commit that says so its slot is free."""
-        execution.ending = True
-        self._at_end += 1
+        self._ends.add(execution)
 
     def _sending(self) -> None:
         """A commit goes out in the next turn of the loop: a claim that is queued just before it shares it."""
-        if self._at_end:
-            self._ending, self._at_end = self._ending + self._at_end, 0
-            if self._more:
-                self._bell.ring()
+        if self._ends.send() and self._more:
+            self._bell.ring()
 
     # -- claiming ------------------------------------------------------------------------------
 
@@ -339,10 +336,9 @@ class Worker:
         execution = held(claim, known, self, claimed_at)
         if why := shut(claim):
             execution.stop(Why.SEALED, why)
-        if claim.crashes:  # with time there is room for further runs that have crashed
-            for share in (YOUNG, 1):
-                asyncio.get_running_loop().call_later(share * self.lease_seconds, self._bell.ring)
         self.leases.held[claim.id] = execution
+        if claim.crashes:
+            self._appetite.watch(execution, self._bell.ring)
         self.committer.begun(claim.id)
         task = self.world.spawn(self._execute(execution), claim.type)
         self._executions[task] = execution
@@ -368,7 +364,7 @@ class Worker:
             self.finished += 1
             self.committer.ended(claim.id)
             self.loads.freed()
-            self._ending -= execution.ending  # its slot was given on when its end was sent
+            self._ends.forget(execution)
             if not execution.ending or claim.crashes:
                 self._bell.ring()  # the room for runs that have crashed is free only now
             if log.isEnabledFor(logging.INFO):

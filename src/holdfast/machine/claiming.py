@@ -31,7 +31,8 @@ def renew(view: View[R], run: R | None, lease: Lease, worker: str, until: Instan
     """renew: the lease goes on, fenced like an item of a commit. Trail: started, if it is due; heartbeat
     [worker].
 
-    `survived`: what the run crashed is forgiven, once since its last progress. The answer tells whether a pause is asked for, and the waits settled with seq > known.
+    survived: its crashes are forgiven. The answer tells whether a pause is asked for, and the waits settled
+    with seq > known.
     """
     if run is None or not holds(run, lease.fence, view.now):
         return Held(answer=lost(run))

@@ -133,7 +133,7 @@ class PlanExecution:
             fence=self.claim.fence,
             started_at=self.journal.started_at,
             heartbeat=self.lease_clock.beats(),
-            survived=self.crashes > 0 and self.lease_clock.age >= 1,
+            survived=self.lease_clock.survived(self.crashes),
             progress=self.journal.take_progress(),
         )
 
