@@ -20,11 +20,15 @@ from holdfast.clipped import clipped
 from holdfast.decoding import fault
 from holdfast.errors import UsageError
 
-_WORDS = (*vars(lifecycle).values(), *vars(records).values())
+_WORDS = (*vars(lifecycle).values(), *vars(records).values(), *vars(records.moves).values())
 _OURS = [one for one in _WORDS if isinstance(one, type) and issubclass(one, Enum)]
+_RECORDS = frozenset(one for one in _WORDS if isinstance(one, type) and issubclass(one, msgspec.Struct))
 EXACT = frozenset({str, int, float, bool, bytes, NoneType, UUID, datetime, tuple, list, dict, *_OURS})
+_FINE = EXACT | _RECORDS  # the fields of a record in a record are looked at on their own
 _TEXT, _JSON = {"str", "Tenant"}, {"Json"}  # words of an annotation
-_TEXTS: dict[Any, list[tuple[int, str, bool]]] = {}  # by class of record
+
+Places = tuple[list[tuple[int, str, bool]], list[tuple[int, str]]]
+_PLACES: dict[Any, Places] = {}  # by class of record
 
 
 def check_exact(what: str, value: Any) -> None:
@@ -49,12 +53,17 @@ def check_argument(what: str, value: Any) -> None:
 def check_fields(record: Any) -> None:
     """All fields of a record, and the texts of its tuples."""
     values = msgspec.structs.astuple(record)
-    if not EXACT.issuperset(map(type, values)) or tuple in map(type, values):
+    texts, tuples = _PLACES.get(type(record)) or _places(type(record))
+    if not _FINE.issuperset(map(type, values)):
         for name, value in zip(record.__struct_fields__, values, strict=True):
-            for one in value if type(value) is tuple else (value,):
-                if type(one) is not str or type(value) is tuple:
-                    check_exact(name, one)
-    for place, name, is_json in _TEXTS.get(type(record)) or _texts(type(record)):
+            if type(value) is not str:
+                check_exact(name, value)
+    for place, name in tuples:
+        value = values[place]
+        if value and type(value) is tuple and not _RECORDS.issuperset(map(type, value)):
+            for one in value:
+                check_exact(name, one)
+    for place, name, is_json in texts:
         value = values[place]
         if type(value) is str:
             if is_json:
@@ -63,15 +72,17 @@ def check_fields(record: Any) -> None:
                 check_storable(name, value)
 
 
-def _texts(kind: Any) -> list[tuple[int, str, bool]]:
-    """The fields of a record that hold text: place, name, and whether that is JSON."""
+def _places(kind: Any) -> Places:
+    """The fields of a record that hold text: place, name, and whether that is JSON; and those that hold
+    tuples.
+    """
     said = {name: set(text.split(" | ")) for name, text in kind.__annotations__.items()}
-    _TEXTS[kind] = [
-        (place, name, bool(said[name] & _JSON))
-        for place, name in enumerate(kind.__struct_fields__)
-        if said[name] & (_TEXT | _JSON)
+    fields = list(enumerate(kind.__struct_fields__))
+    texts = [
+        (place, name, bool(said[name] & _JSON)) for place, name in fields if said[name] & (_TEXT | _JSON)
     ]
-    return _TEXTS[kind]
+    _PLACES[kind] = texts, [(place, name) for place, name in fields if "tuple[" in kind.__annotations__[name]]
+    return _PLACES[kind]
 
 
 def check_nested(record: Any) -> None:
