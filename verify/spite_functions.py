@@ -133,6 +133,7 @@ class Functions(Source):
             ("rewind(%s, %s, %s, %s, %s)", (run, s.text(), tenant, who, s.chance(0.5))),
             ("delete(%s, %s, %s)", (run, tenant, who)),
             ("restore(%s, %s, %s)", (run, tenant, who)),
+            ("set_priority(%s, %s, %s, %s)", (run, s.one([None, 5, -1, 1000]), tenant, s.text())),
             ("append_step(%s, %s, %s, %s)", (run, s.text(), s.one([None, 1, -1, 0, 2**31 - 1]), tenant)),
             (
                 "decide(%s, %s, %s, %s, %s, %s, %s)",

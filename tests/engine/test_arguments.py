@@ -124,6 +124,7 @@ async def test_a_verb_refuses_what_is_no_number_no_time_and_no_name(app):
         *((app.pause_key, ("k", value), {}) for value in (*SPANS, *TIMES[:3])),
         *((app.register, (value,), {}) for value in NAMES),
         *((app.append_step, (run, "A", value), {}) for value in WHOLE),
+        *((app.set_priority, (run, value), {}) for value in (-1, 1000, 1.5, True, "5", None)),
         *((app.append_step, (run, value), {}) for value in NAMES),
         *((app.list, (None, value), {}) for value in (*WHOLE[:5], -1, 2**31, HUGE)),
         (app.list, (None, 1, LONG), {}),

@@ -76,7 +76,7 @@ OPERATIONS = {
     "start": 3, "claim": 2, "claim_all": 6, "commit": 14, "commit_two": 3, "send_again": 4, "renew": 2,
     "emit": 5, "tick": 4, "deliver": 1, "ask": 3, "rewind": 2, "turn": 3, "turn_to_the_next_chore": 4,
     "turn_back": 1, "turn_far": 1, "publish": 1, "look": 2, "delete": 2, "restore": 2, "purge": 1,
-    "decide": 5, "append_step": 1, "inbox": 1,
+    "decide": 5, "append_step": 1, "inbox": 1, "set_priority": 2,
 }  # fmt: skip
 WEIGHTED = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
 
@@ -320,6 +320,11 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             step = pick(*keys, *keys, "none")
             theirs = pick(True, True, False)
             self.pair.do(lambda hand: hand.rewind(run, step, by="ann", children=theirs))
+
+    def set_priority(self, pick, data):
+        if self.runs:
+            run, tenant, priority = pick(*self.runs), pick(ANY, ANY, ANY, "default"), pick(0, 5, 100, 999)
+            self.pair.do(lambda hand: hand.set_priority(run, priority, tenant=tenant, by="ann"))
 
     def delete(self, pick, data):
         if self.runs:

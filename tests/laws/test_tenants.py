@@ -112,6 +112,7 @@ TABLE = {
     "resume": each_run("resume"),
     "rewind": each_run("rewind", "GATE"),
     "retry": each_run("retry"),
+    "set_priority": each_run("set_priority", 5),
     "append_step": each_run("append_step", "NEW"),
     "delete": each_run("delete"),
     "restore": each_run("restore"),

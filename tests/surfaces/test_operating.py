@@ -35,6 +35,15 @@ def test_pause_resume_and_cancel_say_what_the_run_is_now(cli_, waiting):
     assert cli_.json("cancel", short)["status"] == "cancelled"
 
 
+@pytest.mark.spec("CLI-1", "START-13")
+def test_prioritize_says_the_priority_and_the_trail_who_gave_it(cli_, waiting):
+    short = waiting[-8:]
+    assert cli_("prioritize", short, "5").stdout == f"{short} ({SHOP}) has priority 5\n"
+    assert cli_.json("prioritize", short, "7", "--by", "ada")["priority"] == 7
+    assert "priority 7 by ada" in cli_("trail", short).stdout
+    assert cli_("prioritize", short, "1000").exit_code == 2
+
+
 @pytest.mark.spec("CLI-1", "PAUSE-1")
 @pytest.mark.parametrize(("by", "whose"), [("ada", " by ada"), ("", "")])
 def test_a_pause_that_is_asked_for_is_shown_whoever_asked(cli_, url, by, whose):

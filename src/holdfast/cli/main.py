@@ -50,6 +50,7 @@ TABLE: dict[str, dict[str, Entry]] = {
         "resume": Entry("operate", "Let a paused run go on."),
         "rewind": Entry("operate", "Forget a step and all later ones, and go on from there."),
         "retry": Entry("operate", "Let a failed run go on at the step that failed."),
+        "prioritize": Entry("operate", "Give an open run another priority, 0 to 999."),
         "delete": Entry("clean", "Hide a run; `restore` shows it again until it is purged."),
         "restore": Entry("clean", "Show a deleted run again; an open one goes on."),
         "registry": Entry("registry", "Say which runtime executes a type, and whether at all."),

@@ -1,4 +1,4 @@
-"""What an operator does to one run: cancel, pause, resume, rewind, retry."""
+"""What an operator does to one run: cancel, pause, resume, rewind, retry, prioritize."""
 
 from __future__ import annotations
 
@@ -107,13 +107,33 @@ def retry(run: str, by: str | None, *, as_json: bool) -> None:
     _operate(run, by, lambda client, run_id, who: client.retry(run_id, by=who), as_json=as_json)
 
 
-def _operate(said: str, by: str | None, verb: Verb, *, as_json: bool) -> None:
+@click.command()
+@run_argument
+@click.argument("priority", type=click.IntRange(0, 999))
+@by_option
+@json_option
+@store_option()
+def prioritize(run: str, priority: int, by: str | None, *, as_json: bool) -> None:
+    """Give an open run another priority, 0 to 999.
+
+    The lowest number is claimed first. A running one goes on; it counts when the run is in the queue again.
+    """
+    _operate(
+        run,
+        by,
+        lambda client, run_id, who: client.set_priority(run_id, priority, by=who),
+        as_json=as_json,
+        told=f"has priority {priority}",
+    )
+
+
+def _operate(said: str, by: str | None, verb: Verb, *, as_json: bool, told: str = "") -> None:
     async def work(client: Client) -> None:
         run = await verb(client, (await find(client, said)).id, session.operator(by))
         if as_json:
             print_json(run_data(run))
         else:
-            click.echo(f"{short(run.id)} ({clean(run.type)}) is {_now(run)}")
+            click.echo(f"{short(run.id)} ({clean(run.type)}) {told or f'is {_now(run)}'}")
 
     session.run(work)
 

@@ -140,6 +140,7 @@ _SENTENCES: dict[str, tuple[Callable[[Data], str], str | None]] = {
     "resumed": (_by("resumed"), None),
     "cancelled": (_cancelled, "red"),
     "rewound": (lambda data: _by(f"rewound to {data.get('step')}")(data), "magenta"),
+    "reprioritized": (lambda data: _by(f"priority {data.get('priority')}")(data), None),
     "deleted": (_by("deleted"), "red"),
     "restored": (_by("restored"), None),
     "succeeded": (lambda _: "succeeded", "green"),

@@ -4,7 +4,7 @@
 |---|---|---|
 | `Starting` | starting.py | start, publish |
 | `Holding` | holding.py | claim, load, commit, transact, renew: a worker and the runs that it holds |
-| `People` | people.py | cancel, pause, resume, rewind, retry_run, append_step, delete, restore |
+| `People` | people.py | cancel, pause, resume, rewind, retry_run, set_priority, append_step, … |
 | `Events` | events.py | emit, deliver |
 | `Approvals` | approvals.py | approvals, decide |
 | `Chores` | chores.py | tick, purge: what keepers do |
@@ -35,7 +35,8 @@ woken [step event? child? error?: the child failed, and with it the step; status
 timed_out [step approved?: what a gate then says; status?, or no step: the run itself] ·
 retried [attempt delay error step? status by?] · released [] · lease_expired [worker crashes] ·
 paused [by] · resumed [by status] · cancelled [by, or step: a wait was given up] ·
-rewound [step forgotten status by] · deleted [by, status when it was leased] · restored [by] · succeeded [] ·
+rewound [step forgotten status by] · reprioritized [by priority] ·
+deleted [by, status when it was leased] · restored [by] · succeeded [] ·
 failed [kind message] · log [message level …].
 """
 

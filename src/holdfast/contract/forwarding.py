@@ -81,6 +81,7 @@ class Forwards:
     resume = forwarded(Store.resume)
     rewind = forwarded(Store.rewind)
     retry_run = forwarded(Store.retry_run)
+    set_priority = forwarded(Store.set_priority)
     append_step = forwarded(Store.append_step)
     delete = forwarded(Store.delete)
     restore = forwarded(Store.restore)

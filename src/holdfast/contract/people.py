@@ -47,6 +47,11 @@ class People(Protocol):
         with their receipts. Else IllegalMove. Trail: retried [by status forgotten]. A plan's failed step:
         as in rewind. Open children of forgotten steps are cancelled, as in rewind."""
 
+    async def set_priority(self, run: UUID, priority: int, tenant: Tenant, by: str = "") -> Run:
+        """Give an open run another priority: 0 to 999, lower is claimed first. Pending: it counts at once.
+        Leased, waiting, paused: it counts when the run is in the queue again; whoever holds the run goes on.
+        The same priority: unchanged. Ended: IllegalMove (move "reprioritize"). Trail: reprioritized."""
+
     async def append_step(
         self, run: UUID, name: str, tenant: Tenant, max_attempts: int | None = None
     ) -> Step:

@@ -23,6 +23,7 @@ from holdfast.arguments import (
     check_limit,
     check_list,
     check_name,
+    check_priority,
     check_sought,
     check_step_name,
     check_text,
@@ -247,6 +248,12 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         """Let a failed run go on at the step that failed, with fresh attempts."""
         await self._opened()
         return await self.store.retry_run(check_id(run), self.tenant, check_by(by))
+
+    async def set_priority(self, run: UUID | str, priority: int, by: str = "") -> Run:
+        """Give an open run another priority, 0 to 999, lower first: it counts from its next claim on."""
+        await self._opened()
+        run, priority, by = check_id(run), check_priority(priority), check_by(by)
+        return await self.store.set_priority(run, priority, self.tenant, by)
 
     async def append_step(self, run: UUID | str, name: str, max_attempts: int | None = None) -> Step:
         """Add a task behind the last step of an open plan run: `@plan.task(name)` is its handler."""

@@ -124,6 +124,7 @@ class Blocking:
     resume = blocking(App.resume)
     rewind = blocking(App.rewind)
     retry = blocking(App.retry)
+    set_priority = blocking(App.set_priority)
     append_step = blocking(App.append_step)
     delete = blocking(App.delete)
     restore = blocking(App.restore)

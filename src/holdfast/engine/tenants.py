@@ -86,6 +86,7 @@ class TenantApp:
     resume = bound(Client.resume)
     rewind = bound(Client.rewind)
     retry = bound(Client.retry)
+    set_priority = bound(Client.set_priority)
     append_step = bound(Client.append_step)
     delete = bound(Client.delete)
     restore = bound(Client.restore)

@@ -7,7 +7,7 @@
 | checkpoint, advance, park, complete, fail, retry, release | moves.py, commit.py, steps.py |
 | deliver, lapse: a wait gets its outcome | settling.py; what that means for its run: waking.py |
 | decide | deciding.py, in the words of gates.py |
-| cancel, pause, resume, rewind, retry_run, delete, restore | people.py |
+| cancel, pause, resume, rewind, retry_run, set_priority, delete, restore | people.py |
 | append_step, and how a plan goes on from row to row | plans.py |
 | expire, time_out | chores.py |
 | what runs owe: news of their end, cancels of children, a look | children.py |

@@ -1,4 +1,4 @@
-"""cancel, pause, resume, rewind, retry_run, delete, restore: what people do to a run."""
+"""cancel, pause, resume, rewind, retry_run, set_priority, delete, restore: what people do to a run."""
 
 from __future__ import annotations
 
@@ -173,6 +173,19 @@ def _blamed(error: Json | None) -> str | None:
     """The step that made the run fail, as its error names it."""
     decoded = msgspec.json.decode(error) if error is not None else None
     return decoded.get("step") if isinstance(decoded, dict) else None
+
+
+def set_priority(view: View[R], id: UUID, tenant: str | None, by: str, priority: int) -> R:
+    """set_priority: give an open run another priority; its status and its holder stay. Ended: IllegalMove.
+    The same priority: unchanged. Trail: reprioritized [by priority].
+    """
+    run = found(view, id, tenant)
+    if run.status not in OPEN:
+        raise IllegalMove(id, "reprioritize", run.status)
+    if run.priority != priority:
+        run.priority = priority
+        view.note(run, "reprioritized", by=by, priority=priority)
+    return run
 
 
 def _found_or_deleted(view: View[R], id: UUID, tenant: str | None) -> R:

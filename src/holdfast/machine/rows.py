@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import MAX_ATTEMPTS, MAX_CRASHES, Instant, Json, Step
+from holdfast.records import MAX_ATTEMPTS, MAX_CRASHES, PRIORITY, Instant, Json, Step
 
 from .durations import micros
 
@@ -89,6 +89,7 @@ class RunRow(msgspec.Struct, gc=False):
     timeout_at: Instant | None = None
     expires_at: Instant | None = None
     finished_at: Instant | None = None
+    priority: int = PRIORITY
     deleted_at: Instant | None = None
     progress: Json | None = None
     result: Json | None = None

@@ -12,7 +12,7 @@ from functools import wraps
 from itertools import chain
 from typing import Any, TypeVar
 
-from holdfast.arguments import check_bare, check_key, check_name, check_text, check_whole
+from holdfast.arguments import check_bare, check_key, check_name, check_priority, check_text, check_whole
 from holdfast.contract import Store
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.exact import check_argument
@@ -70,6 +70,7 @@ CHECKS: Mapping[str, Check] = {
     "new": arguments.check_schedule,
     "next_at": arguments.check_at,
     "presence": arguments.check_presence,
+    "priority": lambda _, priority: check_priority(priority),
     "rate": arguments.check_rate,
     "rev": arguments.check_big,
     "runtime": check_name,

@@ -54,6 +54,10 @@ class People:
             run, lambda view: people.retry_run(view, run, tenant_name(tenant), by), promises=True
         )
 
+    async def set_priority(self, run: UUID, priority: int, tenant: Tenant, by: str = "") -> Run:
+        whose = tenant_name(tenant)
+        return await self._changed(run, lambda view: people.set_priority(view, run, whose, by, priority))
+
     async def delete(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
         return await self._changed(run, lambda view: people.delete(view, run, tenant_name(tenant), by))
 

@@ -26,7 +26,6 @@ class RunRow(machine.RunRow, gc=True, kw_only=True):
     params: Json
     digest: str
     key: str | None
-    priority: int
     limit_key: str | None
     labels: Json | None
     created_at: Instant

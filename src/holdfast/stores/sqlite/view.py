@@ -363,7 +363,7 @@ class SqliteView(Saving):
             id=new.id, text=name, tenant=new.tenant, type=new.type, kind=kind, run_at=run_at,
             max_attempts=max_attempts, fence=fence, mark=mark, parent=new.parent, parent_step=new.parent_step,
             budget=budget, progress=UNREAD, result=UNREAD, timeout_seconds=timeout_seconds,
-            timeout_at=timeout_at, ttl_seconds=ttl_seconds, updated_at=now,
+            timeout_at=timeout_at, ttl_seconds=ttl_seconds, updated_at=now, priority=new.priority,
         )  # fmt: skip
         run.was = changeable(run)
         self._runs[name] = run

@@ -3,7 +3,7 @@
 -- :run_columns    The order of RunRow, but for values that are only written; last the highest number of a step.
 id, tenant, run_at, kind, status, resume_to, attempt, crashes, survived, fence, leased_by, lease_until,
 pause_asked_by, started_fence, started_at, commit_fence, commit_no, commit_answer, step_mark, waiting_on, wait_topic, deadline_at, owes,
-cost, error, last_error, timeout_at, expires_at, finished_at, deleted_at, updated_at, type, max_attempts, max_crashes,
+cost, error, last_error, timeout_at, expires_at, finished_at, priority, deleted_at, updated_at, type, max_attempts, max_crashes,
 inbox_mark, parent_id, parent_step, budget, timeout_seconds, ttl_seconds,
 (select max(seq) from workflow_step where run_id = workflow_run.id)
 

@@ -265,6 +265,9 @@ class Hand:
     def retry_run(self, run, tenant=ANY, **fields):
         return self.run(self.store.retry_run(run, tenant, **fields))
 
+    def set_priority(self, run, priority, tenant=ANY, **fields):
+        return self.run(self.store.set_priority(run, priority, tenant, **fields))
+
     def append_step(self, run, name, tenant=ANY, **fields) -> Step:
         return self.run(self.store.append_step(run, name, tenant, **fields))
 

@@ -207,6 +207,7 @@ COUNTS = [
     ("purge", (), "deleted_seconds", NO_SPAN),
     ("append_step", (UUID(int=1), "A", ANY), "max_attempts", NOT_COUNTED),
     ("append_step", (UUID(int=1),), "name", ["", LONG, 7]),
+    ("set_priority", (UUID(int=1),), "priority", [*NOT_WHOLE, -1, 1000, None]),
     ("limit", ("key", "k"), "concurrency", [*NOT_WHOLE, -1, 2**40]),
     ("limit", ("key", "k"), "rate", [(value, 60.0) for value in NOT_COUNTED]),
     ("limit", ("key", "k"), "rate", [(1, value) for value in (*NO_SPAN, 0.0)]),
@@ -225,6 +226,7 @@ COUNTS = [
 MORE = {
     ("resume_schedule", "rev"): {"next_at": None, "tenant": "default"},
     ("append_step", "name"): {"tenant": ANY},
+    ("set_priority", "priority"): {"tenant": ANY},
 }
 
 

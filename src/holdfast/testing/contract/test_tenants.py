@@ -91,7 +91,7 @@ def test_a_transaction_brings_nothing_for_another_tenant(hand):
 
 VERBS = {
     "get": (), "steps": (), "held_back": (), "cancel": (), "pause": (), "resume": (), "rewind": ("first",),
-    "retry_run": (), "append_step": ("NEW",), "delete": (), "restore": (), "trail": (),
+    "retry_run": (), "set_priority": (5,), "append_step": ("NEW",), "delete": (), "restore": (), "trail": (),
 }  # fmt: skip
 
 

@@ -1,0 +1,18 @@
+-- It counts where the run is in the queue, at once or later. Whoever holds a leased one goes on.
+create or replace function set_priority(run uuid, priority integer, tenant text, who text) returns json
+language plpgsql set search_path from current as $$
+declare
+    now timestamptz := clock();
+    wanted integer := checked_priority(coalesce(set_priority.priority, -1));
+    r workflow_run := locked_run(run, tenant, false);
+begin
+    if r.status not in ('pending', 'leased', 'waiting', 'paused') then
+        perform refuse_move(run, 'reprioritize', r.status);
+    end if;
+    if r.priority <> wanted then
+        update workflow_run as w set priority = wanted, updated_at = now, rev = w.rev + 1 where w.id = r.id;
+        perform note(run, 'reprioritized', json_build_object('by', who, 'priority', wanted)::text, now);
+    end if;
+    perform hint();
+    return shown(run);
+end $$;
