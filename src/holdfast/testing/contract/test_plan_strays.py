@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.lifecycle import Move, StepKind, StepStatus
-from holdfast.records import StepWrite
+from holdfast.records import NewEvent, StepWrite
 
 from .hand import backing_off, broken, done, listen, task
 
@@ -69,3 +69,12 @@ def test_whoever_brings_a_plans_rows_brings_no_step(hand, late):
     before = hand.snapshot(claim.id)
     assert hand.advance(claim, "A", plan=(task("A"),)).answer == "lost"
     assert hand.snapshot(claim.id) == before
+
+
+@pytest.mark.spec("PLAN-3", "TEN-5")
+def test_a_stray_is_lost_whatever_else_it_brings(hand):
+    """Also an event for another tenant, which alone would be refused with an error."""
+    claim = hand.begun("A", "B")
+    event = NewEvent(topic="t", id="e", tenant="acme")
+    assert hand.checkpoint(claim, done("C"), events=(event,)).answer == "lost"
+    assert hand.advance(claim, "A", in_place=True).answer == "applied"
