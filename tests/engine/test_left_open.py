@@ -141,3 +141,25 @@ async def test_of_very_many_the_first_few_are_named(app):
         return len(tasks)
 
     await left(app, order, "'nap:008', 'nap:009' and 90 more")
+
+
+@pytest.mark.spec("FLOW-26")
+async def test_a_task_that_was_cancelled_may_take_its_time_to_end(app):
+    ended = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        async def slow():
+            try:
+                await ctx.sleep(100)
+            finally:
+                await asyncio.sleep(0.5)
+                ended.append(1)
+
+        task = asyncio.create_task(slow())
+        await ctx.step("a", asyncio.sleep, 1)
+        task.cancel()
+        return "done"
+
+    async with app.worker():
+        assert await (await app.start(order)).result(60) == "done"

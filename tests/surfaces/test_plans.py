@@ -77,6 +77,14 @@ def test_a_start_by_name_takes_the_steps_from_what_is_published(cli_, published,
     ]
 
 
+@pytest.mark.spec("CLI-4", "PLAN-17")
+def test_ls_says_where_plans_are(cli_, published):
+    cli_.start(TYPE, '{"id": 7}')
+    assert "at step 0 VALIDATE" in cli_("ls").stdout
+    seen = cli_.json("ls")
+    assert (seen["current_step_seq"], seen["current_step_name"]) == (0, "VALIDATE")
+
+
 @pytest.mark.spec("CLI-4")
 def test_show_and_trail_say_where_a_plan_is(cli_, url, published):
     run = cli_.start(TYPE, '{"id": 7}')

@@ -119,6 +119,8 @@ def _news(run: Run, now: datetime) -> str:
             return clean(run.last_error or "")
         case Status.LEASED if run.progress_json is not None:
             return progress_words(run)
+    if run.current_step_name is not None:
+        return f"at step {run.current_step_seq} {clean(run.current_step_name)}"
     return f"after {clean(run.cursor)}" if run.cursor and run.status is not Status.SUCCEEDED else ""
 
 
