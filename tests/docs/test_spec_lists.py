@@ -52,7 +52,8 @@ def test_every_kind_of_error_has_a_test(kind):
 
 
 def test_every_table_that_is_told_of_is_there_and_every_other_one_is_ours():
-    schema = (pages.ROOT / "src/holdfast/stores/postgres/schema/0001.sql").read_text("utf-8")
+    files = (pages.ROOT / "src/holdfast/stores/postgres/schema").glob("*.sql")
+    schema = "\n".join(file.read_text("utf-8") for file in files)
     there = set(re.findall(r"^create (?:unlogged )?table (workflow_\w+)", schema, re.MULTILINE))
     page = (pages.ROOT / "docs" / "sql.md").read_text("utf-8")
     told = page.partition("\n## Tables\n")[2].partition(" Of `workflow_run`")[0]

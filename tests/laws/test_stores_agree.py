@@ -28,6 +28,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.contract import hand as by_hand
 from holdfast.testing.contract.hand import backing_off, broken, done, error, listen, sleep
+from tests.laws.chains import follower, followers
 from tests.laws.often import LONG, often
 from tests.laws.pair import Pair
 from tests.laws.plans import DEFINITIONS, GATED, LATER, PLAN, TASKS, Plans, child, is_foreign, starts_runs
@@ -194,13 +195,12 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             steps = (*steps, done("r"))
         if move in {Move.CHECKPOINT, Move.PARK} and len(self.runs) < 8 and pick(True, False, False):
             steps = (*steps, child(pick, pick("kid", "kid2"), self.pair.hands[0].id(), (*CODE, GATED)))
-        extras = self._extras(pick, data, move)
+        extras = self._extras(pick, data, move) | follower(self, pick, claim, move)
         if move is Move.ADVANCE and pick(True, False):
             steps, extras = (), extras | {"plan": LATER}
         self.numbers[claim.id, claim.fence] += 1
-        number = self.numbers[claim.id, claim.fence]
-        named = {"run": claim.id, "fence": claim.fence, "number": number, "known": known}
-        return by_hand.item(move, *steps, **named, **extras)
+        named = {"run": claim.id, "fence": claim.fence, "number": self.numbers[claim.id, claim.fence]}
+        return by_hand.item(move, *steps, known=known, **named, **extras)
 
     def _steps(self, run):
         """Those that can be seen: none of a run that is deleted or gone."""
@@ -260,7 +260,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
         if isinstance(verdicts, UsageError):
             return  # for another tenant: nothing of the batch has changed
         self.sent += items
-        started = [write.child.id for item in items for write in item.steps if write.child is not None]
+        started = [write.child.id for item in items for write in item.steps if write.child] + followers(items)
         there = {run.id for run in self.pair.hands[0].run(self.pair.hands[0].store.list(EVERY))}
         self.runs += [run for run in started if run in there and run not in self.runs]
         for item, verdict in zip(items, verdicts, strict=True):

@@ -89,6 +89,7 @@ def fill(path, first=0):
             leased_by=TEXT if status == "leased" else None, lease_until=NOW if status == "leased" else None,
             finished_at=NOW if final else None, resume_to="pending" if status == "paused" else None,
             idempotency_key=f"{TEXT}\x1f{TEXT}{run}", owes=0, expires_at=None, run_at=1, timeout_at=None,
+            chain=None, present=None,
         )  # fmt: skip
         for seq, (kind, state) in enumerate(STEPS):
             ended = state in ("succeeded", "failed", "cancelled")

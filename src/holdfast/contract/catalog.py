@@ -33,7 +33,8 @@ class Catalog(Protocol):
         """The store's clock."""
 
     async def get(self, run: UUID, tenant: Tenant) -> Run | None:
-        """The run, or None when it is unknown, deleted, or another tenant's."""
+        """The run, or None when it is unknown, deleted, or another tenant's. Each is shown as it is stored,
+        with its `chain`, and the run that it has come to, `present`, at that same instant."""
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> Sequence[Run]:
         """Runs by id, newest first, those after the cursor `after` (the last id of the page before).

@@ -55,6 +55,10 @@ class Chores(Protocol):
         open wait for it, if it has ended or that is deleted. Else it was deleted and will never end: such a
         wait is settled in the same commit, as by `deliver`: failed, with status "gone". At most `limit` runs
         a slice, fewer when they have many rows or large values.
+        Of a chain the runs in the middle expire as any other. The last one goes when they are gone, and with
+        it the first, in the same commit: its key, the chain's receipts and the events addressed to the chain
+        stay until then.
         Also: delivered events for no one run whose retention is over (never before EVENT_KEEP_SECONDS: the
-        same id again must be known), and workers not seen for GONE_SECONDS.
+        same id again must be known), likewise those addressed to a chain which a run in its middle has taken,
+        and workers not seen for GONE_SECONDS.
         """

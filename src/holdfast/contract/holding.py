@@ -60,6 +60,7 @@ class Holding(Protocol):
         `machine.commit.answer`       repeats, and who is refused
         `machine.commit.write`        the order in which the parts of an item are applied
         `machine.steps.record_steps`  steps, waits and children
+        `machine.chains.handed_on`    the next run of a chain, which a complete starts
         `machine.moves`               a pause that is asked for, at every move
         `machine.moves.checkpoint`, `machine.moves.advance`, `machine.moves.begin_plan`, `machine.moves.park`,
         `machine.moves.complete`, `machine.moves.fail`, `machine.moves.retry`, `machine.moves.release`: moves

@@ -9,7 +9,13 @@ from holdfast.records import Run, Step, Tenant
 
 
 class People(Protocol):
-    """A person's moves. Each is one commit; `by` is who it was, for the trail."""
+    """A person's moves. Each is one commit; `by` is who it was, for the trail.
+
+    Of a chain (`machine.chains`) cancel, pause, resume and `decide`, by the id of any of its runs that is
+    stored, act on the present run, and answer it: that is found in the very commit of the verb, so that no
+    move lands on a run which has just gone on as another. rewind and retry_run of an earlier run:
+    IllegalMove, which names the present one.
+    """
 
     async def cancel(self, run: UUID, tenant: Tenant, by: str = "", *, children: bool = True) -> Run:
         """Open: cancelled, fence + 1, lease cleared, finished_at, open steps cancelled, in one commit;
@@ -64,7 +70,10 @@ class People(Protocol):
         """Hide a run from claims, lists and every verb but `restore`; its status stays, chores go on, and its
         key stays taken until `purge`. Leased: first given back as pending (paused, if that was asked for),
         fence + 1, attempt - 1, so that whoever is at it writes nothing more. Deleted: unchanged. Trail:
-        deleted. A parent waits on, for it may be restored until it is purged."""
+        deleted. A parent waits on, for it may be restored until it is purged.
+        Of a chain the whole of it: the first run and the present one, which is answered, in this commit; that
+        the others are too is recorded there and carried out right after it, as `deliver` does."""
 
     async def restore(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
-        """Show a deleted run again, as it is by now. Not deleted: unchanged. Trail: restored."""
+        """Show a deleted run again, as it is by now. Not deleted: unchanged. Trail: restored. Of a chain the
+        whole of it, as in `delete`."""

@@ -45,8 +45,8 @@ class Schedules(Protocol):
 
     async def due_schedules(self, limit: int = 100, after: UUID | None = None) -> Sequence[Schedule]:
         """Those not paused that have next_at <= now, or a time in line and no open run; by id, those after
-        the cursor `after`. A run of a schedule is open until it has ended, or while it is not deleted; one
-        that was started under `allow` does not count."""
+        the cursor `after`. A run of a schedule is open until its chain has ended, or while it is not deleted;
+        one that was started under `allow` does not count."""
 
     async def fire_schedule(self, firing: Firing) -> Fired:
         """Start the runs of some times of a schedule and move it on, in one commit. Only if the schedule is

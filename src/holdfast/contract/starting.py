@@ -18,8 +18,9 @@ class Starting(Protocol):
         several, one that meets somebody's open transaction may be answered `Unavailable`; alone it waits.
 
         Same tenant and key: the existing run's id with created=False when the digest is the same
-        (two items of one call too), else KeyReused; the key is looked at before the id. What a new run begins
-        with, a plan's rows included, is written in `machine.starting.start_one`. Trail: created.
+        (two items of one call too), else KeyReused; the key is looked at before the id. Of a chain that is
+        its first run. A run that `follows` another: UsageError, see `machine.chains.handed_on`. What a new
+        run begins with, a plan's rows included, is written in `machine.starting.start_one`. Trail: created.
 
         A parent that is unknown, deleted or another tenant's: UnknownRun(parent); key and id are looked at
         first. What becomes of the parent later changes nothing of the child, but for its cancels.

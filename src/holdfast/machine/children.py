@@ -1,4 +1,5 @@
-"""What runs owe since their last commit: news of their end, cancels of children, a look at their waits.
+"""What runs owe since their last commit: news of their end, cancels of children, a look at their waits, the
+same fate for all runs of a chain.
 
 It was recorded with that commit, and is carried out here, a slice a commit, by whoever comes first.
 """
@@ -11,6 +12,7 @@ from uuid import UUID
 from holdfast import bounds
 from holdfast.lifecycle import FINAL, StepKind, StepStatus
 
+from .chains import follow_first
 from .people import cancel_open
 from .rows import Owes
 from .view import R, View
@@ -34,6 +36,8 @@ def carry_out(view: View[R], runs: Sequence[R], limit: int) -> int:
         if run.owes & Owes.LOOK:
             came = _look_again(view, run)
             woken, left = woken + came, left - max(1, came)
+        if run.owes & Owes.CHAIN:
+            left -= follow_first(view, run, max(1, left))
     return woken
 
 

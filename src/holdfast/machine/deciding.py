@@ -43,9 +43,13 @@ def decide(view: View[R], id: UUID, tenant: str | None, ruling: Ruling) -> Ruled
     is past is settled as a keeper does, and answered as one that was decided so: the refusal is returned and
     not raised, because what was settled is to be saved, and what the run owes by it delivered.
     """
-    run = found(view, id, tenant)
-    gate = meant(id, view.gates(run), ruling.step)
-    check_digest(id, gate.key, gate.digest, ruling.digest, approved=ruling.approved)
+    return _decide(view, found(view, id, tenant), ruling)
+
+
+def _decide(view: View[R], run: R, ruling: Ruling) -> Ruled | Conflict:
+    run_id = run.id
+    gate = meant(run_id, view.gates(run), ruling.step)
+    check_digest(run_id, gate.key, gate.digest, ruling.digest, approved=ruling.approved)
     if gate.status is StepStatus.WAITING and gate.due_at is not None and gate.due_at < view.now:
         settle(view, run, gate)
     undecided = gate.status is StepStatus.WAITING
@@ -56,8 +60,8 @@ def decide(view: View[R], id: UUID, tenant: str | None, ruling: Ruling) -> Ruled
         go_on(view, run, gate, entry)
     if gate.output is None:
         why = f"gate {gate.key!r} was not decided before"
-        return IllegalMove(id, verb(approved=ruling.approved), run.status, why)
-    return _ruled(id, gate, ruling, repeated=not undecided)
+        return IllegalMove(run_id, verb(approved=ruling.approved), run.status, why)
+    return _ruled(run_id, gate, ruling, repeated=not undecided)
 
 
 def _ruled(id: UUID, gate: StepRow, ruling: Ruling, *, repeated: bool) -> Ruled | Conflict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from uuid import UUID
 
 import msgspec
@@ -11,24 +11,36 @@ from holdfast.errors import IllegalMove, UnknownRun, UnknownStep
 from holdfast.lifecycle import OPEN, Move, Status, StepStatus, allows
 from holdfast.records import Json
 
-from . import ending, plans
+from . import chains, ending, plans
 from .rows import Owes, RunRow, StepRow
 from .view import R, View
 
 
 def found(view: View[R], id: UUID, tenant: str | None) -> R:
-    """The run that a verb is about: UnknownRun if it is unknown, deleted or another tenant's."""
-    run = view.run(id)
-    if run is None or run.deleted_at is not None or tenant not in {None, run.tenant}:
+    """The run that a verb is about, the present one of the chain: UnknownRun if it is unknown, deleted or
+    another tenant's.
+    """
+    run = _found_or_deleted(view, id, tenant)
+    if chains.first_of(view, run).deleted_at is not None:
         raise UnknownRun(id)
-    return run
+    return chains.present_of(view, run)
 
 
 def _found_for(move: Move, view: View[R], id: UUID, tenant: str | None) -> R:
     run = found(view, id, tenant)
     if not allows(move, run.status):
-        raise IllegalMove(id, move, run.status)
+        raise IllegalMove(run.id, move, run.status)
     return run
+
+
+def _itself_for(move: Move, view: View[R], id: UUID, tenant: str | None) -> R:
+    """The run of this id, if it is the present one of its chain: what was before stays as it is."""
+    present = found(view, id, tenant)
+    run = view.run(id)
+    assert run is not None
+    if run is not present:
+        raise IllegalMove(id, move, run.status, chains.named(present.id))
+    return _found_for(move, view, id, tenant)
 
 
 def cancel(view: View[R], id: UUID, tenant: str | None, by: str, *, children: bool) -> R:
@@ -72,7 +84,7 @@ def resume(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
     run = _found_for(Move.RESUME, view, id, tenant)
     if run.status is Status.LEASED:
         if run.pause_asked_by is None:
-            raise IllegalMove(id, Move.RESUME, run.status, "no pause is asked for")
+            raise IllegalMove(run.id, Move.RESUME, run.status, "no pause is asked for")
         run.pause_asked_by = None
         return run
     assert run.resume_to is not None
@@ -92,7 +104,7 @@ def rewind(view: View[R], id: UUID, key: str | None, tenant: str | None, by: str
     A plan's rows become pending again instead; one that has not begun is no step to rewind to (UnknownStep).
     children: the run owes that children of forgotten steps are cancelled.
     """
-    run = _found_for(Move.REWIND, view, id, tenant)
+    run = _itself_for(Move.REWIND, view, id, tenant)
     steps = view.outline(run)
     begun = _begun(run, steps)
     since = 0 if key is None else next((step.seq for step in begun if step.key == key), None)
@@ -116,7 +128,7 @@ def retry_run(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
     that its error names, and cancelled steps, are forgotten. Else IllegalMove. Trail: retried [by status
     forgotten].
     """
-    run = _found_for(Move.RETRY_RUN, view, id, tenant)
+    run = _itself_for(Move.RETRY_RUN, view, id, tenant)
     steps = view.outline(run)
     failed = _blamed(run.error)
     if run.is_plan:
@@ -181,7 +193,7 @@ def set_priority(view: View[R], id: UUID, tenant: str | None, by: str, priority:
     """
     run = found(view, id, tenant)
     if run.status not in OPEN:
-        raise IllegalMove(id, "reprioritize", run.status)
+        raise IllegalMove(run.id, "reprioritize", run.status)
     if run.priority != priority:
         run.priority = priority
         view.note(run, "reprioritized", by=by, priority=priority)
@@ -198,14 +210,29 @@ def _found_or_deleted(view: View[R], id: UUID, tenant: str | None) -> R:
 def delete(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
     """delete: hide the run; its status stays. Leased: first given back as pending (paused, if that was
     asked for), fence + 1, attempt - 1. Deleted: unchanged. Trail: deleted [by, status when it was leased].
+
+    Of a chain the present run and the first, which owes the same to all the others.
     """
-    run = _found_or_deleted(view, id, tenant)
+    return _all_of_chain(view, _found_or_deleted(view, id, tenant), by, _delete)
+
+
+def _all_of_chain(view: View[R], run: R, by: str, change: Callable[[View[R], R, str], None]) -> R:
+    first, present = chains.first_of(view, run), chains.present_of(view, run)
+    change(view, present, by)
+    if first is not present:
+        was_deleted_at = first.deleted_at
+        change(view, first, by)
+        first.owes |= 0 if first.deleted_at == was_deleted_at else Owes.CHAIN
+    return present
+
+
+def _delete(view: View[R], run: R, by: str) -> None:
     if run.deleted_at is not None:
-        return run
+        return
     run.deleted_at = view.now
     if run.status is not Status.LEASED:
         view.note(run, "deleted", by=by)
-        return run
+        return
     asked_by = run.pause_asked_by
     run.let_go()
     run.status, run.run_at, run.pause_asked_by = Status.PENDING, view.now, None
@@ -214,13 +241,17 @@ def delete(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
     if asked_by is not None:
         run.pause(Status.PENDING)
         view.note(run, "paused", by=asked_by)
-    return run
 
 
 def restore(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
-    """restore: show a deleted run again, as it is by now. Not deleted: unchanged. Trail: restored [by]."""
-    run = _found_or_deleted(view, id, tenant)
+    """restore: show a deleted run again, as it is by now. Not deleted: unchanged. Trail: restored [by].
+
+    Of a chain the present run and the first, which owes the same to all the others.
+    """
+    return _all_of_chain(view, _found_or_deleted(view, id, tenant), by, _restore)
+
+
+def _restore(view: View[R], run: R, by: str) -> None:
     if run.deleted_at is not None:
         run.deleted_at = None
         view.note(run, "restored", by=by)
-    return run

@@ -27,6 +27,8 @@ class Owes:
     CHILDREN = 2  # the open children are cancelled
     ORPHANS = 4  # the open children that no step names any more are cancelled
     LOOK = 8  # the open waits are looked at: the last look stopped, because values were large
+    CHAIN = 16  # the other runs of the chain are deleted, or restored, as its first one is
+    ANY = ~0
 
 
 class StepRow(msgspec.Struct, gc=False):
@@ -103,6 +105,13 @@ class RunRow(msgspec.Struct, gc=False):
     budget: int | None = None
     timeout_seconds: float | None = None
     ttl_seconds: float | None = None
+    chain: UUID | None = None  # the first run of its chain; None: it is the first, or the only one
+    present: UUID | None = None  # of a first run: the run that its chain has come to; None: itself
+
+    @property
+    def chain_id(self) -> UUID:
+        """The id of its chain: receipts and events for the run go by it."""
+        return self.id if self.chain is None else self.chain
 
     @property
     def is_plan(self) -> bool:

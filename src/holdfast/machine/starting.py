@@ -9,13 +9,13 @@ from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
 from holdfast.lifecycle import StepKind
 from holdfast.records import MAX_ATTEMPTS, Definition, Instant, NewRun, Started
 
-from . import plans
+from . import chains, plans
 from .durations import bounded, micros
-from .rows import RunRow
+from .rows import PLAN, RunRow
 from .view import Beginning, R, View
 
 
-def start(view: View[R], runs: Sequence[NewRun], by: RunRow | None = None) -> list[Started | HoldfastError]:
+def start(view: View[R], runs: Sequence[NewRun], by: R | None = None) -> list[Started | HoldfastError]:
     """Start runs: one answer each, in order; an error is the answer of its item alone.
 
     `by`: the run whose commit starts them. Their fence is no smaller than any that was given so far, because
@@ -25,7 +25,7 @@ def start(view: View[R], runs: Sequence[NewRun], by: RunRow | None = None) -> li
     return [start_one(view, new, fence, by) for new in runs]
 
 
-def start_one(view: View[R], new: NewRun, fence: int, by: RunRow | None = None) -> Started | HoldfastError:
+def start_one(view: View[R], new: NewRun, fence: int, by: R | None = None) -> Started | HoldfastError:
     """Start one run: pending, attempt 0, run_at as given, else now + delay, else now. Trail: created.
 
     A timeout counts from run_at, or from now where that has passed. The key is looked at before the id, and
@@ -43,11 +43,16 @@ def start_one(view: View[R], new: NewRun, fence: int, by: RunRow | None = None) 
     if new.parent is not None and not _has_parent(view, new, by):
         return DuplicateRun(new.id) if view.is_known(new.id) else UnknownRun(new.parent)
     known = view.definition(new.type)
-    run = view.insert(new, _beginning(new, known, view.now, view.newest_event(), fence))
+    begins = _beginning(new, known, view.now, view.newest_event(), fence)
+    if by is not None and begins.kind != PLAN and chains.goes_on_as(new, by):
+        begins = chains.handed_on(begins, by)
+    run = view.insert(new, begins)
     if run is None:
         return DuplicateRun(new.id)
     if known is None or not known.steps:
         view.note(run, "created", type=new.type)
+        if by is not None and begins.chain is not None:
+            chains.link(view, by, run)
         return Started(new.id, created=True)
     view.note(run, "created", type=new.type, steps=[step.name for step in known.steps])
     plans.insert(view, run, known.steps)

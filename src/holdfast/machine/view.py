@@ -62,6 +62,10 @@ class Beginning(NamedTuple):
     ttl_seconds: float | None
     mark: int
     fence: int
+    chain: UUID | None = None
+    cost: int = 0
+    status: Status = Status.PENDING
+    resume_to: Status | None = None
 
 
 class View(Protocol[R]):
@@ -74,6 +78,12 @@ class View(Protocol[R]):
 
     def run(self, id: UUID) -> R | None:
         """The run, deleted or not."""
+
+    def go_on_as(self, run: R, first: R, next: UUID) -> None:
+        """Note that the chain of this run has come to another one. `first`: the first run of the chain."""
+
+    def links(self, first: R, limit: int, *, deleted: bool) -> Sequence[R]:
+        """Runs of the chain behind its first one, by id: those that are deleted, or those that are not."""
 
     def has_open_children(self, run: R) -> bool:
         """Whether a child of the run (and of its tenant) is open."""
@@ -158,12 +168,12 @@ class View(Protocol[R]):
         """The oldest event that the wait may take."""
 
     def take(self, run: R, event: Any, key: str, *, counts: bool) -> None:
-        """Write a receipt, so that no other wait of the run takes the event; counts: one more run is
+        """Write a receipt, so that no other wait of the run's chain takes the event; counts: one more run is
         woken.
         """
 
     def forget_receipts(self, run: R, key: str) -> None:
-        """Make the events available again that this step has taken."""
+        """Make the events available again that this step of this very run has taken."""
 
     # Starts, messages, the trail.
 

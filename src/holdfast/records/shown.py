@@ -67,6 +67,8 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     cursor: str | None
     current_step_seq: int | None  # of a plan: number and name of the first step that has not succeeded
     current_step_name: str | None
+    chain: UUID  # the first run of its chain; its own id, where it never went on as another
+    present: UUID  # the run that its chain has come to
     parent: UUID | None
     parent_step: str | None  # the parent's step that waits, or waited, for it
     limit_key: str | None

@@ -51,6 +51,7 @@ class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     parent_step: str | None = None  # the step of the parent that waits for it, if one does
     labels: Json | None = None
     trace: str = ""
+    follows: UUID | None = None  # the run that goes on as this one, by its own complete: see `commit`
 
 
 class StepWrite(msgspec.Struct, gc=False, frozen=True, kw_only=True):

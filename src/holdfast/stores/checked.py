@@ -183,6 +183,7 @@ def _renewing(verb: Callable[..., Any]) -> Callable[..., Any]:
 def _wrong(run: NewRun) -> UsageError | None:
     try:
         arguments.check_run(run)
+        items.refuse_follower(run)
     except UsageError as error:
         return error
     return None

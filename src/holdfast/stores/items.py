@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from holdfast import bounds
 from holdfast.arguments import KEY_MAX, WHOLE_MAX, check_name, check_text, check_topic, check_whole
@@ -11,7 +12,7 @@ from holdfast.clipped import clipped
 from holdfast.errors import TooLarge, UsageError
 from holdfast.exact import check_fields
 from holdfast.lifecycle import HOLDER_MOVES, SETTLED, WAITS, StepKind, StepStatus
-from holdfast.records import Item, StepWrite
+from holdfast.records import Item, NewRun, StepWrite
 from holdfast.records.moves import BeginPlan, Checkpoint, Complete, HolderMove, Park, Retry
 from holdfast.records.sizes import item_bytes
 
@@ -56,6 +57,9 @@ def check_item(_: str, item: Item) -> None:
     check_span("lease", item.lease_seconds)
     if type(item.move) is not Checkpoint:
         _check_move(item.move)
+    if isinstance(item.move, Complete):
+        for new in item.move.starts:
+            refuse_follower(new, item.run)
     for write in item.steps:
         _check_step(item.move, write)
     for event in item.events:
@@ -68,6 +72,12 @@ def check_item(_: str, item: Item) -> None:
         check_optional("message key", message.key)
     for row in item.trail:
         check_fields(row)
+
+
+def refuse_follower(new: NewRun, by: UUID | None = None) -> None:
+    """Refuse a run that says it follows another, but in the complete of that very run, `by`."""
+    if new.follows not in {None, by}:
+        raise UsageError(f"follows={new.follows}: only a run's own complete starts what it goes on as")
 
 
 def _check_move(move: HolderMove) -> None:

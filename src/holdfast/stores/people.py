@@ -8,6 +8,7 @@ from uuid import UUID
 
 from holdfast.errors import Conflict
 from holdfast.machine import deciding, people, plans
+from holdfast.machine.rows import Owes
 from holdfast.machine.view import View
 from holdfast.records import Decided, Run, Step, Tenant, tenant_name
 
@@ -20,19 +21,20 @@ class People:
 
     if TYPE_CHECKING:
 
-        async def _moved(self, run: UUID, move: Move[T], *, promises: bool = False) -> tuple[T, Run]:
-            """Make a move of this run, in one commit. Answers what the move does, and the run then.
+        async def _moved(self, run: UUID, move: Move[T], *, promises: int = 0) -> tuple[T, Run]:
+            """Make a move of this run, in one commit. Answers what the move does, and the present run of its
+            chain then.
 
-            promises: carry out what the run owes by then.
+            promises: of what the run or its chain owes by then, what is carried out.
             """
 
-    async def _changed(self, run: UUID, move: Move[Any], *, promises: bool = False) -> Run:
+    async def _changed(self, run: UUID, move: Move[Any], *, promises: int = 0) -> Run:
         return (await self._moved(run, move, promises=promises))[1]
 
     async def cancel(self, run: UUID, tenant: Tenant, by: str = "", *, children: bool = True) -> Run:
         whose = tenant_name(tenant)
         return await self._changed(
-            run, lambda view: people.cancel(view, run, whose, by, children=children), promises=True
+            run, lambda view: people.cancel(view, run, whose, by, children=children), promises=Owes.ANY
         )
 
     async def pause(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
@@ -46,12 +48,12 @@ class People:
     ) -> Run:
         whose = tenant_name(tenant)
         return await self._changed(
-            run, lambda view: people.rewind(view, run, step, whose, by, children=children), promises=True
+            run, lambda view: people.rewind(view, run, step, whose, by, children=children), promises=Owes.ANY
         )
 
     async def retry_run(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
         return await self._changed(
-            run, lambda view: people.retry_run(view, run, tenant_name(tenant), by), promises=True
+            run, lambda view: people.retry_run(view, run, tenant_name(tenant), by), promises=Owes.ANY
         )
 
     async def set_priority(self, run: UUID, priority: int, tenant: Tenant, by: str = "") -> Run:
@@ -59,10 +61,14 @@ class People:
         return await self._changed(run, lambda view: people.set_priority(view, run, whose, by, priority))
 
     async def delete(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
-        return await self._changed(run, lambda view: people.delete(view, run, tenant_name(tenant), by))
+        return await self._changed(
+            run, lambda view: people.delete(view, run, tenant_name(tenant), by), promises=Owes.CHAIN
+        )
 
     async def restore(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
-        return await self._changed(run, lambda view: people.restore(view, run, tenant_name(tenant), by))
+        return await self._changed(
+            run, lambda view: people.restore(view, run, tenant_name(tenant), by), promises=Owes.CHAIN
+        )
 
     async def append_step(
         self, run: UUID, name: str, tenant: Tenant, max_attempts: int | None = None
@@ -85,7 +91,7 @@ class People:
     ) -> Decided:
         ruling = deciding.Ruling(step, approved, by, comment, digest)
         answer, shown = await self._moved(
-            run, lambda view: deciding.decide(view, run, tenant_name(tenant), ruling), promises=True
+            run, lambda view: deciding.decide(view, run, tenant_name(tenant), ruling), promises=Owes.ANY
         )
         if isinstance(answer, Conflict):
             raise answer

@@ -8,7 +8,7 @@ from holdfast.contract import EVENT_KEEP_SECONDS, GONE_SECONDS
 from holdfast.lifecycle import FINAL, OPEN, Status, StepKind
 from holdfast.machine.children import tell_parent
 from holdfast.machine.durations import micros
-from holdfast.machine.rows import StepRow
+from holdfast.machine.rows import Owes, StepRow
 from holdfast.records import Finding, Instant, Purged
 
 from .limits import forget_claims
@@ -19,8 +19,9 @@ from .view import MemoryView, open_waits
 def purge(state: State, ttl_seconds: float, deleted_seconds: float, limit: int, now: Instant) -> Purged:
     ttl, kept_deleted = micros(ttl_seconds), micros(deleted_seconds)
     expired = [row for row in state.runs.values() if _has_expired(row, now, ttl, kept_deleted)]
-    free = [row for row in expired if not _is_awaited(state, row) and not state.post.holds(row.id)]
+    free = [row for row in expired if _is_free(state, row)]
     runs = free[: max(0, limit)]
+    runs += [row.first for row in runs if row.first is not None and row.first.present == row.id]
     _remove(state, runs, now)
     events = [event for event in state.events if _is_over(state, event, now)]
     _remove_events(state, events)
@@ -38,6 +39,15 @@ def _has_expired(row: RunRow, now: Instant, ttl: int, kept_deleted: int) -> bool
     if row.finished_at is None:
         return False
     return (row.finished_at + ttl if row.expires_at is None else row.expires_at) <= now
+
+
+def _is_free(state: State, row: RunRow) -> bool:
+    """Whether nothing holds it. The first run of a chain goes with the last one, and that one goes last."""
+    if row.present is not None or (row.first is not None and row.first.present == row.id):
+        others = [one for one in state.runs.values() if one.first is row.head and one is not row]
+        if row.present is not None or others or state.post.holds(row.head.id) or row.head.owes:
+            return False
+    return not row.owes & ~Owes.END and not _is_awaited(state, row) and not state.post.holds(row.id)
 
 
 def _is_awaited(state: State, row: RunRow) -> bool:
@@ -70,13 +80,25 @@ def _remove(state: State, runs: list[RunRow], now: Instant) -> None:
 
 def _is_over(state: State, event: EventRow, now: Instant) -> bool:
     """Delivered, and kept for as long as it asked for; one that is addressed lives as long as its run."""
-    kept = micros(max(event.keep_seconds, EVENT_KEEP_SECONDS))
-    return event.delivered and event.run not in state.runs and event.at + kept <= now
+    chain = None if event.run is None else state.runs.get(event.run)
+    kept = micros(EVENT_KEEP_SECONDS if chain is not None else max(event.keep_seconds, EVENT_KEEP_SECONDS))
+    return event.delivered and event.at + kept <= now and (chain is None or _is_used_up(chain, event))
+
+
+def _is_used_up(chain: RunRow, event: EventRow) -> bool:
+    """Whether an earlier run of the chain has taken it for good, and not the first one: a chain may have no
+    end.
+    """
+    taken_by, _ = chain.receipts.get(event.seq, (chain.id, ""))
+    return taken_by not in {chain.id, chain.present}
 
 
 def _remove_events(state: State, gone: list[EventRow]) -> None:
     if gone:
         state.drop_events(gone)
+        numbers = {event.seq for event in gone}
+        for chain in [row for row in state.runs.values() if row.present is not None]:
+            chain.receipts = {seq: by for seq, by in chain.receipts.items() if seq not in numbers}
 
 
 def stuck(state: State, limit: int) -> list[UUID]:

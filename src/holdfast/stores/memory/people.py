@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
+from holdfast.machine.rows import Owes
 from holdfast.records import ApprovalRequest, Instant, Run, Tenant, tenant_name
 from holdfast.stores.people import Move, People
 
@@ -33,15 +34,15 @@ class PeopleRoom(People):
 
         def _hint(self) -> None: ...
 
-    async def _moved(self, run: UUID, move: Move[T], *, promises: bool = False) -> tuple[T, Run]:
+    async def _moved(self, run: UUID, move: Move[T], *, promises: int = 0) -> tuple[T, Run]:
         with self._lock:
             now = self._clock()
             view = MemoryView(self._state, now)
             answer = move(view)
             view.save()
-            row = self._state.runs[run]
+            row = self._state.present_of(self._state.runs[run])
             seen = shown(row)
-            if promises and row.owes:
+            if (row.owes | row.head.owes & Owes.CHAIN) & promises:
                 carry_out(self._state, now)
             self._hint()
             return answer, seen

@@ -35,6 +35,7 @@ def shown(row: RunRow) -> Run:
         waiting_on=tuple(map(shown_step, open_waits(row))), pause_asked_by=row.pause_asked_by,
         cursor=_cursor(row), current_step_seq=None if current is None else current.seq,
         current_step_name=None if current is None else current.key,
+        chain=row.head.id, present=row.head.present or row.head.id,
         parent=row.parent, parent_step=row.parent_step, limit_key=row.limit_key,
         labels_json=row.labels, cost_units=row.cost, budget_units=row.budget, progress_json=row.progress,
         timeout_at=_moment(row.timeout_at), timeout_seconds=row.timeout_seconds,

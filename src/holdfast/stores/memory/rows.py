@@ -21,7 +21,11 @@ from .outbox import Post
 
 
 class RunRow(machine.RunRow, gc=True, kw_only=True):
-    """A run, with its steps by key and its receipts: the step that consumed an event, by the event's seq."""
+    """A run with its steps by key. `first`: the first run of its chain, if it is another one.
+
+    Receipts belong to the chain, and are kept with its first run: by the event's seq, the run and the step
+    that took it.
+    """
 
     params: Json
     digest: str
@@ -32,8 +36,14 @@ class RunRow(machine.RunRow, gc=True, kw_only=True):
     trace: str = ""
     seq: int = 0  # the highest number given to a step so far; one that was forgotten is not given again
     steps: dict[str, StepRow] = msgspec.field(default_factory=dict)
-    receipts: dict[int, str] = msgspec.field(default_factory=dict)
+    receipts: dict[int, tuple[UUID, str]] = msgspec.field(default_factory=dict)
+    first: RunRow | None = None
     logs: list[TrailRow] = msgspec.field(default_factory=list)  # those of its trail that holders brought
+
+    @property
+    def head(self) -> RunRow:
+        """The first run of its chain, which may be itself."""
+        return self if self.first is None else self.first
 
     def in_order(self) -> list[StepRow]:
         return sorted(self.steps.values(), key=lambda step: step.seq)
@@ -142,6 +152,16 @@ class State:
         row = self.runs.get(run)
         hidden = row is None or row.deleted_at is not None or tenant not in {None, row.tenant}
         return None if hidden else row
+
+    def chain_of(self, run: UUID) -> UUID:
+        """The id of the run's chain; its own, if it is not known."""
+        row = self.runs.get(run)
+        return run if row is None else row.head.id
+
+    def present_of(self, row: RunRow) -> RunRow:
+        """The run that its chain has come to."""
+        head = row.head
+        return head if head.present is None else self.runs[head.present]
 
     def listen(self, row: RunRow, step: StepRow) -> None:
         """A wait was opened: whoever hands an event over finds it by its topic."""

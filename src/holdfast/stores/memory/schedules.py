@@ -166,7 +166,9 @@ def _is_open(state: State, row: ScheduleRow) -> bool:
 
 
 def _runs_on(state: State, run: UUID, *, hidden: bool = False) -> bool:
-    found = state.runs.get(run)
+    """Whether the chain that the run has begun is open."""
+    first = state.runs.get(run)
+    found = None if first is None else state.present_of(first)
     return found is not None and found.status not in FINAL and (hidden or found.deleted_at is None)
 
 

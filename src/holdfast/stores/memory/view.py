@@ -54,6 +54,16 @@ class MemoryView:
             self._touched[id] = run
         return run
 
+    def go_on_as(self, run: RunRow, first: RunRow, next: UUID) -> None:
+        first.present, self._state.runs[next].first = next, first
+
+    def links(self, first: RunRow, limit: int, *, deleted: bool) -> Sequence[RunRow]:
+        runs = (run for run in self._state.runs.values() if run.first is first)
+        found = [run for run in runs if (run.deleted_at is not None) == deleted]
+        page = sorted(found, key=lambda run: run.id)[:limit]
+        self._touched |= {run.id: run for run in page}
+        return page
+
     def has_open_children(self, run: RunRow) -> bool:
         return bool(self.children_to_cancel(run, 1, orphans=False))
 
@@ -152,19 +162,21 @@ class MemoryView:
         record(self._state, event, self.now)
 
     def available(self, run: RunRow, wait: StepRow) -> EventRow | None:
+        chain = run.head
         for event in self._state.topics.get((run.tenant, wait.topic or ""), ()):
-            mine = event.run == run.id or (event.run is None and event.seq > run.mark)
+            mine = event.run == chain.id or (event.run is None and event.seq > run.mark)
             in_time = wait.due_at is None or event.at <= wait.due_at
-            if mine and in_time and event.seq > wait.mark and event.seq not in run.receipts:
+            if mine and in_time and event.seq > wait.mark and event.seq not in chain.receipts:
                 return event
         return None
 
     def take(self, run: RunRow, event: EventRow, key: str, *, counts: bool) -> None:
-        run.receipts[event.seq] = key
+        run.head.receipts[event.seq] = (run.id, key)
         event.woken += counts
 
     def forget_receipts(self, run: RunRow, key: str) -> None:
-        run.receipts = {event: step for event, step in run.receipts.items() if step != key}
+        kept = {event: by for event, by in run.head.receipts.items() if by != (run.id, key)}
+        run.head.receipts = kept
 
     # Starts, messages, the trail.
 
@@ -242,7 +254,7 @@ def record(state: State, event: NewEvent, now: Instant) -> EventRow:
     state.event_seq += 1
     row = EventRow(
         seq=state.event_seq, id=event.id, tenant=event.tenant, topic=event.topic, payload=event.payload,
-        run=event.run, at=now,
+        run=None if event.run is None else state.chain_of(event.run), at=now,
         keep_seconds=EVENT_KEEP_SECONDS if event.keep_seconds is None else event.keep_seconds,
     )  # fmt: skip
     state.add_event(row)

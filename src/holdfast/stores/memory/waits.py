@@ -28,10 +28,11 @@ def take_in(state: State, event: NewEvent, now: Instant) -> tuple[EventRow, bool
 def _addressable(state: State, event: NewEvent) -> None:
     assert event.run is not None
     row = state.runs.get(event.run)
-    if row is None or row.deleted_at is not None or row.tenant != event.tenant:
+    if row is None or row.head.deleted_at is not None or row.tenant != event.tenant:
         raise UnknownRun(event.run)
-    if row.status in FINAL:
-        raise IllegalMove(row.id, "emit", row.status)
+    present = state.present_of(row)
+    if present.status in FINAL:
+        raise IllegalMove(present.id, "emit", present.status)
 
 
 def hand_over(state: State, event: EventRow, now: Instant, limit: int) -> list[UUID]:
@@ -82,7 +83,7 @@ def _waiters(state: State, event: EventRow) -> list[tuple[UUID, str]]:
         wait = None if row is None else row.steps.get(key)
         if wait is None or not _listens(wait, event):
             listeners.discard((run, key))
-        elif event.run in {None, run}:
+        elif event.run is None or (row is not None and event.run == row.head.id):
             found.append((run, wait.seq, key))
     return [(run, key) for run, _, key in sorted(found)]
 

@@ -23,17 +23,20 @@ from .calls import Calls, json_text
 
 _AS_THEY_ARE = {str, int, float, bool, UUID, NoneType}
 PROMISING = {"cancel", "rewind", "retry_run", "decide"}  # what their run owes is carried out right after
+OF_CHAINS = {"delete", "restore"}  # likewise what the first run of a chain owes to the others
 # Where a function takes its arguments in another order than the verb.
 ORDERS = {"append_step": ("run", "name", "max_attempts", "tenant")}
 
 
 class _Changed(msgspec.Struct):
     """What an answer says beside its record. owes: others are to learn of it, or to be cancelled.
+    chain_owes: the other runs of its chain are to be as the first one is.
 
     conflict: why a decision is refused, though a gate whose time was over is settled.
     """
 
     owes: bool = False
+    chain_owes: bool = False
     conflict: str | None = None
     decided: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -98,4 +101,6 @@ class ForwardRoom(Calls, Forwards):
             if changed.conflict is not None:
                 raise Conflict(changed.conflict)
             answer = changed.decided if call.answer is Decided else answer
+        elif verb in OF_CHAINS and _CHANGED.decode(answer).chain_owes:
+            await self._carry_out()
         return call.decoded(answer)

@@ -28,7 +28,9 @@ _KINDS = {kind.value: kind for kind in StepKind}
 # The columns of a run as they are read, but for the last: they stand in the order of its fields.
 _COLUMNS = [name.strip() for name in SQL["run_columns"].split("(", 1)[0].rstrip(", ").split(",")]
 _FIXED = _COLUMNS.index("deleted_at") + 1  # from here on nothing changes
-_STATUS, _STEP_MARK, _PARENT = (_COLUMNS.index(name) for name in ("status", "step_mark", "parent_id"))
+_STATUS, _STEP_MARK, _PARENT, _CHAIN = (
+    _COLUMNS.index(name) for name in ("status", "step_mark", "parent_id", "chain")
+)
 _UNREAD = (UNREAD, UNREAD)
 CHANGEABLE = (*_COLUMNS[2:_FIXED], "progress", "result")  # fields and columns are named alike
 changeable = attrgetter(*CHANGEABLE)
@@ -47,6 +49,7 @@ class RunRow(machine.RunRow, gc=False, kw_only=True):
     """A run and those of its steps that were read; `was`, `stood`: as they are in the file."""
 
     text: str  # the id
+    chain_text: str | None = None  # that of the chain, if another run is the first
     was: Row = ()
     seq: int = 0  # the highest number of a step
     top: int = 0  # the same in the file
@@ -76,6 +79,11 @@ def run_row(row: Row, id: UUID | None = None) -> RunRow:
     )  # fmt: skip
     if parent is not None:
         run.parent = uuid_of(parent)
+    chain, present = row[_CHAIN : _CHAIN + 2]
+    if chain is not None:
+        run.chain, run.chain_text = uuid_of(chain), chain
+    elif present is not None:
+        run.present = uuid_of(present)
     return run
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from holdfast.contract import EVENT_KEEP_SECONDS
 from holdfast.errors import IllegalMove, UnknownRun
@@ -42,8 +43,9 @@ def _refuse_unless_open(db: Database, event: NewEvent) -> None:
     row = db.one(_SQL["addressee"], (str(event.run), event.tenant))
     if row is None:
         raise UnknownRun(event.run)
-    if (status := Status(row[0])) in FINAL:
-        raise IllegalMove(event.run, "emit", status)
+    present, status = UUID(row[0]), Status(row[1])
+    if status in FINAL:
+        raise IllegalMove(present, "emit", status)
 
 
 def woken(db: Database, seq: int) -> int:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from holdfast.contract import SLICE
+from holdfast.machine import chains
+from holdfast.machine.rows import Owes
 from holdfast.records import ApprovalRequest, Instant, Run, Tenant, tenant_name
 from holdfast.stores.people import Move, People
 
@@ -32,17 +34,18 @@ class PeopleRoom(People):
 
         async def _carry_out(self, limit: int = SLICE) -> int: ...
 
-    async def _moved(self, run: UUID, move: Move[T], *, promises: bool = False) -> tuple[T, Run]:
+    async def _moved(self, run: UUID, move: Move[T], *, promises: int = 0) -> tuple[T, Run]:
         def work(db: Database, now: Instant) -> tuple[T, Run, int]:
             view = SqliteView(db, now)
             answer = move(view)
             view.save()
-            row = view.run(run)
-            assert row is not None
-            return answer, view.shown_run(row), row.owes
+            named = view.run(run)
+            assert named is not None
+            row, chain = chains.present_of(view, named), chains.first_of(view, named)
+            return answer, view.shown_run(row), row.owes | chain.owes & Owes.CHAIN
 
         answer, seen, owes = await self._write(work, news=True)
-        if promises and owes:
+        if owes & promises:
             await self._carry_out()
         return answer, seen
 

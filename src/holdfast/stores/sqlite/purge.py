@@ -30,7 +30,7 @@ _SQL = statements("purge")
 _FORGET_USED = statements("limited")["forget_used"]
 _OF_A_RUN = [
     (_SQL[f"sizes_of_{what}"], _SQL[f"some_{what}"])
-    for what in ("trail", "steps", "receipts", "addressed", "outbox")
+    for what in ("trail", "steps", "receipts", "passed", "addressed", "outbox")
 ]
 
 _LISTS = {"deleted": "deleted_at", "expired": "expires_at", "finished": "finished_at"}
@@ -152,9 +152,12 @@ def _remove(db: Database, now: Instant, runs: list[str], left: Slice) -> int:
         if not _is_emptied(db, run, left):
             db.run(_SQL["hide"], (run,))
             return number
-        awaited_by = db.one(_SQL["awaited_by"], (run,))
+        awaited_by, first = db.one(_SQL["awaited_by"], (run,)), db.one(_SQL["first"], (run,))
         left.fitting(size for (size,) in db.all(_SQL["size_of_run"], (run,)))
         db.run(_SQL["run"], (run,))
+        if first is not None:  # it goes next, and is hidden until then
+            db.run(_SQL["hide"], first)
+            runs.insert(number + 1, first[0])
         if awaited_by is not None:
             children.tell_gone(db, now, run, awaited_by)
         if left.is_over:
@@ -179,7 +182,9 @@ def _remove_over(db: Database, now: Instant, left: Slice) -> int:
     removed, some = 0, left.begin()
     while some and (over := _over(db, now, some)):
         fitting = left.fitting(size for _, size in over)
-        db.run(_SQL["events"], (text([seq for seq, _ in over[:fitting]]),))
+        events = (text([seq for seq, _ in over[:fitting]]),)
+        db.run(_SQL["receipts_of_events"], events)
+        db.run(_SQL["events"], events)
         removed += fitting
         some = left.next(fitting)
     return removed

@@ -1,6 +1,7 @@
 -- What has expired, found by an index each, oldest first. A run stays while a message of its outbox is on its way,
 -- while its open parent waits for it, and while its children are still to be cancelled. But one that is deleted and
--- open will never end: its parent is told so when it goes, unless that is deleted too.
+-- open will never end: its parent is told so when it goes, unless that is deleted too. The first run of a chain goes with
+-- the last one, and that one when all others are gone.
 
 -- :deleted
 deleted_at is not null and deleted_at <= :until
@@ -28,9 +29,26 @@ run.owes < 2 and not exists (select 1 from workflow_outbox where run_id = run.id
             and (run.finished_at is not null or parent.deleted_at is not null)
             and step.status = 'waiting' and step.child_id = run.id and step.finished_at is null
     )
+    and not exists (select 1 from workflow_run as last where last.id = run.present)
+    and not exists (
+        select 1 from workflow_run as first
+        where first.id = run.chain and first.present = run.id and (
+            first.owes > 1
+            or exists (select 1 from workflow_outbox where run_id = first.id and status = 'pending')
+            or exists (select 1 from workflow_run as link where link.chain = run.chain and link.id <> run.id)
+        )
+    )
 
 -- :hide    A run that is removed in several commits: from the first one on nobody sees it, or restores it.
-update workflow_run set deleted_at = -1, rev = rev + 1 where id = :run
+update workflow_run set deleted_at = -1, rev = rev + 1
+where id = :run or id = (
+    select first.id from workflow_run as run cross join workflow_run as first on first.id = run.chain
+    where run.id = :run and first.present = run.id
+)
+
+-- :first    The first run of a chain, of which this is the last.
+select first.id from workflow_run as run cross join workflow_run as first on first.id = run.chain
+where run.id = :run and first.present = run.id
 
 -- :sizes_of_trail
 select octet_length(data) from workflow_event where workflow_id = :run order by id limit :some
@@ -55,6 +73,14 @@ select 0 from workflow_receipt where run_id = :run order by event_seq limit :som
 delete from workflow_receipt
 where run_id = :run
     and event_seq in (select event_seq from workflow_receipt where run_id = :run order by event_seq limit :some)
+
+-- :sizes_of_passed
+select 0 from workflow_chain_topic where chain = :run order by topic limit :some
+
+-- :some_passed
+delete from workflow_chain_topic
+where chain = :run
+    and topic in (select topic from workflow_chain_topic where chain = :run order by topic limit :some)
 
 -- :sizes_of_addressed
 select octet_length(payload) from workflow_inbox where run_id is not null and run_id = :run order by seq limit :some
@@ -85,8 +111,14 @@ delete from workflow_run where id = :run
 -- is one.
 select seq, octet_length(payload) from workflow_inbox
 where keep_until is not null and keep_until <= :now and at <= :since and delivered = 1
-    and (run_id is null or not exists (select 1 from workflow_run where id = run_id))
+    and (
+        run_id is null or not exists (select 1 from workflow_run where id = workflow_inbox.run_id)
+        or exists (select 1 from workflow_receipt where event_seq = workflow_inbox.seq and link is not null)
+    )
 order by keep_until limit :limit
+
+-- :receipts_of_events
+delete from workflow_receipt where link is not null and event_seq in (select value from json_each(:events))
 
 -- :events
 delete from workflow_inbox where seq in (select value from json_each(:events))

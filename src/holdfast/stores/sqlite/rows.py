@@ -134,7 +134,7 @@ def run_record(db: Database, row: Row) -> Run:
         started_at=_moment(row[28]), finished_at=_moment(row[29]), deleted_at=_moment(row[30]),
         cursor=cursor, current_step_seq=seq, current_step_name=None if seq is None else cursor,
         ttl_seconds=row[32], kind=row[33], parent_step=row[34],
-        timeout_seconds=row[35],
+        timeout_seconds=row[35], chain=UUID(row[-2]), present=UUID(row[-1]),
         waiting_on=() if row[29] is not None else tuple(open_waits(db, row[0])),
     )  # fmt: skip
 

@@ -26,7 +26,8 @@ iif(
         order by seq desc limit 1
     )
 ),
-ttl_seconds, kind, parent_step, timeout_seconds
+ttl_seconds, kind, parent_step, timeout_seconds, coalesce(chain, id),
+coalesce((select present from workflow_run as first where first.id = workflow_run.chain), present, id)
 
 -- :steps_after
 select $step_columns,

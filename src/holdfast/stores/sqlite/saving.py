@@ -24,6 +24,7 @@ from .held import (
     without_payloads,
 )
 
+HALF_GONE = -1  # as deleted_at: a purge has begun to remove it
 MANY_ROWS = 8  # of the trail, from which on they go as one JSON text
 LONG = 65_536  # characters of such a text
 
@@ -35,8 +36,17 @@ class Saving:
         self.db, self.now = db, now
         self._runs: dict[str, RunRow | None] = {}
         self._trail: list[tuple[str, str, Data | Json]] = []
-        self._receipts: list[tuple[str, int, str]] = []
+        self._receipts: list[tuple[str, int, str, str | None]] = []
         self._woken: dict[int, int] = {}  # by event, how many more runs
+
+    def _keep(self, run: RunRow) -> RunRow | None:
+        """Keep a run that was read; one that is known already is the same row."""
+        known = self._runs.get(run.text)
+        if known is not None:
+            return known
+        kept = None if run.deleted_at == HALF_GONE else run
+        self._runs[run.text] = kept
+        return kept
 
     def note(self, run: RunRow, what: str, /, **data: Any) -> Data:
         run.noted = True

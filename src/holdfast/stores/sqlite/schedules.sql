@@ -48,7 +48,8 @@ exists (select 1 from json_each(:besides) where value ->> 0 = line.id and value 
 
 -- :is_open
 exists (
-    select 1 from workflow_firing join workflow_run as run on run.id = run_id
+    select 1 from workflow_firing join workflow_run as first on first.id = run_id
+    join workflow_run as run on run.id = coalesce(first.present, first.id)
     where schedule_id = line.id and run.finished_at is null and run.deleted_at is null
 )
 
@@ -98,7 +99,10 @@ select id, tenant, labels from workflow_run where id in (select value from json_
 delete from workflow_firing
 where schedule_id = :id
     and run_id in (select run_id from workflow_firing where schedule_id = :id order by run_id limit :limit)
-    and not exists (select 1 from workflow_run as run where run.id = run_id and run.finished_at is null)
+    and not exists (
+        select 1 from workflow_run as first join workflow_run as run on run.id = coalesce(first.present, first.id)
+        where first.id = run_id and run.finished_at is null
+    )
 
 -- :add_run
 insert or ignore into workflow_firing (schedule_id, run_id) values (:id, :run)

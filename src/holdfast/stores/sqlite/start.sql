@@ -26,3 +26,16 @@ values (
     :trace
 )
 on conflict (id) do nothing
+
+-- :go_on    The next run of a chain.
+insert into workflow_run (
+    id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id, parent_step,
+    limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, created_at, updated_at, trace,
+    chain, cost, status, resume_to
+)
+values (
+    :id, :tenant, :type, :kind, :payload, :priority, :run_at, :key, :digest, :max_attempts, :parent, :parent_step,
+    :limit_key, :labels, :budget, :timeout_seconds, :timeout_at, :ttl_seconds, :mark, :fence, :now, :now, :trace,
+    :chain, :cost, :status, :resume_to
+)
+on conflict (id) do nothing

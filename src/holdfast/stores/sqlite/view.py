@@ -33,6 +33,7 @@ from holdfast.records import (
 )
 
 from . import inbox, outbox, rows
+from .chains import Chained
 from .database import Database, Row, text
 from .held import (
     SQL,
@@ -46,7 +47,6 @@ from .held import (
     step_values,
 )
 from .keys import stored_key
-from .saving import Saving
 from .sql import statements
 
 _START = statements("start")
@@ -55,7 +55,6 @@ _DEFINITION = statements("publish")["published"]
 _OPEN = frozenset({StepStatus.READY, StepStatus.WAITING})
 _STATUSES = {status.value: status for status in Status}
 FEW_LISTENERS = 4  # waits of one run that are looked at one by one
-HALF_GONE = -1  # as deleted_at: a purge has begun to remove it
 
 # What rows of a plan begin with: the order of view.sql.
 _PLANNED = (
@@ -67,7 +66,7 @@ _ANSWERS = {status: text(verdict) for status, verdict in _PLAIN.items()}
 _decode_answer = msgspec.json.Decoder(Verdict).decode
 
 
-class SqliteView(Saving):
+class SqliteView(Chained):
     """One verb's window on the file."""
 
     def __init__(self, db: Database, now: Instant) -> None:
@@ -124,14 +123,6 @@ class SqliteView(Saving):
             self._runs[name] = None
             return None
         return self._keep(run_row(row, id))
-
-    def _keep(self, run: RunRow) -> RunRow | None:
-        known = self._runs.get(run.text)
-        if known is not None:
-            return known
-        kept = None if run.deleted_at == HALF_GONE else run
-        self._runs[run.text] = kept
-        return kept
 
     def has_open_children(self, run: RunRow) -> bool:
         return self.db.one(SQL["has_open_children"], (run.text, run.tenant)) is not None
@@ -240,7 +231,7 @@ class SqliteView(Saving):
         if len(listening) <= FEW_LISTENERS:
             return waits
         self._write_steps(run)
-        args = (run.text, run.tenant, run.mark)
+        args = (run.text, run.tenant, run.mark, run.chain_text or run.text)
         hearing = {key for (key,) in self.db.all(SQL["to_look_at"], args)}
         idle = {
             wait.key
@@ -306,17 +297,19 @@ class SqliteView(Saving):
             return event
         if self._receipts:
             self._write_receipts()
+        since = max(wait.mark, self._passed(run, wait.topic))
         found = self.db.one(
             SQL["available"],
-            (run.tenant, wait.topic, max(run.mark, wait.mark), wait.due_at, run.text, wait.mark),
+            (run.tenant, wait.topic, max(run.mark, since), wait.due_at, run.chain_text or run.text, since),
         )
         return None if found is None else Event(*found)
 
     def _receipts_of(self, run: RunRow) -> bool:
-        return any(receipt[0] == run.text for receipt in self._receipts)
+        return any(receipt[0] == (run.chain_text or run.text) for receipt in self._receipts)
 
     def take(self, run: RunRow, event: Event, key: str, *, counts: bool) -> None:
-        self._receipts.append((run.text, event.seq, key))
+        link = None if run.chain_text is None else run.text
+        self._receipts.append((run.chain_text or run.text, event.seq, key, link))
         self._woken[event.seq] = self._woken.get(event.seq, 0) + counts
 
     def reached_apart(self, event: int) -> int:
@@ -325,7 +318,8 @@ class SqliteView(Saving):
 
     def forget_receipts(self, run: RunRow, key: str) -> None:
         self._write_receipts()
-        self.db.run(SQL["forget_receipts"], (run.text, key))
+        of_link = run.chain_text is not None
+        self.db.run(SQL["forget_receipts_of_link" if of_link else "forget_receipts"], (run.text, key))
 
     # Starts, messages, the trail.
 
@@ -347,12 +341,13 @@ class SqliteView(Saving):
 
     def insert(self, new: NewRun, begins: Beginning) -> RunRow | None:
         name, now = str(new.id), self.now
-        kind, run_at, max_attempts, budget, timeout_seconds, timeout_at, ttl_seconds, mark, fence = begins
-        self.db.run(_START["start"], (
+        kind, run_at, max_attempts, budget, timeout_seconds, timeout_at, ttl_seconds, mark, fence = begins[:9]
+        chained = () if begins.chain is None else (str(begins.chain), *begins[10:])
+        self.db.run(_START["go_on" if chained else "start"], (
             name, new.tenant, new.type, kind, new.params, new.priority, run_at,
             stored_key(new.tenant, new.key), new.digest, max_attempts,
             None if new.parent is None else str(new.parent), new.parent_step, new.limit_key, new.labels,
-            budget, timeout_seconds, timeout_at, ttl_seconds, mark, fence, now, new.trace or None,
+            budget, timeout_seconds, timeout_at, ttl_seconds, mark, fence, now, new.trace or None, *chained,
         ))  # fmt: skip
         if not self.db.changes():
             return None

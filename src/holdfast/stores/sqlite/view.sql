@@ -4,7 +4,7 @@
 id, tenant, run_at, kind, status, resume_to, attempt, crashes, survived, fence, leased_by, lease_until,
 pause_asked_by, started_fence, started_at, commit_fence, commit_no, commit_answer, step_mark, waiting_on, wait_topic, deadline_at, owes,
 cost, error, last_error, timeout_at, expires_at, finished_at, priority, deleted_at, updated_at, type, max_attempts, max_crashes,
-inbox_mark, parent_id, parent_step, budget, timeout_seconds, ttl_seconds,
+inbox_mark, parent_id, parent_step, budget, timeout_seconds, ttl_seconds, chain, present,
 (select max(seq) from workflow_step where run_id = workflow_run.id)
 
 -- :run
@@ -57,7 +57,7 @@ where step.run_id = :run and step.status = 'waiting' and step.finished_at is nul
     )
     or exists (
         select 1 from workflow_inbox as inbox
-        where inbox.tenant = :tenant and inbox.topic = step.topic and inbox.run_id = :run
+        where inbox.tenant = :tenant and inbox.topic = step.topic and inbox.run_id = :chain
             and inbox.seq > step.since_mark
     )
 )
@@ -71,39 +71,44 @@ select 1 from workflow_step where run_id = :run and fence = :fence and number >=
 -- :overtaken    Whether another holder has written since; a plan's gate that was opened meanwhile has no number.
 select 1 from workflow_step where run_id = :run and fence > :fence and number > 0 limit 1
 
--- :available    The oldest event that a wait may take: for everyone, or for its run alone.
+-- :available    The oldest event that a wait may take: for everyone, or for its chain alone.
 select seq, event_id, topic, at, octet_length(payload) from workflow_inbox where seq = (
     select min(seq) from (
         select (
             select min(seq) from workflow_inbox as inbox
             where tenant = :tenant and topic = :topic and run_id is null and seq > :mark
                 and (:due_at is null or at <= :due_at)
-                and not exists (select 1 from workflow_receipt where run_id = :run and event_seq = inbox.seq)
+                and not exists (select 1 from workflow_receipt where run_id = :chain and event_seq = inbox.seq)
         ) as seq
         union all
         select (
             select min(seq) from workflow_inbox as inbox
-            where tenant = :tenant and topic = :topic and run_id = :run and seq > :since
+            where tenant = :tenant and topic = :topic and run_id = :chain and seq > :since
                 and (:due_at is null or at <= :due_at)
-                and not exists (select 1 from workflow_receipt where run_id = :run and event_seq = inbox.seq)
+                and not exists (select 1 from workflow_receipt where run_id = :chain and event_seq = inbox.seq)
         )
     )
 )
 
 -- :takes    Of many waits, whether the oldest event for everyone that each may take is this one, and none is for its
--- run alone.
+-- chain alone.
 select step.run_id, step.key from json_each(:pairs) as pair
 cross join workflow_step as step on step.run_id = pair.value ->> 0 and step.key = pair.value ->> 1
 cross join workflow_run as run on run.id = step.run_id
 where not exists (
         select 1 from workflow_inbox as other
-        where other.tenant = run.tenant and other.topic = step.topic and other.run_id = run.id
+        where other.tenant = run.tenant and other.topic = step.topic and other.run_id = coalesce(run.chain, run.id)
     )
     and (
         select seq from workflow_inbox as inbox
         where inbox.tenant = run.tenant and inbox.topic = step.topic and inbox.run_id is null
-            and inbox.seq > max(run.inbox_mark, step.since_mark) and (step.due_at is null or inbox.at <= step.due_at)
-            and not exists (select 1 from workflow_receipt where run_id = run.id and event_seq = inbox.seq)
+            and inbox.seq > max(run.inbox_mark, step.since_mark, iif(run.chain is null, 0, coalesce((
+                select passed from workflow_chain_topic where chain = run.chain and topic = step.topic
+            ), 0)))
+            and (step.due_at is null or inbox.at <= step.due_at)
+            and not exists (
+                select 1 from workflow_receipt where run_id = coalesce(run.chain, run.id) and event_seq = inbox.seq
+            )
         order by seq limit 1
     ) = :event
 
@@ -111,10 +116,67 @@ where not exists (
 select seq, event_id, topic, at, octet_length(payload) from workflow_inbox where seq = :seq
 
 -- :receipt
-insert into workflow_receipt (run_id, event_seq, step) values (:run, :event, :key)
+insert into workflow_receipt (run_id, event_seq, step, link) values (:chain, :event, :key, :link)
 
 -- :forget_receipts
-delete from workflow_receipt where run_id = :run and step = :key
+delete from workflow_receipt where run_id = :run and step = :key and link is null
+
+-- :forget_receipts_of_link
+delete from workflow_receipt where link is not null and link = :run and step = :key
+
+-- :passed    How far a chain has taken all events of a topic.
+select passed from workflow_chain_topic where chain = :chain and topic = :topic
+
+-- :topics_taken    Those of the events that a run has taken, the busiest first.
+select inbox.topic from workflow_receipt as receipt
+cross join workflow_inbox as inbox on inbox.seq = receipt.event_seq
+where receipt.run_id = :run and receipt.link is null
+group by inbox.topic order by count(*) desc limit :most
+
+-- :topics_taken_by_link    The same of a later run of a chain.
+select inbox.topic from workflow_receipt as receipt
+cross join workflow_inbox as inbox on inbox.seq = receipt.event_seq
+where receipt.link is not null and receipt.link = :run
+group by inbox.topic order by count(*) desc limit :most
+
+-- :first_left    The first event of a topic that a chain has not taken; else the newest of all is behind the last.
+select coalesce(min(seq), 1 + (select coalesce(max(seq), 0) from workflow_inbox)) from (
+    select (
+        select min(seq) from workflow_inbox as inbox
+        where tenant = :tenant and topic = :topic and run_id is null and seq > max(:mark, :passed)
+            and not exists (select 1 from workflow_receipt where run_id = :chain and event_seq = inbox.seq)
+    ) as seq
+    union all
+    select (
+        select min(seq) from workflow_inbox as inbox
+        where tenant = :tenant and topic = :topic and run_id = :chain and seq > :passed
+            and not exists (select 1 from workflow_receipt where run_id = :chain and event_seq = inbox.seq)
+    )
+)
+
+-- :taken_between    Whether it is worth while to remember that: so many lie in between.
+select 1 from (
+    select seq from workflow_inbox
+    where tenant = :tenant and topic = :topic and run_id is null and seq > max(:mark, :passed) and seq < :left
+    union all
+    select seq from workflow_inbox
+    where tenant = :tenant and topic = :topic and run_id = :chain and seq > :passed and seq < :left
+) limit 1 offset :many - 1
+
+-- :let_go    What a later run of a chain has taken for good is not kept for ever, though it was for the chain alone.
+update workflow_inbox set keep_until = at + :keep
+where run_id = :chain and keep_until is null
+    and seq in (select event_seq from workflow_receipt where link is not null and link = :run)
+
+-- :pass
+insert or replace into workflow_chain_topic (chain, topic, passed) values (:chain, :topic, :passed)
+
+-- :go_on_as
+update workflow_run set present = :next, rev = rev + 1 where id = :first
+
+-- :links    Runs of a chain behind its first one, by whether they are deleted.
+select $run_columns from workflow_run
+where chain = :chain and (deleted_at is not null) = :deleted and coalesce(deleted_at, 0) >= 0 order by id limit :limit
 
 -- :count
 update workflow_inbox set woken = woken + :more where seq = :event

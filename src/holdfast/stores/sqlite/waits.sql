@@ -1,13 +1,16 @@
 -- :there    An event that is known already.
 select seq from workflow_inbox where tenant = :tenant and event_id = :id
 
--- :addressee
-select status from workflow_run where id = :run and tenant = :tenant and deleted_at is null
+-- :addressee    The present run of the chain that is meant.
+select present.id, present.status from workflow_run as run
+cross join workflow_run as first on first.id = coalesce(run.chain, run.id)
+cross join workflow_run as present on present.id = coalesce(first.present, first.id)
+where run.id = :run and run.tenant = :tenant and first.deleted_at is null
 
--- :record    One that is addressed lives as long as its run, if there is one.
+-- :record    One that is addressed is its chain's, and lives as long as that, if there is one.
 insert into workflow_inbox (tenant, topic, event_id, run_id, payload, at, keep_until)
 values (
-    :tenant, :topic, :id, :run, :payload, :now,
+    :tenant, :topic, :id, coalesce((select chain from workflow_run where id = :run), :run), :payload, :now,
     iif(:run is not null and exists (select 1 from workflow_run where id = :run), null, :keep_until)
 )
 on conflict (tenant, event_id) do nothing
@@ -36,9 +39,14 @@ where status = 'waiting' and topic is not null and tenant = :tenant and topic = 
     and (run_id, seq) > (:run, :seq)
 order by run_id, seq limit :limit
 
--- :addressed_waiters    The same, for an event that only one run may see.
+-- :addressed_waiters    The same, for an event that only one chain may see: of its present run.
 select run_id, seq, key from workflow_step
-where status = 'waiting' and topic is not null and tenant = :tenant and topic = :topic and run_id = :run
+where status = 'waiting' and topic is not null and tenant = :tenant and topic = :topic
+    and run_id = (
+        select coalesce(first.present, first.id) from workflow_run as run
+        cross join workflow_run as first on first.id = coalesce(run.chain, run.id)
+        where run.id = :run
+    )
     and seq > :seq
 order by seq limit :limit
 

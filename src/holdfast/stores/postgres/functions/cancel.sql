@@ -8,13 +8,13 @@ declare
     r workflow_run := locked_run(run, tenant, false);
 begin
     if r.status not in ('pending', 'leased', 'waiting', 'paused', 'cancelled') then
-        perform refuse_move(run, 'cancel', r.status);
+        perform refuse_move(r.id, 'cancel', r.status);
     end if;
     if r.status <> 'cancelled' then
         perform cancel_run(r, who, with_children, now);
         perform hint();
     end if;
-    return shown(run);
+    return shown(r.id);
 end $$;
 
 -- An open run whose row is locked, deleted or not. What it owes then is carried out after it: its parent is to know,

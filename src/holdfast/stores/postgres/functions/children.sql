@@ -1,5 +1,6 @@
 -- What runs owe since their last commit: 1 the news of their end to the parent, 2 the cancels of their open children, 4 of
--- those that no step of theirs names any more, 8 a look at their own open waits. It was recorded with that commit, is found by an index that holds nobody
+-- those that no step of theirs names any more, 8 a look at their own open waits, 16 the same fate for the other runs of
+-- their chain. It was recorded with that commit, is found by an index that holds nobody
 -- else, and is carried out here, a slice a commit, by whoever comes first. Of a run that is locked it stays owed.
 
 -- One slice: how many parents were woken, and what is left.
@@ -15,6 +16,8 @@ begin
         return cancel_children(r, behind, lim, now);
     elsif r.owes & 8 > 0 then
         return look_again(r, behind, now);
+    elsif r.owes & 16 > 0 then
+        return follow_first(r, behind, lim, now);
     end if;
     return tell_parents(behind, lim, now);
 end $$;
@@ -24,7 +27,7 @@ declare
     -- Ids only: a row in an array carries its params and its result along.
     page uuid[] := array(select w.id from workflow_run as w where w.owes > 0 and w.id > behind order by w.id limit lim);
     got uuid[] := lock_some(array(
-        select unnest(array[w.id, w.parent_id]) from workflow_run as w where w.id = any(page) and w.owes & 14 = 0
+        select unnest(array[w.id, w.parent_id]) from workflow_run as w where w.id = any(page) and w.owes & 30 = 0
     ));
     told uuid[] := '{}';
     woken integer := 0;
@@ -34,7 +37,7 @@ declare
 begin
     foreach one in array page loop
         select w.* into r from workflow_run as w where w.id = one;
-        exit when r.owes & 14 > 0 or copied >= slice_bytes();
+        exit when r.owes & 30 > 0 or copied >= slice_bytes();
         behind := one;
         continue when r.owes is null or r.owes & 1 = 0;  -- somebody was faster
         -- A parent that is not there cannot be told, and need not be.

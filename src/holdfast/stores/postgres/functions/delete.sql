@@ -7,16 +7,22 @@ declare
     r workflow_run := locked_run(run, tenant, true);
 begin
     if r.status not in ('pending', 'leased', 'waiting', 'paused', 'succeeded', 'failed', 'cancelled') then
-        perform refuse_move(run, 'delete', r.status);
+        perform refuse_move(r.id, 'delete', r.status);
     end if;
     if r.deleted_at is null and r.status = 'leased' then
         perform delete_leased(r, who, now);
     elsif r.deleted_at is null then
         update workflow_run as w set deleted_at = now, updated_at = now, rev = w.rev + 1 where w.id = r.id;
-        perform note(run, 'deleted', json_build_object('by', who)::text, now);
+        perform note(r.id, 'deleted', json_build_object('by', who)::text, now);
+    end if;
+    -- Of a chain the present run and the first, which owes the same to all the others.
+    update workflow_run as w set deleted_at = now, owes = w.owes | 16, updated_at = now, rev = w.rev + 1
+    where w.id = r.chain and w.deleted_at is null;
+    if found then
+        perform note(r.chain, 'deleted', json_build_object('by', who)::text, now);
     end if;
     perform hint();
-    return shown(run);
+    return shown(r.id);
 end $$;
 
 create or replace function delete_leased(r workflow_run, who text, now timestamptz) returns void language plpgsql as $$

@@ -74,7 +74,11 @@ declare
         select f.run_id from workflow_firing as f where f.schedule_id = schedule order by f.run_id limit 100
     );
     still_open uuid[] := array(
-        select r.id from workflow_run as r where r.id = any(first_few) and r.finished_at is null
+        select r.id from workflow_run as r where r.id = any(first_few) and (
+            r.finished_at is null
+            or r.present is not null
+            and (select p.finished_at is null from workflow_run as p where p.id = r.present)
+        )
     );
 begin
     delete from workflow_firing as f

@@ -82,8 +82,8 @@ declare
     gate workflow_step;
     undecided boolean;
 begin
-    perform lock_waits(array[decide.run]);
-    r := decidable(decide.run, decide.tenant);
+    perform lock_waits(array[chain_of(decide.run)]);
+    r := locked_run(decide.run, decide.tenant, false);
     gate := meant(r.id, decide.step);
     if decide.digest <> coalesce(gate.digest, '') then
         perform refuse('Conflict', 'cannot ' || verb || ' ' || quoted(gate.key) || ' of run ' || r.id

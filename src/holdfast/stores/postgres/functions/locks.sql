@@ -35,7 +35,7 @@ begin
             select * from workflow_step as w
             where w.run_id = r.id and w.finished_at is null and w.topic is not null offset 0
         ) as s
-        where r.kind = 'plan' or may_have_come(r.id, r.tenant, s.topic, r.inbox_mark, s.since_mark)
+        where r.kind = 'plan' or may_have_come(coalesce(r.chain, r.id), r.tenant, s.topic, r.inbox_mark, s.since_mark)
     );
 end $$;
 

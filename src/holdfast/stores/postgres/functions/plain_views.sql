@@ -56,7 +56,9 @@ select r.id, r.tenant, r.type, r.kind, r.status, v.payload, v.result, r.last_err
     ) end as current_step_seq,
     case when r.kind = 'plan' then (
         select s.key from workflow_step as s where s.run_id = r.id and s.status <> 'succeeded' order by s.seq limit 1
-    ) end as current_step_name
+    ) end as current_step_name,
+    coalesce(r.chain, r.id) as chain,
+    coalesce((select head.present from workflow_run as head where head.id = r.chain), r.present, r.id) as present
 from workflow_run as r
 cross join lateral (  -- offset: each value is read once, though it is used twice
     select readable(r.payload) as payload, readable(r.result) as result, readable(r.error) as error,

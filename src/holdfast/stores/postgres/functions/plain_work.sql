@@ -87,6 +87,15 @@ begin
     return n;
 end $$;
 
+-- A chain is deleted and restored as a whole.
+create or replace function refuse_in_chain(o workflow_run, verb text) returns void language plpgsql as $$
+begin
+    if o.chain is not null or o.present is not null then
+        perform refuse('UsageError', 'run ' || o.id || ' is in a chain: ' || verb || ' the whole of it by select '
+                       || current_schema() || '.' || verb || '(run, tenant, who)');
+    end if;
+end $$;
+
 -- Hidden, whatever time the statement gives. A leased run is given back, and its holder is shut out.
 create or replace function plain_delete(o workflow_run, touched text[], now timestamptz) returns workflow_run
 language plpgsql as $$
@@ -96,6 +105,7 @@ declare
     said text := json_build_object('by', 'sql:' || session_user)::text;
 begin
     perform refuse_touching(o.id, touched, array['deleted_at'], 'the delete of');
+    perform refuse_in_chain(o, 'delete');
     perform note(o.id, 'deleted', case when leased then left(said, -1) || ',"status":"pending"}' else said end, now);
     n.deleted_at := now;
     if leased then
@@ -119,6 +129,7 @@ declare
     n workflow_run := o;
 begin
     perform refuse_touching(o.id, touched, array['deleted_at'], 'the restore of');
+    perform refuse_in_chain(o, 'restore');
     perform note(o.id, 'restored', json_build_object('by', 'sql:' || session_user)::text, now);
     perform hint();
     n.deleted_at := null;

@@ -28,6 +28,7 @@ begin
         past := case when json_typeof(terms -> 'past') = 'object'
             then (terms -> 'past')::jsonb || '{"went": true}' else '{"list": 0, "went": true}' end;
     end if;
+    runs := runs || firsts_of(runs);
     if runs <> '{}' then
         rows_left := remove_rows_of(runs, rows_left, bytes_left);
         if rows_left > 0 then
@@ -150,6 +151,14 @@ begin
                     and (w.finished_at is not null or parent.deleted_at is not null)
                     and s.status = 'waiting' and s.child_id = w.id and s.finished_at is null
             ))
+            and (w.present is null or not exists (select 1 from workflow_run as last where last.id = w.present))
+            and (w.chain is null or not exists (
+                select 1 from workflow_run as head where head.id = w.chain and head.present = w.id and (
+                    head.owes > 1
+                    or exists (select 1 from workflow_outbox as o where o.run_id = head.id and o.status = 'pending')
+                    or exists (select 1 from workflow_run as link where link.chain = w.chain and link.id <> w.id)
+                )
+            ))
     );
 end $$;
 
@@ -179,7 +188,32 @@ begin
             )
         );
     end if;
-    return free_of(got);
+    return with_firsts_free(free_of(got));
+end $$;
+
+-- Those of them whose chain's first run is free too, which goes with the last one. It is locked here.
+create or replace function with_firsts_free(runs uuid[]) returns uuid[] language plpgsql as $$
+declare
+    wanted uuid[] := firsts_of(runs);
+    got uuid[] := array(select w.id from workflow_run as w where w.id = any(wanted) order by w.id for update skip locked);
+begin
+    if wanted = '{}' then
+        return runs;
+    end if;
+    return array(
+        select w.id from workflow_run as w where w.id = any(runs) and not exists (
+            select 1 from workflow_run as head where head.id = w.chain and head.present = w.id and head.id <> all(got)
+        )
+    );
+end $$;
+
+-- The first runs of the chains of which some of these are the last.
+create or replace function firsts_of(runs uuid[]) returns uuid[] language plpgsql stable as $$
+begin
+    return array(
+        select head.id from workflow_run as w join workflow_run as head on head.id = w.chain and head.present = w.id
+        where w.id = any(runs)
+    );
 end $$;
 
 -- The first of these runs, as many as bring no more bytes in their own rows; at least one, if there is one.
@@ -227,6 +261,14 @@ begin
     )
     select most - count(*), bytes - coalesce(sum(g.size), 0) into most, bytes from gone as g;
     if most <= 0 or bytes <= 0 then
+        return 0;
+    end if;
+    delete from workflow_chain_topic as c using (
+        select t.chain, t.topic from workflow_chain_topic as t where t.chain = any(runs) limit most
+    ) as part where c.chain = part.chain and c.topic = part.topic;
+    get diagnostics removed = row_count;
+    most := most - removed;
+    if most <= 0 then
         return 0;
     end if;
     delete from workflow_receipt as r using (
@@ -281,15 +323,19 @@ language plpgsql as $$
 declare
     removed integer;
 begin
-    delete from workflow_inbox as i using (
+    with gone as (delete from workflow_inbox as i using (
         select o.seq, o.size, sum(o.size) over (rows unbounded preceding) as total from (
             select o.seq, coalesce(pg_column_size(o.payload), 0) as size from workflow_inbox as o
             where o.keep_until is not null and o.keep_until <= now and o.at <= now - span(7 * 86400) and o.delivered
-                and (o.run_id is null or not exists (select 1 from workflow_run as w where w.id = o.run_id))
+                and (o.run_id is null or not exists (select 1 from workflow_run as w where w.id = o.run_id)
+                    or exists (select 1 from workflow_receipt as x where x.event_seq = o.seq and x.link is not null))
             order by o.keep_until limit most
         ) as o
-    ) as over where i.seq = over.seq and over.total - over.size < bytes;
-    get diagnostics removed = row_count;
+    ) as over where i.seq = over.seq and over.total - over.size < bytes returning i.seq
+    ), receipts as (
+        delete from workflow_receipt as x using gone where x.event_seq = gone.seq and x.link is not null
+    )
+    select count(*) into removed from gone;
     return removed;
 end $$;
 

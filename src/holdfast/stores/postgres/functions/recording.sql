@@ -22,7 +22,7 @@ begin
         there := step_named(r.id, step ->> 'key');
         if wanted = 'cancelled' then
             continue when there.key is null;
-            delete from workflow_receipt as x where x.run_id = r.id and x.step = there.key;
+            perform forget_receipts(r, array[there.key]);
         elsif there.status in ('succeeded', 'failed')
             or (there.status = 'cancelled' and wanted <> 'waiting') then
             kept := kept || json_build_array(there.key, there.output::text);

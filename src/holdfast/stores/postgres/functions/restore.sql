@@ -8,8 +8,13 @@ begin
     if r.deleted_at is not null
         and r.status in ('pending', 'waiting', 'paused', 'succeeded', 'failed', 'cancelled') then
         update workflow_run as w set deleted_at = null, updated_at = now, rev = w.rev + 1 where w.id = r.id;
-        perform note(run, 'restored', json_build_object('by', who)::text, now);
+        perform note(r.id, 'restored', json_build_object('by', who)::text, now);
         perform hint();
     end if;
-    return shown(run);
+    update workflow_run as w set deleted_at = null, owes = w.owes | 16, updated_at = now, rev = w.rev + 1
+    where w.id = r.chain and w.deleted_at is not null;
+    if found then
+        perform note(r.chain, 'restored', json_build_object('by', who)::text, now);
+    end if;
+    return shown(r.id);
 end $$;

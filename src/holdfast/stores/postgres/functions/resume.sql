@@ -4,13 +4,13 @@ declare
     now timestamptz := clock();
     r workflow_run;
 begin
-    perform lock_waits(array[run]);
+    perform lock_waits(array[chain_of(run)]);
     r := locked_run(run, tenant, false);
     if r.status not in ('paused', 'leased') then
-        perform refuse_move(run, 'resume', r.status);
+        perform refuse_move(r.id, 'resume', r.status);
     end if;
     if r.status = 'leased' and r.pause_asked_by is null then
-        perform refuse_move(run, 'resume', r.status, 'no pause is asked for');
+        perform refuse_move(r.id, 'resume', r.status, 'no pause is asked for');
     end if;
     if r.status = 'leased' then
         update workflow_run as w set pause_asked_by = null, rev = w.rev + 1 where w.id = r.id;
@@ -19,10 +19,10 @@ begin
     else
         update workflow_run as w set status = w.resume_to, resume_to = null, updated_at = now, rev = w.rev + 1
         where w.id = r.id;
-        perform note(run, 'resumed', json_build_object('by', who, 'status', r.resume_to)::text, now);
+        perform note(r.id, 'resumed', json_build_object('by', who, 'status', r.resume_to)::text, now);
     end if;
     perform hint();
-    return shown(run);
+    return shown(r.id);
 end $$;
 
 -- By its rows: what was decided meanwhile counts, and what is current and not yet open is opened.

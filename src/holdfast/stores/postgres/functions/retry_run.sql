@@ -8,7 +8,7 @@ declare
     gone text[];
 begin
     perform lock_plan(run);
-    r := locked_run(run, tenant, false);
+    r := locked_itself(run, tenant, 'retry_run');
     if r.status not in ('failed') then
         perform refuse_move(run, 'retry_run', r.status);
     end if;

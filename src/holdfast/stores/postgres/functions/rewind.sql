@@ -8,7 +8,7 @@ declare
     gone text[];
 begin
     perform lock_plan(run);
-    r := locked_run(run, tenant, false);
+    r := locked_itself(run, tenant, 'rewind');
     if r.status not in ('pending', 'leased', 'waiting', 'paused', 'succeeded', 'failed', 'cancelled') then
         perform refuse_move(run, 'rewind', r.status);
     end if;
@@ -97,7 +97,7 @@ begin
     else
         delete from workflow_step as s where s.run_id = r.id and s.key = any(gone);
     end if;
-    delete from workflow_receipt as t where t.run_id = r.id and t.step = any(gone);
+    perform forget_receipts(r, gone);
 end $$;
 
 -- A plan's row that is current again may be a gate.

@@ -27,7 +27,9 @@ create or replace function schedule_is_open(schedule uuid) returns boolean langu
 begin
     return exists (
         select 1 from workflow_firing as f where f.schedule_id = schedule and (
-            select r.finished_at is null and r.deleted_at is null from workflow_run as r where r.id = f.run_id
+            select case when r.present is null then r.finished_at is null and r.deleted_at is null else (
+                select p.finished_at is null and p.deleted_at is null from workflow_run as p where p.id = r.present
+            ) end from workflow_run as r where r.id = f.run_id
         )
     );
 end $$;

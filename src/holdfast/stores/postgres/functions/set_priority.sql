@@ -7,12 +7,12 @@ declare
     r workflow_run := locked_run(run, tenant, false);
 begin
     if r.status not in ('pending', 'leased', 'waiting', 'paused') then
-        perform refuse_move(run, 'reprioritize', r.status);
+        perform refuse_move(r.id, 'reprioritize', r.status);
     end if;
     if r.priority <> wanted then
         update workflow_run as w set priority = wanted, updated_at = now, rev = w.rev + 1 where w.id = r.id;
-        perform note(run, 'reprioritized', json_build_object('by', who, 'priority', wanted)::text, now);
+        perform note(r.id, 'reprioritized', json_build_object('by', who, 'priority', wanted)::text, now);
     end if;
     perform hint();
-    return shown(run);
+    return shown(r.id);
 end $$;

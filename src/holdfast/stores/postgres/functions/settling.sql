@@ -100,23 +100,28 @@ begin
     end if;
 end $$;
 
--- The oldest event that this wait may take: for everyone since the run was started, or for this run alone. The order
+-- The oldest event that this wait may take: for everyone since the chain was started, or for this chain alone. The order
 -- begins with the run, which only the index of topics has: by their numbers all later events of the store might be read.
 create or replace function available(r workflow_run, s workflow_step) returns workflow_inbox language plpgsql
 set enable_sort = off as $$
 declare
     everyones workflow_inbox;
     own workflow_inbox;
+    head uuid := coalesce(r.chain, r.id);
+    since bigint := s.since_mark;
 begin
+    if r.chain is not null then
+        since := greatest(since, passed(head, s.topic));
+    end if;
     select i.* into everyones from workflow_inbox as i
     where i.tenant = r.tenant and i.topic = s.topic and i.run_id is null
-        and i.seq > greatest(r.inbox_mark, s.since_mark) and not i.late and (s.due_at is null or i.at <= s.due_at)
-        and (select 1 from workflow_receipt as t where t.run_id = r.id and t.event_seq = i.seq limit 1) is null
+        and i.seq > greatest(r.inbox_mark, since) and not i.late and (s.due_at is null or i.at <= s.due_at)
+        and (select 1 from workflow_receipt as t where t.run_id = head and t.event_seq = i.seq limit 1) is null
     order by i.run_id, i.seq limit 1;
     select i.* into own from workflow_inbox as i
-    where i.tenant = r.tenant and i.topic = s.topic and i.run_id >= r.id and i.run_id <= r.id
-        and i.seq > s.since_mark and not i.late and (s.due_at is null or i.at <= s.due_at)
-        and (select 1 from workflow_receipt as t where t.run_id = r.id and t.event_seq = i.seq limit 1) is null
+    where i.tenant = r.tenant and i.topic = s.topic and i.run_id >= head and i.run_id <= head
+        and i.seq > since and not i.late and (s.due_at is null or i.at <= s.due_at)
+        and (select 1 from workflow_receipt as t where t.run_id = head and t.event_seq = i.seq limit 1) is null
     order by i.run_id, i.seq limit 1;
     if own.seq < everyones.seq or everyones.seq is null then
         return own;
@@ -130,7 +135,8 @@ declare
     came text := '{"id":' || to_json(event.event_id) || ',"topic":' || to_json(event.topic) || ',"at":' || us(event.at)
         || ',"payload":' || event.payload || '}';
 begin
-    insert into workflow_receipt (run_id, event_seq, step) values (r.id, event.seq, s.key);
+    insert into workflow_receipt (run_id, event_seq, step, link)
+    values (coalesce(r.chain, r.id), event.seq, s.key, case when r.chain is not null then r.id end);
     if s.kind = 'task' then
         perform call_again(s, ('{"reason":"event","event":' || came || '}')::json);
     else

@@ -5,13 +5,13 @@
 -- that takes several slices stands in its row (`place`), so that the next one goes on there, whoever's it is.
 -- Slices answer `left`: where the next one is to go on.
 
--- Into the inbox; one whose id is there is left alone. One that is addressed lives as long as its run, if there is one
--- and nobody is about to remove it. `late`: in somebody else's transaction.
+-- Into the inbox; one whose id is there is left alone. One that is addressed is its chain's, and lives as long as that, if there
+-- is one and nobody is about to remove it. `late`: in somebody else's transaction.
 create or replace function record_event(event json, now timestamptz, late boolean) returns boolean
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    run uuid := (event ->> 'run')::uuid;
+    run uuid := chain_of((event ->> 'run')::uuid);
     whose text := coalesce(event ->> 'tenant', 'default');
     topic text := event ->> 'topic';
     id text := event ->> 'id';
@@ -75,11 +75,15 @@ begin
     if run is null then
         return;
     end if;
-    select w.* into r from workflow_run as w where w.id = run and w.tenant = whose and w.deleted_at is null;
+    -- One statement: the present run of a chain ends, and the next one is there, in one commit.
+    select w.* into r from workflow_run as meant
+    join workflow_run as head on head.id = any(array[coalesce(meant.chain, meant.id)])
+    join workflow_run as w on w.id = any(array[coalesce(head.present, head.id)])
+    where meant.id = run and meant.tenant = whose and head.deleted_at is null;
     if r.id is null then
         perform refuse_unknown(run);
     elsif r.finished_at is not null then
-        perform refuse_move(run, 'emit', r.status);
+        perform refuse_move(r.id, 'emit', r.status);
     end if;
 end $$;
 
@@ -100,11 +104,14 @@ end $$;
 -- Who waits for an event, a page of them.
 create or replace function waiters(e workflow_inbox, run uuid, step integer, lim integer) returns setof workflow_step
 language plpgsql stable as $$
+declare
+    addressee uuid;
 begin
     if e.run_id is not null then
+        addressee := present_of(e.run_id);
         return query select s.* from workflow_step as s
         where s.status = 'waiting' and s.topic is not null and s.tenant = e.tenant and s.topic = e.topic
-            and s.run_id = e.run_id and s.seq > step
+            and s.run_id = addressee and s.seq > step
         order by s.seq limit lim;
     else
         return query select s.* from workflow_step as s
@@ -149,6 +156,9 @@ begin
         "left" := coalesce(seen_again.place, place('00000000-0000-0000-0000-000000000000', -1, false));
         return;
     end if;
+    -- It was committed after others with higher numbers that chains have taken: it is there for them too.
+    update workflow_chain_topic as t set passed = e.seq - 1
+    where t.tenant = e.tenant and t.topic = e.topic and t.passed >= e.seq;
     got := lock_some_under(seen, names);
     for s in select * from waiters(e, from_run, from_step, lim) loop
         if s.run_id <> all(seen) then  -- only just come: its other topics are not locked

@@ -299,7 +299,12 @@ end $$;
 create or replace function run_record(r workflow_run) returns json language plpgsql stable as $$
 declare
     place record := place_of(r.id, r.kind);
+    present uuid := r.present;
+    first_owes integer := r.owes;
 begin
+    if r.chain is not null then
+        select w.present, w.owes into present, first_owes from workflow_run as w where w.id = r.chain;
+    end if;
     return json_build_object(
         'id', r.id, 'tenant', r.tenant, 'type', r.type, 'kind', r.kind, 'status', r.status,
         'params_json', r.payload::text, 'result_json', r.result::text, 'error_json', r.error::text,
@@ -311,7 +316,8 @@ begin
             from open_waits(r.id) as w
         ),
         'pause_asked_by', r.pause_asked_by, 'cursor', place.at_key, 'current_step_seq', place.at_seq,
-        'current_step_name', case when place.at_seq is not null then place.at_key end, 'parent', r.parent_id,
+        'current_step_name', case when place.at_seq is not null then place.at_key end,
+        'chain', coalesce(r.chain, r.id), 'present', coalesce(present, r.id), 'parent', r.parent_id,
         'parent_step', r.parent_step, 'limit_key', r.limit_key, 'labels_json', r.labels::text, 'cost_units', r.cost,
         'budget_units', r.budget, 'progress_json', r.progress::text, 'timeout_at', shown_at(r.timeout_at),
         'timeout_seconds', r.timeout_seconds, 'ttl_seconds', r.ttl_seconds, 'expires_at', shown_at(r.expires_at),
@@ -320,6 +326,6 @@ begin
             select created_at from workflow_event where workflow_id = r.id order by id desc limit 1
         ))),
         'started_at', shown_at(r.started_at), 'finished_at', shown_at(r.finished_at),
-        'deleted_at', shown_at(r.deleted_at), 'owes', r.owes > 0
+        'deleted_at', shown_at(r.deleted_at), 'owes', r.owes > 0, 'chain_owes', first_owes & 16 > 0
     );
 end $$;

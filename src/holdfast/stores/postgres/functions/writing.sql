@@ -139,6 +139,7 @@ language plpgsql as $$
 declare
     w writing;
     entry jsonb;
+    started json;
 begin
     w.number := (item ->> 'number')::integer;
     w.move := item ->> 'move';
@@ -168,8 +169,11 @@ begin
         perform record_event(entry::json, now, false);
     end loop;
     if jsonb_array_length(item -> 'starts') > 0 then
-        perform start_runs((item -> 'starts')::json, r.id, now, false);
+        started := start_runs((item -> 'starts')::json, r.id, now, false);
         perform follow(r.id, (item -> 'starts')::json);
+        if w.move = 'complete' then
+            perform go_on_as(r, w, (item -> 'starts')::json, started, now);
+        end if;
     end if;
     if jsonb_array_length(item -> 'outbox') > 0 then
         perform put_messages(r.id, r.tenant, (item -> 'outbox')::json, now);
@@ -204,7 +208,7 @@ language plpgsql stable as $$
 begin
     return query select w.* from open_waits(r.id) as w
     where w.topic is null or w.kind not in ('event', 'task') or w.due_at <= now
-        or may_have_come(r.id, r.tenant, w.topic, r.inbox_mark, w.since_mark);
+        or may_have_come(coalesce(r.chain, r.id), r.tenant, w.topic, r.inbox_mark, w.since_mark);
 end $$;
 
 -- Nothing falls between asking and waiting: what is already there is the answer. When that is large, some of it is left: the

@@ -64,6 +64,8 @@ create table workflow_run (
     ttl_seconds     double precision,
     expires_at      timestamptz,
     inbox_mark      bigint not null default 0,         -- the newest event there was when the run was started
+    chain           uuid,                              -- the first run of its chain, if that is another one
+    present         uuid,                              -- of a first run: the run that its chain has come to
     -- What its last commit has promised and `deliver` carries out: 1 tell the parent of its end, 2 cancel its
     -- children, 4 cancel those of them that no step of its waits for or has started any more.
     owes            integer not null default 0,
@@ -107,6 +109,7 @@ create index idx_workflow_run_finished on workflow_run (finished_at)
     where finished_at is not null and expires_at is null;
 create index idx_workflow_run_expires on workflow_run (expires_at) where expires_at is not null;
 create index idx_workflow_run_parent on workflow_run (parent_id, id) where parent_id is not null;
+create index idx_workflow_run_chain on workflow_run (chain, id) where chain is not null;
 create index idx_workflow_run_owes on workflow_run (id) where owes > 0;
 
 create table workflow_step (
@@ -193,12 +196,18 @@ create index idx_workflow_inbox_keep on workflow_inbox (keep_until) where keep_u
 create index idx_workflow_inbox_run on workflow_inbox (run_id) where run_id is not null;
 
 create table workflow_receipt (
-    run_id    uuid not null,
+    run_id    uuid not null,                           -- of the chain: its first run
     event_seq bigint not null,
     step      text not null,
+    link      uuid,                                    -- a later run of the chain that took the event
     primary key (run_id, event_seq)
 );
-
+create index idx_workflow_receipt_link on workflow_receipt (link, step) where link is not null;
+create index idx_workflow_receipt_event on workflow_receipt (event_seq) where link is not null;
+create table workflow_chain_topic (                    -- how far a chain has taken all events of a topic
+    chain uuid, topic text collate "C", tenant text collate "C" not null, passed bigint not null, primary key (chain, topic)
+);
+create index idx_workflow_chain_topic on workflow_chain_topic (tenant, topic, passed);
 create table workflow_definition (
     type            text collate "C" primary key,
     kind            text not null default 'code',

@@ -54,6 +54,8 @@ create table workflow_run_new (
     deleted_at      integer,
     survived        integer not null default 0,  -- 1: it executed for a lease time, its crashes were forgiven, once
     tried_of        integer,                     -- of one that failed by a step: how many tries that had
+    chain           text,                        -- the first run of its chain, if that is another one
+    present         text,                        -- of a first run: the run that its chain has come to
     labels          text,
     progress        text,
     last_error      text,
@@ -222,3 +224,22 @@ create index idx_workflow_schedule_waiting on workflow_schedule (id) where waiti
 
 -- How many runs an event has reached that takes several commits: its own row, with its payload, is written at the end.
 alter table workflow_delivery add column woken integer not null default 0;
+
+-- Chains: runs that went on as another. Every later run names the first one; that names the present one.
+
+create index idx_workflow_run_chain on workflow_run (chain, id) where chain is not null;
+
+-- Receipts belong to the chain (run_id: its first run); `link` is the run that took the event, if it is a later one. They
+-- go with their event: a chain may have no end.
+alter table workflow_receipt add column link text;
+
+create index idx_workflow_receipt_link on workflow_receipt (link, step) where link is not null;
+create index idx_workflow_receipt_event on workflow_receipt (event_seq) where link is not null;
+
+-- How far a chain has taken all events of a topic, so that nobody walks over them again.
+create table workflow_chain_topic (
+    chain  text not null,
+    topic  text not null,
+    passed integer not null,
+    primary key (chain, topic)
+) strict, without rowid;

@@ -55,6 +55,8 @@ create table workflow_run (
     deleted_at      integer,
     survived        integer not null default 0,  -- 1: it executed for a lease time, its crashes were forgiven, once
     tried_of        integer,                     -- of one that failed by a step: how many tries that had
+    chain           text,                        -- the first run of its chain, if that is another one
+    present         text,                        -- of a first run: the run that its chain has come to
     labels          text,
     progress        text,
     last_error      text,
@@ -85,6 +87,7 @@ create index idx_workflow_run_finished on workflow_run (finished_at, id)
     where finished_at is not null and expires_at is null;
 create index idx_workflow_run_expires on workflow_run (expires_at, id) where expires_at is not null;
 create index idx_workflow_run_parent on workflow_run (parent_id, id) where parent_id is not null;
+create index idx_workflow_run_chain on workflow_run (chain, id) where chain is not null;
 create index idx_workflow_run_owes on workflow_run (id) where owes > 0;
 
 create table workflow_step (
@@ -168,11 +171,25 @@ create trigger workflow_delivery_over after delete on workflow_inbox begin
     delete from workflow_delivery where event_seq = old.seq;
 end;
 
+-- Receipts belong to the chain (run_id: its first run); `link` is the run that took the event, if it is a later one. They
+-- go with their event: a chain may have no end.
 create table workflow_receipt (
     run_id    text not null,
     event_seq integer not null,
     step      text not null,
+    link      text,
     primary key (run_id, event_seq)
+) strict, without rowid;
+
+create index idx_workflow_receipt_link on workflow_receipt (link, step) where link is not null;
+create index idx_workflow_receipt_event on workflow_receipt (event_seq) where link is not null;
+
+-- How far a chain has taken all events of a topic, so that nobody walks over them again.
+create table workflow_chain_topic (
+    chain  text not null,
+    topic  text not null,
+    passed integer not null,
+    primary key (chain, topic)
 ) strict, without rowid;
 
 create table workflow_delivery (

@@ -1,0 +1,52 @@
+"""Chains in the file: where they have come to, and how far they have taken the events of a topic.
+
+Events are taken oldest first, and what earlier runs of a chain have taken is never free again: a wait begins
+to look behind it, and costs in a long chain what it does in a short one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from holdfast.contract import EVENT_KEEP_SECONDS
+from holdfast.machine.durations import micros
+
+from .held import SQL, RunRow, run_row
+from .saving import Saving
+
+MANY = 16  # events of a topic that a wait may have to walk over
+TOPICS_MAX = 100  # topics of one run that are looked at: those of which it took most
+
+
+class Chained(Saving):
+    """A part of the machine's view."""
+
+    def go_on_as(self, run: RunRow, first: RunRow, next: UUID) -> None:
+        self.db.run(SQL["go_on_as"], (str(next), first.text))
+        first.present = next
+        self._write_receipts()
+        self._pass_topics(run)
+
+    def links(self, first: RunRow, limit: int, *, deleted: bool) -> Sequence[RunRow]:
+        self._write_runs()
+        found = self.db.all(SQL["links"], (first.text, deleted, limit))
+        return [run for row in found if (run := self._keep(run_row(row))) is not None]
+
+    def _passed(self, run: RunRow, topic: str | None) -> int:
+        """The number up to which the chain has taken all events of the topic that it could."""
+        row = None if run.chain_text is None else self.db.one(SQL["passed"], (run.chain_text, topic))
+        return 0 if row is None else int(row[0])
+
+    def _pass_topics(self, run: RunRow) -> None:
+        """Note it for the topics of the events that a run has taken which goes on as another."""
+        chain, taken = run.chain_text or run.text, "topics_taken"
+        if run.chain_text is not None:
+            taken = "topics_taken_by_link"
+            self.db.run(SQL["let_go"], (micros(EVENT_KEEP_SECONDS), chain, run.text))
+        for (topic,) in self.db.all(SQL[taken], (run.text, TOPICS_MAX)):
+            where = {"chain": chain, "tenant": run.tenant, "topic": topic, "mark": run.mark}
+            where["passed"] = self._passed(run, topic)
+            (left,) = self.db.one(SQL["first_left"], where) or (0,)
+            if self.db.one(SQL["taken_between"], {**where, "left": left, "many": MANY}) is not None:
+                self.db.run(SQL["pass"], (chain, topic, left - 1))
