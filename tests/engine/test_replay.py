@@ -224,9 +224,10 @@ async def test_continue_as_ends_the_run_and_starts_the_next_one_linked(app):
 
     async with app.worker():
         run = await app.start(loop, 1, labels={"team": "a"}, priority=5)
-        first = await app.final(run.id, 60)
-        second = await app.final(first.result["continued_as"], 60)
-        third = await app.final(second.result["continued_as"], 60)
+        third = await app.final(run.id, 60)
+        first = await app.get(run.id)
+        second = await app.get(first.result["continued_as"])
+    assert second.result == {"continued_as": str(third.id)}
     assert (str(first.status), second.params, third.result) == ("succeeded", 2, 3)
     assert third.labels == {"team": "a", "continued_from": str(second.id)}
     assert third.priority == 5
@@ -250,7 +251,8 @@ async def test_a_continuation_has_the_time_that_was_said_however_late_its_run_wa
         await asyncio.sleep(3600)
         broken.clear()
         await app.retry(run.id)
-        follower = await app.get((await app.final(run.id, 60)).result["continued_as"])
+        follower = await app.final(run.id, 60)
+    assert follower.id != run.id
     assert (follower.timeout_at - follower.created_at).total_seconds() == follower.timeout_seconds == 60
 
 

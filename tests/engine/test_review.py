@@ -153,7 +153,8 @@ async def test_continue_as_inside_a_task_group_continues(app):
 
     async with app.worker():
         run = await app.start(order, 0)
-        assert "continued_as" in await run.result(300)
+        assert await run.result(300) == 1
+        assert "continued_as" in (await run.get()).result
 
 
 async def test_continue_as_in_a_finally_around_a_wait_waits(app):
@@ -170,7 +171,8 @@ async def test_continue_as_in_a_finally_around_a_wait_waits(app):
         run = await app.start(order, 0)
         await asyncio.sleep(50)
         assert (await app.get(run.id)).status is Status.WAITING
-        assert "continued_as" in await run.result(300)
+        assert await run.result(300) == 1
+        assert "continued_as" in (await run.get()).result
 
 
 async def test_a_store_that_is_away_for_a_moment_does_not_fail_continue_as(store, world):

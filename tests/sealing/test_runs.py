@@ -157,7 +157,8 @@ async def test_a_sealed_run_continues_as_the_next(app):
 
     async with app.worker():
         run = await app.start(count, 1)
-        following = (await run.result(60))["continued_as"]
+        assert await run.result(60) == 2
+        following = (await run.get()).result["continued_as"]
         assert await app.result(following, 60) == 2
 
 

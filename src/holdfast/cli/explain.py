@@ -27,6 +27,8 @@ def explain(run: str, *, as_json: bool) -> None:
 
 async def _explain(client: Client, said: str, *, as_json: bool) -> None:
     run = await find(client, said, deleted=True)
+    if run.deleted_at is None:
+        run = await client.present(run.id)
     told = await client.explain(run.id)
     if as_json:
         print_json(

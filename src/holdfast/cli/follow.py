@@ -39,20 +39,23 @@ async def entries(client: Client, run: UUID | None, after: int = 0) -> AsyncIter
 
 
 async def follow(client: Client, run: UUID | None, after: int = 0) -> AsyncIterator[TrailEntry]:
-    """The trail as it grows; of one run until it has ended, of all for ever."""
+    """The trail as it grows; of one run until it has ended, and on with its chain; of all for ever."""
     bell = Bell()
     unlisten = client.store.listen(bell.ring)
     try:
         while True:
             # The status first: what led to a final one is then in the trail that is read after it.
-            ended = run is not None and (await client.known(run)).status in FINAL
+            seen = None if run is None else await client.known(run)
             async for entry in entries(client, run, after):
                 after = entry.seq
                 bell.found()
                 yield entry
-            if ended:
+            if seen is not None and seen.present != seen.id:
+                run, after = seen.present, 0
+            elif seen is not None and seen.status in FINAL:
                 return
-            await bell.wait(None)
+            else:
+                await bell.wait(None)
     finally:
         unlisten()
 

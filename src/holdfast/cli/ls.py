@@ -110,6 +110,8 @@ def _news(run: Run, now: datetime) -> str:
     """The one thing that matters about a run in this status."""
     if run.deleted_at is not None:
         return f"deleted {ago(run.deleted_at, now)}"
+    if run.present != run.id:
+        return f"went on: {short(run.present)}"
     match run.status:
         case Status.WAITING:
             return "for " + waits(run, now)

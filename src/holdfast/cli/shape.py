@@ -59,6 +59,8 @@ def run_data(run: Run) -> dict[str, Any]:
         "budget": run.budget,
         "limit_key": run.limit_key,
         "labels": raw_value(run.labels_json) or {},
+        "chain": run.chain,
+        "present": run.present,
         "parent": run.parent,
         "parent_step": run.parent_step,
         "timeout_at": run.timeout_at,

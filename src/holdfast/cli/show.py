@@ -98,6 +98,7 @@ def _facts(
         yield "cost", f"{run.cost:g}" + ("" if run.budget is None else f" of {run.budget:g}")
     yield from _when(run, now)
     yield from _who(run)
+    yield from _chain(run)
     yield from _family(run, children)
     yield "params", _value(run.params_json)
     if run.status is Status.SUCCEEDED:
@@ -168,6 +169,13 @@ def _labels(labels: dict[str, Any]) -> str:
     if MARK in labels:
         return f"{UNREADABLE} ({labels[MARK]})"
     return " ".join(f"{key}={value}" for key, value in labels.items())
+
+
+def _chain(run: Run) -> Iterator[tuple[str, str]]:
+    if run.chain != run.id:
+        yield "chain", f"{run.chain} is its first run"
+    if run.present != run.id:
+        yield "went on", f"the present run is {run.present}"
 
 
 def _family(run: Run, children: Sequence[Run]) -> Iterator[tuple[str, str]]:

@@ -264,7 +264,7 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         return await self.store.append_step(check_id(run), name, self.tenant, attempts)
 
     async def delete(self, run: UUID | str, by: str = "") -> Run:
-        """Hide a run and execute it no more; `restore` brings it back until it is purged."""
+        """Hide a run, with its chain, and execute it no more; `restore` brings it back until it is purged."""
         await self._opened()
         return await self.store.delete(check_id(run), self.tenant, check_by(by))
 
@@ -285,6 +285,13 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         found = await self.get(run)
         if found is None:
             raise UnknownRun(run)
+        return found
+
+    async def present(self, run: UUID | str) -> Run:
+        """The run that the chain of this one has come to: itself, if it never went on as another."""
+        found = await self.known(run)
+        while found.present != found.id:
+            found = await self.get(found.present) or await self.known(run)
         return found
 
     async def list(
@@ -340,17 +347,19 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         return await self.store.trail(chosen, whose, types, after, limit, between)
 
     async def explain(self, run: UUID | str) -> Explanation:
-        """Why a run is not moving, in words and in data."""
+        """Why a run is not moving, in words and in data; of a chain its present run."""
         await self._opened()
         return await explained(self.store, check_id(run), self.tenant)
 
     async def result(self, run: UUID | str, timeout: Seconds | None = None) -> Any:
-        """What the run returned, waiting for its end; RunFailed, RunCancelled, ResultTimeout."""
+        """What the run returned, or the last one of its chain, waiting for its end; RunFailed, RunCancelled,
+        ResultTimeout."""
         return (await self.ended(run, timeout)).result
 
     async def ended(self, run: UUID | str, timeout: Seconds | None = None) -> Run:
         """The run once it has succeeded; raises how else it ended."""
         found = await self.final(run, timeout)
+        run = run if found.id == check_id(run) else found.id
         if found.status is Status.FAILED:
             raise RunFailed(run, found.error)
         if found.status is Status.CANCELLED:
@@ -360,14 +369,14 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         return found
 
     async def final(self, run: UUID | str, timeout: Seconds | None = None) -> Run:
-        """The run once it has ended, however; ResultTimeout when it has not in time."""
+        """The run once it has ended, however, of a chain the last one; ResultTimeout: it has not in time."""
         limit = None if timeout is None else check_duration("timeout", timeout)
         await self._opened()
         bell = Bell()
         unlisten = self.store.listen(bell.ring)
         try:
             async with asyncio.timeout(limit):
-                while (found := await self.known(run)).status not in FINAL:
+                while (found := await self.present(run)).status not in FINAL:
                     await bell.wait(None)
         except TimeoutError:
             raise ResultTimeout(

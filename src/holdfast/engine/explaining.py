@@ -20,13 +20,20 @@ TEXT_MAX = 10_000  # characters of a sentence, whatever the names in it are
 
 
 async def explained(store: Store, run: UUID, tenant: Tenant) -> Explanation:
-    """Why the run is not moving; also of one that is deleted. UnknownRun."""
-    found = await store.get(run, tenant) or await _deleted(store, run, tenant)
-    if found is None:
-        raise UnknownRun(run)
+    """Why the run is not moving, or the present one of its chain; also of one that is deleted. UnknownRun."""
+    found = await _found(store, run, tenant)
+    while found.present != found.id:
+        found = await _found(store, found.present, tenant)
     told = explain(found, await _around(store, found))
     told = await with_messages(store, found.id, told) if found.status in FINAL else told
     return msgspec.structs.replace(told, text=escaped(told.text, TEXT_MAX))
+
+
+async def _found(store: Store, run: UUID, tenant: Tenant) -> Run:
+    found = await store.get(run, tenant) or await _deleted(store, run, tenant)
+    if found is None:
+        raise UnknownRun(run)
+    return found
 
 
 async def _around(store: Store, run: Run) -> Known:

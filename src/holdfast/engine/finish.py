@@ -69,6 +69,7 @@ async def _continue(run: Execution, params: Any) -> bool:
         parent_step=record.parent_step,  # who waited for this one waits for the next
         labels=msgspec.json.encode({**record.labels, "continued_from": str(claim.id)}).decode(),
         trace=claim.trace,
+        follows=claim.id,
     )
     result = msgspec.json.encode({"continued_as": str(following.id)}).decode()
     return ended(run, await run.journal.outcome(Complete(result=result, starts=(following,))))

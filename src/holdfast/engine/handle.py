@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CONTINUED = '{"continued_as":'
+CONTINUED = '{"continued_as":'  # the result of a run that went on as another begins so
 
 
 class Handle(Generic[T]):
@@ -33,13 +33,11 @@ class Handle(Generic[T]):
         return f"<run {self.id}>"
 
     async def result(self, timeout: Seconds | None = None) -> Any:
-        """What the run returns, as its annotation says; RunFailed, RunCancelled, ResultTimeout."""
+        """What the run returns, or the last one of its chain, as its annotation says; RunFailed,
+        RunCancelled, ResultTimeout."""
         run = await self._client.ended(self.id, timeout)
-        result = run.result_json or "null"
-        # A run that went on as another returned nothing of its own type.
-        known = None if result.startswith(CONTINUED) else self._workflow
-        codec = plain if known is None else known.result_of(run.cursor)
-        return codec.decode(result, f"the result of run {self.id}")
+        codec = plain if self._workflow is None else self._workflow.result_of(run.cursor)
+        return codec.decode(run.result_json or "null", f"the result of run {run.id}")
 
     async def get(self) -> Run:
         """The run as it is now."""

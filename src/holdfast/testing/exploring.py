@@ -104,7 +104,7 @@ class _Scene:
         try:
             if self.script is not None:
                 self.script(stage, run)
-            stage.finish(run)
+            stage.finish(run, GENERATIONS_MAX)
             _finish_others(stage)
             stage.rest()
         except Stuck as stuck:
@@ -136,7 +136,7 @@ def _finish_others(stage: Rehearsal) -> None:
     """Runs that it started or went on as; one that waits for the outside world is left waiting."""
     left: set[UUID] = set()
     generations = 0
-    while others := [one for one in stage.runs() if one.id not in left and one.status not in FINAL]:
+    while others := [one for one in stage.runs() if one.id not in left and one.get().status not in FINAL]:
         generations += 1
         if generations > GENERATIONS_MAX:
             raise Stuck(

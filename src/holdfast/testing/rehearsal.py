@@ -20,7 +20,7 @@ from holdfast.engine.app import APPS, App
 from holdfast.engine.definitions import Defined
 from holdfast.engine.handle import Handle
 from holdfast.engine.pages import gathered
-from holdfast.errors import UnknownRun, UsageError
+from holdfast.errors import UsageError
 from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import (
     ANY,
@@ -44,6 +44,7 @@ from .virtual import EPOCH, VirtualWorld
 LEASE_SECONDS = 30.0
 ALL = 100_000  # runs, gates or trail rows that are shown
 TURNS_MAX = 100_000  # of the clock, until a run that has not ended is taken for one that never will
+LINKS_MAX = 1000  # runs of a chain, until it is taken for one that never ends
 IDLE_TURNS_MAX = (
     500  # and of one that only others can wake, while they go on without it: a schedule never ends
 )
@@ -70,11 +71,13 @@ class RehearsedRun:
 
     @property
     def status(self) -> Status:
-        """Its status now."""
-        return self.get().status
+        """Its status now, or that of the run which its chain has come to."""
+        return cast("Run", self._stage.do(self._stage.app.present(self.id))).status
 
     def result(self) -> Any:
-        """What it returns, in its own type; time passes until it ends. RunFailed, RunCancelled, Stuck."""
+        """What it returns, or the last run of its chain, in its own type; time passes until it ends.
+        RunFailed, RunCancelled, Stuck.
+        """
         self._stage.finish(self)
         return self._stage.do(self._handle.result())
 
@@ -228,13 +231,21 @@ class Rehearsal:
         while self._works.elapsed < until:
             self._works.turn(until)
 
-    def finish(self, run: RehearsedRun | UUID) -> Run:
-        """Let time pass until the run has ended; Stuck, saying what it waits for, when it never will."""
-        idle, before = 0, None
+    def finish(self, run: RehearsedRun | UUID, links: int = LINKS_MAX) -> Run:
+        """Let time pass until the run has ended, and those it went on as, at most `links`: the last of them.
+
+        Stuck, saying what it waits for, when it never will.
+        """
+        idle, before, seen = 0, None, set[UUID]()
         for _ in range(TURNS_MAX):
             found = self._get(run)
             if found.status in FINAL:
                 return found
+            seen.add(found.id)
+            if len(seen) > links:
+                raise Stuck(
+                    f"{found.type} goes on as another again and again: let a script= or the test cancel it."
+                )
             idle = idle + 1 if found == before and _needs_others(found) else 0
             if idle > IDLE_TURNS_MAX:
                 break
@@ -261,10 +272,7 @@ class Rehearsal:
     # -- inside --------------------------------------------------------------------------------
 
     def _get(self, run: RehearsedRun | UUID) -> Run:
-        found: Run | None = self.do(self.app.get(_id(run)))
-        if found is None:
-            raise UnknownRun(_id(run))
-        return found
+        return cast("Run", self.do(self.app.present(_id(run))))
 
     def _handle(self, run: Run) -> Handle[Any]:
         return Handle(self.app, run.id, created=True, workflow=self.app.workflows.get(run.type))

@@ -1,0 +1,218 @@
+"""Chains: to the outside a workflow that goes on as another again and again is one run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import App, Fatal, IllegalMove, RunCancelled, RunFailed, Status
+from holdfast.engine.handle import CONTINUED
+from tests.engine.kit import until
+
+
+def listening(app, count=3, **options):
+    """A workflow that takes one event a run, and returns all of them after so many."""
+
+    @app.workflow("shop.listen.v1", **options)
+    async def listen(ctx, got: list[int]) -> list[int]:
+        event = await ctx.await_event("tick")
+        got = [*got, event.payload]
+        if len(got) < count:
+            ctx.continue_as(got)
+        return got
+
+    return listen
+
+
+@pytest.mark.spec("FLOW-24", "EVENT-4")
+async def test_a_chain_gets_the_events_that_came_while_an_earlier_run_waited(app):
+    """A run waits, three events come: all three arrive, in order, and the first handle has the result."""
+    listen = listening(app)
+    async with app.worker():
+        run = await app.start(listen, [])
+        await until(app, run, Status.WAITING)
+        for n in (1, 2, 3):
+            await app.emit("tick", n)
+        assert await run.result(60) == [1, 2, 3]
+        last = await app.final(run.id)
+        assert (last.chain, last.present) == (run.id, last.id)
+        assert (await run.get()).result_json.startswith(CONTINUED)
+
+
+@pytest.mark.spec("FLOW-24")
+async def test_the_result_by_any_id_is_that_of_the_last_run(app):
+    listen = listening(app)
+    async with app.worker():
+        run = await app.start(listen, [], key="k")
+        waiting = asyncio.create_task(run.result(60))
+        for n in (1, 2, 3):
+            await app.emit("tick", n)
+        assert await waiting == [1, 2, 3]
+        for one in await app.list():
+            assert await app.result(one.id, 1) == [1, 2, 3]
+        again = await app.start(listen, [], key="k")
+    assert (again.id, again.created) == (run.id, False)
+
+
+@pytest.mark.spec("FLOW-24", "CANC-1")
+async def test_a_chain_is_cancelled_by_its_first_id(app):
+    listen = listening(app)
+    async with app.worker():
+        run = await app.start(listen, [])
+        await app.emit("tick", 1)
+        await until_present(app, run, 2)
+        assert (await run.cancel()).id != run.id
+        with pytest.raises(RunCancelled):
+            await run.result(60)
+        with pytest.raises(IllegalMove):
+            await app.emit("tick", run=run.id)
+
+
+@pytest.mark.spec("FLOW-24")
+async def test_how_the_last_run_failed_is_told_by_the_first_id(app):
+    @app.workflow("shop.loop.v1")
+    async def loop(ctx, n: int):
+        if n:
+            ctx.continue_as(n - 1)
+        raise Fatal("the end")
+
+    async with app.worker():
+        run = await app.start(loop, 2)
+        with pytest.raises(RunFailed, match="the end") as failure:
+            await run.result(60)
+        assert (await app.get(failure.value.run_id)).chain == run.id
+
+
+@pytest.mark.spec("FLOW-24", "PAUSE-1")
+async def test_a_pause_that_was_asked_of_a_run_which_then_goes_on_holds_for_the_next(app):
+    @app.workflow("shop.loop.v1")
+    async def loop(ctx, n: int):
+        if n:
+            await app.pause(ctx.run_id, by="ann")
+            ctx.continue_as(n - 1)
+        return "end"
+
+    async with app.worker():
+        run = await app.start(loop, 1)
+        await asyncio.sleep(10)
+        paused = await app.present(run.id)
+        assert (paused.id != run.id, paused.status) == (True, Status.PAUSED)
+        assert "paused" in (await app.explain(run.id)).reason
+        assert (await app.resume(run.id)).id == paused.id
+        assert await run.result(60) == "end"
+
+
+@pytest.mark.spec("FLOW-24")
+async def test_budget_cost_labels_and_limit_key_go_along(app):
+    @app.workflow("shop.loop.v1")
+    async def loop(ctx, n: int):
+        def work():
+            ctx.cost(2)
+
+        await ctx.step("work", work)
+        if n:
+            ctx.continue_as(n - 1)
+
+    async with app.worker():
+        run = await app.start(loop, 9, budget=5, labels={"team": "a"}, limit_key="k")
+        await asyncio.sleep(10)
+        present = await app.present(run.id)
+    assert (present.status, present.cost, present.budget) == (Status.PAUSED, 6, 5)
+    assert (present.labels["team"], present.limit_key) == ("a", "k")
+
+
+@pytest.mark.spec("FLOW-24")
+async def test_approve_and_explain_by_the_first_id_act_on_the_present_run(app):
+    @app.workflow("shop.loop.v1")
+    async def loop(ctx, n: int) -> bool:
+        if n:
+            ctx.continue_as(n - 1)
+        return (await ctx.approval("ship", ask="Ship it?")).approved
+
+    async with app.worker():
+        run = await app.start(loop, 2)
+        await until_present(app, run, 3)
+        await until(app, await app.present(run.id), Status.WAITING)
+        assert (await app.explain(run.id)).reason == "waiting"
+        decided = await run.approve("ship", by="ann")
+        assert decided.run.chain == run.id
+        assert await run.result(60) is True
+
+
+@pytest.mark.spec("FLOW-24", "SCHED-1")
+async def test_a_schedule_that_skips_runs_one_chain_at_a_time(app):
+    @app.workflow("shop.loop.v1")
+    async def loop(ctx, n):
+        await ctx.sleep(100)
+        if n < 3:
+            ctx.continue_as(n + 1)
+
+    async with app.worker():
+        await app.schedule("loop", loop, 0, every=60, overlap="skip")
+        await asyncio.sleep(390)
+        chains = {one.chain for one in await app.list()}
+        assert len(chains) == 1
+        await asyncio.sleep(100)
+        assert len({one.chain for one in await app.list()}) == 2
+
+
+async def until_present(app, run, runs):
+    """Until the chain has so many runs."""
+    async with asyncio.timeout(3600):
+        while len([one for one in await app.list() if one.chain == run.id]) < runs:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def loops():
+    """A parent that waits for a chain, which takes an event a run and is paused while it goes on."""
+    app = App("memory://")
+
+    @app.workflow("shop.listen.v1")
+    async def listen(ctx, got: list[int]) -> list[int]:
+        event = await ctx.await_event("tick", key="tick")
+        got = [*got, event.payload]
+        if len(got) == 1:
+            await app.pause(ctx.run_id, by="ann")
+        if len(got) < 3:
+            ctx.continue_as(got)
+        return got
+
+    @app.workflow("shop.parent.v1")
+    async def parent(ctx) -> list[int]:
+        return await ctx.call(listen, [], key="child")
+
+    return app, parent
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.spec("FLOW-24", "TEST-2", "MOVE-2", "LEASE-14")
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_a_chain_ends_the_same_whoever_dies_at_any_store_call(store):
+    """With events, a pause and a parent: no event is lost or given twice."""
+    from holdfast.testing import explore
+
+    app, parent = loops()
+    results = []
+
+    def script(stage, run):
+        emitted = resumed = 0
+        for _ in range(100):
+            if run.status in {Status.SUCCEEDED, Status.FAILED}:
+                break
+            first = next((one for one in stage.runs("shop.listen.v1")), None)
+            if first is not None and emitted < 3:
+                emitted += 1
+                by = {"run": first.id} if emitted % 2 else {}
+                stage.emit("tick", emitted, id=f"tick-{emitted}", **by)
+            if first is not None and first.status is Status.PAUSED:
+                resumed += 1
+                stage.resume(first)
+            stage.advance(1)
+        assert resumed
+        results.append(stage.do(stage.app.result(run.id)))
+
+    report = explore(parent, app=app, store=store, script=script)
+    assert report.plays > 20
+    assert all(result == [1, 2, 3] for result in results)
