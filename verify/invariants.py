@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from uuid import UUID
 
 import msgspec
 
@@ -148,12 +149,13 @@ def _is_after(effect: Entry, step: Step) -> bool:
 def sums_differ(ev: Evidence) -> Iterator[str]:
     """I7: a finished run's amounts are not what its steps move: in its cost, its result or the ledger.
 
-    Honest duplicates count once; every try that was recorded has cost what its step costs.
+    Honest duplicates count once; every try that was recorded has cost what its step costs. A run of a chain
+    has spent what those before it have.
     """
     effects = ev.of("effect")
     for run in ev.succeeded():
         wanted = ev.wanted(run)
-        cost = sum(costs(wanted.get(key, 0)) * tries for key, tries in _tries(ev, run).items()) * COST_UNIT
+        cost = _spent(ev, run)
         ledger = {key: {entry.amount for entry in effects[str(run.id), key]} for key in wanted}
         if run.cost_units != cost:
             yield f"run {run.id}: cost {run.cost_units / COST_UNIT:g}, its tries come to {cost / COST_UNIT:g}"
@@ -162,6 +164,14 @@ def sums_differ(ev: Evidence) -> Iterator[str]:
             yield f"run {run.id}: result {run.result_json}, its steps come to {sum(wanted.values())}"
         if ledger != {key: {amount} for key, amount in wanted.items()}:
             yield f"run {run.id}: the ledger has {ledger}, wanted {wanted}"
+
+
+def _spent(ev: Evidence, run: Run) -> int:
+    """What the tries of a run come to, and those of the runs that went on as it."""
+    wanted = ev.wanted(run)
+    own = sum(costs(wanted.get(key, 0)) * tries for key, tries in _tries(ev, run).items()) * COST_UNIT
+    before = ev.runs.get(UUID(run.labels["continued_from"])) if "continued_from" in run.labels else None
+    return int(own) + (0 if before is None else _spent(ev, before))
 
 
 def _tries(ev: Evidence, run: Run) -> dict[str, int]:
