@@ -13,9 +13,10 @@ from tests.engine.planned import live
 V1, V2 = "shop.fulfil.v1", "shop.fulfil.v2"
 
 
-def plan_of(app, type_, names, seen, *, bound=(), handled=None):
+def plan_of(app, type_, names, seen, *, bound=(), handled=None, **options):
     """A plan whose handlers say which version they are of."""
-    plan = app.plan(type_, [Approval(name) if name == "GATE" else Task(name) for name in names])
+    steps = [Approval(name) if name == "GATE" else Task(name) for name in names]
+    plan = app.plan(type_, steps, **options)
     for name in names if handled is None else handled:
         if name != "GATE":
 
@@ -135,6 +136,24 @@ async def test_a_run_is_not_begun_whose_later_tasks_are_not_handled(deploy):
         await asyncio.sleep(200)
         said = await new.explain(run.id)
     assert (seen, said.reason, "'EXTRA'" in said.text) == ([], "no_handler", True)
+
+
+@pytest.mark.spec("PLAN-15")
+@pytest.mark.parametrize("unknown", ["A", "B"])
+async def test_no_handler_after_of_one_version_fails_no_run_of_another(deploy, unknown):
+    """Whether the current task is unknown here or a later one: v1 never said that its runs may fail."""
+    seen, old, new = [], deploy(), deploy()
+    plan = plan_of(old, V1, ["A", "B", "C"], seen)
+    await old.publish()
+    run = await old.start(plan)
+    plan_of(new, V2, [name for name in "ABC" if name != unknown], seen, no_handler_after=10)
+    async with new.worker():
+        await asyncio.sleep(330)
+        assert (await new.get(run.id)).status is Status.PENDING
+        assert (await new.explain(run.id)).reason == "no_handler"
+    async with old.worker():
+        assert await outcome(old, run, 120) == ("succeeded", "C")
+    assert seen == ["v1 A", "v1 B", "v1 C"]
 
 
 @pytest.mark.spec("PLAN-15")

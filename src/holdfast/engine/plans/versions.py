@@ -92,7 +92,10 @@ class Versions:
         self._whole, self._partial = whole, partial
 
     def _stand_in(self, published: Definition) -> Plan | None:
-        """The plan of a version that is not here, with the options of the newest one that is."""
+        """The plan of a version that is not here, with the options of the newest one that is.
+
+        But for `no_handler_after`, which speaks of the runs of its own version: these may have a worker yet.
+        """
         plans, type_ = self._plans.get(bare(published.type)), published.type
         if published.kind != "plan" or not plans or type_ in self.workflows:
             return None
@@ -102,6 +105,7 @@ class Versions:
         if known is None or known.steps != published.steps:
             known = self._known[type_] = copy.copy(plans[0])
             known.type, known.steps, known.handlers, known.stands_in = type_, published.steps, {}, True
+            known.no_handler_seconds = None
         return known
 
     def _ends_here(self, type_: str) -> bool:
