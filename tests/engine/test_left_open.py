@@ -134,6 +134,23 @@ async def test_tasks_that_are_cancelled_or_done_are_well(app, how):
 
 
 @pytest.mark.spec("FLOW-26")
+async def test_a_cancel_reaches_a_task_inside_many_nested_groups(app):
+    async def nested(ctx, depth):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(nested(ctx, depth - 1) if depth else ctx.sleep(500))
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        outer = asyncio.create_task(nested(ctx, 20))
+        await ctx.step("b", asyncio.sleep, 1)
+        outer.cancel()
+        return "done"
+
+    async with app.worker():
+        assert await (await app.start(order)).result(600) == "done"
+
+
+@pytest.mark.spec("FLOW-26")
 async def test_of_very_many_the_first_few_are_named(app):
     async def order(ctx):
         tasks = [asyncio.create_task(ctx.sleep(9, key=f"nap:{n:03}")) for n in range(100)]

@@ -124,7 +124,7 @@ class Stage:
             return ""
         self.returned = True
         await asyncio.sleep(0)
-        for _ in range(REST_ALONE):  # a task group needs some turns to hand a cancel on
+        for _ in range(REST_BRANCHED):  # each of nested task groups needs a turn to hand a cancel on
             if not self._open():
                 break
             await asyncio.sleep(0)
