@@ -182,18 +182,18 @@ def test_a_lease_is_as_long_as_was_asked_for_however_long_it_took_to_find_the_ru
         store._clock = store._committer._clock = lambda: now[0]
         await store.limit("key", "full", concurrency=0)
         await store.start([new_run(limit_key="full"), new_run()])
-        chosen = claiming._chosen
+        search = claiming._opened
 
-        def slowly(*args):
-            answer = chosen(*args)
+        def slowly(*args, **options):
+            answer = search(*args, **options)
             now[0] += 20 * SECOND
             return answer
 
-        claiming._chosen = slowly
+        claiming._opened = slowly
         try:
             (claim,) = await store.claim(ask(lease_seconds=30.0))
         finally:
-            claiming._chosen = chosen
+            claiming._opened = search
         return claim.lease_until - now[0]
 
     assert live(path, story) == 30 * SECOND

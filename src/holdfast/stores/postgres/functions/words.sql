@@ -279,7 +279,7 @@ end $$;
 -- Where a run is: of a plan number and name of the first step that has not succeeded, or without a number the last one;
 -- of code the last that has its outcome, without a number. Not plain SQL, which would be planned anew for each run of a
 -- list.
-create or replace function place_of(run uuid, kind text, out at_seq integer, out at_key text) language plpgsql stable as $$
+create or replace function current_place(run uuid, kind text, out at_seq integer, out at_key text) language plpgsql stable as $$
 begin
     if kind = 'plan' then
         select s.seq, s.key into at_seq, at_key from workflow_step as s
@@ -298,7 +298,7 @@ end $$;
 -- The run as people see it, and whether it owes others something that is to be carried out. A plain checkpoint leaves the run row alone: its trail knows when it was.
 create or replace function run_record(r workflow_run) returns json language plpgsql stable as $$
 declare
-    place record := place_of(r.id, r.kind);
+    place record := current_place(r.id, r.kind);
     present uuid := r.present;
     first_owes integer := r.owes;
 begin
