@@ -144,8 +144,12 @@ class RunCancelled(Outcome):
 class StepFailed(Outcome):
     """A step's tries are used up; it is recorded and raised again, the same, in every later execution.
 
-    `type` and `message` are those of the exception that the last try raised, `traceback` is its text.
+    `type` and `message` are those of the exception that the last try raised, `traceback` is its text;
+    `attempt` is how often it was tried, of `max_attempts`.
     """
+
+    attempt: int | None = None
+    max_attempts: int | None = None
 
     def __init__(
         self, step: str, kind: str, message: str, type_: str = "", *, said: str = "", traceback: str = ""

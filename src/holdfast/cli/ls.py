@@ -118,7 +118,9 @@ def _news(run: Run, now: datetime) -> str:
         case Status.PENDING if run.run_at > now:
             return f"due {ago(run.run_at, now)}" + (f": {clean(run.last_error)}" if run.last_error else "")
         case Status.FAILED:
-            return clean(run.last_error or "")
+            return (
+                f"{clean(run.last_error or '')} (attempt {run.attempt - run.crashes} of {run.max_attempts})"
+            )
         case Status.LEASED if run.progress_json is not None:
             return progress_words(run)
     if run.current_step_name is not None:

@@ -13,7 +13,7 @@ import click
 from holdfast.bounds import SHOWN_BYTES
 from holdfast.engine.client import Client
 from holdfast.engine.pages import gathered
-from holdfast.lifecycle import SETTLED, Status, StepStatus
+from holdfast.lifecycle import SETTLED, Status
 from holdfast.records import ANY, DEFAULT_TENANT, PRIORITY, SECOND, Error, Json, Run, RunFilter, Step, moment
 from holdfast.records.reading import MARK, UNREADABLE, read_error
 
@@ -116,17 +116,15 @@ def _cursor(run: Run, steps: Sequence[Step]) -> str:
 
 
 def _attempts(run: Run, steps: Sequence[Step]) -> str:
-    """Of a plan those of its current task, which may have a number of its own."""
+    """Of a plan those of its current task, of a failed run those of the step that it failed by."""
     tries, most = run.attempt - run.crashes, run.max_attempts  # crashes use none up
     crashed = f", {run.crashes} crashed" if run.crashes else ""
+    if run.status is Status.FAILED:
+        return f"{tries} of {most}{crashed}"
     if run.kind != "plan":  # tries of its steps are counted on their rows
         return f"{tries} of {most} since its last progress{crashed}"
     step = next((one for one in steps if one.key == run.cursor and one.max_attempts is not None), None)
-    if step is not None:
-        most = step.max_attempts or most
-        if step.status is StepStatus.FAILED:
-            tries = step.attempts  # the run's own count began anew when it failed
-    return f"{tries} of {most}{crashed}"
+    return f"{tries} of {most if step is None else step.max_attempts or most}{crashed}"
 
 
 def _status(run: Run, now: datetime) -> str:

@@ -73,7 +73,13 @@ def _retried(data: Data) -> str:
         return f"retried by {data['by']}"
     what = f"step {data['step']}" if data.get("step") else "the execution"
     later = f", again in {span(float(data['delay']))}" if data.get("delay") is not None else ""
-    return f"{what} failed{_because(data.get('error'))}{later}"
+    return f"{what} failed{_tries(data)}{_because(data.get('error'))}{later}"
+
+
+def _tries(data: Data) -> str:
+    if data.get("attempt") is None or data.get("max_attempts") is None:
+        return ""
+    return f", attempt {data['attempt']} of {data['max_attempts']}"
 
 
 def _because(error: Any) -> str:
@@ -88,7 +94,7 @@ def _cancelled(data: Data) -> str:
 
 def _failed(data: Data) -> str:
     kind, message = str(data.get("kind")), str(data.get("message") or "")
-    return f"failed, {kind}: {message.removeprefix(kind + ': ')}"
+    return f"failed{_tries(data)}, {kind}: {message.removeprefix(kind + ': ')}"
 
 
 def _log(data: Data) -> str:

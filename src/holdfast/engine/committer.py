@@ -25,7 +25,7 @@ from holdfast.records.sizes import item_bytes
 from holdfast.world import World
 
 from .batches import Answered, Batches, Entry
-from .failures import encoded, error_of, final_kind, line
+from .failures import error_of, failing, final_kind
 
 if TYPE_CHECKING:
     from .transactions import Transaction
@@ -286,7 +286,7 @@ class Committer:
         if isinstance(item.move, Fail) and not item.steps:
             return lost  # not even that can be written: its lease runs out
         recorded = error_of(error, final_kind(error, DEFAULT) or "usage")
-        move = Fail(error=encoded(recorded), last_error=line(recorded), kind=recorded.kind)
+        move = failing(recorded)
         failed = Item(run=item.run, tenant=item.tenant, fence=item.fence, number=item.number, move=move)
         (verdict,) = await self._commit([failed])
         return lost if verdict.answer is Answer.APPLIED else verdict

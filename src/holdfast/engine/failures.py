@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast import errors
 from holdfast.arguments import check_duration
@@ -23,6 +24,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.records import Error, Json
+from holdfast.records.moves import Fail
 from holdfast.records.reading import UNREADABLE, read_error
 
 _OURS = {"", *(name for name, one in vars(errors).items() if isinstance(one, type))}
@@ -86,6 +88,14 @@ def stored(error: Json | bytes | None) -> Error:
     return Error(kind="encoding", message=f"its error cannot be read: {found.message}")
 
 
+def failing(error: Error) -> Fail:
+    """The move of a run that fails with this error."""
+    return Fail(
+        error=encoded(error), last_error=line(error), kind=error.kind,
+        attempt=error.attempt, max_attempts=error.max_attempts,
+    )  # fmt: skip
+
+
 def named(error: Error) -> str:
     """What was raised, and what it says: `'card'` alone would not tell that it is a KeyError. Ours tell."""
     return error.message if error.type in _OURS else f"{error.type}: {error.message}"
@@ -124,10 +134,14 @@ def final_kind(error: BaseException, policy: Backoff) -> str | None:
     return kind or ("fatal" if policy.fatal and isinstance(error, policy.fatal) else None)
 
 
-def guilty_step(error: BaseException | None) -> str | None:
-    """The step whose recorded failure is at the root of this exception, if one is."""
+def blamed(recorded: Error, error: BaseException | None) -> Error:
+    """With the step whose recorded failure is at the root of this exception, if one is, and its tries."""
     found = _guilty(error)
-    return None if found is None else found.step
+    if found is None:
+        return recorded
+    if not isinstance(found, StepFailed):
+        return replace(recorded, step=found.step)
+    return replace(recorded, step=found.step, attempt=found.attempt, max_attempts=found.max_attempts)
 
 
 Guilty = StepFailed | EventTimeout | ChildFailed

@@ -13,11 +13,11 @@ from holdfast.errors import BadValue, StoreError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status
 from holdfast.records import SECOND, Answer, Error, NewRun, Run, Verdict
-from holdfast.records.moves import PARK, Complete, Fail, Retry
+from holdfast.records.moves import PARK, Complete, Retry
 
 from . import outcome as ends
 from .ending import ended, stopped
-from .failures import delay_after, encoded, error_of, final_kind, guilty_step, line
+from .failures import blamed, delay_after, encoded, error_of, failing, final_kind, line
 from .hooks import decoded
 from .turns import TROUBLE_SECONDS
 from .waits import reopen
@@ -112,12 +112,11 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     failures = run.attempt - run.crashes
     if kind is None and failures >= run.claim.max_attempts:
         kind = "exhausted"
-    recorded = error_of(error, kind or "error", guilty_step(error))
+    recorded = blamed(error_of(error, kind or "error"), error)
     said = line(recorded)
     if kind is not None:
         run.worker.ends(run)
-        move = run.journal.outcome(Fail(error=encoded(recorded), last_error=said, kind=kind))
-        return ended(run, await move, recorded)
+        return ended(run, await run.journal.outcome(failing(recorded)), recorded)
     try:
         delay = delay_after(error, policy, failures, run.world.chance())
     except UsageError as unusable:

@@ -60,6 +60,7 @@ def failure(step: str, error: Json | None, raises: Sequence[type[Exception]]) ->
     told = StepFailed(
         step, found.kind, found.message, found.type, said=named(found), traceback=found.traceback
     )
+    told.attempt, told.max_attempts = found.attempt, found.max_attempts
     class_ = next((one for one in raises if one.__qualname__ == found.type), None)
     if class_ is None or found.args is None:
         return told

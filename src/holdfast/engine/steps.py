@@ -327,11 +327,13 @@ class Call:
         recorded = error_of(
             error, kind or told or "error", key, arguments(error, self._raises) if kind else None
         )
+        recorded = msgspec.structs.replace(recorded, attempt=tries, max_attempts=tries_max)
         write = StepWrite(
             key=key,
             status=StepStatus.FAILED if kind else StepStatus.READY,
             error=encoded(recorded),
             attempts=tries,
+            max_attempts=tries_max,
             cost=scope.cost,
             started_at=begun_at,
         )

@@ -69,8 +69,9 @@ class Teller:
 
     def run(self, name: str, run: HeldRun, **fields: Any) -> None:
         """Tell of a run that this worker holds, or held."""
-        claim = run.claim
-        self.tell(name, run=claim.id, type=claim.type, tenant=claim.tenant, attempt=run.attempt, **fields)
+        claim, error = run.claim, fields.get("error")
+        attempt = run.attempt if error is None or error.attempt is None else error.attempt
+        self.tell(name, run=claim.id, type=claim.type, tenant=claim.tenant, attempt=attempt, **fields)
 
     def ended(self, run: HeldRun, verdict: Verdict, error: Error | None, back: str) -> None:
         """Tell how an execution ended; `back` is what it is called when the run is pending again."""

@@ -61,6 +61,14 @@ def succeed(view: View[R], run: R) -> None:
 
 
 def fail(view: View[R], run: R, kind: str | None, message: str | None) -> None:
-    """End the run without success; its error is set before. Trail: failed [kind message]."""
+    """End the run without success; its error is set before. Trail: failed [kind message attempt
+    max_attempts].
+    """
     end(view, run, Status.FAILED)
-    view.note(run, "failed", kind=kind, message=message)
+    view.note(run, "failed", kind=kind, message=message, **tries(run))
+
+
+def tries(run: RunRow) -> dict[str, object]:
+    """How often it was tried, of how many, for the trail. Crashes use none up."""
+    most = run.max_attempts if run.tried_of is None else run.tried_of
+    return {"attempt": max(0, run.attempt - run.crashes), "max_attempts": most}

@@ -221,9 +221,14 @@ def complete(w: Writing[Any], move: Complete) -> None:
 
 
 def fail(w: Writing[Any], move: Fail) -> None:
-    """fail: failed, with error and last_error; otherwise as complete. Trail: failed."""
+    """fail: failed, with error and last_error; otherwise as complete. Trail: failed.
+
+    A run that failed by a step has the tries of that step: attempt (and what crashed), of max_attempts.
+    """
     run = w.run
     w.count()
+    if move.attempt is not None:
+        run.attempt, run.tried_of = move.attempt + run.crashes, move.max_attempts
     run.result, run.error, run.last_error = None, move.error, move.last_error
     ending.fail(w.view, run, move.kind, move.last_error)
 
@@ -231,17 +236,21 @@ def fail(w: Writing[Any], move: Fail) -> None:
 def retry(w: Writing[Any], move: Retry) -> None:
     """retry: error and last_error are set. in_place: leased still, attempt + 1 unless refund, lease as in
     checkpoint. Else pending at now + delay (now, if a wait was settled with seq > known), lease cleared,
-    attempt - 1 if refund. Trail: retried, one for each step that is READY; only a retry may write such steps.
+    attempt - 1 if refund. Trail: retried [attempt max_attempts delay error], one for each step that is READY,
+    with its own tries; only a retry may write such steps.
 
     Of a plan: the current task, if any; its row stays as it is, but for its cost.
     """
     view, run, item = w.view, w.run, w.item
     stays, delay = move.in_place and run.pause_asked_by is None, move.delay_seconds
     run.error, run.last_error = move.error, move.last_error
-    data: dict[str, object] = {"attempt": run.attempt, "delay": delay, "error": raw(move.error)}
+    data: dict[str, object] = {"delay": delay, "error": raw(move.error)}
     to = {} if stays or run.pause_asked_by is not None else {"status": Status.PENDING}
-    for step in w.recorded.ready or [""]:
-        view.note(run, "retried", **data, **({"step": step} if step else {}), **to)
+    for step in w.recorded.ready:
+        tries = {"attempt": step.attempts, "max_attempts": step.max_attempts or run.max_attempts}
+        view.note(run, "retried", **tries, **data, step=step.key, **to)
+    if not w.recorded.ready:
+        view.note(run, "retried", **ending.tries(run), **data, **to)
     if stays:
         w.stay(more=0 if move.refund else 1)
         return

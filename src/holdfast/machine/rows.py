@@ -71,6 +71,7 @@ class RunRow(msgspec.Struct, gc=False):
     attempt: int = 0
     crashes: int = 0
     survived: int = 0  # 1: it has executed for a whole lease time since its last progress, and was forgiven
+    tried_of: int | None = None  # of a run that failed by a step: how many tries that had
     fence: int = 0
     leased_by: str | None = None
     lease_until: Instant | None = None
@@ -147,7 +148,7 @@ class RunRow(msgspec.Struct, gc=False):
         """Fresh counts and a fresh timeout; the former holder is fenced off."""
         self.let_go()
         self.attempt, self.crashes, self.fence, self.run_at = 0, 0, self.fence + 1, now
-        self.survived = 0
+        self.survived, self.tried_of = 0, None
         self.result = self.error = self.last_error = self.pause_asked_by = None
         self.finished_at = self.expires_at = None
         self.timeout_at = None if self.timeout_seconds is None else now + micros(self.timeout_seconds)

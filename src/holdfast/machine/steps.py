@@ -26,7 +26,7 @@ class Recorded:
     kept: list[tuple[str, Json | None]] = field(default_factory=list)
     progress: bool = False
     silent: bool = True  # no step row stands under this item
-    ready: list[str] = field(default_factory=list)  # the steps that back off
+    ready: list[StepWrite] = field(default_factory=list)  # the steps that back off
     opened: Data | None = None
     done: Data | None = None
 
@@ -142,7 +142,7 @@ def _tell(view: View[R], run: R, write: StepWrite, recorded: Recorded) -> None:
         case StepStatus.CANCELLED:
             view.note(run, "cancelled", step=write.key)
         case _:
-            recorded.ready.append(write.key)
+            recorded.ready.append(write)
             return
     recorded.silent = False
     recorded.progress = recorded.progress or write.status in OUTCOMES

@@ -75,6 +75,8 @@ class Fail(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     error: Json
     last_error: str  # as in Retry
     kind: str  # the error's kind, for the trail
+    attempt: int | None = None  # of the step that it failed by: how often it was tried,
+    max_attempts: int | None = None  # of how many
 
 
 class Release(msgspec.Struct, gc=False, frozen=True):

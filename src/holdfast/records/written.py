@@ -21,6 +21,8 @@ class Error(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=T
     message: str = ""
     traceback: str = ""
     step: str | None = None
+    attempt: int | None = None  # of a step: how often it was tried,
+    max_attempts: int | None = None  # of how many
     since: Instant | None = None  # when it first came up, of one that time alone decides (no_handler)
     args: Json | None = None  # of an exception that `raises=` names: what it is rebuilt from
 
@@ -68,6 +70,7 @@ class StepWrite(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     output: Json | None = None
     error: Json | None = None
     attempts: int = 1
+    max_attempts: int | None = None  # of a try that failed: how many there are; for the trail
     cost: int = 0
     topic: str | None = None
     due_at: Instant | None = None

@@ -12,7 +12,7 @@ from holdfast.backoff import IN_PLACE_MAX_SECONDS
 from holdfast.durations import seconds
 from holdfast.engine import outcome as ends
 from holdfast.engine.ending import ended, stopped
-from holdfast.engine.failures import delay_after, encoded, error_of, final_kind, line, stored, text
+from holdfast.engine.failures import delay_after, encoded, error_of, failing, final_kind, line, stored, text
 from holdfast.engine.messages import Message, check_said, outbound
 from holdfast.engine.steps import add_cost
 from holdfast.errors import HistoryFull, HoldfastError, UsageError
@@ -113,7 +113,7 @@ async def _wait(run: PlanExecution, end: Waiting) -> bool:
 async def _retry_or_fail(run: PlanExecution, error: BaseException | str, asked: Retry | None = None) -> bool:
     policy, failures = run.plan.retry, run.attempt - run.crashes
     kind = None if isinstance(error, str) or asked is not None else final_kind(error, policy)
-    if kind is None and failures >= (_current(run).max_attempts or run.claim.max_attempts):
+    if kind is None and failures >= _tries(run)[1]:
         kind = "exhausted"
     recorded = _recorded(run, error, kind or "error")
     if kind is not None:
@@ -149,7 +149,7 @@ async def _retry(run: PlanExecution, recorded: Error, delay: float) -> bool:
 
 async def _fail(run: PlanExecution, recorded: Error) -> bool:
     run.worker.ends(run)
-    move = _failing(recorded)
+    move = failing(recorded)
     verdict = await _sent(run, move, _write(run, StepStatus.FAILED, error=move.error))
     return ended(run, verdict, recorded)
 
@@ -159,11 +159,7 @@ async def _fail_unread(run: PlanExecution, error: BaseException) -> bool:
     kind = final_kind(error, run.plan.retry) or "too_large"
     recorded = error_of(error, kind)
     run.worker.ends(run)
-    return ended(run, await run.journal.outcome(_failing(recorded)), recorded)
-
-
-def _failing(recorded: Error) -> moves.Fail:
-    return moves.Fail(error=encoded(recorded), last_error=line(recorded), kind=recorded.kind)
+    return ended(run, await run.journal.outcome(failing(recorded)), recorded)
 
 
 async def _give_back(run: PlanExecution, step: str) -> bool:
@@ -205,17 +201,27 @@ def _leased(verdict: Verdict) -> bool:
 
 
 def _recorded(run: PlanExecution, error: BaseException | str, kind: str) -> Error:
-    step = _current(run).key
+    step, (attempt, most) = _current(run).key, _tries(run)
     if isinstance(error, BaseException):
-        return error_of(error, kind, step)
-    return Error(kind=kind, message=text(error), step=step)
+        recorded = error_of(error, kind, step)
+    else:
+        recorded = Error(kind=kind, message=text(error), step=step)
+    return msgspec.structs.replace(recorded, attempt=attempt, max_attempts=most)
+
+
+def _tries(run: PlanExecution) -> tuple[int, int]:
+    """How often the current task was tried, of how many. Crashes use none up."""
+    return run.attempt - run.crashes, _current(run).max_attempts or run.claim.max_attempts
 
 
 def _write(run: PlanExecution, status: StepStatus, **fields: Any) -> StepWrite:
+    attempt, most = _tries(run)
+    failed = status in (StepStatus.READY, StepStatus.FAILED)
     return StepWrite(
         key=_current(run).key,
         status=status,
-        attempts=run.attempt,
+        attempts=attempt if failed else run.attempt,
+        max_attempts=most if failed else None,
         cost=run.scope.cost,
         started_at=run.now() if status is StepStatus.WAITING else run.begun_at,
         **fields,

@@ -30,8 +30,8 @@ def shown(row: RunRow) -> Run:
     return Run(
         id=row.id, tenant=row.tenant, type=row.type, kind=row.kind, status=row.status, params_json=row.params,
         result_json=row.result, error_json=row.error, last_error=row.last_error, priority=row.priority,
-        run_at=moment(row.run_at), key=row.key, attempt=row.attempt, max_attempts=row.max_attempts,
-        crashes=row.crashes, fence=row.fence, leased_by=row.leased_by, lease_until=_moment(row.lease_until),
+        run_at=moment(row.run_at), key=row.key, attempt=row.attempt,
+        max_attempts=row.tried_of or row.max_attempts, crashes=row.crashes, fence=row.fence, leased_by=row.leased_by, lease_until=_moment(row.lease_until),
         waiting_on=tuple(map(shown_step, open_waits(row))), pause_asked_by=row.pause_asked_by,
         cursor=_cursor(row), current_step_seq=None if current is None else current.seq,
         current_step_name=None if current is None else current.key,

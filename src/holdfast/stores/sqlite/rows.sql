@@ -5,7 +5,7 @@ timeout_seconds, ask, digest, child_id, wake, waits
 -- :run_columns    The order of rows.run_record(). A plain checkpoint leaves the run row alone: its trail knows when it was.
 -- Of a plan number and name of the current step are found by one look; of one that has succeeded, the name of the last.
 id, tenant, type, status, $values, error, last_error, priority, run_at, idempotency_key, attempt,
-max_attempts, crashes, fence, leased_by, lease_until, pause_asked_by, parent_id, limit_key, labels, cost, budget,
+coalesce(tried_of, max_attempts), crashes, fence, leased_by, lease_until, pause_asked_by, parent_id, limit_key, labels, cost, budget,
 progress, timeout_at, expires_at, created_at,
 max(updated_at, coalesce((
     select created_at from workflow_event where workflow_id = workflow_run.id order by workflow_event.id desc limit 1

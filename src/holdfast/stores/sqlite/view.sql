@@ -1,7 +1,7 @@
 -- How rows are read for the machine. Nothing here decides: that is done in Python, and view.py writes what changed.
 
 -- :run_columns    The order of RunRow, but for values that are only written; last the highest number of a step.
-id, tenant, run_at, kind, status, resume_to, attempt, crashes, survived, fence, leased_by, lease_until,
+id, tenant, run_at, kind, status, resume_to, attempt, crashes, survived, tried_of, fence, leased_by, lease_until,
 pause_asked_by, started_fence, started_at, commit_fence, commit_no, commit_answer, step_mark, waiting_on, wait_topic, deadline_at, owes,
 cost, error, last_error, timeout_at, expires_at, finished_at, priority, deleted_at, updated_at, type, max_attempts, max_crashes,
 inbox_mark, parent_id, parent_step, budget, timeout_seconds, ttl_seconds, chain, present,

@@ -95,6 +95,13 @@ begin
     return answer;
 end $$;
 
+-- What the trail tells of a run that failed. Crashes use no attempts up.
+create or replace function failed_data(kind text, message text, attempt integer, crashes integer, most integer)
+returns text language sql immutable as $$
+    select json_build_object('kind', kind, 'message', message, 'attempt', greatest(0, attempt - crashes),
+                             'max_attempts', most)::text
+$$;
+
 -- The end, with a result, or with an error, the error in one line, and its kind.
 create or replace function finish(
     r workflow_run, w writing, item jsonb, status text, result json, error json, line text, kind text,
@@ -102,11 +109,16 @@ create or replace function finish(
 ) returns json language plpgsql as $$
 declare
     answer json;
+    most integer;
 begin
+    if item ->> 'attempt' is not null then  -- it failed by a step, whose tries are shown
+        w.attempt := (item ->> 'attempt')::integer + w.crashes;
+        most := (item ->> 'max_attempts')::integer;
+    end if;
     perform end_steps(r, status, error, w.attempt, now);
     answer := verdict(r, w, item, status);
     update workflow_run as x
-    set status = finish.status, run_at = coalesce(finish.run_at, x.run_at), result = finish.result,
+    set status = finish.status, tried_of = most, run_at = coalesce(finish.run_at, x.run_at), result = finish.result,
         error = finish.error, last_error = line, finished_at = now, expires_at = now + span(x.ttl_seconds),
         leased_by = null, lease_until = null, pause_asked_by = null, attempt = w.attempt, crashes = w.crashes,
         cost = x.cost + w.cost, owes = case when x.parent_step is null then x.owes else x.owes | 1 end,
@@ -115,7 +127,7 @@ begin
         commit_answer = answer::text, updated_at = now, rev = x.rev + 1
     where x.id = r.id;
     perform note(r.id, status, case when status = 'failed'
-        then json_build_object('kind', kind, 'message', line)::text else '{}' end, now);
+        then failed_data(kind, line, w.attempt, w.crashes, coalesce(most, r.max_attempts)) else '{}' end, now);
     return answer;
 end $$;
 
@@ -157,13 +169,22 @@ declare
     stays boolean := (item ->> 'in_place')::boolean and w.pause_by is null;
     delay double precision := coalesce((item ->> 'delay_seconds')::double precision, 0);
     refund integer := case when (item ->> 'refund')::boolean then 1 else 0 end;
-    step text;
+    rest text := ',"delay":' || to_json(delay)::text || ',"error":' || coalesce(item ->> 'error', 'null')
+        || case when stays or w.pause_by is not null then '' else ',"status":"pending"' end || '}';
+    step jsonb;
 begin
-    foreach step in array case when w.ready = '{}' then array[null] else w.ready end loop
-        perform note(r.id, 'retried', '{"attempt":' || w.attempt || ',"delay":' || to_json(delay)::text || ',"error":'
-            || coalesce(item ->> 'error', 'null') || coalesce(',"step":' || to_json(step)::text, '')
-            || case when stays or w.pause_by is not null then '' else ',"status":"pending"' end || '}', now);
+    for step in
+        select s.value from jsonb_array_elements(item -> 'steps') with ordinality as s (value, place)
+        where s.value ->> 'status' = 'ready' and s.value ->> 'key' = any(w.ready) order by s.place
+    loop
+        perform note(r.id, 'retried', '{"step":' || to_json(step ->> 'key')::text || ',"attempt":'
+            || coalesce(step ->> 'attempts', '1') || ',"max_attempts":'
+            || coalesce(step ->> 'max_attempts', r.max_attempts::text) || rest, now);
     end loop;
+    if w.ready = '{}' then
+        perform note(r.id, 'retried', '{"attempt":' || greatest(0, w.attempt - w.crashes) || ',"max_attempts":'
+            || r.max_attempts || rest, now);
+    end if;
     if stays then
         return stay(r, w, item, 1 - refund, now);
     end if;

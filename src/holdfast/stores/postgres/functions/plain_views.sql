@@ -33,7 +33,7 @@ create or replace view workflow_run_live as
 select r.id, r.tenant, r.type, r.kind, r.status, v.payload, v.result, r.last_error, v.error, r.priority, r.run_at,
     case when r.tenant = 'default' then r.idempotency_key
         else split_part(r.idempotency_key, U&'\001F', 2) end as idempotency_key,
-    r.attempt, r.max_attempts, r.crashes, r.leased_by, r.lease_until, r.fence,
+    r.attempt, coalesce(r.tried_of, r.max_attempts) as max_attempts, r.crashes, r.leased_by, r.lease_until, r.fence,
     case when r.kind = 'plan' then coalesce(
         (select s.key from workflow_step as s where s.run_id = r.id and s.status <> 'succeeded' order by s.seq limit 1),
         (select s.key from workflow_step as s where s.run_id = r.id order by s.seq desc limit 1)

@@ -269,7 +269,7 @@ begin
     n.result := null;
     n.run_at := o.run_at;
     n := plain_end(n, now);
-    perform note(o.id, 'failed', json_build_object('kind', n.error ->> 'kind', 'message', n.last_error)::text, now);
+    perform note(o.id, 'failed', failed_data(n.error ->> 'kind', n.last_error, o.attempt, o.crashes, o.max_attempts), now);
     return n;
 end $$;
 
@@ -300,7 +300,8 @@ begin
     n.run_at := case when 'run_at' = any(touched) then greatest(now, checked_time(n.run_at)) else now end;
     if why then
         n := plain_blame(o, n, 'error');
-        perform note(o.id, 'retried', '{"attempt":' || o.attempt || ',"delay":' || extract(epoch from n.run_at - now)
+        perform note(o.id, 'retried', '{"attempt":' || greatest(0, o.attempt - o.crashes) || ',"max_attempts":'
+                     || o.max_attempts || ',"delay":' || extract(epoch from n.run_at - now)
                      || ',"error":' || n.error || case when pauses then '' else ',"status":"pending"' end || '}', now);
     else
         n.attempt := greatest(0, o.attempt - 1);

@@ -140,7 +140,7 @@ begin
         updated_at = now, rev = w.rev + 1
     where w.id = r.id;
     perform note(r.id, to_status, case when why is null then '{}' else
-        json_build_object('kind', why ->> 'kind', 'message', line)::text end, now);
+        failed_data(why ->> 'kind', line, 0, 0, r.max_attempts) end, now);
     return to_status;
 end $$;
 

@@ -39,5 +39,5 @@ begin
         expires_at = now + span(w.ttl_seconds), updated_at = now, rev = w.rev + 1
     where w.id = r.id;
     perform end_steps(r, 'failed', why, r.attempt, now);
-    perform note(r.id, 'failed', why::text, now);
+    perform note(r.id, 'failed', failed_data(fail_overdue.kind, message, r.attempt, r.crashes, r.max_attempts), now);
 end $$;

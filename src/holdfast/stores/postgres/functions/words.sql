@@ -309,7 +309,8 @@ begin
         'id', r.id, 'tenant', r.tenant, 'type', r.type, 'kind', r.kind, 'status', r.status,
         'params_json', r.payload::text, 'result_json', r.result::text, 'error_json', r.error::text,
         'last_error', r.last_error, 'priority', r.priority, 'run_at', shown_at(r.run_at),
-        'key', shown_key(r.tenant, r.idempotency_key), 'attempt', r.attempt, 'max_attempts', r.max_attempts,
+        'key', shown_key(r.tenant, r.idempotency_key), 'attempt', r.attempt,
+        'max_attempts', coalesce(r.tried_of, r.max_attempts),
         'crashes', r.crashes, 'fence', r.fence, 'leased_by', r.leased_by, 'lease_until', shown_at(r.lease_until),
         'waiting_on', (
             select coalesce(json_agg(step_record(w) order by w.due_at nulls last, w.seq), '[]')

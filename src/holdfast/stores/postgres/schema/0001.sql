@@ -34,6 +34,7 @@ create table workflow_run (
     crashes         integer not null default 0,
     max_crashes     integer not null default 4,
     survived        integer not null default 0,        -- 1: it executed for a lease time, its crashes were forgiven
+    tried_of        integer,                           -- of one that failed by a step: how many tries that had
     leased_by       text collate "C",
     lease_until     timestamptz,
     fence           bigint not null default 0,
