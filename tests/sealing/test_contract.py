@@ -28,7 +28,8 @@ class Words:
         hand.fail(claim, kind="fatal")
         seen = hand.get(claim.id)
         assert (seen.error.kind, seen.error.message, seen.last_error) == ("fatal", "it broke", "it broke")
-        assert hand.last(claim.id, "failed") == {"kind": "fatal", "message": "fatal (sealed)"}
+        tried = {"attempt": 1, "max_attempts": 3}
+        assert hand.last(claim.id, "failed") == {"kind": "fatal", "message": "fatal (sealed)", **tried}
 
 
 class TestSealedMemory(Words, contract(sealed(memory))):

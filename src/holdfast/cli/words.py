@@ -94,7 +94,7 @@ def _cancelled(data: Data) -> str:
 
 def _failed(data: Data) -> str:
     kind, message = str(data.get("kind")), str(data.get("message") or "")
-    return f"failed{_tries(data)}, {kind}: {message.removeprefix(kind + ': ')}"
+    return f"failed, {kind}{_tries(data)}: {message.removeprefix(kind + ': ')}"
 
 
 def _log(data: Data) -> str:

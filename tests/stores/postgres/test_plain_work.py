@@ -62,7 +62,8 @@ def test_a_plain_worker_fails_a_run_for_good(hand, plain):
     assert end(plain, "fail", run) == [(run,)]
     shown = hand.get(run)
     assert (shown.status, shown.last_error, shown.error.kind) == (Status.FAILED, "no stock", "fatal")
-    assert hand.last(run, "failed") == {"kind": "fatal", "message": "no stock"}
+    tried = {"attempt": 1, "max_attempts": 3}
+    assert hand.last(run, "failed") == {"kind": "fatal", "message": "no stock", **tried}
     hand.assert_replayed(run)
     assert hand.retry_run(run).status is Status.PENDING
 

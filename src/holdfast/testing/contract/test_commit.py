@@ -133,7 +133,9 @@ def test_fail_keeps_the_error_and_its_kind(hand):
     seen = hand.get(claim.id)
     assert (seen.error.kind, seen.last_error, seen.result) == ("fatal", "it broke", None)
     assert seen.finished_at == moment(hand.clock.now)
-    assert hand.last(claim.id, "failed") == {"kind": "fatal", "message": "it broke"}
+    assert hand.last(claim.id, "failed") == {
+        "kind": "fatal", "message": "it broke", "attempt": 1, "max_attempts": 3,
+    }  # fmt: skip
     assert hand.told(claim.id)[-2:] == ["step_failed", "failed"]
 
 

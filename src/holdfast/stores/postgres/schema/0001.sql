@@ -328,9 +328,7 @@ create index idx_workflow_schedule_waiting on workflow_schedule (id) where waiti
 -- The runs that a schedule has to know of, but for those that were seen to have ended. One whose runs may go beside
 -- each other has none here.
 create table workflow_firing (
-    schedule_id uuid not null,
-    run_id      uuid not null,
-    primary key (schedule_id, run_id)
+    schedule_id uuid not null, run_id uuid not null, primary key (schedule_id, run_id)
 );
 
 create table workflow_limit (
