@@ -188,7 +188,7 @@ def test_the_key_and_the_id_of_a_deleted_run_stay_taken(hand):
 @pytest.mark.spec("LEASE-6", "RETRY-9")
 def test_a_round_of_chores_names_the_runs_that_it_has_failed(hand):
     """At the crash cap, or past their timeout; those that will be tried again are not among them."""
-    late, crashed = hand.start(timeout_seconds=200.0, delay_seconds=1e6), hand.start()
+    late, crashed = hand.start("other.type.v1", timeout_seconds=200.0), hand.start()
     failed = []
     for _ in range(4):
         (claim,) = hand.claim()
