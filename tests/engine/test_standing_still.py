@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Task
 from holdfast.engine.lease_clock import LeaseClock
+from holdfast.records import Answer, Held, Renewal
 from holdfast.stores.sqlite import SqliteStore
 from tests.engine.faulty import Faulty, fail_before
 from tests.engine.kit import outcome, process, trail
@@ -147,6 +148,87 @@ async def test_a_worker_that_cannot_ask_begins_nothing_and_goes_on_once_it_is_an
         await asyncio.sleep(2 * LEASE)
     assert begun == []  # the lease had ended: it learns that it has lost the run
     assert (await app.get(run.id)).fence == 1
+
+
+class PassedOver(Faulty):
+    """While `kept`, someone else keeps every row: a renewal is answered and nothing of it is written."""
+
+    kept = False
+
+    def renew(self, worker, leases, lease_seconds):
+        if self.kept:
+            return Renewal(held=tuple(Held(answer=Answer.APPLIED) for _ in leases))
+        return super().renew(worker, leases, lease_seconds)
+
+
+@pytest.mark.spec("LEASE-8", "LEASE-9")
+async def test_an_answer_that_renewed_nothing_does_not_prolong_the_lease(app):
+    """The run is still held, but not for longer: a step that comes after its end waits."""
+    store = app.store = PassedOver(app.store)
+    begun = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("a", asyncio.sleep, 0)
+        store.kept = True
+        await asyncio.sleep(2 * LEASE)
+        await ctx.step("b", lambda: begun.append("b"))
+
+    run = await app.start(order)
+    async with app.worker(lease=LEASE, keeper=False):
+        await asyncio.sleep(5 * LEASE)
+        assert begun == []
+        store.kept = False
+        await asyncio.sleep(LEASE)
+    assert begun == []
+    assert (await app.get(run.id)).fence == 1
+
+
+@pytest.mark.spec("LEASE-6")
+async def test_a_renewal_that_wrote_nothing_has_forgiven_nothing(app):
+    store = app.store = PassedOver(app.store)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("a", asyncio.sleep, 4 * LEASE)
+
+    run = await app.start(order)
+    first = await process(app, 1, lease=LEASE)
+    await asyncio.sleep(1)
+    first.kill()
+    async with app.worker(lease=LEASE) as worker:
+        await asyncio.sleep(1.5 * LEASE)
+        clock = worker.leases.held[run.id].lease_clock
+        assert clock.age < 1
+        store.kept = True
+        await asyncio.sleep(0.9 * LEASE)
+        assert clock.age > 1
+        assert not clock.forgiven
+        store.kept = False
+        await worker.leases.refresh()
+        assert clock.forgiven == ((await app.get(run.id)).crashes == 0)
+
+
+@pytest.mark.spec("FLOW-23")
+@pytest.mark.parametrize("trouble", ["passed over", "out of reach"])
+async def test_a_progress_that_a_renewal_could_not_write_goes_with_the_next(app, trouble):
+    store = app.store = PassedOver(app.store)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        ctx.progress(1)
+        await ctx.step("a", asyncio.sleep, 3 * LEASE)
+
+    store.kept = trouble == "passed over"
+    store.always("renew", fail_before if trouble == "out of reach" else None)
+    run = await app.start(order)
+    async with app.worker(lease=LEASE) as worker:
+        await asyncio.sleep(0.5 * LEASE)
+        assert (await app.get(run.id)).progress is None
+        store.kept = False
+        store.always("renew", None)
+        await worker.leases.refresh()
+        assert (await app.get(run.id)).progress["done"] == 1
 
 
 def test_a_lease_is_counted_from_before_the_call_that_gave_it(world):

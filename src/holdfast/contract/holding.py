@@ -99,9 +99,10 @@ class Holding(Protocol):
         """Extend leases to now + lease_seconds, in one write, each fenced like a commit's item.
 
         BLOCKING, and called from a thread of its own: a blocked event loop must not starve it.
-        It goes before queued commits. Answers per lease: applied, cancelled or lost; whether a
-        pause is asked; waits settled with seq > known, or `more`, as in commit. started_at: `started` goes
-        into the trail unless it is there for this fence. heartbeat: a row of it. progress: stored, if JSON.
+        It goes before queued commits. Answers per lease: applied, cancelled or lost; whether it was renewed
+        (not, if someone else keeps the row: then nothing of this lease is written); whether a pause is
+        asked; waits settled with seq > known, or `more`, as in commit. started_at: `started` goes into the
+        trail unless it is there for this fence. heartbeat: a row of it. progress: stored, if JSON.
         survived: as `machine.claiming.forgive` says.
         strays: runs leased to this worker which it did not name, with their fences; they are
         named, not changed. No leases and no strays: nothing is written.

@@ -41,6 +41,7 @@ class Gathered:
         "_loose",
         "_progress",
         "_progress_at",
+        "_progress_taken",
         "_rows",
         "_run",
         "_said",
@@ -59,6 +60,7 @@ class Gathered:
         self._taken: dict[int, Sent] = {}  # what an item has taken that may come back,
         self._loose: tuple[Says, ...] = ()  # and what of it belongs to no step
         self._progress: Json | None = None
+        self._progress_taken: Json | None = None
         self._progress_at = -PROGRESS_SECONDS
 
     def __bool__(self) -> bool:
@@ -161,7 +163,13 @@ class Gathered:
         if self._progress is None or (now - self._progress_at < PROGRESS_SECONDS and not last):
             return None
         progress, self._progress, self._progress_at = self._progress, None, now
+        self._progress_taken = progress
         return progress
+
+    def keep_progress(self, progress: Json | None) -> None:
+        """Keep a progress that was taken and not written, unless the code has told a newer one since."""
+        if progress is not None and self._progress is None and self._progress_taken is progress:
+            self._progress = progress
 
 
 def _taken(rows: deque[T]) -> tuple[T, ...]:

@@ -53,7 +53,6 @@ _NONE: dict[str, Any] = {}
 _APPLIED = Verdict(answer=Answer.APPLIED, status=Status.LEASED)
 
 Completes = Callable[[Lease, int, Verdict], Awaitable[Verdict]]  # reads what a verdict could not bring
-
 Asked = asyncio.Future[Any] | None  # whoever awaits a step's outcome
 Written = tuple[StepWrite, Asked, Any]
 
@@ -110,11 +109,10 @@ class Journal:
         # What may still be spent; None: no matter how much. A budget that was reached has had its pause.
         self._left = None if claim.budget is None or claim.cost >= claim.budget else claim.budget - claim.cost
         self.pause_asked = False  # as the newest renewal says
-        self._number = 0
+        self._number, self._sent_at = 0, 0.0
         self._buffer: list[Written] = []
         self._due = False  # something in the buffer does not wait for another reason to commit
         self._sent: list[Written] | None = None
-        self._sent_at = 0.0
         self._refused: Verdict | None = None  # of an item: nothing of it was written, nor is what came after
         self._transactions: deque[Transaction] = deque()  # each is sent by itself, once its turn has come
         self._transaction: Transaction | None = None  # on its way
@@ -150,6 +148,10 @@ class Journal:
     def take_progress(self) -> Json | None:
         """The progress that a renewal is to write now."""
         return self._gathered.take_progress()
+
+    def keep_progress(self, progress: Json | None) -> None:
+        """Keep a progress that the renewal did not write."""
+        self._gathered.keep_progress(progress)
 
     def write(self, step: StepWrite, future: asyncio.Future[Any] | None = None, value: Any = None) -> None:
         """Record a step now; `future` is for whoever awaits it, `value` what it will be given.

@@ -13,7 +13,7 @@ from holdfast.contract import Store
 from holdfast.errors import StoreError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status
-from holdfast.records import Answer, Item, Lease, Renewal, Verdict
+from holdfast.records import Item, Lease, Renewal, Verdict
 from holdfast.records.moves import RELEASE
 from holdfast.world import Pulse, World
 
@@ -96,12 +96,14 @@ class Leases:
                 "cannot renew %d leases, will try again: %s", len(executions), error, exc_info=mystery
             )
             renewal = None
-        if renewal is not None:
-            # Here and not on the loop, which may stand still: its runs find at once that they are held.
-            for execution, lease, held in zip(executions, leases, renewal.held, strict=True):
-                if held.answer is Answer.APPLIED:
-                    execution.lease_clock.renewed(asked_at)
-                    execution.lease_clock.forgiven |= lease.survived
+        # Here and not on the loop, which may stand still: its runs find at once that they are held.
+        renewed = [False] * len(leases) if renewal is None else [held.renewed for held in renewal.held]
+        for execution, lease, written in zip(executions, leases, renewed, strict=False):
+            if written:
+                execution.lease_clock.renewed(asked_at)
+                execution.lease_clock.forgiven |= lease.survived
+            else:
+                execution.journal.keep_progress(lease.progress)
         try:
             learn = partial(self._learn, executions, renewal, askers, claiming=claiming)
             self._loop.call_soon_threadsafe(self._heard, learn, self._world.monotonic())

@@ -45,7 +45,8 @@ def renew(view: View[R], run: R | None, lease: Lease, worker: str, until: Instan
     if lease.progress is not None:
         run.progress = lease.progress
     settled, more = ((), False) if lease.known is None else view.news(run, lease.known)
-    return Held(answer=Answer.APPLIED, pause_asked=run.pause_asked_by is not None, settled=settled, more=more)
+    asked = run.pause_asked_by is not None
+    return Held(answer=Answer.APPLIED, renewed=True, pause_asked=asked, settled=settled, more=more)
 
 
 def forgive(run: RunRow) -> None:

@@ -59,6 +59,7 @@ class Held(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     answer: Answer  # applied, cancelled, lost or sealed
     reason: str = ""
+    renewed: bool = False  # not, although applied: someone else keeps the row, and nothing was written
     pause_asked: bool = False
     settled: tuple[Step, ...] = ()
     more: bool = False  # as in Verdict

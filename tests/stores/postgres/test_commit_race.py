@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import Unavailable
 from holdfast.lifecycle import Move
-from holdfast.records import Lease, NewEvent, NewRun, Started
+from holdfast.records import Lease, NewEvent, NewRun, Started, moment
 from holdfast.testing.contract.hand import TYPE, done, listen, sleep
 from tests.stores.postgres.sessions import Session
 
@@ -88,9 +88,33 @@ def test_rows_that_somebody_keeps_do_not_end_the_leases_of_others(hand, other):
     hand.clock.turn(20.0)
     renewal = hand.renew(*(Lease(run=claim.id, fence=claim.fence) for claim in claims))
     assert {one.answer for one in renewal.held} == {"applied"}
+    assert [one.renewed for one in renewal.held] == [False] * 20 + [True] * 10
     other.roll_back()
     hand.clock.turn(20.0)
     assert hand.tick().expired == 20
+
+
+@pytest.mark.spec("LEASE-8", "LEASE-9")
+def test_a_renewal_that_could_not_be_written_is_not_called_one(hand, other):
+    """Nothing of it is there: not the lease, not the forgiveness, not the progress."""
+    run = hand.start()
+    hand.take(run)
+    hand.clock.turn(30.000001)
+    hand.tick()
+    claim = hand.take(run)
+    lease = Lease(run=run, fence=claim.fence, survived=True, progress='{"done":3}')
+    other.begin()
+    other.run("select 1 from workflow_run where id = %s for update", run)
+    hand.clock.turn(20.0)
+    (held,) = hand.renew(lease).held
+    assert (held.answer, held.renewed) == ("applied", False)
+    other.roll_back()
+    seen = hand.get(run)
+    assert (seen.lease_until, seen.crashes, seen.progress) == (moment(claim.lease_until), 1, None)
+    assert hand.renew(lease).held[0].renewed
+    seen = hand.get(run)
+    assert (seen.crashes, seen.progress) == (0, {"done": 3})
+    assert seen.lease_until == moment(hand.clock.now + 30_000_000)
 
 
 @pytest.mark.spec("START-12")

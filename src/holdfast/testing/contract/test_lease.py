@@ -189,6 +189,7 @@ def test_renewal_extends_the_lease_from_now(hand):
     hand.clock.turn(20)
     renewal = hand.renew(claim)
     assert (renewal.held[0].answer, renewal.held[0].pause_asked, renewal.strays) == ("applied", False, ())
+    assert renewal.held[0].renewed
     assert hand.get(claim.id).lease_until == moment(hand.clock.now + 30_000_000)
     hand.clock.turn(30)
     assert hand.tick().expired == 0
@@ -205,6 +206,19 @@ def test_renewal_tells_what_became_of_each_run(hand):
     assert [(one.answer, one.pause_asked) for one in renewal.held] == [
         ("cancelled", False), ("lost", False), ("applied", True), ("lost", False), ("applied", False),
     ]  # fmt: skip
+    assert [one.renewed for one in renewal.held] == [one.answer == "applied" for one in renewal.held]
+
+
+@pytest.mark.spec("LEASE-8")
+def test_renewed_means_that_the_lease_ends_lease_seconds_from_now(hand):
+    """Also where it was longer before, and at the last instant of the lease before."""
+    claim = hand.held()
+    for seconds, lease in ((30, 60.0), (1, 30.0), (30, 30.0)):
+        hand.clock.turn(seconds)
+        assert hand.renew(claim, lease=lease).held[0].renewed
+        assert hand.get(claim.id).lease_until == moment(hand.clock.now + int(lease * 1_000_000))
+    hand.clock.turn(TOO_LATE)
+    assert not hand.renew(claim).held[0].renewed
 
 
 def test_renewal_brings_waits_that_were_settled_behind_the_holders_back(hand):

@@ -6,20 +6,22 @@ set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set lock_timeout = '100ms' as $$
 declare
     now timestamptz := clock();
+    until timestamptz := now + span(lease_seconds);
     strays json := strays_of(worker, leases);  -- while nothing is locked yet: what is left of old leases is walked over
     begun timestamptz := clock_timestamp();
     missed uuid[];
     run uuid;
 begin
     if json_array_length(leases) > 0 then
-        missed := renew_some(worker, leases, null, now, now + span(lease_seconds));
+        missed := renew_some(worker, leases, null, now, until);
         -- Who holds such a row is at work on it, and mostly done at once; whoever is not must not end the others' leases.
         -- All of them together have a quarter of a second, or the others' would end while this waits.
         foreach run in array coalesce(missed, '{}') loop
             exit when clock_timestamp() > begun + interval '250 milliseconds';
             begin
                 perform 1 from workflow_run as r where r.id = run for no key update;
-                perform renew_some(worker, leases, run, now, now + span(lease_seconds));
+                perform renew_some(worker, leases, run, now, until);
+                missed := array_remove(missed, run);
             exception when lock_not_available then
                 null;
             end;
@@ -30,6 +32,8 @@ begin
             select coalesce(json_agg(case when r.status = 'leased' and r.fence = l.fence and r.lease_until >= now
                 then json_build_object(
                     'answer', 'applied', 'pause_asked', r.pause_asked_by is not null,
+                    -- Both: a commit that was faster may have renewed a row that was missed here, or that had expired by now.
+                    'renewed', r.lease_until >= until and (missed is null or r.id <> all(missed)),
                     'settled', case when l.known is null or n.large then '[]'::json else settled_since(r.id, l.known) end,
                     'more', n.large
                 )
