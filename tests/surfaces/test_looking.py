@@ -40,6 +40,23 @@ def failed(cli_, work):
     return run
 
 
+async def stubborn(ctx):
+    await ctx.step("boom", lambda: 1 // 0, retry=Backoff.fixed(0.01, attempts=4))
+
+
+@pytest.mark.spec("RETRY-10")
+def test_a_run_that_failed_by_a_step_says_how_often_that_was_tried(cli_, work):
+    run = cli_.start("shop.stubborn.v1")
+    work(stubborn=stubborn)
+    assert "4 of 4" in next(line for line in cli_("show", run).stdout.splitlines() if "attempts" in line)
+    assert "(attempt 4 of 4)" in cli_("ls").stdout
+    shown, (listed,) = cli_.json("show", run), map(json.loads, cli_("ls", "--json").stdout.splitlines())
+    for one in (shown, listed):
+        assert (one["attempt"], one["max_attempts"]) == (4, 4)
+    told = [line for line in cli_("trail", run).stdout.splitlines() if "attempt" in line]
+    assert [line.count(f"attempt {n} of 4") for n, line in enumerate(told, 1)] == [1, 1, 1, 1]
+
+
 @pytest.mark.spec("CLI-4")
 def test_ls_lists_the_newest_first_with_what_matters(cli_, waiting, failed):
     lines = cli_("ls").stdout.splitlines()

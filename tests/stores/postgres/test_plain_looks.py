@@ -41,6 +41,16 @@ def test_the_current_step_of_a_plan_has_its_status_from_the_run(hand, plain):
     assert [row[3] for row in plain("steps", id=run)] == [step.status.value for step in hand.steps(run)]
 
 
+@pytest.mark.spec("RETRY-10", "SQL-3")
+def test_a_run_that_failed_by_a_step_is_seen_with_the_tries_of_that_step(hand, plain):
+    claim = hand.held()
+    hand.fail(claim, step="a", kind="exhausted", attempt=5, max_attempts=5)
+    shown = "select attempt, max_attempts from workflow.workflow_run_live where id = :'id'"
+    assert plain(shown, id=claim.id) == [(5, 5)]
+    told = "select data ->> 'attempt', data ->> 'max_attempts' from workflow.workflow_event"
+    assert plain(f"{told} where workflow_id = :'id' and event_type = 'failed'", id=claim.id) == [("5", "5")]
+
+
 @pytest.mark.spec("SQL-9")
 def test_steps_of_code_are_seen_with_outcome_and_cost(hand, plain):
     claim = hand.held()
