@@ -65,6 +65,7 @@ def of_schedule(one):
 TABLE = {
     "get": each_run("get"),
     "known": each_run("known"),
+    "present": each_run("present"),
     "steps": each_run("steps"),
     "explain": each_run("explain"),
     "result": each_run("result", timeout=60),

@@ -134,6 +134,7 @@ class Blocking:
     resume_schedule = blocking(App.resume_schedule)
     get = blocking(App.get)
     known = blocking(App.known)
+    present = blocking(App.present)
     list = blocking(App.list)
     steps = blocking(App.steps)
     trail = blocking(App.trail)

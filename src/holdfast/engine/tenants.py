@@ -95,6 +95,7 @@ class TenantApp:
     approvals = bound(Client.approvals)
     get = bound(Client.get)
     known = bound(Client.known)
+    present = bound(Client.present)
     list = bound(Client.list)
     steps = bound(Client.steps)
     trail = bound(Client.trail)
