@@ -6,14 +6,17 @@ import asyncio
 import hashlib
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import apsw
 import pytest
 
+from holdfast.errors import Unavailable
 from holdfast.records import ANY, Item, Lease, NewEvent, StepWrite
 from holdfast.records.moves import Checkpoint, Complete
 from holdfast.stores.sqlite import claim as claiming
 from holdfast.stores.sqlite import migrate
+from holdfast.stores.sqlite.turnstile import Turnstile
 from tests.stores.files import ask, live, new_run, plain
 
 PUBLISHED = {
@@ -164,3 +167,57 @@ def test_a_large_record_is_read_beside_everything_else(path, monkeypatch):
 
     status, (was_let_go_on, loaded) = live(path, story)
     assert (status, was_let_go_on, loaded.answer) == ("leased", True, "applied")
+
+
+@pytest.mark.spec("LEASE-19")
+@pytest.mark.parametrize("trouble", ["executor is full", "no thread is to be had"])
+def test_a_large_record_needs_no_thread_of_others(path, monkeypatch, trouble):
+    """Calls of users may fill the event loop's executor; and where threads are few, the loop itself reads."""
+    leave = threading.Event()
+
+    async def story(store):
+        await store.start([new_run(params='"large"')])
+        (claim,) = await store.claim(ask())
+        if trouble == "executor is full":
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+            asyncio.get_running_loop().run_in_executor(None, leave.wait, 10)
+        else:
+            monkeypatch.setattr(threading.Thread, "start", refused)
+        try:
+            lease = Lease(run=claim.id, tenant="default", fence=claim.fence)
+            return await asyncio.wait_for(store.load(lease), 5)
+        finally:
+            monkeypatch.undo()
+            leave.set()
+
+    assert live(path, story).params == '"large"'
+
+
+def refused(_thread):
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.spec("STORE-5")
+def test_whoever_opens_a_file_that_is_being_migrated_waits_for_it(path):
+    """Longer than for a turn; but not for one that is stopped and has a file that is up to date."""
+    migrated(path, 5).close()
+    other = Turnstile(str(path), 0.01)
+    other.enter()
+    tries = []
+
+    class Impatient(Turnstile):
+        def enter(self):
+            tries.append(1)
+            if len(tries) == 3:
+                other.leave()
+            super().enter()
+
+    mine = Impatient(str(path), 0.01)
+    migrate.open_up_to_date(str(path), mine).close()
+    assert len(tries) == 3
+    other.enter()
+    with pytest.raises(Unavailable, match="kept its turn"):
+        migrate.open_up_to_date(str(path), mine)
+    assert len(tries) == 4
+    other.close()
+    mine.close()

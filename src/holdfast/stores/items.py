@@ -91,6 +91,8 @@ def _check_move(move: HolderMove) -> None:
         case Retry():
             check_span("delay", move.delay_seconds)
         case BeginPlan():
+            if not move.plan:
+                raise UsageError("a plan that begins has no steps: it needs at least one")
             for step in move.plan:
                 check_plan_step(step)
         case _:

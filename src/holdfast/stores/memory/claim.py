@@ -136,6 +136,14 @@ def _log_number(entry: TrailRow) -> int:
     """What the code itself logged is numbered; what its steps logged is not."""
     if entry.type != "log":
         return 0
-    data = msgspec.json.decode(entry.data) if isinstance(entry.data, str) else entry.data
-    number = data.get("log_no")
+    data = _decoded(entry.data) if isinstance(entry.data, str) else entry.data
+    number = data.get("log_no") if isinstance(data, dict) else None
     return number if type(number) is int else 0
+
+
+def _decoded(data: str) -> object:
+    """What a holder has logged may be any JSON, also what cannot be read as a value."""
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError):  # msgspec's own errors are of the first kind
+        return None

@@ -8,16 +8,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast.machine.durations import bounded
-from holdfast.records import RUNTIME, Due, Hold, Instant, Limit, Registration
+from holdfast.records import RUNTIME, Due, Instant, Limit, Registration
 
 from .calls import Calls, json_text
 
 _REGISTRATION = msgspec.json.Decoder(Registration)
-_REGISTRY = msgspec.json.Decoder(list[Registration])
 _LIMIT = msgspec.json.Decoder(Limit)
-_LIMITS = msgspec.json.Decoder(list[Limit])
-_HOLDS = msgspec.json.Decoder(tuple[Hold, ...])
-_TRUTH = msgspec.json.Decoder(bool)
 _DUE = msgspec.json.Decoder(Due)
 
 

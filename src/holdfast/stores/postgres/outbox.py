@@ -10,14 +10,12 @@ from msgspec.structs import replace
 from holdfast import bounds
 from holdfast.machine.durations import bounded
 from holdfast.records import (
-    Backlog,
     Instant,
     OutboxFilter,
     OutboxMessage,
     Parcel,
     RelayAsk,
     Relayed,
-    Webhook,
 )
 from holdfast.stores.filters import inside
 
@@ -25,10 +23,7 @@ from .calls import Calls, json_text
 
 _PARCELS = Decoder(list[Parcel])
 _COUNTED = Decoder(list[bool])
-_MESSAGE = Decoder(OutboxMessage)
 _MESSAGES = Decoder(list[OutboxMessage])
-_BACKLOGS = Decoder(list[Backlog])
-_WEBHOOKS = Decoder(list[Webhook])
 _ALL = OutboxFilter()
 
 

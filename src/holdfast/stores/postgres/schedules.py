@@ -9,13 +9,12 @@ from msgspec.structs import replace
 
 from holdfast import bounds
 from holdfast.machine.durations import bounded
-from holdfast.records import Fired, NewSchedule, Schedule, Tenant, tenant_name
+from holdfast.records import NewSchedule, Schedule, Tenant, tenant_name
 
 from .calls import Calls, json_text
 
 _SCHEDULE = Decoder(Schedule)
 _SCHEDULES = Decoder(list[Schedule])
-_FIRED = Decoder(Fired)
 
 
 class ScheduleRoom(Calls):

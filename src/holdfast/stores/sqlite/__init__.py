@@ -12,6 +12,7 @@ import builtins
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,7 @@ from holdfast.records.sizes import item_bytes, start_bytes
 from holdfast.stores import items
 from holdfast.stores.checked import checked
 from holdfast.stores.filters import inside
+from holdfast.threads import Ended, Pool
 
 from . import (
     checkup,
@@ -113,7 +115,8 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
         # A store may be opened, asked and closed from several event loops.
         self._life, self._reading, self._loading, self._checking = (threading.Lock() for _ in range(4))
         self._reader: Database | None = None
-        self._loader: Database | None = None  # for large reads on other threads; opened by the first one
+        self._loader: Database | None = None  # for large reads, on a thread of their own
+        self._loads = Pool(1, "holdfast-load")
         self._writer: Writer | Inline | None = None
         self._committer: Committer | None = None
         self._turnstile: Turnstile | None = None
@@ -145,6 +148,7 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
         try:
             db = migrate.open_up_to_date(self.path, turnstile)
             self._reader = db if self._inline else migrate.opened(self.path, reader=True)
+            self._loader = None if self._inline else migrate.opened(self.path, reader=True)
         except BaseException:
             if turnstile is not None:
                 turnstile.close()
@@ -212,16 +216,23 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
             return self._looked(self._reader, work, *args)
 
     async def _read_apart(self, work: Callable[..., T], *args: Any) -> T:
-        """The same for much at once, on a thread and a connection of its own: nobody else waits meanwhile."""
+        """The same for much at once, on a thread and a connection of its own: nobody else waits meanwhile.
+
+        Not on the event loop's executor, which users' own calls may fill. Where no thread is to be had, here.
+        """
         if self._inline:
             return self._read(work, *args)
         guard.refuse_inside(self.path)
-        return await asyncio.to_thread(self._read_on_loader, work, *args)
+        answer: Future[Ended] = Future()
+        try:
+            self._loads.put(lambda: answer.set_result(Ended.of(lambda: self._read_on_loader(work, *args))))
+        except RuntimeError:
+            return self._read(work, *args)
+        read: T = (await asyncio.wrap_future(answer)).value()
+        return read
 
     def _read_on_loader(self, work: Callable[..., T], *args: Any) -> T:
         with self._loading:
-            if self._loader is None and self._reader is not None:
-                self._loader = migrate.opened(self.path, reader=True)
             return self._looked(self._loader, work, *args)
 
     def _looked(self, db: Database | None, work: Callable[..., T], *args: Any) -> T:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from .turnstile import Turnstile
 
 MAJOR = 1
 BUSY_MS = 5000
+MIGRATION_SECONDS = 600.0  # how long one waits to open a file that another process brings up to date
 APPLICATION_ID = 0x686F6C64  # "hold"; `file` and other tools show it
 _STATEMENT_CACHE = 256
 _WAL_LIMIT = 64 << 20
@@ -180,10 +182,28 @@ def opened(path: str, *, reader: bool = False) -> Database:
         raise translated(error, path) from error
 
 
+def _take_turn(turnstile: Turnstile, path: str) -> None:
+    """Wait for the turn; as long as a migration takes, while another process is at it."""
+    until = time.monotonic() + MIGRATION_SECONDS
+    while True:
+        try:
+            return turnstile.enter()
+        except Unavailable:
+            if time.monotonic() >= until or not _is_behind(path):
+                raise
+
+
+def _is_behind(path: str) -> bool:
+    try:
+        return 0 < _looked_up(path) < len(minors())
+    except (StoreError, apsw.Error):
+        return False
+
+
 def open_up_to_date(path: str, turnstile: Turnstile | None) -> Database:
     """The writer's connection. One process at a time: turning a new file to WAL cannot wait for another."""
     if turnstile is not None:
-        turnstile.enter()
+        _take_turn(turnstile, path)
     try:
         db = opened(path)
         try:

@@ -47,7 +47,7 @@ class Turnstile:
                 if patience <= 0:
                     raise Unavailable(
                         f"{self._path}: another process has kept its turn for {self._patience:g} s; "
-                        "look for one that is stopped"
+                        "look for one that is stopped, unless it brings the file to a new version"
                     ) from None
                 time.sleep(nap)
                 patience -= nap

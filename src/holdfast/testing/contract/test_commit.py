@@ -375,3 +375,12 @@ def test_an_item_that_cannot_be_applied_holds_up_none_of_its_neighbours(hand):
     assert answers == ["lost", "applied", "cancelled"]
     assert [step.key for step in hand.steps(good.id)] == ["a"]
     assert hand.steps(lost.id) == []
+
+
+@pytest.mark.spec("TRAIL-1", "LEASE-19")
+@pytest.mark.parametrize("odd", ["[1,2]", '"text"', '{"log_no":"3"}', '{"log_no":1e999}'])
+def test_a_log_row_of_any_shape_keeps_no_claim_from_its_run(hand, odd):
+    claim = hand.held()
+    hand.checkpoint(claim, done("a"), trail=(TrailWrite("log", odd),))
+    hand.release(claim)
+    assert hand.take(claim.id).logs == 0

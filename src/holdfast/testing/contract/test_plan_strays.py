@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.errors import UsageError
 from holdfast.lifecycle import Move, StepKind, StepStatus
 from holdfast.records import NewEvent, StepWrite
 
@@ -78,3 +79,12 @@ def test_a_stray_is_lost_whatever_else_it_brings(hand):
     event = NewEvent(topic="t", id="e", tenant="acme")
     assert hand.checkpoint(claim, done("C"), events=(event,)).answer == "lost"
     assert hand.advance(claim, "A", in_place=True).answer == "applied"
+
+
+@pytest.mark.spec("PLAN-12", "START-10")
+def test_a_plan_that_begins_without_rows_is_refused(hand):
+    """It would be a plan that nobody can show."""
+    claim = hand.held()
+    with pytest.raises(UsageError, match="needs at least one"):
+        hand.advance(claim, None, plan=())
+    assert hand.complete(claim).answer == "applied"
