@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from uuid import UUID
 
 import pytest
 
+from holdfast import Backoff, StepFailed
 from tests.engine.kit import keys, outcome
 
 
@@ -83,3 +85,75 @@ async def test_two_items_of_one_key_are_refused_before_any_is_executed(app):
         assert await outcome(app, run) == ("failed", "usage")
     assert "two items have the key 'price[1]'" in (await app.get(run.id)).error.message
     assert called == []
+
+
+class Shelf:
+    """Picks items of a map, of which the first one fails after a second, and notes what happens."""
+
+    def __init__(self):
+        self.seen = []
+
+    async def pick(self, item):
+        self.seen.append(f"begins {item}")
+        try:
+            await asyncio.sleep(1 if item == 0 else 50)
+        except asyncio.CancelledError:
+            await asyncio.sleep(item)
+            self.seen.append(f"stops {item}")
+            raise
+        if item == 0:
+            raise LookupError(item)
+
+    def undo(self):
+        self.seen.append("undo")
+
+
+@pytest.mark.spec("FLOW-22", "FLOW-26")
+@pytest.mark.parametrize("how", ["async", "plain"])
+async def test_the_first_failure_cancels_the_other_items_and_can_be_caught(app, how):
+    """They have ended when it is raised. One beyond the limit never begins, nor any in a later execution."""
+    shelf, failed = Shelf(), []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        try:
+            await ctx.map("pick", shelf.pick, range(4), limit=3, retry=Backoff.none())
+        except StepFailed as error:
+            failed.append((error.step, error.__context__))
+        await ctx.step("undo", shelf.undo)
+        await ctx.sleep(100)
+        return "undone"
+
+    @app.workflow("shop.plain.v1")
+    def plain(ctx):
+        try:
+            ctx.map("pick", shelf.pick, range(4), limit=3, retry=Backoff.none())
+        except StepFailed as error:
+            failed.append((error.step, error.__context__))
+        ctx.step("undo", shelf.undo)
+        ctx.sleep(100)
+        return "undone"
+
+    async with app.worker():
+        run = await app.start(order if how == "async" else plain)
+        assert await run.result(300) == "undone"
+    assert shelf.seen == ["begins 0", "begins 1", "begins 2", "stops 1", "stops 2", "undo"]
+    assert failed == [("pick[0]", None)] * 2
+    assert await keys(app, run) == ["pick[0]", "undo", "sleep"]
+
+
+@pytest.mark.spec("FLOW-22")
+async def test_a_map_that_is_cancelled_ends_with_its_items(app):
+    shelf = Shelf()
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        task = asyncio.create_task(ctx.map("pick", shelf.pick, [1, 2]))
+        await ctx.step("wait", asyncio.sleep, 5)
+        task.cancel()
+        await asyncio.wait([task])
+        return list(shelf.seen)
+
+    async with app.worker():
+        found = await (await app.start(order)).result(300)
+    assert found == ["begins 1", "begins 2", "stops 1", "stops 2"]

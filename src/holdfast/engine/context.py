@@ -23,7 +23,7 @@ from holdfast.lifecycle import StepKind
 from holdfast.records import NewEvent, Outbound, StepWrite, TrailWrite, moment
 
 from .failures import text
-from .mapping import item_names
+from .mapping import all_items, item_names
 from .messages import Message, message_of, outbound
 from .parking import Parking
 from .raising import Raises, check_raises
@@ -206,7 +206,8 @@ class Context(Parking):
 
         An item is recorded by its place, `name[0]`, `name[1]`, …: items that differ in a later execution get
         what was recorded at their place. With `key`, a function that names an item (text or a whole number),
-        it is recorded by that name, `name[sku-7]`, wherever it stands.
+        it is recorded by that name, `name[sku-7]`, wherever it stands. The first item that fails ends the
+        map: it raises that failure once the other items are cancelled and have ended.
         """
         base = self._key(name, None)
         gate = asyncio.Semaphore(check_whole(f"map {base!r}: limit", limit, 1))
@@ -217,17 +218,16 @@ class Context(Parking):
         named = item_names(base, key)
 
         async def one(called: str, item: Any) -> Any:
-            async with gate:
-                return await self.step(
-                    name, fn, item, key=called, retry=retry, timeout=timeout, raises=raises
-                )
+            await gate.acquire()
+            value = await self.step(name, fn, item, key=called, retry=retry, timeout=timeout, raises=raises)
+            gate.release()  # not after a failure: no further item begins then
+            return value
 
         async def every() -> list[Any]:
             self._stage.promised.pop(base, None)
             if self._stage.closed:
                 await self._stage.refuse(base)
-            calls = [one(called, item) for called, item in named(items)]
-            return list(await asyncio.gather(*calls))
+            return await all_items([one(called, item) for called, item in named(items)])
 
         results = self._stage.promised[base] = every()
         return results

@@ -1,8 +1,9 @@
-"""What the items of `ctx.map` are recorded under."""
+"""Items of `ctx.map`: what they are recorded under, and how they end together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -33,6 +34,21 @@ def item_names(base: str, key: Key | None) -> Callable[[Iterable[Any]], list[tup
         return listed
 
     return named
+
+
+async def all_items(calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Run the calls in tasks and give their results, in order. The first failure is raised as it is, when the
+    other tasks are cancelled and have ended: the caller has no way to cancel them, and the run would be
+    failed for leaving them open."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except (Exception, asyncio.CancelledError):
+        for task in tasks:
+            if not task.cancelling():  # or what it awaits to clean up would be cancelled too
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 def _said(base: str, name: object) -> object:

@@ -133,7 +133,8 @@ class Stage:
         if open_ := {*self._open(), *self._late}:
             return (
                 f"{_listed(open_)} was begun in a task that is still open at the end of the workflow: "
-                f"await that task, or cancel it"
+                f"await that task, or cancel it (when one of its tasks fails, a TaskGroup cancels the rest; "
+                f"gather does not)"
             )
         return ""
 
