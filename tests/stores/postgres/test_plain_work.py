@@ -293,7 +293,7 @@ def test_the_verbs_are_functions_with_json_in_and_out(hand, plain):
     (claim,) = plain.one("claim", me="p1", type=TYPE)
     assert (claim["id"], claim["params"], claim["attempt"]) == (run, '{"n":1}', 1)
     renewal = plain.one("renew", me="p1", id=run, fence=claim["fence"])
-    held = {"answer": "applied", "pause_asked": False, "settled": [], "more": False}
+    held = {"answer": "applied", "renewed": True, "pause_asked": False, "settled": [], "more": False}
     assert renewal == {"held": [held], "strays": []}
     answer = plain.one("commit", id=run, fence=claim["fence"], result="7")
     assert (answer["verdicts"][0]["answer"], hand.get(run).result_json) == ("applied", "7")
