@@ -221,6 +221,26 @@ async def test_two_classes_of_one_name_are_refused(app):
 
 
 @pytest.mark.spec("FLOW-25")
+@pytest.mark.parametrize("how", ["step", "map"])
+async def test_two_classes_of_one_name_in_workflow_and_step_are_refused(app, how):
+    """The record has the name only: the workflow's class would be raised in place of the step's."""
+    other = type("CardDeclined", (Exception,), {})
+
+    @app.workflow("shop.order.v1", raises=CardDeclined)
+    async def order(ctx):
+        if how == "step":
+            await ctx.step("charge", raiser(other("no")), raises=other)
+        else:
+            await ctx.map("charge", raiser(other("no")), [], raises=other)
+
+    async with app.worker():
+        run = await app.start(order)
+        assert await outcome(app, run) == ("failed", "usage")
+    said = (await app.get(run.id)).error.message
+    assert f"{how} 'charge': raises= names two classes 'CardDeclined' with that of the workflow" in said
+
+
+@pytest.mark.spec("FLOW-25")
 async def test_child_failed_looks_the_same_and_tells_of_the_childs_own_error(app):
     @app.workflow("shop.ship.v1")
     async def ship(ctx):

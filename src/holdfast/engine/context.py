@@ -131,7 +131,7 @@ class Context(Parking):
             limit = None if timeout is None else check_duration(f"step {key!r}: timeout", timeout)
             call.limited(check_policy(f"step {key!r}", retry), limit)
         if raises:
-            call.raising(check_raises(f"step {key!r}", raises))
+            call.raises = check_raises(f"step {key!r}", raises, call.raises)
         answer = self._stage.promised[key] = call.answer()
         return answer
 
@@ -186,7 +186,7 @@ class Context(Parking):
         call.on = on
         call.limited(check_policy(f"transaction {name!r}", retry), transaction_limit(name, limit))
         if raises:
-            call.raising(check_raises(f"transaction {name!r}", raises))
+            call.raises = check_raises(f"transaction {name!r}", raises, call.raises)
         answer = self._stage.promised[key] = call.answer()
         return answer
 
@@ -212,7 +212,7 @@ class Context(Parking):
         base = self._key(name, None)
         gate = asyncio.Semaphore(check_whole(f"map {base!r}: limit", limit, 1))
         check_policy(f"map {base!r}", retry)
-        check_raises(f"map {base!r}", raises)
+        check_raises(f"map {base!r}", raises, self._run.workflow.raises)
         if timeout is not None:
             check_duration(f"map {base!r}: timeout", timeout)
         named = item_names(base, key)

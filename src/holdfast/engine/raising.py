@@ -21,21 +21,25 @@ Raises = type[Exception] | Sequence[type[Exception]]
 ARGUMENTS_MAX = 16_000  # characters of an exception's arguments as JSON; with more it stays StepFailed
 
 
-def check_raises(what: str, raises: Any) -> tuple[type[Exception], ...]:
-    """The classes of `raises=`: exceptions, each of its own name."""
+def check_raises(
+    what: str, raises: Any, beside: Sequence[type[Exception]] = ()
+) -> tuple[type[Exception], ...]:
+    """The classes of `raises=` and those `beside` it, of the workflow: exceptions, each of its own name."""
     listed = raises if isinstance(raises, list | tuple | set | frozenset) else (raises,)
     for one in listed:
         if not isinstance(one, type) or not issubclass(one, Exception):
             raise UsageError(
                 f"{what}: raises={clipped(one)}: classes of exceptions, as in raises=(CardDeclined,)"
             )
-    names = [one.__qualname__ for one in dict.fromkeys(listed)]
+    classes = tuple(dict.fromkeys((*beside, *listed)))
+    names = [one.__qualname__ for one in classes]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
+        where = " with that of the workflow" if beside else ""
         raise UsageError(
-            f"{what}: raises= names two classes {twice!r}, which the record could not tell apart"
+            f"{what}: raises= names two classes {twice!r}{where}, which the record could not tell apart"
         )
-    return tuple(dict.fromkeys(listed))
+    return classes
 
 
 def arguments(error: BaseException, raises: Sequence[type[Exception]]) -> Json | None:

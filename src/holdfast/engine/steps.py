@@ -151,7 +151,7 @@ LATER = object()  # in place of a value that is read from its text after the com
 class Call:
     """One `ctx.step`: the key it was asked under, and what to run if nothing is recorded there."""
 
-    __slots__ = ("_args", "_fn", "_raises", "_retry", "_run", "_stage", "_timeout", "key")
+    __slots__ = ("_args", "_fn", "_retry", "_run", "_stage", "_timeout", "key", "raises")
 
     def __init__(
         self, run: Execution, stage: Stage, key: str, fn: Callable[..., Any], args: tuple[Any, ...]
@@ -159,11 +159,7 @@ class Call:
         self._run, self._stage, self.key, self._fn, self._args = run, stage, key, fn, args
         self._retry: Backoff | None = None
         self._timeout: float | None = None
-        self._raises: tuple[type[Exception], ...] = run.workflow.raises
-
-    def raising(self, raises: tuple[type[Exception], ...]) -> None:
-        """With classes of exceptions that it raises as themselves, beside those of the workflow."""
-        self._raises = (*self._raises, *raises)
+        self.raises: tuple[type[Exception], ...] = run.workflow.raises  # what it raises as itself
 
     def limited(self, retry: Backoff | None, timeout: float | None) -> Call:
         """With a policy and a time limit of its own."""
@@ -186,7 +182,7 @@ class Call:
                 return await stage.replayed(key, value)
             if found.status is StepStatus.FAILED:
                 await stage.replayed(key, None)
-                raise failure(key, found.error, self._raises)
+                raise failure(key, found.error, self.raises)
             tries = found.attempts
             await self._backed_off(found)
         if not stage.alone:
@@ -325,7 +321,7 @@ class Call:
         if kind is None and tries >= tries_max:
             kind = told or "exhausted"
         recorded = error_of(
-            error, kind or told or "error", key, arguments(error, self._raises) if kind else None
+            error, kind or told or "error", key, arguments(error, self.raises) if kind else None
         )
         recorded = msgspec.structs.replace(recorded, attempt=tries, max_attempts=tries_max)
         write = StepWrite(
@@ -341,7 +337,7 @@ class Call:
             if run.workflow.segment:
                 await run.boundary()
             await self._written(write, None)
-            return failure(key, write.error, self._raises)
+            return failure(key, write.error, self.raises)
         delay = delay_after(error, policy, tries, run.world.chance())
         await self._later(
             msgspec.structs.replace(write, due_at=run.now() + int(delay * SECOND)), delay, line(recorded)
