@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from holdfast import Task
+from holdfast.engine.lease import Leases
 from holdfast.engine.lease_clock import LeaseClock
 from holdfast.records import Answer, Held, Renewal
 from holdfast.stores.sqlite import SqliteStore
-from tests.engine.faulty import Faulty, fail_before
+from tests.engine.faulty import Faulty, fail_before, lose_reply
 from tests.engine.kit import outcome, process, trail
 from tests.engine.planned import TYPE
 
@@ -229,6 +230,77 @@ async def test_a_progress_that_a_renewal_could_not_write_goes_with_the_next(app,
         store.always("renew", None)
         await worker.leases.refresh()
         assert (await app.get(run.id)).progress["done"] == 1
+
+
+@pytest.mark.spec("LEASE-9", "LEASE-4")
+async def test_a_worker_that_claims_its_own_run_again_ends_the_older_execution(app):
+    """No renewal names the older one any more, so that no answer would ever tell it."""
+    store = app.store = Faulty(app.store)
+    executions, begun = [], []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        mine = len(executions)
+        executions.append(mine)
+        await ctx.step("a", asyncio.sleep, 0)
+        if mine == 0:
+            store.always("renew", fail_before)
+        await asyncio.sleep(3 * LEASE if mine == 0 else LEASE)
+        await ctx.step("b", lambda: begun.append(mine))
+
+    run = await app.start(order)
+    async with app.worker(lease=LEASE) as worker:
+        await asyncio.sleep(2 * LEASE)
+        assert executions == [0, 1]
+        store.always("renew", None)
+        assert await outcome(app, run, 60) == ("succeeded", None)
+        await asyncio.sleep(4 * LEASE)
+        assert (begun, worker.busy, len(worker._executions)) == ([1], 0, 0)
+
+
+@pytest.mark.spec("LEASE-8")
+async def test_who_asks_for_a_renewal_that_does_not_come_is_answered_when_renewals_end(app, world):
+    """Between the last beat and the end of beating: nothing may wait for ever."""
+
+    class Still:
+        def ask(self):
+            """Nothing beats any more."""
+
+        async def stop(self):
+            await asyncio.sleep(1)
+
+    async with app.worker() as worker:
+        leases = Leases("w", app.store, world, worker.committer, LEASE)
+        leases._pulse = Still()
+        asked = asyncio.create_task(leases.refresh())
+        await asyncio.sleep(0)
+        assert await leases.end(LEASE)
+        await asyncio.wait_for(asked, 1)
+
+
+@pytest.mark.spec("LEASE-9", "RETRY-9")
+@pytest.mark.parametrize("kind", ["async", "a transaction"])
+async def test_a_step_that_had_to_wait_for_its_lease_does_not_begin_after_the_timeout(app, kind):
+    """The replies of renewals are lost: the lease holds, and the worker cannot know it."""
+    store = app.store = Faulty(app.store)
+    begun = []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.step("a", asyncio.sleep, 0)
+        store.always("renew", lose_reply)
+        await asyncio.sleep(2 * LEASE)
+        if kind == "a transaction" and isinstance(store.inner, SqliteStore):
+            await ctx.transaction(lambda _: begun.append("b"), name="b")
+        else:
+            await ctx.step("b", lambda: begun.append("b"))
+
+    run = await app.start(order, timeout=3 * LEASE)
+    async with app.worker(lease=LEASE, keeper=False):
+        await asyncio.sleep(4 * LEASE)
+        store.always("renew", None)
+        assert await outcome(app, run, 60) == ("failed", "timeout")
+    assert begun == []
 
 
 def test_a_lease_is_counted_from_before_the_call_that_gave_it(world):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -16,6 +16,8 @@ from holdfast.lifecycle import Status
 from holdfast.records import Item, Lease, Renewal, Verdict
 from holdfast.records.moves import RELEASE
 from holdfast.world import Pulse, World
+
+from .outcome import Why
 
 if TYPE_CHECKING:
     from .committer import Committer
@@ -57,7 +59,19 @@ class Leases:
                     await pulse.stop()
         except TimeoutError:
             return False
+        finally:
+            _answer(self._askers)  # no further beat takes them
         return True
+
+    def hold(self, execution: HeldRun) -> None:
+        """Renew this run from now on. An older execution of it is told that it has lost the run.
+
+        No renewal names the older one any more: nobody else would tell it.
+        """
+        older = self.held.get(execution.claim.id)
+        self.held[execution.claim.id] = execution
+        if older is not None:
+            older.stop(Why.LOST)
 
     async def refresh(self) -> None:
         """Renew now and learn what is new; callers at the same time share one write."""
@@ -133,9 +147,7 @@ class Leases:
             for execution, held in zip(executions, renewal.held, strict=True):
                 execution.news(held)
             self._give_back(renewal, claiming=claiming or self.claiming)
-        for asker in askers:
-            if not asker.done():
-                asker.set_result(None)
+        _answer(askers)
 
     def _give_back(self, renewal: Renewal, *, claiming: bool) -> None:
         """Release strays: runs that a claim took for us and whose reply never came.
@@ -151,6 +163,12 @@ class Leases:
         for run, fence in certain:
             log.warning("run %s was claimed here without our knowing: given back", run)
             self._committer.put(Item(run=run, fence=fence, number=1, move=RELEASE), _nothing)
+
+
+def _answer(askers: Iterable[asyncio.Future[None]]) -> None:
+    for asker in askers:
+        if not asker.done():
+            asker.set_result(None)
 
 
 def _nothing(verdict: Verdict) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from holdfast.records import Instant
 from holdfast.world import World
 
 from .turns import TROUBLE_SECONDS
@@ -68,11 +67,11 @@ class NotBegun(BaseException):
     """A thread was free too late: the lease may have ended, so the function was not called."""
 
 
-async def confirm(run: HeldRun, stage: Stage | None = None, key: str = "") -> Instant:
+async def confirm(run: HeldRun, stage: Stage | None = None, key: str = "") -> None:
     """Ask the store whether the run is still held here, as often as it takes to get an answer.
 
-    When this returns, with the store's time, the lease holds, or the run was told to stop: then its stage, if
-    it has one, refuses the step.
+    When this returns, the lease holds, or the run was told to stop: then its stage, if it has one, refuses
+    the step. It may have taken long: the caller looks at the run's timeout again.
     """
     while _in_doubt(run):
         await run.worker.leases.refresh()
@@ -80,7 +79,6 @@ async def confirm(run: HeldRun, stage: Stage | None = None, key: str = "") -> In
             await asyncio.sleep(TROUBLE_SECONDS)  # the store cannot be reached
     if stage is not None and stage.closed:
         await stage.refuse(key)
-    return run.now()
 
 
 def _in_doubt(run: HeldRun) -> bool:

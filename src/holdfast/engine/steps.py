@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import ContextVar
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -202,7 +201,7 @@ class Call:
         run, key = self._run, self.key
         codec, is_async = callee(self._fn)
         while True:
-            begun_at = run.now() if not run.lease_clock.over else await confirm(run, self._stage, key)
+            begun_at = await self._confirmed() if run.lease_clock.over or self._stage.closed else run.now()
             tries += 1
             scope = Scope(key)
             failed: Exception | None = None
@@ -213,13 +212,11 @@ class Call:
                     if is_async and self._timeout is None
                     else self._limited(is_async=is_async)
                 )
-                output, value = codec.record(value, f"the result of step {key!r}")
-                run.record.count(output)
-                if len(output) > LARGE_BYTES:
-                    # Many large results may wait for their commit at once: each is kept once, as text.
-                    value = LATER
+                output, value = self._counted(*codec.record(value, f"the result of step {key!r}"))
             except (Parked, Continued, KeyboardInterrupt, GeneratorExit):
                 raise
+            except NotBegun:
+                tries -= 1
             except BaseException as error:
                 if self._stage.closed or (isinstance(error, asyncio.CancelledError) and cancelled()):
                     raise  # it was told to stop: whatever it answers is no failed try
@@ -242,6 +239,17 @@ class Call:
                     raise failed
                 finally:
                     del failed  # or it and this frame would hold each other
+
+    async def _confirmed(self) -> Instant:
+        """Wait until the lease holds for certain; the store's time then. Refuses what comes too late."""
+        await confirm(self._run, self._stage, self.key)
+        self._run.check_time()  # the wait may have been long
+        return self._run.now()
+
+    def _counted(self, output: Json, value: Any) -> tuple[Json, Any]:
+        """Count a result. Many large ones may wait for their commit at once: each is kept once, as text."""
+        self._run.record.count(output)
+        return output, LATER if len(output) > LARGE_BYTES else value
 
     async def _boundary(self, write: StepWrite, scope: Scope) -> None:
         try:
@@ -283,10 +291,7 @@ class Call:
             return self._fn(*self._args)
 
         try:
-            while True:
-                with suppress(NotBegun):
-                    return await self._run.world.thread(call, stragglers=self._run.worker.straggling)
-                await confirm(self._run, self._stage, self.key)
+            return await self._run.world.thread(call, stragglers=self._run.worker.straggling)
         except BaseException:
             if scope is not None:
                 scope.over = True

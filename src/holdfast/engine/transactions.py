@@ -25,7 +25,6 @@ from holdfast.records.sizes import row_bytes
 from holdfast.threads import Ended
 
 from .gathered import sent
-from .lease_clock import confirm
 from .messages import check_logged, check_said
 from .signals import Continued, Parked
 from .steps import SCOPE, Call, Scope, callee, cancelled, check_callable
@@ -179,7 +178,7 @@ class TransactionCall(Call):
         on = None if self.on is None else OwnEngine(self.on, thread)
         while True:
             if run.lease_clock.over:
-                await confirm(run, stage, self.key)
+                await self._confirmed()
             tries += 1
             failed: Exception | None = None
             if stage.closed:

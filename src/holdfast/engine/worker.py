@@ -336,7 +336,7 @@ class Worker:
         execution = held(claim, known, self, claimed_at)
         if why := shut(claim):
             execution.stop(Why.SEALED, why)
-        self.leases.held[claim.id] = execution
+        self.leases.hold(execution)
         if claim.crashes:
             self._appetite.watch(execution, self._bell.ring)
         self.committer.begun(claim.id)

@@ -171,9 +171,10 @@ class PlanExecution:
         self.step, self.scope, self.begun_at = self._current(), Scope(""), self.now()
         if self.step is None:
             return NoRows()
-        timeout_at = self.claim.timeout_at
-        if timeout_at is not None and self.begun_at >= timeout_at:
-            return ends.Raised(RunOverdue(f"run {self.claim.id} has not ended before its timeout"))
+        try:
+            self._check_time()
+        except RunOverdue as error:
+            return ends.Raised(error)
         handler = self.handler(self.step.key)
         if handler is None:
             return NoHandler(self.step.key)
@@ -231,6 +232,12 @@ class PlanExecution:
                 )
                 return await value if inspect.isawaitable(value) else value  # a lambda around an async call
             await confirm(self)
+            self._check_time()
+
+    def _check_time(self) -> None:
+        timeout_at = self.claim.timeout_at
+        if timeout_at is not None and self.now() >= timeout_at:
+            raise RunOverdue(f"run {self.claim.id} has not ended before its timeout")
 
     def _called(self, handler: Handler, task: PlanTask) -> Any:
         if self.lease_clock.over:
