@@ -112,7 +112,7 @@ async def poison(good: int = 100, workers: int = 3, seed: int = 0, *, store: str
         # Some neighbours are there before it, some come later.
         before = random.Random(seed).randrange(8)
         await at.start(TRANSFER, {"steps": 5, "seconds": STEP_SECONDS}, before)
-        (bad,) = await at.start(POISON, {})
+        (bad,) = await at.start(POISON, 0.0)
         # As long as the poison lives there must be someone beside it whom it could harm.
         starts = asyncio.create_task(spread(at, good - before, 5, 10.0))
         with progress() as tell:
