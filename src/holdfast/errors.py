@@ -156,7 +156,9 @@ class StepFailed(Outcome):
     ) -> None:
         super().__init__(f"step {step!r} failed: {said or message}")
         self.step, self.kind, self.type, self.message, self.traceback = step, kind, type_, message, traceback
-        self.raised_as_itself = False  # an exception of `raises=` is raised, and this is its cause
+        # Of the cause of an exception of `raises=`: the very `args` of that exception, by which it is known.
+        # The exception itself would hold its cause and be held by it.
+        self.raised_with: tuple[object, ...] | None = None
 
 
 class EventTimeout(Outcome):

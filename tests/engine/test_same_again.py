@@ -164,6 +164,31 @@ async def test_uncaught_it_fails_the_run_at_once_and_names_the_step(app):
 
 
 @pytest.mark.spec("FLOW-25")
+@pytest.mark.parametrize("how", ["kept cause", "same cause", "in a group"])
+async def test_another_exception_of_its_class_is_the_bodys_own_and_retried(app, how):
+    """It is raised from the same cause; the step's own fails the run at once, in a group too."""
+    executions = []
+
+    @app.workflow("shop.order.v1", retry=Backoff.fixed(0, attempts=5))
+    async def order(ctx):
+        executions.append(1)
+        try:
+            await ctx.step("charge", raiser(ValueError("no")), retry=ONCE, raises=ValueError)
+        except ValueError as error:
+            cause = error.__cause__
+            if how == "in a group":
+                raise ExceptionGroup("all", [error]) from None
+            if how == "same cause":
+                raise ValueError("no") from cause
+        raise ValueError("transient") from cause
+
+    async with app.worker():
+        run = await app.start(order)
+        assert await outcome(app, run) == ("failed", "exhausted")
+    assert len(executions) == (1 if how == "in a group" else 5)
+
+
+@pytest.mark.spec("FLOW-25")
 async def test_it_is_retried_by_its_policy_first(app):
     tries = []
 

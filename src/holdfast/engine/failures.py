@@ -126,12 +126,17 @@ def final_kind(error: BaseException, policy: Backoff) -> str | None:
     if isinstance(error, StepFailed):
         return error.kind
     cause = error.__cause__
-    if isinstance(cause, StepFailed) and cause.raised_as_itself and cause.type == type(error).__qualname__:
+    if isinstance(cause, StepFailed) and _rebuilt(error, cause):
         return cause.kind
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, (final_kind(one, policy) for one in error.exceptions)), None)
     kind = next((kind for type_, kind in _FINAL if isinstance(error, type_)), None)
     return kind or ("fatal" if policy.fatal and isinstance(error, policy.fatal) else None)
+
+
+def _rebuilt(error: BaseException, cause: StepFailed) -> bool:
+    """Whether the step raised this very exception: another one of its class may have the same cause."""
+    return cause.type == type(error).__qualname__ and cause.raised_with is error.args
 
 
 def blamed(recorded: Error, error: BaseException | None) -> Error:

@@ -74,7 +74,7 @@ def failure(step: str, error: Json | None, raises: Sequence[type[Exception]]) ->
         return told
     if type(made) is not class_:
         return told
-    told.raised_as_itself = True
+    told.raised_with = made.args
     BaseException.__setattr__(made, "__cause__", told)  # a frozen dataclass refuses its own way
     return made
 
