@@ -53,6 +53,18 @@ class Narrower(CardDeclined):
     pass
 
 
+class Slotted(Exception):
+    __slots__ = ("_code", "empty")
+
+    def __init__(self, code):
+        super().__init__(code)
+        self._code = code
+
+    def later(self, code):
+        self._code = code
+        return self
+
+
 def looks(error):
     """All that code could tell two executions apart by."""
     cause = error.__cause__
@@ -104,7 +116,14 @@ async def test_step_failed_looks_the_same_in_every_execution(app, error):
 @pytest.mark.spec("FLOW-25")
 @pytest.mark.parametrize(
     "error",
-    [CardDeclined("no", {"eur": [1, 2]}), Restored(7, "late"), Frozen(3), OSError(2, "gone", "a.txt")],
+    [
+        CardDeclined("no", {"eur": [1, 2]}),
+        Restored(7, "late"),
+        Frozen(3),
+        OSError(2, "gone", "a.txt"),
+        Slotted(7),
+        ImportError("gone"),
+    ],
 )
 async def test_a_class_that_a_step_names_is_raised_as_itself_in_every_execution(app, error):
     named = (type(error), LookupError)
@@ -118,10 +137,19 @@ async def test_a_class_that_a_step_names_is_raised_as_itself_in_every_execution(
 @pytest.mark.spec("FLOW-25")
 @pytest.mark.parametrize(
     "error",
-    [Rephrased(7, "late"), Quiet(4), Narrower("no"), CardDeclined(float("nan")), CardDeclined((1, 2))],
+    [
+        Rephrased(7, "late"),
+        Quiet(4),
+        Narrower("no"),
+        CardDeclined(float("nan")),
+        CardDeclined((1, 2)),
+        Slotted(7).later(8),
+        ImportError("gone", name="shop"),
+        AttributeError("gone", name="shop"),
+    ],
 )
 async def test_one_that_cannot_be_rebuilt_stays_step_failed_in_every_execution(app, error):
-    named = [Rephrased, Quiet, CardDeclined]
+    named = [Rephrased, Quiet, CardDeclined, Slotted, ImportError, AttributeError]
     first, later = await twice(app, lambda ctx: ctx.step("charge", raiser(error), retry=ONCE), raises=named)
     assert first == later
     assert first[0] is StepFailed

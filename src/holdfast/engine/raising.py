@@ -7,6 +7,8 @@ A step that has failed raises `StepFailed`, made from what is recorded. An excep
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 from holdfast.clipped import clipped
@@ -19,6 +21,7 @@ from .failures import named, stored
 Raises = type[Exception] | Sequence[type[Exception]]
 
 ARGUMENTS_MAX = 16_000  # characters of an exception's arguments as JSON; with more it stays StepFailed
+_NO_FIELDS = frozenset({"__dict__", "__weakref__"})
 
 
 def check_raises(
@@ -88,4 +91,13 @@ def _given(error: BaseException) -> tuple[Any, ...]:
 
 
 def _fields(error: BaseException) -> dict[str, Any]:
-    return {name: value for name, value in vars(error).items() if name != "__notes__"}
+    """All attributes of an exception: those in its dict, its slots, and what classes of C keep (`name`)."""
+    found = {name: value for name, value in vars(error).items() if name != "__notes__"}
+    for class_ in type(error).__mro__:
+        if class_ in {BaseException, object}:
+            continue
+        for name, one in vars(class_).items():
+            if isinstance(one, MemberDescriptorType | GetSetDescriptorType) and name not in _NO_FIELDS:
+                with suppress(AttributeError):  # a slot that is empty
+                    found[f"{class_.__qualname__}.{name}"] = one.__get__(error)
+    return found
