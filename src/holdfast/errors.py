@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 
 class HoldfastError(Exception):
     """The root: everything Holdfast raises on purpose, but for the parking signal."""
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Copies and pickles keep args and attributes. Python would call the class with its `args`, which
+        here are the message alone. A subclass of somebody's own is copied as Python does."""
+        if type(self).__module__ != __name__:
+            return super().__reduce__()
+        return _copied, (type(self), self.args), vars(self)
+
+
+def _copied(class_: type[HoldfastError], args: tuple[Any, ...]) -> HoldfastError:
+    """An error of one of these classes, without its own `__init__`."""
+    return class_.__new__(class_, *args)
 
 
 class UsageError(HoldfastError):
