@@ -76,7 +76,7 @@ def custom_class(one: Any, seen: set[int] | None = None) -> type | None:
     """The first class inside a described type that only a hook could read; None: there is none."""
     seen = set() if seen is None else seen
     if isinstance(one, msgspec.inspect.CustomType):
-        return None if hasattr(one.cls, "model_validate") else one.cls
+        return None if one.cls is object or hasattr(one.cls, "model_validate") else one.cls
     if id(one) in seen:
         return None
     seen.add(id(one))

@@ -21,6 +21,13 @@ class Other:
     m: int
 
 
+@dataclass
+class Context:
+    """A class of somebody's own, that is called as one of ours."""
+
+    n: int
+
+
 class Odd:
     """No fields that are known: JSON cannot be read as one."""
 
@@ -105,15 +112,54 @@ async def loose(*args, **kwargs): ...
 async def optional(ctx, order: Order | None = None) -> dict[str, Order] | None: ...
 async def unknown(ctx: "hf.Context", order: "Unknown"): ...  # noqa: F821
 def plain(ctx: hf.PlainContext, order: Order) -> None: ...
+async def own_context(ctx: hf.Context, order: Context) -> Context:
+    return order
 
 
-RIGHT = [model, endless, generic, loose, optional, unknown, plain, Shop().order, functools.partial(plain)]
+async def anything(ctx, order: object) -> object:
+    return order
+
+
+async def anything_inside(ctx, order: dict[str, object]) -> list[object]:
+    return [order, 1]
+
+
+RIGHT = [
+    model,
+    endless,
+    generic,
+    loose,
+    optional,
+    unknown,
+    plain,
+    Shop().order,
+    functools.partial(plain),
+    own_context,
+    anything,
+    anything_inside,
+]
 
 
 @pytest.mark.spec("FLOW-15")
 @pytest.mark.parametrize("function", RIGHT, ids=named)
 def test_all_others_are_taken(function):
     hf.App("memory://").workflow("shop.order.v1")(function)
+
+
+@pytest.mark.spec("FLOW-15")
+@pytest.mark.parametrize(
+    ("function", "given", "result"),
+    [
+        (own_context, Context(7), Context(7)),
+        (anything, {"n": [1, None]}, {"n": [1, None]}),
+        (anything_inside, {"n": [1, None]}, [{"n": [1, None]}, 1]),
+    ],
+    ids=named,
+)
+async def test_values_of_these_annotations_come_back_as_they_were(app, function, given, result):
+    workflow = app.workflow("shop.order.v1")(function)
+    async with app.worker():
+        assert await (await app.start(workflow, given)).result(60) == result
 
 
 def of_code(task: hf.Context): ...

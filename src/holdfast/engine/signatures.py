@@ -103,8 +103,12 @@ def _is_method(function: Any, first: inspect.Parameter) -> bool:
 
 
 def _ours(parameter: inspect.Parameter, hints: dict[str, Any]) -> str | None:
-    """Which of ours a parameter is annotated as; also where annotations of its function are not resolved."""
+    """Which of ours a parameter is annotated as. Only of an annotation that is not resolved the name decides:
+    a class of somebody's own may be called Context too."""
     said = hints.get(parameter.name, parameter.annotation)
-    name = said if isinstance(said, str) else getattr(said, "__name__", "")
-    name = name.rpartition(".")[2]
+    if isinstance(said, str):
+        name = said.rpartition(".")[2]
+    else:
+        ours = getattr(said, "__module__", "").startswith("holdfast.")
+        name = getattr(said, "__name__", "") if ours else ""
     return name if name in OURS else None
