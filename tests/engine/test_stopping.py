@@ -176,6 +176,25 @@ async def test_a_worker_that_is_cancelled_while_it_begins_leaves_nothing_behind(
     assert (store.calls["claim"], store.calls["absent"]) == (0, 1)
 
 
+@pytest.mark.spec("LEASE-10")
+@pytest.mark.parametrize("one_ends_first", [False, True])
+async def test_all_that_work_on_one_loop_hear_its_signals(store, world, one_ends_first):
+    """The first to end takes nothing from the others."""
+    apps = [App(store, world=world, name=name) for name in ("one", "other")]
+    first, other = (asyncio.create_task(app.work()) for app in apps)
+    await asyncio.sleep(1)
+    if one_ends_first:
+        first.cancel()
+        await asyncio.wait([first])
+        assert not other.done()
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # or the test would die of it
+    signal.raise_signal(signal.SIGTERM)
+    await asyncio.wait_for(other, 30)
+    await asyncio.wait([first], timeout=30)
+    assert first.done()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 class Hung(VirtualWorld):
     """A world in which a beat that is under way does not return: the store's writer is kept."""
 

@@ -59,6 +59,12 @@ async def blocked(ctx):
         time.sleep(60)
     await ctx.step("pack", pack)
 
+@app.workflow("shop.kept.v1")
+async def kept(ctx):
+    threading.Thread(target=threading.Event().wait).start()
+    say("packing")
+    await ctx.step("wait", asyncio.sleep, 60)
+
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
     app.run(grace=float(sys.argv[1]), lease=float(sys.argv[2]))
@@ -171,6 +177,53 @@ def test_a_second_signal_ends_a_worker_whose_event_loop_is_blocked(cli_, worker)
     code, took = told(one, signal.SIGTERM)
     assert (code, took < AT_ONCE_SECONDS) == (0, True)
     assert cli_.json("show", run)["status"] == "leased"
+
+
+LAST_WORDS = """
+import threading, time
+from pathlib import Path
+from holdfast.engine import stopping
+from shop import app, say
+
+stopping.END_SECONDS = 0.3
+def held():
+    names = [one.name for one in threading.enumerate() if one.name in ("holdfast-signals", "holdfast-end")]
+    files = [str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    return sum(one.startswith("socket:") for one in files), names
+
+before = held()
+app.run(grace=60)
+time.sleep(0.6)
+say("nothing is left" if held() == before else f"{before}, then {held()}")
+raise SystemExit(7)
+"""
+
+
+@pytest.mark.spec("LEASE-10")
+def test_after_app_run_has_returned_the_program_goes_on(cli_, app, process, url, monkeypatch, tmp_path):
+    """However it was told to stop: its last words are its own, and so is its exit code."""
+    (tmp_path / "words.py").write_text(LAST_WORDS)
+    monkeypatch.setenv("HOLDFAST_STORE", url)
+    cli_.start("shop.order.v1", "60")
+    one = process("words.py", module=False)
+    packing(one)
+    one.send_signal(signal.SIGTERM)
+    one.send_signal(signal.SIGINT)
+    out, err = one.communicate(timeout=20)
+    assert (out, one.returncode) == ("nothing is left\n", 7), err
+
+
+@pytest.mark.spec("LEASE-10")
+def test_a_thread_that_user_code_has_begun_does_not_hold_up_a_worker_that_is_told_twice(
+    cli_, app, process, url, monkeypatch
+):
+    """`holdfast worker` has no last words: after a second signal nothing holds it."""
+    monkeypatch.setenv("HOLDFAST_STORE", url)
+    cli_.start("shop.kept.v1")
+    one = process("worker", "shop:app", "--grace", 60)
+    packing(one)
+    code, took = told(one, signal.SIGTERM, signal.SIGINT)
+    assert (code, took < AT_ONCE_SECONDS) == (0, True)
 
 
 @pytest.mark.spec("LEASE-10")

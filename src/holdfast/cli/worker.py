@@ -16,7 +16,7 @@ import click
 from holdfast.arguments import check_patterns
 from holdfast.engine.app import App, loop_factory
 from holdfast.engine.definitions import matches
-from holdfast.engine.stopping import SIGNALS, run
+from holdfast.engine.stopping import SIGNALS, ending_process, run
 from holdfast.engine.worker import SLOTS
 from holdfast.errors import StoreError, UsageError
 from holdfast.stores import make_store, shown
@@ -84,7 +84,7 @@ def _work(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], options
     if len(stores) > 1:
         given["stores"] = stores
         _greet_all(stores, given.get("slots", SLOTS))
-    with spoken_of():
+    with spoken_of(), ending_process():
         loaded.run(**given)
 
 

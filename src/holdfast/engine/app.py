@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakSet
@@ -236,7 +237,8 @@ class App(Client):
 
     def run(self, *, stores: Sequence[str | Store] | None = None, **options: Any) -> None:
         """Be a worker, blocking. Takes the options of `worker`, and `stores` as `work` does."""
-        run(work_until_told(self._workers(stores, options), last=True), loop_factory())
+        with ExitStack() as last:
+            run(work_until_told(self._workers(stores, options), last=last), loop_factory())
 
     def _workers(self, stores: Sequence[str | Store] | None, options: dict[str, Any]) -> list[Worker]:
         if stores is None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.escaping import safe_logger
@@ -29,13 +31,25 @@ END_SECONDS = 1.8  # and the whole process: then it ends, whatever blocks its ev
 SWEEP_SECONDS = 0.5  # what is only left over may take to end
 
 
+_ENDING: ContextVar[bool] = ContextVar("holdfast_ending", default=False)
+
+
+@contextmanager
+def ending_process() -> Iterator[None]:
+    """Run the last work of this process: a second signal ends it in time, also after `app.run()`."""
+    token = _ENDING.set(True)
+    try:
+        yield
+    finally:
+        _ENDING.reset(token)
+
+
 class _Told:
-    """What signals have asked for so far."""
+    """What signals have asked of some workers so far."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
         self.first, self.second = asyncio.Event(), asyncio.Event()
-        self._watchdog = Watchdog(SIGNALS, END_SECONDS)
 
     def hear(self) -> None:
         if not self.first.is_set():
@@ -48,14 +62,20 @@ class _Told:
             for worker in self._workers:
                 worker.hurry()
             self.second.set()
-            self._watchdog.arm()
 
-    @contextmanager
-    def hearing(self, *, last: bool) -> Iterator[None]:
+
+class _Listener:
+    """The signals of one event loop, for all `app.work()` that run on it at the same time."""
+
+    def __init__(self) -> None:
+        self.told: list[_Told] = []
+        self._watchdog = Watchdog(SIGNALS, END_SECONDS)
+
+    def begin(self) -> None:
         loop = asyncio.get_running_loop()
         try:
             for number in SIGNALS:
-                loop.add_signal_handler(number, self.hear)
+                loop.add_signal_handler(number, self._hear)
         except (ValueError, RuntimeError):
             raise UsageError(
                 "app.work() takes the process's signals, which only the main thread can: "
@@ -63,21 +83,56 @@ class _Told:
             ) from None
         self._watchdog.begin()
         hear(SIGNALS)
-        try:
-            yield
-        finally:
-            # The last thing that the process does is not to die of a signal that came a moment late.
-            if not last:
-                self._watchdog.end()
-                for number in SIGNALS:
-                    loop.remove_signal_handler(number)
-                hear_no_more()
+
+    def end(self, last: ExitStack | None) -> None:
+        if last is None:
+            self._leave()
+            for number in SIGNALS:
+                asyncio.get_running_loop().remove_signal_handler(number)
+        # The loop closes next. Until then the process does not die of a signal that came a moment late,
+        # and what holds up the loop does not hold up the process.
+        elif not _ENDING.get():
+            last.callback(self._leave)
+
+    def _leave(self) -> None:
+        self._watchdog.end()
+        hear_no_more()
+
+    def _hear(self) -> None:
+        for told in self.told:
+            told.hear()
+        if any(told.second.is_set() for told in self.told):
+            self._watchdog.arm()
 
 
-async def work_until_told(workers: Sequence[Worker], *, last: bool = False) -> None:
-    """Be these until SIGTERM or SIGINT, and let go of their stores; `last`: then the loop is closed."""
+_listeners: WeakKeyDictionary[asyncio.AbstractEventLoop, _Listener] = WeakKeyDictionary()
+
+
+@contextmanager
+def _hearing(told: _Told, last: ExitStack | None) -> Iterator[None]:
+    """Tell it of signals. The first to begin on a loop takes them, the last to end gives them back."""
+    loop = asyncio.get_running_loop()
+    if (listener := _listeners.get(loop)) is None:
+        listener = _Listener()
+        listener.begin()
+        _listeners[loop] = listener
+    listener.told.append(told)
+    try:
+        yield
+    finally:
+        listener.told.remove(told)
+        if not listener.told:
+            del _listeners[loop]
+            listener.end(last)
+
+
+async def work_until_told(workers: Sequence[Worker], *, last: ExitStack | None = None) -> None:
+    """Be these until SIGTERM or SIGINT, and let go of their stores.
+
+    last: the loop is closed after this. A second signal ends the process in time until that is closed, too.
+    """
     told = _Told(workers)
-    with told.hearing(last=last):
+    with _hearing(told, last):
         if len(workers) == 1:
             await _lived(workers[0], told)
         else:

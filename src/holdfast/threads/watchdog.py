@@ -39,11 +39,13 @@ class Watchdog:
         threading.Thread(target=self._listen, name="holdfast-signals", daemon=True).start()
 
     def end(self) -> None:
-        """The work is over: the loop alone hears signals, as before. In the main thread."""
+        """The work is over: the loop alone hears signals, if it is open still. In the main thread."""
         self._over.set()
-        there = signal.set_wakeup_fd(self._before, warn_on_full_buffer=False)
-        if there != self._writes.fileno():
-            signal.set_wakeup_fd(there, warn_on_full_buffer=False)  # somebody else's, since then
+        there = signal.set_wakeup_fd(-1)
+        # Another file: somebody else's, since then. None: the loop has closed, and its file with it.
+        if there != -1:
+            before = self._before if there == self._writes.fileno() else there
+            signal.set_wakeup_fd(before, warn_on_full_buffer=False)
         self._writes.close()
 
     def arm(self) -> None:
@@ -65,7 +67,10 @@ class Watchdog:
     def _bite(self) -> None:
         if self._over.wait(self._limit):
             return
-        log.warning("the event loop is blocked and does not end: its runs go on when their leases have ended")
+        log.warning(
+            "the process does not end: its event loop is blocked, or a thread does not return. "
+            "Runs that it still holds go on when their leases have ended"
+        )
         flushing = threading.Thread(target=_flush, name="holdfast-flush", daemon=True)
         flushing.start()
         flushing.join(FLUSH_SECONDS)
