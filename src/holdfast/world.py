@@ -25,6 +25,9 @@ from .threads import Errand, Pool, Stragglers, Talk
 T = TypeVar("T")
 
 ASIDE = 10_000  # no limit but that of whoever asks: each hook has a few places of its own
+# Counts while the machine is suspended, as the store's clock does; that of time.monotonic() may not. On macOS
+# the clock with the plain name does.
+_SLEEPLESS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 THREADS = 128  # at most so many for plain workflows, and as many for plain steps
 
 
@@ -55,7 +58,7 @@ class World(Protocol):
         """The wall clock: for what people read; never compared with a store's."""
 
     def monotonic(self) -> float:
-        """Seconds that only grow: for local limits."""
+        """Seconds that only grow, also while the machine is suspended: for local limits."""
 
     def chance(self) -> float:
         """A number in [0, 1)."""
@@ -137,7 +140,7 @@ class RealWorld:
         return time.time_ns() // 1000
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_SLEEPLESS)
 
     def chance(self) -> float:
         return random.random()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdfast.engine.lease import Leases
 from holdfast.engine.lease_clock import LeaseClock
 from holdfast.records import Answer, Held, Renewal
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.world import RealWorld
 from tests.engine.faulty import Faulty, fail_before, lose_reply
 from tests.engine.kit import outcome, process, trail
 from tests.engine.planned import TYPE
@@ -301,6 +303,23 @@ async def test_a_step_that_had_to_wait_for_its_lease_does_not_begin_after_the_ti
         store.always("renew", None)
         assert await outcome(app, run, 60) == ("failed", "timeout")
     assert begun == []
+
+
+@pytest.mark.spec("LEASE-9")
+def test_a_lease_ends_while_the_machine_is_suspended(monkeypatch):
+    """The clock of time.monotonic() stands still then, on Linux; the store's goes on."""
+    suspended = 0.0
+
+    def told(clock):
+        assert clock == getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        return 100.0 + suspended
+
+    monkeypatch.setattr(time, "clock_gettime", told)
+    world = RealWorld()
+    lease = LeaseClock(world, world.monotonic(), 30.0)
+    assert not lease.over
+    suspended = 3600.0
+    assert lease.over
 
 
 def test_a_lease_is_counted_from_before_the_call_that_gave_it(world):

@@ -1,8 +1,13 @@
 """The end of a lease as its worker knows it, counted in monotonic seconds and without asking the store.
 
-A lease is counted from before the call that gave or renewed it, so that it never ends later here than in
-the store. A worker that stood still (SIGSTOP, a paused machine, a blocked event loop) finds here, before it
-begins a step, that its lease may have ended. It then asks the store, and begins nothing before the answer.
+A lease is counted from before the call that gave or renewed it: it never ends later here than in the store,
+as long as both clocks run alike. A worker that stood still (SIGSTOP, a suspended machine, a blocked event
+loop) finds here, before it begins a step, that its lease may have ended. It then asks the store, and begins
+nothing before the answer.
+
+Two things cannot be seen here: a store whose wall clock is set forward, and a virtual machine that is paused
+together with its clocks. Then a step may begin that another worker has recorded; the fence keeps its result
+out.
 """
 
 from __future__ import annotations
