@@ -146,7 +146,7 @@ class Execution:
             known=self.record.known if self.record.open_waits else None,
             started_at=self.journal.started_at,
             heartbeat=self.lease_clock.beats(),
-            survived=self.lease_clock.survived(self.crashes),
+            survived=self.lease_clock.survived(self.suspect),
             progress=self.journal.take_progress(),
         )
 

@@ -35,7 +35,7 @@ class LeaseClock:
     def __init__(self, world: World, claimed_at: float, seconds: float) -> None:
         self._world, self.claimed_at, self.seconds = world, claimed_at, seconds
         self._beat_at, self._until = claimed_at, claimed_at + seconds
-        self.forgiven = False  # the store knows that the run has survived a whole lease time
+        self.forgiven = False  # the store was told that the run has survived a whole lease time
 
     @property
     def over(self) -> bool:
