@@ -130,8 +130,8 @@ def become(view: View[R], run: R, step: StepRow | None, *, counts_stay: bool = F
 
     Counts begin anew, unless they are to stay.
     """
-    attempt, crashes = run.attempt, run.crashes
-    run.attempt = run.crashes = 0
+    counts = run.attempt, run.crashes, run.survived
+    run.attempt = run.crashes = run.survived = 0
     if step is None:
         ending.succeed(view, run)
     elif step.status is StepStatus.WAITING:
@@ -143,7 +143,7 @@ def become(view: View[R], run: R, step: StepRow | None, *, counts_stay: bool = F
     else:
         fail(view, run, step)
     if counts_stay:
-        run.attempt, run.crashes = attempt, crashes
+        run.attempt, run.crashes, run.survived = counts
 
 
 def fail(view: View[R], run: R, step: StepRow) -> None:

@@ -27,9 +27,9 @@ def settle(view: View[R], run: R, wait: StepRow) -> bool | None:
 def go_on(view: View[R], run: R, wait: StepRow, entry: Data) -> None:
     """Let the run learn that a wait was settled. `entry`: the wait's row in the trail.
 
-    A waiting run becomes pending, run_at now, attempt and crashes 0, and the trail row says so by `status`. A
-    pending run that backs off gets run_at now. A paused run will resume to pending. A leased run stays as it
-    is.
+    A waiting run becomes pending, run_at now, attempt, crashes and survived 0, and the trail row says so by
+    `status`. A pending run that backs off gets run_at now. A paused run will resume to pending. A leased run
+    stays as it is.
 
     A waiting plan whose task has waited becomes pending; behind any other wait the next row is current, as in
     `advance`. run_at is not earlier than it was. Whenever a plan's wait is settled, attempt and crashes begin
@@ -41,7 +41,8 @@ def go_on(view: View[R], run: R, wait: StepRow, entry: Data) -> None:
             run.run_at = max(run.run_at, now)
             become(view, run, come_to(view, run, wait))
         case Status.WAITING:
-            run.status, run.run_at, run.attempt, run.crashes = Status.PENDING, now, 0, 0
+            run.status, run.run_at = Status.PENDING, now
+            run.attempt = run.crashes = run.survived = 0
             run.show_wait(None)
         case Status.PENDING:
             run.run_at = min(run.run_at, now)
@@ -49,7 +50,7 @@ def go_on(view: View[R], run: R, wait: StepRow, entry: Data) -> None:
         case Status.PAUSED:
             run.resume_to, run.run_at = Status.PENDING, max(run.run_at, now) if run.is_plan else now
             if run.is_plan:
-                run.attempt = run.crashes = 0
+                run.attempt = run.crashes = run.survived = 0
             return
         case _:
             return

@@ -18,7 +18,7 @@ where (run_id, key) in (select value ->> 0, value ->> 1 from json_each(:sleeps))
 
 -- :wake
 update workflow_run
-set status = 'pending', run_at = :now, attempt = 0, crashes = 0, waiting_on = null, wait_topic = null,
+set status = 'pending', run_at = :now, attempt = 0, crashes = 0, survived = 0, waiting_on = null, wait_topic = null,
     deadline_at = null, updated_at = :now, rev = rev + 1
 where id in (select value ->> 0 from json_each(:sleeps))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.lifecycle import Move, Status
+from holdfast.lifecycle import Move, Status, StepStatus
 from holdfast.records import ANY, Lease, moment
 
-from .hand import done, listen, sleep
+from .hand import done, gate, listen, sleep
 
 TOO_LATE = 30.000001
 
@@ -158,6 +158,41 @@ def test_progress_lets_it_be_forgiven_again(hand, way):
     assert claim.crashes > 0
     hand.renew(Lease(run=run, fence=claim.fence, survived=True))
     assert hand.get(run).crashes == 0
+
+
+def _forgiven(hand, run):
+    """The run crashes, is claimed again, and survives a lease time."""
+    _crash(hand, run)
+    claim = hand.take(run)
+    hand.renew(Lease(run=run, fence=claim.fence, survived=True))
+    assert hand.get(run).crashes == 0
+    return claim
+
+
+@pytest.mark.spec("LEASE-6", "RETRY-1")
+@pytest.mark.parametrize("way", ["an event", "a sleep", "a plan's task", "a plan's gate", "in a pause"])
+def test_a_settled_wait_lets_it_be_forgiven_again(hand, way):
+    """It counts as progress, like a step: attempt and crashes begin anew, and so does the forgiving."""
+    of_code = way in {"an event", "a sleep"}
+    run = hand.start() if of_code else hand.plan("A", gate("ok"), "B")
+    claim = _forgiven(hand, run)
+    if of_code:
+        hand.park(claim, listen() if way == "an event" else sleep(seconds=5.0))
+    elif way == "a plan's gate":
+        hand.advance(claim)
+    else:
+        hand.park(claim, done("A", None, status=StepStatus.WAITING, topic="parcel"))
+    if way == "in a pause":
+        hand.pause(run)
+    hand.clock.turn(10)
+    if way == "a plan's gate":
+        hand.approve(run)
+    elif way != "a sleep":
+        hand.emit()
+    hand.tick()
+    if way == "in a pause":
+        hand.resume(run)
+    _forgiven(hand, run)
 
 
 @pytest.mark.spec("LEASE-6", "LEASE-4")

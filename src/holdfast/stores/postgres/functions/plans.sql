@@ -121,7 +121,8 @@ begin
             waiting_on = case when waits then at.kind end, wait_topic = case when waits then at.topic end,
             deadline_at = case when waits then at.due_at end,
             attempt = case when counts_stay then w.attempt else 0 end,
-            crashes = case when counts_stay then w.crashes else 0 end, updated_at = now, rev = w.rev + 1
+            crashes = case when counts_stay then w.crashes else 0 end,
+            survived = case when counts_stay then w.survived else 0 end, updated_at = now, rev = w.rev + 1
         where w.id = r.id;
         return at.status;
     end if;
@@ -135,7 +136,8 @@ begin
     set status = to_status, resume_to = null, run_at = greatest(w.run_at, apply_plan.run_at), waiting_on = null,
         wait_topic = null, deadline_at = null, error = why, last_error = line,
         attempt = case when counts_stay then w.attempt else 0 end,
-        crashes = case when counts_stay then w.crashes else 0 end, finished_at = now,
+        crashes = case when counts_stay then w.crashes else 0 end,
+        survived = case when counts_stay then w.survived else 0 end, finished_at = now,
         expires_at = now + span(w.ttl_seconds), owes = case when w.parent_step is null then w.owes else w.owes | 1 end,
         updated_at = now, rev = w.rev + 1
     where w.id = r.id;

@@ -244,8 +244,8 @@ language plpgsql as $$
 begin
     if wakes(r, s) then
         update workflow_run as w
-        set status = 'pending', run_at = now, attempt = 0, crashes = 0, waiting_on = null, wait_topic = null,
-            deadline_at = null, updated_at = now, rev = w.rev + 1
+        set status = 'pending', run_at = now, attempt = 0, crashes = 0, survived = 0, waiting_on = null,
+            wait_topic = null, deadline_at = null, updated_at = now, rev = w.rev + 1
         where w.id = r.id and w.status = 'waiting';
     elsif r.status = 'waiting' then
         if apply_plan(r, come_to(r, step_named(r.id, s.key), now), now, now, false) = 'pending' then
@@ -258,7 +258,8 @@ begin
         update workflow_run as w
         set resume_to = 'pending', run_at = case when w.kind = 'plan' then greatest(w.run_at, now) else now end,
             attempt = case when w.kind = 'plan' then 0 else w.attempt end,
-            crashes = case when w.kind = 'plan' then 0 else w.crashes end, updated_at = now, rev = w.rev + 1
+            crashes = case when w.kind = 'plan' then 0 else w.crashes end,
+            survived = case when w.kind = 'plan' then 0 else w.survived end, updated_at = now, rev = w.rev + 1
         where w.id = r.id and w.status = 'paused';
     end if;
 end $$;
