@@ -41,3 +41,13 @@ def store(request, world):
 def app(store, world):
     """An app whose clock is virtual; `app.worker()` works in the test's own process."""
     return App(store, name="test", world=world)
+
+
+@pytest.fixture
+def deploy(store, world):
+    """An app of its own, as one deploy has it."""
+
+    def deployed():
+        return App(store, name="test", world=world)
+
+    return deployed

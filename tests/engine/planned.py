@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast import Backoff, Task
+from holdfast import Approval, Backoff, Status, Task
+from tests.engine.kit import until
 
 TYPE = "shop.fulfil.v1"
+V1, V2 = "shop.fulfil.v1", "shop.fulfil.v2"
 POLICY = Backoff.fixed(5, attempts=3)
 
 
@@ -55,3 +57,24 @@ class Calls:
 @dataclass
 class Receipt:
     number: int
+
+
+def plan_of(app, type_, names, seen, *, bound=(), handled=None, **options):
+    """A plan whose handlers say which version they are of."""
+    steps = [Approval(name) if name == "GATE" else Task(name) for name in names]
+    plan = app.plan(type_, steps, **options)
+    for name in names if handled is None else handled:
+        if name != "GATE":
+
+            @plan.task(name, only_this_version=name in bound)
+            async def work(task, name=name, type_=type_):
+                seen.append(f"{type_[-2:]} {name}")
+                return name
+
+    return plan
+
+
+async def at_the_gate(app, plan):
+    run = await app.start(plan)
+    await until(app, run, Status.WAITING)
+    return run

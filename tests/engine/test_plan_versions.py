@@ -6,42 +6,9 @@ import asyncio
 
 import pytest
 
-from holdfast import App, Approval, Status, Task
+from holdfast import Status
 from tests.engine.kit import outcome, trail, until
-from tests.engine.planned import live
-
-V1, V2 = "shop.fulfil.v1", "shop.fulfil.v2"
-
-
-def plan_of(app, type_, names, seen, *, bound=(), handled=None, **options):
-    """A plan whose handlers say which version they are of."""
-    steps = [Approval(name) if name == "GATE" else Task(name) for name in names]
-    plan = app.plan(type_, steps, **options)
-    for name in names if handled is None else handled:
-        if name != "GATE":
-
-            @plan.task(name, only_this_version=name in bound)
-            async def work(task, name=name, type_=type_):
-                seen.append(f"{type_[-2:]} {name}")
-                return name
-
-    return plan
-
-
-@pytest.fixture
-def deploy(store, world):
-    """An app of its own, as one deploy has it."""
-
-    def deployed():
-        return App(store, name="test", world=world)
-
-    return deployed
-
-
-async def at_the_gate(app, plan):
-    run = await app.start(plan)
-    await until(app, run, Status.WAITING)
-    return run
+from tests.engine.planned import V1, V2, at_the_gate, live, plan_of
 
 
 @pytest.mark.spec("PLAN-2", "PLAN-15")

@@ -285,7 +285,7 @@ def _nobody_can(run: Run, known: Known) -> str:
 
 def lacked(type_: str, workers: Sequence[Presence]) -> str:
     """The tasks that a live worker knows of and has no handler for: why nobody takes this plan."""
-    names = next((one.lacking[type_] for one in workers if type_ in one.lacking), ())
+    names = next((tasks for one in workers if (tasks := one.lacking.get(type_))), ())
     return _few([escaped(name) for name in names])
 
 

@@ -15,6 +15,7 @@ from holdfast.bounds import RUN_BYTES
 from holdfast.codec import plain as plain_codec
 from holdfast.engine import outcome as ends
 from holdfast.engine.drive import Drive
+from holdfast.engine.failures import text
 from holdfast.engine.held import CLEANUP_SECONDS, UNWIND_SECONDS
 from holdfast.engine.journal import Journal, Written
 from holdfast.engine.lease_clock import LeaseClock, NotBegun, confirm
@@ -22,7 +23,7 @@ from holdfast.engine.outcome import Why
 from holdfast.engine.record import Record, memory_bytes
 from holdfast.engine.steps import Scope
 from holdfast.engine.turns import TROUBLE_SECONDS
-from holdfast.errors import RunOverdue, StoreError, UnknownRun
+from holdfast.errors import BadValue, RunOverdue, StoreError, UnknownRun
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import SECOND, Answer, Claim, Held, Instant, Lease, Step, StepWrite, Verdict
@@ -178,14 +179,28 @@ class PlanExecution:
         handler = self.handler(self.step.key)
         if handler is None:
             return NoHandler(self.step.key)
-        if self.plan.stands_in and not self._begun and (unknown := self._unknown()) is not None:
-            return NoHandler(unknown)
+        if self.plan.stands_in and not self._begun and (why := self._cannot()) is not None:
+            return why
         self.codec = handler.codec
         return await self._call(handler, self.step)
 
     def handler(self, task: str) -> Handler | None:
         """The handler of a task, of this version of the plan or of another one that is here."""
         return self.worker.versions.handler(self.plan, task)
+
+    def _cannot(self) -> NoHandler | None:
+        """Why a run of another version is not begun here: a task is unknown, or a value cannot be read."""
+        unknown = self._unknown()
+        if unknown is not None:
+            return NoHandler(unknown)
+        assert self.step is not None
+        try:
+            task = PlanTask(self, self.step, Scope(""))
+            _ = task.params, dict(task.outputs)
+        except BadValue as error:
+            said = f"a run of {self.plan.type} cannot be read by code of another version: {error}"
+            return NoHandler(self.step.key, text(said))
+        return None
 
     def _unknown(self) -> str | None:
         """The first of the remaining tasks that has no handler here."""

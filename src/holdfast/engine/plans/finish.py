@@ -37,9 +37,13 @@ class NoRows(msgspec.Struct, frozen=True):
 
 
 class NoHandler(msgspec.Struct, frozen=True):
-    """Nobody here knows the current step; or, in a run of another version, one that is still to come."""
+    """Nobody here knows the current step; or, in a run of another version, one that is still to come.
+
+    `why` is given where there is a handler, but it cannot read the values of that version.
+    """
 
     step: str
+    why: str = ""
 
 
 End = Completed[Any] | Waiting | Retry | Dead | ends.Raised | ends.Stopped | NoRows | NoHandler
@@ -54,7 +58,7 @@ async def finish(run: PlanExecution, end: End) -> bool:
             verdict = await run.journal.outcome(moves.BeginPlan(plan=run.plan.steps))
             return ended(run, verdict, back="run.released")
         case NoHandler():
-            return await _give_back(run, end.step)
+            return await _give_back(run, end)
         case Retry():
             return await _retry_or_fail(run, end.error, end)
         case Dead():
@@ -162,16 +166,16 @@ async def _fail_unread(run: PlanExecution, error: BaseException) -> bool:
     return ended(run, await run.journal.outcome(failing(recorded)), recorded)
 
 
-async def _give_back(run: PlanExecution, step: str) -> bool:
+async def _give_back(run: PlanExecution, end: NoHandler) -> bool:
     """Perhaps another worker knows the step, or this one's next version will."""
-    now = run.now()
+    step, now = end.step, run.now()
     found = await run.patiently(lambda: run.worker.store.get(run.claim.id, run.claim.tenant))
     if found is None:  # deleted: it has been taken from this worker
         return ended(run, Verdict(answer=Answer.LOST, status=Status.PENDING))
     before = None if found.error_json is None else stored(found.error_json)
     again = before is not None and (before.kind, before.step) == ("no_handler", step)
     since = before.since if before is not None and again and before.since is not None else now
-    said = (
+    said = end.why or (
         f"no worker here has a handler for step {step!r} of {run.claim.type}: "
         f"register one with @plan.task({step!r})"
     )

@@ -1,21 +1,22 @@
-"""Runs of other versions of a plan: which of them a worker serves, and by which handlers.
+"""Runs of older versions of a plan: which of them a worker serves, and by which handlers.
 
 After its start only the rows of a run decide. So the handler of a task is found by the plan's name and the
 task's, in whatever version of the plan this process knows it, unless it is bound to its own version. A worker
-that knows only v2 of a plan serves v1 too, as the store has it published: all of its runs when it has a
-handler of each task; else those whose remaining tasks it can execute, while no live worker has all handlers.
+that knows only v2 of a plan stands in for v1, as the store has it published, while no live worker has v1
+itself: it executes the runs whose remaining tasks it has handlers of. It never stands in for a newer version.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from holdfast.arguments import is_type
 from holdfast.engine.definitions import Defined, bare, matches, version
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import StepKind
-from holdfast.records import Definition
+from holdfast.records import Definition, Presence
 
 from .plan import Handler, Plan
 
@@ -39,25 +40,28 @@ class Versions:
             if isinstance(one, Plan):
                 self._plans.setdefault(bare(one.type), []).append(one)
         self._known: dict[str, Plan] = {}  # that stand in for versions that are not here
-        self._whole: tuple[str, ...] = ()  # those of which it has all handlers
-        self._partial: dict[str, tuple[str, ...]] = {}  # those of which it has some: the others
-        self._nobodys: tuple[str, ...] = ()  # those of which no live worker has all
+        self._missed: dict[str, tuple[str, ...]] = {}  # by version that it could stand in for: what it lacks
+        self._stood: tuple[str, ...] = ()  # those of them that no live worker has itself
         self._own_lacking = {type_: tasks for type_, one in own.items() if (tasks := self._missing(one))}
         self._own = tuple(type_ for type_ in own if type_ not in self._own_lacking)
 
     @property
     def types(self) -> tuple[str, ...]:
         """The types of which it can execute every run."""
-        return (*self._own, *self._whole)
+        return (*self._own, *(type_ for type_ in self._stood if not self._missed[type_]))
 
     @property
     def claimed(self) -> tuple[str, ...]:
         """The types that it claims."""
-        return (*self._own, *self._whole, *self._nobodys)
+        return (*self._own, *self._stood)
 
     @property
     def lacking(self) -> dict[str, tuple[str, ...]]:
-        return {**self._own_lacking, **self._partial}
+        """By plan, the tasks without a handler. A type that it stands in for is there even if it lacks none:
+        this tells other workers that the version is not its own.
+        """
+        stood = {type_: tasks for type_, tasks in self._missed.items() if tasks or type_ in self._stood}
+        return {**self._own_lacking, **stood}
 
     def handler(self, plan: Plan, task: str) -> Handler | None:
         """The handler of a task: of the run's own version, else of the newest that has one."""
@@ -82,22 +86,23 @@ class Versions:
         if not self._plans:
             return
         plans = [self._stand_in(one) for one in await self._worker.store.definitions()]
-        found = {one.type: self._missing(one) for one in plans if one is not None}
-        whole = tuple(type_ for type_, tasks in found.items() if not tasks)
-        partial = {type_: tasks for type_, tasks in found.items() if tasks and self._ends_here(type_)}
-        for type_ in sorted({*whole, *partial} - {*self._whole, *self._partial}):
-            but = f", but for {', '.join(found[type_])}" if type_ in partial else ""
+        known = {one.type: self._missing(one) for one in plans if one is not None}
+        found = {type_: tasks for type_, tasks in known.items() if not tasks or self._ends_here(type_)}
+        stood = await self._unserved(tuple(found)) if found else ()
+        for type_ in sorted({*stood} - {*self._stood}):
+            but = f", but for {', '.join(found[type_])}" if found[type_] else ""
             log.info("runs of %s are executed by handlers of another version%s", type_, but)
-        self._nobodys = await self._unserved(partial) if partial else ()
-        self._whole, self._partial = whole, partial
+        self._missed, self._stood = found, stood
 
     def _stand_in(self, published: Definition) -> Plan | None:
-        """The plan of a version that is not here, with the options of the newest one that is.
+        """The plan of an older version that is not here, with the options of the newest one that is.
 
         But for `no_handler_after`, which speaks of the runs of its own version: these may have a worker yet.
         """
         plans, type_ = self._plans.get(bare(published.type)), published.type
-        if published.kind != "plan" or not plans or type_ in self.workflows:
+        if published.kind != "plan" or not plans or type_ in self.workflows or not is_type(type_):
+            return None
+        if version(type_) > version(plans[0].type):  # old code must not decide what a newer version means
             return None
         if not matches(type_, self._worker.patterns):
             return None
@@ -114,7 +119,20 @@ class Versions:
         last = next((one.name for one in reversed(plan.steps) if one.kind is StepKind.TASK), None)
         return last is not None and self.handler(plan, last) is not None
 
-    async def _unserved(self, types: Iterable[str]) -> tuple[str, ...]:
-        """Those of which no live worker can execute every run: none is kept from it by being given back."""
-        served = {type_ for one in (await self._worker.store.stats()).workers for type_ in one.types}
+    async def _unserved(self, types: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that have runs to claim, and that no live worker has as its own.
+
+        The workers are read only if there is such a run: that read counts all runs.
+        """
+        worker = self._worker
+        if (await worker.store.due(types, worker.tenants, runtime=worker.runtime)).claim_at is None:
+            return ()
+        live = [one for one in (await worker.store.stats()).workers if self._serves(one)]
+        served = {type_ for one in live for type_ in one.types if type_ not in one.lacking}
         return tuple(type_ for type_ in types if type_ not in served)
+
+    def _serves(self, other: Presence) -> bool:
+        """Whether another worker takes every run that this one may take, as far as tenants and runtime go."""
+        ours = self._worker.tenants
+        covered = other.tenants is None or (ours is not None and {*ours} <= {*other.tenants})
+        return covered and other.runtime == self._worker.runtime
