@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
+
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Status
 from holdfast.records import NewRun
@@ -38,12 +40,15 @@ def goes_on_as(new: NewRun, by: RunRow | None) -> bool:
     return by is not None and new.follows == by.id and new.type == by.type
 
 
-def handed_on(begins: Beginning, before: RunRow) -> Beginning:
+def handed_on(new: NewRun, begins: Beginning, before: RunRow) -> tuple[NewRun, Beginning]:
     """What the next run of a chain begins with: it sees the events since the chain's start, has spent what
-    the chain has, and a pause that was asked for holds for it.
+    the chain has, and has its priority; a pause that was asked for holds for it. Its holder has read the
+    priority earlier, and somebody may have given another one since.
     """
     paused = before.pause_asked_by is not None
-    return begins._replace(
+    if new.priority != before.priority:
+        new = msgspec.structs.replace(new, priority=before.priority)
+    return new, begins._replace(
         mark=before.mark,
         chain=before.chain_id,
         cost=before.cost,

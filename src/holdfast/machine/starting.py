@@ -45,7 +45,7 @@ def start_one(view: View[R], new: NewRun, fence: int, by: R | None = None) -> St
     known = view.definition(new.type)
     begins = _beginning(new, known, view.now, view.newest_event(), fence)
     if by is not None and begins.kind != PLAN and chains.goes_on_as(new, by):
-        begins = chains.handed_on(begins, by)
+        new, begins = chains.handed_on(new, begins, by)
     run = view.insert(new, begins)
     if run is None:
         return DuplicateRun(new.id)

@@ -120,6 +120,16 @@ def test_a_pause_that_was_asked_for_holds_for_the_next_run(hand):
 
 
 @pytest.mark.spec("FLOW-24")
+def test_a_priority_that_was_given_meanwhile_holds_for_the_next_run(hand):
+    """Its holder has read another one before."""
+    claim = hand.held(priority=50)
+    new = next_of(hand, claim, priority=50)
+    hand.set_priority(claim.id, 9, by="ann")
+    hand.complete(claim, starts=(new,))
+    assert hand.get(new.id).priority == 9
+
+
+@pytest.mark.spec("FLOW-24")
 def test_what_was_spent_goes_along_and_a_budget_that_is_reached_pauses_the_next_run(hand):
     claim = hand.held(budget=10)
     run = go_on(hand, claim, done("a", cost=6), budget=10)

@@ -16,7 +16,7 @@ begin
 end $$;
 
 -- Of the runs that a complete has started, the one that it goes on as. That sees the events since the chain's start, has spent
--- what the chain has, and a pause that was asked for holds for it.
+-- what the chain has, and has its priority; a pause that was asked for holds for it.
 create or replace function go_on_as(r workflow_run, w writing, starts json, answers json, now timestamptz) returns void
 language plpgsql as $$
 declare
@@ -38,7 +38,7 @@ begin
     end if;
     update workflow_run as x set present = next, rev = x.rev + 1 where x.id = head;
     update workflow_run as x
-    set chain = head, inbox_mark = r.inbox_mark, cost = r.cost + w.cost,
+    set chain = head, inbox_mark = r.inbox_mark, cost = r.cost + w.cost, priority = r.priority,
         status = case when w.pause_by is null then 'pending' else 'paused' end,
         resume_to = case when w.pause_by is not null then 'pending' end, rev = x.rev + 1
     where x.id = next;
