@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast import Fatal, IllegalMove, RunCancelled, RunFailed, Status
+from holdfast import Fatal, IllegalMove, RunCancelled, RunFailed, Status, UnknownRun
 from holdfast.engine.handle import CONTINUED
 from tests.engine.chained import explored
 from tests.engine.kit import until
@@ -172,3 +172,41 @@ async def until_present(app, run, runs):
 def test_a_chain_ends_the_same_whoever_dies_at_any_store_call(store, runs):
     """With events, a pause and a parent: no event is lost or given twice."""
     assert explored(store, runs) > 20
+
+
+@pytest.mark.spec("FLOW-24", "FLOW-9")
+async def test_an_event_that_a_cancelled_wait_has_taken_unseen_goes_to_the_next_run(app):
+    """The store gave it to the wait; the code cancelled that wait and went on before it was told."""
+
+    @app.workflow("shop.race.v1")
+    async def race(ctx, again: bool) -> str:
+        if not again:
+            late = asyncio.ensure_future(ctx.await_event("x", key="x"))
+            await ctx.step("work", asyncio.sleep, 1)
+            await app.emit("x", "seen at last")
+            late.cancel()
+            ctx.continue_as(True)
+        return (await ctx.await_event("x", key="x", timeout=5)).payload
+
+    async with app.worker():
+        run = await app.start(race, False)
+        assert await run.result(60) == "seen at last"
+
+
+@pytest.mark.spec("FLOW-24")
+async def test_a_chain_that_is_being_deleted_has_no_present_run(app, monkeypatch):
+    """Its middle runs are seen a little longer than the last one: nobody goes round between them."""
+    listen = listening(app)
+    async with app.worker():
+        run = await app.start(listen, [])
+        await app.emit("tick", 1)
+        await until(app, run, Status.SUCCEEDED)
+    first = await app.get(run.id)
+    real = app.get
+
+    async def get(id_):
+        return None if id_ == first.present else await real(id_)
+
+    monkeypatch.setattr(app, "get", get)
+    with pytest.raises(UnknownRun):
+        await asyncio.wait_for(app.present(run.id), 5)

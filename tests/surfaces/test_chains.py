@@ -66,3 +66,14 @@ def test_verbs_by_the_first_id_act_on_the_present_run(cli_, ids, work):
 def test_a_chain_is_cancelled_by_its_first_id(cli_, ids):
     assert cli_.json("cancel", ids[0])["id"] == ids[2]
     assert cli_.refused("result", ids[0], code=1)
+
+
+@pytest.mark.spec("FLOW-24", "CLI-1")
+def test_an_open_chain_is_not_deleted_by_its_first_id_without_asking(cli_, ids):
+    """The named run has succeeded; its chain is open, and goes as a whole."""
+    first, _, last = ids
+    refused = cli_("delete", first)
+    assert refused.exit_code != 0
+    assert "say --yes" in refused.stderr
+    assert f"its whole chain up to {last[-8:]}" in refused.stderr
+    assert cli_("delete", first, "--yes").exit_code == 0

@@ -47,10 +47,12 @@ def delete(run: str, by: str | None, *, yes: bool, as_json: bool) -> None:
 
 async def _delete(client: Client, said: str, by: str, *, yes: bool, as_json: bool) -> None:
     run = await find(client, said)
-    if run.status not in FINAL and not yes:
+    present = await client.present(run.id)
+    if present.status not in FINAL and not yes:
+        chain = "" if present.id == run.id else f", with its whole chain up to {short(present.id)}"
         _ask(
-            f"{short(run.id)} ({text_of(run.type)}) is {run.status}: "
-            f"deleted, it is executed no more{_at_it(run)}"
+            f"{short(run.id)} ({text_of(run.type)}) is {present.status}: "
+            f"deleted{chain}, it is executed no more{_at_it(present)}"
         )
     deleted = await client.delete(run.id, by=by)
     if as_json:

@@ -35,14 +35,7 @@ from holdfast.bounds import slices
 from holdfast.clipped import clipped
 from holdfast.codec import MARK, plain
 from holdfast.contract import Store
-from holdfast.errors import (
-    HoldfastError,
-    ResultTimeout,
-    RunCancelled,
-    RunFailed,
-    UnknownRun,
-    UsageError,
-)
+from holdfast.errors import HoldfastError, ResultTimeout, RunCancelled, RunFailed, UnknownRun, UsageError
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import (
     ANY,
@@ -291,7 +284,9 @@ class Client(Gates, Outgoing, Scheduling, Limiting, Operating):
         """The run that the chain of this one has come to: itself, if it never went on as another."""
         found = await self.known(run)
         while found.present != found.id:
-            found = await self.get(found.present) or await self.known(run)
+            before, found = found, await self.get(found.present) or await self.known(run)
+            if found.present == before.present != found.id:  # the chain is being deleted
+                raise UnknownRun(run)
         return found
 
     async def list(

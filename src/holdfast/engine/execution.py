@@ -225,6 +225,7 @@ class Execution:
             self.stage.closed = True
             if self._unwinding is not None:
                 self._unwinding.cancel()  # it would keep the whole run in memory until it rings
+        self.stage.going_on = continued(getattr(ended, "error", None)) is not None
         left = await self._left_behind(ended, used=getrefcount(context) > UNUSED)
         await self._end_branches()
         await self.stage.give_way()
@@ -233,7 +234,7 @@ class Execution:
 
     async def _left_behind(self, ended: ends.Outcome, *, used: bool) -> str:
         """What is wrong with how the body ended by itself: something it began is still open."""
-        by_itself = isinstance(ended, ends.Completed) or continued(getattr(ended, "error", None)) is not None
+        by_itself = isinstance(ended, ends.Completed) or self.stage.going_on
         if not by_itself or self.workflow.plain or self._stop is not None or self._parking is not None:
             return ""
         return await self.stage.left_behind(used=used)

@@ -64,6 +64,7 @@ class Stage:
         "_unreleased",
         "alone",
         "closed",
+        "going_on",
         "main",
         "promised",
         "returned",
@@ -87,6 +88,7 @@ class Stage:
         self._turns, self._armed, self._refused, self._lingered = 0, False, 0, False
         self.main = asyncio.current_task()
         self.alone, self.closed, self.returned = True, False, False
+        self.going_on = False  # the body has ended by continue_as
         self.tasks: dict[asyncio.Task[Any], str] = {}  # branches, with the key that each asked for last
         self._late: set[str] = set()  # asked for by a branch after the body has returned
         self.promised: dict[str, Coroutine[Any, Any, Any]] = {}  # asked for and not begun yet, by key

@@ -31,7 +31,8 @@ async def wait(run: Execution, stage: Stage, write: StepWrite) -> Recorded:
             return found
         return await _settled_wait(run, stage, write, found)
     except asyncio.CancelledError:
-        if not stage.closed:
+        # An event that this wait has taken unseen is given back to the chain, before it goes on.
+        if not stage.closed or stage.going_on:
             _give_up(run, write)
         raise
 
