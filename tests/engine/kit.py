@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import time
 from contextlib import asynccontextmanager
 
+from holdfast.engine import stopping
 from holdfast.engine.worker import Worker
 from holdfast.lifecycle import FINAL
 from holdfast.testing import VirtualWorld
@@ -42,6 +45,15 @@ async def working(app, **options):
     """A worker in the test's own process."""
     async with app.worker(**options) as worker:
         yield worker
+
+
+async def signalled(number):
+    """Send ourselves a signal, until it is heard. A thread hands it on, and virtual time waits for none."""
+    told = list(stopping._listeners[asyncio.get_running_loop()].told)
+    signal.raise_signal(number)
+    while not all(one.first.is_set() for one in told):
+        time.sleep(0.001)  # noqa: ASYNC251 - real time
+        await asyncio.sleep(0)
 
 
 async def until(app, run, *statuses, within=3600.0):

@@ -14,6 +14,7 @@ from holdfast.records import ANY
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Rehearsal
 from tests.engine.faulty import Faulty, fail_before
+from tests.engine.kit import signalled
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ async def test_a_signal_stops_the_workers_of_all_stores(app, at_each, stores):
         run = await one.start("shop.order.v1", 21)
         assert (await ended(one, run)).result == 42
     assert [len((await one.store.stats()).workers) for one in at_each] == [1, 1]
-    signal.raise_signal(signal.SIGTERM)
+    await signalled(signal.SIGTERM)
     await asyncio.wait_for(working, 30)
     assert [store.calls["close"] for store in stores] == [1, 1]
     assert [(await one.store.stats()).workers for one in at_each] == [(), ()]
@@ -108,7 +109,7 @@ async def test_a_store_that_cannot_be_reached_is_tried_again_while_another_is_wo
         assert away.calls["claim"] == 0
         run = await at_each[0].start("shop.order.v1", 2)
         assert (await ended(at_each[0], run)).result == 4
-        signal.raise_signal(signal.SIGTERM)
+        await signalled(signal.SIGTERM)
         await asyncio.wait_for(working, 30)
     assert there.calls["close"] == 1
     assert caplog.messages == ["cannot work there yet, will try again: the store cannot be reached"]
@@ -119,7 +120,7 @@ async def test_a_signal_ends_the_waiting_for_a_store_too(app, at_each, stores, w
     down(stores[0], 1000)
     working = asyncio.create_task(app.work(stores=stores))
     await asyncio.sleep(100)
-    signal.raise_signal(signal.SIGTERM)
+    await signalled(signal.SIGTERM)
     await asyncio.wait_for(working, 1)
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -150,7 +151,7 @@ async def test_a_store_that_is_refused_when_it_comes_back_stops_no_other(app, at
     await asyncio.sleep(60)
     for one in at_each:
         assert (await ended(one, await one.start("shop.order.v1", 3))).result == 6
-    signal.raise_signal(signal.SIGTERM)
+    await signalled(signal.SIGTERM)
     await asyncio.wait_for(working, 30)
 
 

@@ -14,7 +14,7 @@ from holdfast import App, Status, UsageError
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import VirtualWorld
 from tests.engine.faulty import Faulty, delay_reply
-from tests.engine.kit import keys, trail
+from tests.engine.kit import keys, signalled, trail
 
 
 @pytest.mark.spec("LEASE-10")
@@ -188,7 +188,7 @@ async def test_all_that_work_on_one_loop_hear_its_signals(store, world, one_ends
         await asyncio.wait([first])
         assert not other.done()
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # or the test would die of it
-    signal.raise_signal(signal.SIGTERM)
+    await signalled(signal.SIGTERM)
     await asyncio.wait_for(other, 30)
     await asyncio.wait([first], timeout=30)
     assert first.done()
@@ -212,7 +212,7 @@ async def test_a_renewal_that_does_not_return_holds_no_worker_that_stops():
     app.store = faulty = Faulty(app.store)
     working = asyncio.create_task(app.work(lease=6))
     await asyncio.sleep(1)
-    signal.raise_signal(signal.SIGTERM)
+    await signalled(signal.SIGTERM)
     await asyncio.wait_for(working, 30)
     assert faulty.calls["close"] == 0
 
