@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import IllegalMove
 from holdfast.lifecycle import FINAL, RULES, Move, Status, StepKind, StepStatus
 from holdfast.machine import people, waking
-from holdfast.machine.rows import StepRow, holds
+from holdfast.machine.rows import Owes, StepRow, holds
 from holdfast.stores.memory.rows import RunRow, State
 from holdfast.stores.memory.view import MemoryView
 
@@ -78,3 +78,11 @@ def test_a_settled_wait_wakes_its_run_by_what_the_run_is(status):
         Status.PENDING if status is Status.WAITING else None,
         Status.PENDING if status is Status.PAUSED else None,
     )
+
+
+@pytest.mark.spec("CANC-5", "REW-3")
+def test_a_rewound_run_no_longer_owes_the_cancels_of_all_its_children():
+    """Its next execution has children of its own; what else it owes stays."""
+    view, run, _ = in_status(Status.CANCELLED, owes=Owes.CHILDREN | Owes.END | Owes.CHAIN)
+    people.rewind(view, RUN, None, None, "ann", children=True)
+    assert run.owes == Owes.END | Owes.CHAIN

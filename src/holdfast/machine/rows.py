@@ -145,10 +145,13 @@ class RunRow(msgspec.Struct, gc=False):
         self.last_error = f"{kind}: {message}"
 
     def begin_anew(self, now: Instant) -> None:
-        """Fresh counts and a fresh timeout; the former holder is fenced off."""
+        """Fresh counts and a fresh timeout; the former holder is fenced off. A cancel that still owed the
+        cancels of all children owes them no more: the next execution has its own.
+        """
         self.let_go()
         self.attempt, self.crashes, self.fence, self.run_at = 0, 0, self.fence + 1, now
         self.survived, self.tried_of = 0, None
+        self.owes &= ~Owes.CHILDREN
         self.result = self.error = self.last_error = self.pause_asked_by = None
         self.finished_at = self.expires_at = None
         self.timeout_at = None if self.timeout_seconds is None else now + micros(self.timeout_seconds)

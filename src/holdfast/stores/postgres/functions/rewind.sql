@@ -53,7 +53,7 @@ $$;
 -- As if nothing of what is gone had been; the row as it is then. A paused run stays paused, and will resume to pending.
 -- What goes must not be taken for something new: its number is not given again, and the item that wrote it is still known
 -- by its fence and number when it is sent once more. `orphans`: the children that no step names any more are cancelled
--- after this commit.
+-- after this commit. A cancel that still owed the cancels of all children owes them no more: the next execution has its own.
 create or replace function begin_anew(r workflow_run, gone text[], orphans boolean, now timestamptz)
 returns workflow_run language plpgsql as $$
 declare
@@ -78,7 +78,7 @@ begin
         commit_fence = case when is_last then last.fence else w.commit_fence end,
         commit_no = case when is_last then last.number else w.commit_no end,
         commit_answer = case when is_last then went_on(r, last) else w.commit_answer end,
-        owes = w.owes | owed, updated_at = now, rev = w.rev + 1
+        owes = w.owes & ~2 | owed, updated_at = now, rev = w.rev + 1
     where w.id = r.id
     returning w.* into r;
     perform forget_steps(r, gone);
