@@ -115,6 +115,51 @@ def test_of_a_pending_run_priority_time_and_labels_may_be_set(hand, plain):
     assert refused(plain, "0 to 999", text, id=third) == "HF007"
 
 
+@pytest.mark.spec("SQL-4", "START-13", "TRAIL-1")
+def test_the_trail_tells_of_another_priority_and_of_no_other_change(hand, plain):
+    run = hand.start()
+    plain(
+        "update workflow.workflow_run set labels = '{\"a\": \"b\"}', priority = 100 where id = :'id'", id=run
+    )
+    assert hand.told(run) == ["created"]
+    plain("hurry", id=run)
+    assert hand.told(run) == ["created", "reprioritized"]
+    assert hand.last(run, "reprioritized") == {"by": "sql:postgres", "priority": 1}
+    hand.assert_replayed(run)
+
+
+@pytest.mark.spec("SQL-4", "RETRY-9")
+def test_a_run_that_is_put_off_does_not_time_out_before_it_is_due(hand, plain):
+    run, other = hand.start(timeout_seconds=60.0), hand.start(timeout_seconds=60.0)
+    hand.clock.turn(30)
+    plain("update workflow.workflow_run set run_at = now() + interval '1 hour' where id = :'id'", id=run)
+    plain("hurry", id=other)  # which gives it no more time
+    hand.clock.turn(31)
+    hand.tick()
+    assert (hand.status(run), hand.status(other)) == (Status.PENDING, Status.FAILED)
+    hand.clock.turn(3600 - 31)
+    assert hand.take(run).id == run
+    hand.clock.turn(61)
+    hand.tick()
+    assert hand.get(run).error.kind == "timeout"
+
+
+@pytest.mark.spec("SQL-2", "CANC-5", "REW-3")
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_cancel_that_was_rewound_cancels_no_child_of_the_next_execution(hand, plain, keep):
+    """A cancel by plain SQL owes the cancels of the children, and no keeper comes before the rewind."""
+    claim, former, new = hand.held(), hand.id(), hand.id()
+    hand.park(claim, call("c", former), known=0)
+    plain("cancel", id=claim.id)
+    plain(f"select workflow.rewind(:'id', null, null, 'ann', {str(not keep).lower()})", id=claim.id)
+    again = next(one for one in hand.claim() if one.id == claim.id)
+    hand.park(again, call("c", new), known=0)
+    hand.tick()
+    assert hand.status(new) is Status.PENDING
+    assert (hand.status(former) is Status.CANCELLED) is not keep
+    assert hand.status(claim.id) is Status.WAITING
+
+
 @pytest.mark.parametrize("status", list(Status))
 @pytest.mark.parametrize(
     "change",

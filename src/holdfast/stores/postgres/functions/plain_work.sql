@@ -155,15 +155,26 @@ begin
     return n;
 end $$;
 
--- What nobody holds and has not ended may be moved in the queue, or labelled.
+-- What nobody holds and has not ended may be moved in the queue, or labelled. One that is put off does not time out before
+-- it is due, as at a start.
 create or replace function plain_edit(o workflow_run, n workflow_run, touched text[]) returns workflow_run
 language plpgsql as $$
+declare
+    now timestamptz := clock();
 begin
     if o.status = 'pending' then
         perform refuse_touching(o.id, touched, array['priority', 'run_at', 'labels'], 'an update of');
         n.priority := checked_priority(n.priority);
         n.run_at := checked_time(n.run_at);
         n.labels := checked_labels(n.labels);
+        if 'run_at' = any(touched) and n.run_at > now then
+            n.timeout_at := greatest(o.timeout_at, times_out_at(n.run_at, now, n.timeout_seconds));
+        end if;
+        if 'priority' = any(touched) then
+            perform note(o.id, 'reprioritized', json_build_object(
+                'by', 'sql:' || session_user, 'priority', n.priority
+            )::text, now);
+        end if;
         perform hint();
     elsif touched <> '{}' then
         perform refuse('UsageError', 'run ' || o.id || ' is ' || o.status || ': only priority, run_at and labels of a pending '
