@@ -40,6 +40,9 @@ class Approvals(Protocol):
         answered as one that was decided so. Run ended, or gate cancelled, without a decision: IllegalMove
         with the true status (move "approve" or "reject").
 
+        The gates are those of the chain's present run: once the chain has gone on, the same call again meets
+        the next run's gate of that name. Only a digest of what one gate alone shows makes it repeatable.
+
         The output of a decided gate is {"approved", "by", "comment", "at" (µs), "timed_out"}. In a code run
         the step succeeds either way, under the next seq. In a plan an approved one succeeds, and the run goes
         on as after `advance`; a rejected one fails, kind `rejected`, with this output, and so does the run.

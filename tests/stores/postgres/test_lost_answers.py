@@ -12,7 +12,9 @@ import pytest
 
 from holdfast.errors import DuplicateRun, Unavailable
 from holdfast.lifecycle import Status
-from holdfast.records import ANY, NewEvent, NewRun, Started
+from holdfast.records import ANY, Ask, Item, NewEvent, NewRun, Started
+from holdfast.records.moves import PARK
+from holdfast.testing.contract.hand import ask
 from holdfast.world import RealWorld
 from tests.stores.postgres.opened import opened
 from verify.cutting import Cutter, proxy
@@ -83,6 +85,26 @@ def test_what_is_refused_the_second_time_is_not_known(losing):
             with pytest.raises(Unavailable, match="may have been carried out"):
                 await store.resume(run.id, ANY)
             assert (await store.get(run.id, ANY)).status is Status.PENDING
+
+    asyncio.run(scene())
+
+
+@pytest.mark.spec("FLOW-24")
+def test_a_decision_is_not_sent_again(losing):
+    """By then the chain may have gone on, to a run with a gate of the same name."""
+
+    async def scene():
+        async with losing("decide") as store:
+            run = new()
+            await store.start([run])
+            (claim,) = await store.claim(Ask(worker="w", types=(run.type,), limit=1, lease_seconds=60))
+            await store.commit([
+                Item(run=run.id, fence=claim.fence, number=1, move=PARK, steps=(ask("gate"),), known=0)
+            ])  # fmt: skip
+            with pytest.raises(Unavailable, match="not sent again: it may have been carried out"):
+                await store.decide(run.id, "gate", approved=True, tenant=ANY)
+            assert [entry.type for entry in await store.trail(run.id, ANY)].count("approved") == 1
+            assert (await store.decide(run.id, "gate", approved=True, tenant=ANY)).repeated
 
     asyncio.run(scene())
 

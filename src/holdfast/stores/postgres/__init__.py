@@ -16,7 +16,7 @@ from holdfast.stores.checked import checked
 
 from . import forks, migrate
 from .address import parsed
-from .calling import CALL_SECONDS, called
+from .calling import CALL_SECONDS, ONCE, called
 from .calls import seconds_for
 from .errors import DRIVER, translated
 from .forwarding import ForwardRoom
@@ -152,9 +152,9 @@ class PostgresStore(
         sql = self._statement(verb, len(args))
         limit = self.call_seconds + seconds_for(*args)
         if self._clock is not None:
-            answer = await called(self._pool(), sql, (*args, str(self._clock())), 1, limit)
+            answer = await called(self._pool(), sql, (*args, str(self._clock())), 1, limit, once=verb in ONCE)
         else:
-            answer = await called(self._pool(), sql, args, 0, limit)
+            answer = await called(self._pool(), sql, args, 0, limit, once=verb in ONCE)
         if not self.address.listen and brings_news(verb, args):
             self._ears.ring()
         return answer

@@ -4,7 +4,9 @@ It has a deadline of its own. When that has passed, the session is left to itsel
 link whose other side is gone may take minutes to say so. A session that turns out to be lost is replaced
 once, for it may have been lost for long, and the call is sent again. The first time may have been carried
 out all the same: that nothing is done twice is up to the verb, and that nobody is told of a refusal which he
-has brought about himself is seen to here. What stands in the way of others is sent again, a few times.
+has brought about himself is seen to here. A verb that may do another thing the second time is sent once: a
+decision, for by then the chain may have gone on to a run with a gate of the same name. What stands in the
+way of others is sent again, a few times.
 """
 
 from __future__ import annotations
@@ -24,6 +26,12 @@ IN_DOUBT = (
     "the connection was lost during a call, which was refused when it was sent again: it may have been "
     "carried out the first time, so look how things stand before you repeat it"
 )
+IN_DOUBT_AT_ONCE = (
+    "the connection was lost during a call, which is not sent again: it may have been carried out, so look "
+    "how things stand before you repeat it"
+)
+ONCE = frozenset({"decide"})
+STANDBY = "25006"  # the server takes no writes: nothing was carried out
 TRIES = 6
 JITTER_SECONDS = 0.01
 
@@ -32,8 +40,10 @@ JITTER_SECONDS = 0.01
 SENT_AGAIN = ContextVar("holdfast_sent_again", default=False)
 
 
-async def called(pool: Pool, sql: str, args: tuple[Any, ...], column: int, limit_seconds: float) -> Any:
-    """The answer to one statement, which is a transaction by itself."""
+async def called(
+    pool: Pool, sql: str, args: tuple[Any, ...], column: int, limit_seconds: float, *, once: bool = False
+) -> Any:
+    """The answer to one statement, which is a transaction by itself. `once`: a lost one is not sent again."""
     now = pool.loop.time
     until = now() + limit_seconds
     tries, replaced = 0, False
@@ -52,6 +62,8 @@ async def called(pool: Pool, sql: str, args: tuple[Any, ...], column: int, limit
                 pool.drop_idle()
                 if replaced:
                     raise translated(error, pool.where) from error
+                if once and told(error)[0] != STANDBY:
+                    raise Unavailable(f"{pool.where}: {IN_DOUBT_AT_ONCE}") from error
                 replaced = True
                 SENT_AGAIN.set(True)
                 continue
