@@ -151,7 +151,7 @@ def test_a_closed_pipe_is_silent(cli_, url):
         ("orders", "which App of 'orders'?"),
         ("orders:empty", "orders:empty has no workflows"),
         ("raises:app", "raises.py:2: ZeroDivisionError: division by zero"),
-        ("yields:app", "yields.py:3: UsageError: workflow shop.order.v1: a generator cannot be a workflow"),
+        ("yields:app", "yields.py:3: UsageError: workflow shop.order.v1: its function is a generator"),
         (
             "naked:app",
             'naked.py:3: UsageError: a workflow needs a type: write @app.workflow("shop.order.v1")',

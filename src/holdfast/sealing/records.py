@@ -155,9 +155,9 @@ class Records:
         return _replace(lease, progress=self._progress(lease.progress, lease.tenant, lease.run))
 
     def _log(self, row: TrailWrite, tenant: str, run: UUID) -> TrailWrite:
-        found = mere(row.data)
+        found = _fields(row.data)
         # The store counts by log_no; people look for levels and steps.
-        shown = {key: found[key] for key in ("level", "step", "log_no") if key in found}
+        shown: dict[str, Any] = {key: found[key] for key in ("level", "step", "log_no") if key in found}
         veiled = self._chain.veil({**shown, "message": HIDDEN}, row.data, places.logged(tenant, run))
         return row if veiled is None else TrailWrite(row.type, veiled)
 
@@ -374,6 +374,15 @@ class Records:
 def veiled(entries: Iterable[TrailEntry]) -> set[UUID]:
     """The runs of those rows that hold something sealed."""
     return {entry.run for entry in entries if RESERVED in entry.data_json}
+
+
+def _fields(data: Json) -> dict[str, Any]:
+    """What a log row holds; nothing, where it is JSON of another shape, or none that can be read."""
+    try:
+        found = mere(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _error(error: Json) -> Error:

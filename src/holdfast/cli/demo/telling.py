@@ -73,6 +73,9 @@ class Teller:
                 return "store", sentence(entry).partition(":")[
                     0
                 ] + f" ({LEASE_SECONDS:g} s without a sign of life): the run is free"
+            case "retried":  # a line is short here: who tried how often is in the trail
+                tries = f", attempt {data.get('attempt')} of {data.get('max_attempts')}"
+                return self._holder, _words(entry).replace(tries, "")
             case "waiting":
                 return self._holder, sentence(entry) + "; the run is only a row now"
             case "woken":
