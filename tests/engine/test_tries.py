@@ -99,3 +99,37 @@ async def test_a_plan_shows_the_tries_of_its_task(app):
     async with app.worker():
         assert await shown(app, run) == ((2, 2, 2, 2), tried(2, 2))
     assert (await app.steps(run.id))[1].attempts == 2
+
+
+@pytest.mark.spec("RETRY-10")
+@pytest.mark.parametrize("explicit", [False, True], ids=["while it is handled", "from it"])
+async def test_a_body_that_handled_the_failure_of_a_step_shows_its_own_tries(app, explicit):
+    @app.workflow("shop.order.v1", retry=Backoff.fixed(0.01, attempts=3))
+    async def order(ctx):
+        try:
+            await ctx.step("broken", broken, retry=POLICY)
+        except StepFailed as error:
+            if explicit:
+                raise KeyError("slip") from error
+            raise KeyError("slip")  # noqa: B904 - as users write it
+
+    run = await app.start(order)
+    async with app.worker():
+        (attempt, most, *_), rows = await shown(app, run)
+    assert (attempt, most, rows[-1]) == (3, 3, ("failed", 3, 3))
+    assert (await app.get(run.id)).error.step == "broken"
+
+
+@pytest.mark.spec("RETRY-10", "PLAN-15")
+async def test_a_task_without_a_handler_was_never_tried(app):
+    plan = app.plan("shop.fulfil.v1", [Task("A")], no_handler_after=90)
+    plan.task("A")(lambda _: 1)
+    await app.publish()
+    run = await app.start(plan)
+    await app.append_step(run.id, "NEW")
+    async with app.worker():
+        assert await shown(app, run) == (
+            (0, 3, 0, 3),
+            [("retried", 0, 3), ("retried", 0, 3), ("failed", 0, 3)],
+        )
+    assert [step.attempts for step in await app.steps(run.id)] == [1, 0]

@@ -123,15 +123,21 @@ _FINAL: tuple[tuple[type[BaseException], str], ...] = (
 
 def final_kind(error: BaseException, policy: Backoff) -> str | None:
     """The kind with which this exception fails a run at once; None when it may be tried again."""
-    if isinstance(error, StepFailed):
-        return error.kind
-    cause = error.__cause__
-    if isinstance(cause, StepFailed) and _rebuilt(error, cause):
-        return cause.kind
+    return _decided(error, policy)[0]
+
+
+def _decided(error: BaseException, policy: Backoff) -> tuple[str | None, StepFailed | None]:
+    """The kind with which the exception fails a run, and the failure of a step that decides it, if one does.
+    Of a group, the first that fails the run decides.
+    """
+    failed = error if isinstance(error, StepFailed) else error.__cause__
+    if isinstance(failed, StepFailed) and (failed is error or _rebuilt(error, failed)):
+        return failed.kind, failed
     if isinstance(error, BaseExceptionGroup):
-        return next(filter(None, (final_kind(one, policy) for one in error.exceptions)), None)
+        each = (_decided(one, policy) for one in error.exceptions)
+        return next((one for one in each if one[0]), (None, None))
     kind = next((kind for type_, kind in _FINAL if isinstance(error, type_)), None)
-    return kind or ("fatal" if policy.fatal and isinstance(error, policy.fatal) else None)
+    return kind or ("fatal" if policy.fatal and isinstance(error, policy.fatal) else None), None
 
 
 def _rebuilt(error: BaseException, cause: StepFailed) -> bool:
@@ -139,14 +145,15 @@ def _rebuilt(error: BaseException, cause: StepFailed) -> bool:
     return cause.type == type(error).__qualname__ and cause.raised_with is error.args
 
 
-def blamed(recorded: Error, error: BaseException | None) -> Error:
-    """With the step whose recorded failure is at the root of this exception, if one is, and its tries."""
+def blamed(recorded: Error, error: BaseException, policy: Backoff) -> Error:
+    """The error with the step whose recorded failure is at the root of the exception, if one is; and with the
+    tries of that step, if the run fails by them and not by its own.
+    """
+    by = _decided(error, policy)[1]
+    if by is not None:
+        return replace(recorded, step=by.step, attempt=by.attempt, max_attempts=by.max_attempts)
     found = _guilty(error)
-    if found is None:
-        return recorded
-    if not isinstance(found, StepFailed):
-        return replace(recorded, step=found.step)
-    return replace(recorded, step=found.step, attempt=found.attempt, max_attempts=found.max_attempts)
+    return recorded if found is None else replace(recorded, step=found.step)
 
 
 Guilty = StepFailed | EventTimeout | ChildFailed

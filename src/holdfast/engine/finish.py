@@ -112,7 +112,7 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     failures = run.attempt - run.crashes
     if kind is None and failures >= run.claim.max_attempts:
         kind = "exhausted"
-    recorded = blamed(error_of(error, kind or "error"), error)
+    recorded = blamed(error_of(error, kind or "error"), error, policy)
     said = line(recorded)
     if kind is not None:
         run.worker.ends(run)

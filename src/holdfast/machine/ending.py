@@ -32,7 +32,7 @@ def _fail_current(view: View[R], run: R) -> None:
     if step is None or step.status in SETTLED:
         return
     step.finished_at = view.now
-    step.status, step.error, step.attempts = StepStatus.FAILED, run.error, run.attempt
+    step.status, step.error, step.attempts = StepStatus.FAILED, run.error, _tried(run)
     view.note(run, "step_failed", step=step.key, error=raw(run.error))
 
 
@@ -68,7 +68,14 @@ def fail(view: View[R], run: R, kind: str | None, message: str | None) -> None:
     view.note(run, "failed", kind=kind, message=message, **tries(run))
 
 
-def tries(run: RunRow) -> dict[str, object]:
-    """How often it was tried, of how many, for the trail. Crashes use none up."""
+def tries(run: RunRow, *, given_back: bool = False) -> dict[str, object]:
+    """How often it was tried, of how many, for the trail. Crashes use none up.
+
+    given_back: the execution that ends now does not count.
+    """
     most = run.max_attempts if run.tried_of is None else run.tried_of
-    return {"attempt": max(0, run.attempt - run.crashes), "max_attempts": most}
+    return {"attempt": max(0, _tried(run) - given_back), "max_attempts": most}
+
+
+def _tried(run: RunRow) -> int:
+    return max(0, run.attempt - run.crashes)

@@ -250,7 +250,7 @@ def retry(w: Writing[Any], move: Retry) -> None:
         tries = {"attempt": step.attempts, "max_attempts": step.max_attempts or run.max_attempts}
         view.note(run, "retried", **tries, **data, step=step.key, **to)
     if not w.recorded.ready:
-        view.note(run, "retried", **ending.tries(run), **data, **to)
+        view.note(run, "retried", **ending.tries(run, given_back=move.refund), **data, **to)
     if stays:
         w.stay(more=0 if move.refund else 1)
         return

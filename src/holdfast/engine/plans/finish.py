@@ -183,7 +183,9 @@ async def _give_back(run: PlanExecution, end: NoHandler) -> bool:
     limit = run.plan.no_handler_seconds
     left = NO_HANDLER_SECONDS if limit is None else limit - (now - since) / SECOND
     if left <= 0:
-        return await _fail(run, recorded)
+        run.attempt -= 1  # no handler was called: this execution is no try
+        attempt, most = _tries(run)
+        return await _fail(run, msgspec.structs.replace(recorded, attempt=attempt, max_attempts=most))
     log.warning("run %s goes back for a minute: %s", run.claim.id, said)
     move = moves.Retry(
         error=encoded(recorded),

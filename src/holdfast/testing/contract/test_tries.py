@@ -77,3 +77,26 @@ def test_a_plan_that_failed_has_the_tries_of_its_task(hand):
     seen = hand.get(run)
     assert (seen.status, seen.attempt, seen.max_attempts) == (Status.FAILED, 2, 2)
     assert hand.steps(run)[0].attempts == 2
+
+
+@pytest.mark.spec("RETRY-10")
+def test_an_execution_that_is_given_back_is_no_try(hand):
+    """Its attempt is refunded: the trail tells of those before it."""
+    run = hand.start()
+    for refund, attempt in ((True, 0), (False, 1), (True, 1)):
+        hand.retry(hand.take(run), delay=0.0, refund=refund)
+        assert (hand.last(run, "retried")["attempt"], hand.get(run).attempt) == (attempt, attempt)
+
+
+@pytest.mark.spec("RETRY-10", "LEASE-6", "PLAN-9")
+def test_a_task_at_which_a_plan_crashed_too_often_was_not_tried_by_that(hand):
+    """Crashes are counted apart, in the step's row as in the run's and in the trail."""
+    run = hand.plan("A", "B")
+    hand.retry(hand.take(run), tried("A", 1, 3), delay=0.0)
+    for _ in range(4):
+        hand.take(run)
+        hand.clock.turn(31)
+        hand.tick()
+        hand.clock.turn(100)
+    assert (hand.get(run).attempt, hand.get(run).crashes) == (5, 4)
+    assert (hand.last(run, "failed")["attempt"], hand.steps(run)[0].attempts) == (1, 1)

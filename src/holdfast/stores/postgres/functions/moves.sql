@@ -115,7 +115,7 @@ begin
         w.attempt := (item ->> 'attempt')::integer + w.crashes;
         most := (item ->> 'max_attempts')::integer;
     end if;
-    perform end_steps(r, status, error, w.attempt, now);
+    perform end_steps(r, status, error, greatest(0, w.attempt - w.crashes), now);
     answer := verdict(r, w, item, status);
     update workflow_run as x
     set status = finish.status, tried_of = most, run_at = coalesce(finish.run_at, x.run_at), result = finish.result,
@@ -182,7 +182,7 @@ begin
             || coalesce(step ->> 'max_attempts', r.max_attempts::text) || rest, now);
     end loop;
     if w.ready = '{}' then
-        perform note(r.id, 'retried', '{"attempt":' || greatest(0, w.attempt - w.crashes) || ',"max_attempts":'
+        perform note(r.id, 'retried', '{"attempt":' || greatest(0, w.attempt - w.crashes - refund) || ',"max_attempts":'
             || r.max_attempts || rest, now);
     end if;
     if stays then

@@ -275,7 +275,7 @@ create or replace function plain_fail(o workflow_run, n workflow_run, kind text,
 language plpgsql as $$
 begin
     n := plain_blame(o, n, kind);
-    perform end_steps(o, 'failed', n.error, o.attempt, now);
+    perform end_steps(o, 'failed', n.error, greatest(0, o.attempt - o.crashes), now);
     n.status := 'failed';
     n.result := null;
     n.run_at := o.run_at;

@@ -38,6 +38,6 @@ begin
         owes = w.owes | case when w.parent_step is null then 0 else 1 end,
         expires_at = now + span(w.ttl_seconds), updated_at = now, rev = w.rev + 1
     where w.id = r.id;
-    perform end_steps(r, 'failed', why, r.attempt, now);
+    perform end_steps(r, 'failed', why, greatest(0, r.attempt - r.crashes), now);
     perform note(r.id, 'failed', failed_data(fail_overdue.kind, message, r.attempt, r.crashes, r.max_attempts), now);
 end $$;
