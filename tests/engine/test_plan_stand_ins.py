@@ -7,7 +7,8 @@ import dataclasses
 
 import pytest
 
-from holdfast import Approval, Status, Task
+from holdfast import Approval, Backoff, Status, Task
+from holdfast.errors import StoreError
 from tests.engine.kit import outcome, trail
 from tests.engine.planned import V1, V2, at_the_gate, plan_of
 
@@ -174,3 +175,112 @@ async def test_the_workers_are_not_read_while_no_run_of_another_version_is_there
     async with new.worker():
         await asyncio.sleep(300)
     assert read == []
+
+
+@pytest.mark.spec("PLAN-15")
+async def test_runs_that_cannot_be_executed_here_cost_little_however_many_they_are(
+    deploy, store, monkeypatch
+):
+    """Few are claimed between two looks, and own runs do not wait for them."""
+    seen, old, new, claimed, claim = [], deploy(), deploy(), [], store.claim
+
+    async def counted(ask):
+        claims = await claim(ask)
+        claimed.extend(one.type for one in claims)
+        return claims
+
+    monkeypatch.setattr(store, "claim", counted)
+    one, two = plan_of(old, V1, ["A", "B"], seen), plan_of(new, V2, ["B"], seen)
+    await old.publish()
+    runs = [await old.start(one, priority=90) for _ in range(30)]
+    async with new.worker(slots=4):
+        await asyncio.sleep(900)
+        assert 20 < claimed.count(V1) <= 31
+        assert await outcome(new, await new.start(two, priority=1), 2) == ("succeeded", "B")
+    found = await new.get(runs[0].id)
+    assert (found.status, found.attempt, seen) == (Status.PENDING, 0, ["v2 B"])
+
+
+@pytest.mark.spec("PLAN-15")
+async def test_a_run_that_cannot_be_executed_here_is_claimed_less_and_less_often(deploy):
+    seen, old, new = [], deploy(), deploy()
+    run = await old.start(plan_of(old, V1, ["A", "B"], seen))
+    plan_of(new, V2, ["B"], seen)
+    async with new.worker(keeper=False):
+        await asyncio.sleep(7200)
+    found = await new.get(run.id)
+    assert 8 < (await trail(new, run)).count("leased") < 16
+    assert 900 < (found.run_at - found.updated_at).total_seconds() <= 3600
+
+
+@pytest.mark.spec("PLAN-15")
+async def test_runs_that_can_be_executed_here_are_not_slowed_down(deploy, world):
+    seen, old, new = [], deploy(), deploy()
+    one = plan_of(old, V1, ["A", "B"], seen)
+    await old.publish()
+    runs = [await old.start(one) for _ in range(50)]
+    plan_of(new, V2, ["A", "B"], seen)
+    async with new.worker(slots=4):
+        begun = world.monotonic()
+        for run in runs:
+            assert await outcome(new, run) == ("succeeded", "B")
+        assert world.monotonic() - begun < 10
+
+
+@pytest.mark.spec("PLAN-15")
+async def test_a_worker_that_is_never_idle_finishes_runs_of_another_version_too(deploy):
+    seen, old, new = [], deploy(), deploy()
+    one = plan_of(old, V1, ["A"], seen)
+    plan_of(new, V2, ["A"], seen)
+
+    @new.workflow("shop.busy.v1")
+    async def busy(ctx):
+        await ctx.step("work", asyncio.sleep, 5)
+
+    for _ in range(100):
+        await new.start(busy)
+    async with new.worker(slots=1):
+        await asyncio.sleep(5)
+        run = await old.start(one)
+        assert await outcome(new, run, 100) == ("succeeded", "A")
+
+
+@pytest.mark.spec("PLAN-15")
+async def test_a_run_that_is_given_back_keeps_the_error_of_its_own_code(deploy):
+    old, new = deploy(), deploy()
+    one = old.plan(V1, [Task("A"), Task("B")], retry=Backoff.fixed(100, attempts=3))
+
+    @one.task("A")
+    async def fails(task):
+        raise ValueError("no such sku")
+
+    one.task("B")(lambda _: None)
+    async with old.worker():
+        run = await old.start(one)
+        while (before := await old.get(run.id)).last_error is None:  # noqa: ASYNC110
+            await asyncio.sleep(1)
+    plan_of(new, V2, ["B"], [])
+    async with new.worker():
+        await asyncio.sleep(1000)
+    found, went = await new.get(run.id), (await trail(new, run)).count("leased")
+    assert (found.last_error, found.error.kind) == (before.last_error, "error")
+    assert "no such sku" in found.last_error
+    assert 3 < went < 10, "given back, for longer and longer"
+
+
+@pytest.mark.spec("PLAN-15")
+@pytest.mark.parametrize("verb", ["definitions", "due", "stats"])
+async def test_a_worker_is_seen_though_it_cannot_look_for_versions(deploy, store, monkeypatch, verb):
+    old, new = deploy(), deploy()
+    await old.start(plan_of(old, V1, ["A", "B"], []), delay=3000)
+    plan_of(new, V2, ["A", "B"], [])
+
+    async def fails(*args, **options):
+        raise StoreError("not now")
+
+    async with new.worker():
+        stats = store.stats
+        with monkeypatch.context() as patched:
+            patched.setattr(store, verb, fails)
+            await asyncio.sleep(200)
+            assert len((await stats()).workers) == 1

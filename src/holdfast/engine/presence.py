@@ -42,6 +42,9 @@ async def shows(worker: Worker) -> None:
         await asyncio.sleep(PRESENCE_SECONDS)
         try:
             await worker.versions.look()
+        except Exception as error:
+            log.warning("cannot look for versions, will try again: %s", error, exc_info=unforeseen(error))
+        try:
             await show(worker)
         except Exception as error:
             log.warning("cannot show presence now, will try again: %s", error, exc_info=unforeseen(error))

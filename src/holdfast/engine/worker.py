@@ -110,7 +110,7 @@ class Worker:
         self._draining = self._hurried = self._works = False
         self._refresh = Refresh(self)
         self._executions: dict[asyncio.Task[None], HeldRun] = {}
-        self.straggling = Stragglers(self._returned)
+        self.straggling = Stragglers(self.look_again)
         self._ends = Ends()
         self.loads, self._appetite = Loads(self), Appetite(self)
         self._more = True  # whether the last claim has left some, for want of slots
@@ -250,7 +250,8 @@ class Worker:
         if self.stragglers:
             log.warning("%d plain functions have not returned: they are left behind", self.stragglers)
 
-    def _returned(self) -> None:
+    def look_again(self) -> None:
+        """Let the loop that claims look whether it may claim more."""
         self._bell.ring()
 
     @property
@@ -292,7 +293,7 @@ class Worker:
                 elif not limit:
                     self._more = True  # or what it was rung for would be forgotten
                 else:
-                    self._more = await self._claim(types, limit)
+                    self._more = await self.versions.claim(self._claim, limit)
                     if not self._more:
                         due = await seconds_until(self.store, types, self.tenants, runtime=self.runtime)
             except Exception as error:
@@ -332,7 +333,7 @@ class Worker:
         return len(claims) == ask.limit
 
     def _begin(self, claim: Claim, claimed_at: float) -> None:
-        known = self._workflows.get(claim.type) or self.versions.standing_in(claim.type)
+        known = self._workflows.get(claim.type) or self.versions.taken(claim.type)
         execution = held(claim, known, self, claimed_at)
         if why := shut(claim):
             execution.stop(Why.SEALED, why)

@@ -179,8 +179,10 @@ class PlanExecution:
         handler = self.handler(self.step.key)
         if handler is None:
             return NoHandler(self.step.key)
-        if self.plan.stands_in and not self._begun and (why := self._cannot()) is not None:
-            return why
+        if self.plan.stands_in and not self._begun:
+            if (why := self._cannot()) is not None:
+                return why
+            self.worker.versions.begins()
         self.codec = handler.codec
         return await self._call(handler, self.step)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = safe_logger("holdfast.run")
 
 NO_HANDLER_SECONDS = 60.0  # before a run is claimed again whose current step nobody here knows
+OTHERS_SECONDS = 3600.0  # the longest time that a run of another version goes back for
 MESSAGES_MAX = 1_000_000  # numbers of one outcome, more than SAID_MAX: those of the next have their own
 
 
@@ -173,28 +174,41 @@ async def _give_back(run: PlanExecution, end: NoHandler) -> bool:
     if found is None:  # deleted: it has been taken from this worker
         return ended(run, Verdict(answer=Answer.LOST, status=Status.PENDING))
     before = None if found.error_json is None else stored(found.error_json)
-    again = before is not None and (before.kind, before.step) == ("no_handler", step)
+    # An error of the run's own code is kept: it says more than that this code is not here.
+    kept = before if before is not None and run.plan.stands_in and before.kind != "no_handler" else None
+    again = before is not None and (kept is not None or (before.kind, before.step) == ("no_handler", step))
     since = before.since if before is not None and again and before.since is not None else now
     said = end.why or (
         f"no worker here has a handler for step {step!r} of {run.claim.type}: "
         f"register one with @plan.task({step!r})"
     )
     recorded = Error(kind="no_handler", message=said, step=step, since=since)
-    limit = run.plan.no_handler_seconds
-    left = NO_HANDLER_SECONDS if limit is None else limit - (now - since) / SECOND
-    if left <= 0:
+    delay = _back_seconds(run, (now - since) / SECOND)
+    if delay <= 0:
         run.attempt -= 1  # no handler was called: this execution is no try
         attempt, most = _tries(run)
         return await _fail(run, msgspec.structs.replace(recorded, attempt=attempt, max_attempts=most))
-    log.warning("run %s goes back for a minute: %s", run.claim.id, said)
+    log.warning("run %s goes back for %.0f s: %s", run.claim.id, delay, said)
     move = moves.Retry(
-        error=encoded(recorded),
-        last_error=line(recorded),
-        delay_seconds=min(left, NO_HANDLER_SECONDS),
+        error=encoded(recorded if kept is None else msgspec.structs.replace(kept, since=since)),
+        last_error=line(recorded) if kept is None else found.last_error,
+        delay_seconds=delay,
         refund=True,
     )
     verdict = await run.journal.outcome(move)
     return ended(run, verdict, recorded, "run.retried")
+
+
+def _back_seconds(run: PlanExecution, waited: float) -> float:
+    """How long a run goes back that has waited so long for a handler; 0 or less: no longer.
+
+    A run of another version goes back for half of the time that it has waited, so that runs which only a
+    worker that is gone could execute cost less and less.
+    """
+    if run.plan.stands_in:
+        return min(max(NO_HANDLER_SECONDS, waited / 2), OTHERS_SECONDS)
+    limit = run.plan.no_handler_seconds
+    return NO_HANDLER_SECONDS if limit is None else min(limit - waited, NO_HANDLER_SECONDS)
 
 
 def _current(run: PlanExecution) -> Step:

@@ -9,7 +9,7 @@ itself: it executes the runs whose remaining tasks it has handlers of. It never 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.arguments import is_type
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from holdfast.engine.worker import Worker
 
 log = safe_logger("holdfast.worker")
+
+SHARE = 10  # of this many slots one may take a run of another version that has not begun; at least one does
+
+Claiming = Callable[[tuple[str, ...], int], Awaitable[bool]]
 
 
 class Versions:
@@ -42,6 +46,8 @@ class Versions:
         self._known: dict[str, Plan] = {}  # that stand in for versions that are not here
         self._missed: dict[str, tuple[str, ...]] = {}  # by version that it could stand in for: what it lacks
         self._stood: tuple[str, ...] = ()  # those of them that no live worker has itself
+        self._left = 0  # how many runs of them it may still claim before the next look
+        self._first = False  # whether they go before its own once
         self._own_lacking = {type_: tasks for type_, one in own.items() if (tasks := self._missing(one))}
         self._own = tuple(type_ for type_ in own if type_ not in self._own_lacking)
 
@@ -52,8 +58,8 @@ class Versions:
 
     @property
     def claimed(self) -> tuple[str, ...]:
-        """The types that it claims."""
-        return (*self._own, *self._stood)
+        """The types that it claims now."""
+        return (*self._own, *self._stood) if self._left else self._own
 
     @property
     def lacking(self) -> dict[str, tuple[str, ...]]:
@@ -77,9 +83,37 @@ class Versions:
             return ()
         return tuple(name for name in known.missing if self.handler(known, name) is None)
 
-    def standing_in(self, type_: str) -> Plan:
-        """The plan that stands in for a version that is not here."""
+    async def claim(self, claim: Claiming, limit: int) -> bool:
+        """Claim runs by this function; whether there may be more at once.
+
+        A worker's own runs go first. Once after each look the others do, so that they do not wait for ever
+        for a worker that is never idle.
+        """
+        if self._first:
+            self._first = False
+            await self._claim_others(claim, limit)
+            limit = min(limit, self._worker.free)
+        if not limit or (self._own and await claim(self._own, limit)):
+            return True
+        return await self._claim_others(claim, min(limit, self._worker.free))
+
+    async def _claim_others(self, claim: Claiming, limit: int) -> bool:
+        limit = min(limit, self._left)
+        return bool(self._stood and limit) and await claim(self._stood, limit)
+
+    def taken(self, type_: str) -> Plan:
+        """A run of a version that is not here was claimed: the plan that stands in for it."""
+        self._left = max(0, self._left - 1)
         return self._known[type_]
+
+    def begins(self) -> None:
+        """Such a run is executed, not given back: another one may be claimed for it."""
+        self._left = min(self._left + 1, self._most)
+        self._worker.look_again()
+
+    @property
+    def _most(self) -> int:
+        return max(1, self._worker.slots // SHARE)
 
     async def look(self) -> None:
         """Learn which other versions of the plans here are published, and whether somebody serves them."""
@@ -93,6 +127,7 @@ class Versions:
             but = f", but for {', '.join(found[type_])}" if found[type_] else ""
             log.info("runs of %s are executed by handlers of another version%s", type_, but)
         self._missed, self._stood = found, stood
+        self._left, self._first = (self._most, True) if stood else (0, False)
 
     def _stand_in(self, published: Definition) -> Plan | None:
         """The plan of an older version that is not here, with the options of the newest one that is.
