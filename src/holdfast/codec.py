@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import typing
 from collections.abc import Callable
+from types import UnionType
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +28,8 @@ LIMIT_BYTES = bounds.VALUE_BYTES
 DEPTH_MAX = bounds.DEPTH_MAX
 RESERVED = "holdfast.sealed"  # the first key of a sealed value, and of no other
 MARK = f'{{"{RESERVED}"'
+
+CLASSES_OF_USERS = ("__dataclass_fields__", "__struct_fields__", "__attrs_attrs__", "model_validate")
 
 T = TypeVar("T")
 
@@ -254,14 +257,47 @@ def unreadable_class(wanted: Any) -> str | None:
 
 
 def unreadable_type(wanted: Any) -> str | None:
-    """An annotation that describes no data, such as a union whose members cannot be told apart, and why."""
+    """An annotation that describes no data, such as a union of classes that cannot be told apart, and why.
+
+    None: it describes data, or `Codec` reads it untyped, and mere data is among its values: `str | UUID`.
+    """
     try:
         msgspec.inspect.type_info(wanted)
     except TypeError as error:
-        return f"{_shown(wanted)} ({_said(error).partition(' - type')[0]})"
+        said = _said(error).partition(" - type")[0]
+        return None if _is_mere(wanted, set()) else f"{_shown(wanted)} ({said})"
     except Exception:  # noqa: BLE001 - as above
         return None
     return None
+
+
+def _is_mere(wanted: Any, seen: set[int]) -> bool:
+    """Whether values of an annotation may be mere data: it names no class of somebody's own, or a union in it
+    allows something else beside None.
+    """
+    origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
+    if isinstance(wanted, str | typing.ForwardRef | TypeVar) or origin is typing.Literal:
+        return True
+    if origin in {typing.Union, UnionType}:
+        return any(_is_mere(part, seen) for part in parts if part is not type(None))
+    if origin is typing.Annotated:
+        return _is_mere(parts[0], seen)
+    if hasattr(wanted, "__value__"):  # an alias, which may name itself
+        known = id(wanted) in seen
+        seen.add(id(wanted))
+        return known or _is_mere(wanted.__value__, seen)
+    if origin is not None:
+        return _is_mere(origin, seen) and all(_is_mere(part, seen) for part in parts if part is not ...)
+    return _is_data(wanted)
+
+
+def _is_data(wanted: Any) -> bool:
+    if any(hasattr(wanted, name) for name in CLASSES_OF_USERS):
+        return False
+    try:
+        return custom_class(msgspec.inspect.type_info(wanted)) is None
+    except Exception:  # noqa: BLE001 - as above
+        return False
 
 
 def _shown(wanted: Any) -> str:

@@ -3,6 +3,8 @@
 import functools
 import typing
 from dataclasses import dataclass
+from datetime import date, datetime
+from uuid import UUID
 
 import pytest
 
@@ -46,6 +48,8 @@ class Model:
 async def odd(ctx, order: Odd): ...
 async def odd_list(ctx, order: list[Odd]): ...
 async def odd_union(ctx, order: Order | Other): ...
+async def odd_unions(ctx, order: list[Order | Other | None]): ...
+async def odd_beside_texts(ctx, order: tuple[Order, str | UUID]): ...
 async def odd_result(ctx) -> Odd: ...
 async def odd_results(ctx) -> dict[str, Odd]: ...
 async def odd_results_union(ctx) -> Order | Other: ...
@@ -77,6 +81,8 @@ WRONG = {
     odd_list: "annotated with Odd, which",
     functools.partial(odd): "annotated with Odd, which",
     odd_union: "more than one dataclass",
+    odd_unions: "more than one dataclass",
+    odd_beside_texts: "more than one str-like",
     odd_result: "its result is annotated with Odd, which JSON cannot be read as: take a dataclass",
     odd_results: "its result is annotated with Odd",
     odd_results_union: "its result is annotated with .*more than one dataclass",
@@ -120,6 +126,26 @@ async def anything(ctx, order: object) -> object:
     return order
 
 
+# Members of these unions cannot be told apart: they are read as the mere data that their JSON holds.
+Mere = typing.Union[str, int, None, list["Mere"], dict[str, "Mere"]]  # noqa: UP007 - it names itself
+
+
+async def text_or_id(ctx, order: str | UUID) -> str | UUID:
+    return order
+
+
+async def two_times(ctx, order: datetime | date) -> list[datetime | date]:
+    return [order]
+
+
+async def order_or_data(ctx, order: Order | dict[str, int]) -> Order | dict[str, int] | None:
+    return order
+
+
+async def any_json(ctx, order: Mere) -> Mere:
+    return order
+
+
 async def anything_inside(ctx, order: dict[str, object]) -> list[object]:
     return [order, 1]
 
@@ -137,6 +163,10 @@ RIGHT = [
     own_context,
     anything,
     anything_inside,
+    text_or_id,
+    two_times,
+    order_or_data,
+    any_json,
 ]
 
 
@@ -153,6 +183,10 @@ def test_all_others_are_taken(function):
         (own_context, Context(7), Context(7)),
         (anything, {"n": [1, None]}, {"n": [1, None]}),
         (anything_inside, {"n": [1, None]}, [{"n": [1, None]}, 1]),
+        (text_or_id, "a", "a"),
+        (two_times, "2020-01-01", ["2020-01-01"]),
+        (order_or_data, {"n": 7}, {"n": 7}),
+        (any_json, {"n": [1, None]}, {"n": [1, None]}),
     ],
     ids=named,
 )
