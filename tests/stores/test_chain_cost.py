@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.records import NewEvent
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import SqliteStore, view
 from holdfast.testing.contract.chaining import go_on, wait
 from holdfast.testing.contract.hand import Clock, Hand, listen
 
@@ -53,3 +53,15 @@ def test_events_verbs_and_claims_of_a_long_chain_cost_what_those_of_a_short_one_
         claim = hand.take(go_on(hand, claim))
     short, long = costs
     assert all(0 < after < before * 1.5 for before, after in zip(short, long, strict=True)), costs
+
+
+@pytest.mark.spec("FLOW-24")
+@pytest.mark.parametrize(
+    ("name", "by"), [("links", "chain=? AND deleted_at=?"), ("deleted_links", "chain=? AND deleted_at>?")]
+)
+def test_to_delete_or_restore_a_chain_walks_over_no_run_that_is_done(hand, name, by):
+    """A slice finds its own runs by the index, in its order."""
+    plan = hand.store._reader.all("explain query plan " + view.SQL[name], ("chain", 500))
+    found = [row[3] for row in plan]
+    assert found[0] == f"SEARCH workflow_run USING INDEX idx_workflow_run_chain ({by})"
+    assert not any("TEMP B-TREE" in line for line in found)

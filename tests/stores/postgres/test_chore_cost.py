@@ -113,6 +113,32 @@ def test_leases_are_walked_over_once_a_round_and_nothing_else(hand, session):
     assert (answer["done"], read <= held + 10) == (0, True)
 
 
+LINKS = """
+insert into workflow_run (id, chain, type, status, run_at, max_attempts, finished_at, deleted_at, rev)
+select gen_random_uuid(), %s, %s, 'succeeded', clock(), 3, clock(), case when %s then clock() end, 1
+from generate_series(1, %s) as n
+"""
+UNLIKE = "select cardinality(unlike_first(w, 500)) from workflow_run as w where w.id = %s"
+
+
+@pytest.mark.spec("FLOW-24")
+@pytest.mark.parametrize("deleted", [True, False])
+def test_to_delete_or_restore_a_chain_walks_over_no_run_that_is_done(hand, session, deleted):
+    """With many done and five left, these five are read."""
+    first = hand.start()
+    if deleted:
+        hand.delete(first)
+    for done, count in ((deleted, 3000), (not deleted, 5)):
+        session.run(LINKS, first, TYPE, done, count)
+    session.begin()
+    ((before,),) = session.run(ROWS)
+    ((found,),) = session.run(UNLIKE, first)
+    ((after,),) = session.run(ROWS)
+    session.roll_back()
+    assert found == 5
+    assert after - before <= 20
+
+
 @pytest.mark.parametrize("verb", ["purge", "expire", "time_out"])
 def test_no_statistics_make_a_chore_read_or_sort_all_there_is(verb):
     """Those of an empty table say that there is one row, however many come later."""

@@ -60,7 +60,7 @@ class MemoryView:
     def links(self, first: RunRow, limit: int, *, deleted: bool) -> Sequence[RunRow]:
         runs = (run for run in self._state.runs.values() if run.first is first)
         found = [run for run in runs if (run.deleted_at is not None) == deleted]
-        page = sorted(found, key=lambda run: run.id)[:limit]
+        page = sorted(found, key=lambda run: (run.deleted_at or 0, run.id))[:limit]
         self._touched |= {run.id: run for run in page}
         return page
 

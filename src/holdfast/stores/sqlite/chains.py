@@ -30,7 +30,7 @@ class Chained(Saving):
 
     def links(self, first: RunRow, limit: int, *, deleted: bool) -> Sequence[RunRow]:
         self._write_runs()
-        found = self.db.all(SQL["links"], (first.text, deleted, limit))
+        found = self.db.all(SQL["deleted_links" if deleted else "links"], (first.text, limit))
         return [run for row in found if (run := self._keep(run_row(row))) is not None]
 
     def _passed(self, run: RunRow, topic: str | None) -> int:

@@ -174,9 +174,11 @@ insert or replace into workflow_chain_topic (chain, topic, passed) values (:chai
 -- :go_on_as
 update workflow_run set present = :next, rev = rev + 1 where id = :first
 
--- :links    Runs of a chain behind its first one, by whether they are deleted.
-select $run_columns from workflow_run
-where chain = :chain and (deleted_at is not null) = :deleted and coalesce(deleted_at, 0) >= 0 order by id limit :limit
+-- :links    Runs of a chain behind its first one that are not deleted.
+select $run_columns from workflow_run where chain = :chain and deleted_at is null order by id limit :limit
+
+-- :deleted_links    Those that are, but for what a purge has begun to remove.
+select $run_columns from workflow_run where chain = :chain and deleted_at >= 0 order by deleted_at, id limit :limit
 
 -- :count
 update workflow_inbox set woken = woken + :more where seq = :event

@@ -68,7 +68,7 @@ create table workflow_run (
     chain           uuid,                              -- the first run of its chain, if that is another one
     present         uuid,                              -- of a first run: the run that its chain has come to
     -- What its last commit has promised and `deliver` carries out: 1 tell the parent of its end, 2 cancel its
-    -- children, 4 cancel those of them that no step of its waits for or has started any more.
+    -- children, 4 those of them that no step names any more, 8 look at its open waits, 16 delete or restore its chain.
     owes            integer not null default 0,
     rev             bigint not null default 0,
     created_at      timestamptz not null default clock(),
@@ -110,7 +110,7 @@ create index idx_workflow_run_finished on workflow_run (finished_at)
     where finished_at is not null and expires_at is null;
 create index idx_workflow_run_expires on workflow_run (expires_at) where expires_at is not null;
 create index idx_workflow_run_parent on workflow_run (parent_id, id) where parent_id is not null;
-create index idx_workflow_run_chain on workflow_run (chain, id) where chain is not null;
+create index idx_workflow_run_chain on workflow_run (chain, deleted_at, id) where chain is not null;
 create index idx_workflow_run_owes on workflow_run (id) where owes > 0;
 
 create table workflow_step (

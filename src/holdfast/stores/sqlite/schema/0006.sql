@@ -227,7 +227,7 @@ alter table workflow_delivery add column woken integer not null default 0;
 
 -- Chains: runs that went on as another. Every later run names the first one; that names the present one.
 
-create index idx_workflow_run_chain on workflow_run (chain, id) where chain is not null;
+create index idx_workflow_run_chain on workflow_run (chain, deleted_at, id) where chain is not null;
 
 -- Receipts belong to the chain (run_id: its first run); `link` is the run that took the event, if it is a later one. They
 -- go with their event: a chain may have no end.

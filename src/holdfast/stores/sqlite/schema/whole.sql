@@ -87,7 +87,7 @@ create index idx_workflow_run_finished on workflow_run (finished_at, id)
     where finished_at is not null and expires_at is null;
 create index idx_workflow_run_expires on workflow_run (expires_at, id) where expires_at is not null;
 create index idx_workflow_run_parent on workflow_run (parent_id, id) where parent_id is not null;
-create index idx_workflow_run_chain on workflow_run (chain, id) where chain is not null;
+create index idx_workflow_run_chain on workflow_run (chain, deleted_at, id) where chain is not null;
 create index idx_workflow_run_owes on workflow_run (id) where owes > 0;
 
 create table workflow_step (
