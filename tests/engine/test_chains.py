@@ -7,7 +7,10 @@ import asyncio
 import pytest
 
 from holdfast import Fatal, IllegalMove, RunCancelled, RunFailed, Status, UnknownRun
+from holdfast.cli import follow
 from holdfast.engine.handle import CONTINUED
+from holdfast.records import Ask, Item
+from holdfast.records.moves import Complete
 from tests.engine.chained import explored
 from tests.engine.kit import until
 
@@ -139,6 +142,38 @@ async def test_approve_and_explain_by_the_first_id_act_on_the_present_run(app):
         decided = await run.approve("ship", by="ann")
         assert decided.run.chain == run.id
         assert await run.result(60) is True
+
+
+@pytest.mark.spec("FLOW-24")
+async def test_whoever_waits_by_the_first_id_is_told_where_the_present_run_is(app):
+    """The status line of `holdfast result`, while the first run has long succeeded."""
+
+    @app.workflow("shop.loop.v1")
+    async def loop(ctx, n: int) -> None:
+        if n:
+            ctx.continue_as(n - 1)
+        await ctx.await_event("never")
+
+    async with app.worker():
+        run = await app.start(loop, 1)
+        await until_present(app, run, 2)
+        await until(app, await app.present(run.id), Status.WAITING)
+        assert "never" in await follow._where(app, run.id)
+
+
+@pytest.mark.spec("FLOW-24")
+async def test_a_run_that_went_on_before_there_were_chains_tells_as_what(app):
+    """Nothing links it to the next one but its result, which is not of the workflow's type."""
+
+    @app.workflow("shop.loop.v1")
+    async def loop(ctx, n: int) -> int:
+        return n
+
+    run = await app.start(loop, 1)
+    (claim,) = await app.store.claim(Ask(worker="w", types=("shop.loop.v1",), limit=1))
+    old = Complete(result=CONTINUED + '"x"}')
+    await app.store.commit([Item(run=run.id, fence=claim.fence, number=1, move=old)])
+    assert await run.result(60) == {"continued_as": "x"}
 
 
 @pytest.mark.spec("FLOW-24", "SCHED-1")

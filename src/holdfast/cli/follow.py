@@ -115,8 +115,8 @@ async def alive(work: Awaitable[T], where: Callable[[], Awaitable[str]]) -> T:
 
 
 async def _where(client: Client, run: UUID) -> str:
-    """Where a run is, in as few words as fit on a line."""
-    known = await client.known(run)
+    """Where a run is, or the present one of its chain, in as few words as fit on a line."""
+    known = await client.present(run)
     now = moment(await client.store.now())
     done = f"last recorded step {clean(known.cursor)}, " if known.cursor else ""
     match known.status:

@@ -36,8 +36,11 @@ class Handle(Generic[T]):
         """What the run returns, or the last one of its chain, as its annotation says; RunFailed,
         RunCancelled, ResultTimeout."""
         run = await self._client.ended(self.id, timeout)
-        codec = plain if self._workflow is None else self._workflow.result_of(run.cursor)
-        return codec.decode(run.result_json or "null", f"the result of run {run.id}")
+        result = run.result_json or "null"
+        # What went on before there were chains is none to the store, and its result is not of its type.
+        known = None if result.startswith(CONTINUED) else self._workflow
+        codec = plain if known is None else known.result_of(run.cursor)
+        return codec.decode(result, f"the result of run {run.id}")
 
     async def get(self) -> Run:
         """The run as it is now."""
