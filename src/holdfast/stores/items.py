@@ -58,8 +58,7 @@ def check_item(_: str, item: Item) -> None:
     if type(item.move) is not Checkpoint:
         _check_move(item.move)
     if isinstance(item.move, Complete):
-        for new in item.move.starts:
-            refuse_follower(new, item.run)
+        _check_followers(item.move, item.run)
     for write in item.steps:
         _check_step(item.move, write)
     for event in item.events:
@@ -78,6 +77,13 @@ def refuse_follower(new: NewRun, by: UUID | None = None) -> None:
     """Refuse a run that says it follows another, but in the complete of that very run, `by`."""
     if new.follows not in {None, by}:
         raise UsageError(f"follows={new.follows}: only a run's own complete starts what it goes on as")
+
+
+def _check_followers(move: Complete, by: UUID) -> None:
+    for new in move.starts:
+        refuse_follower(new, by)
+    if sum(new.follows is not None for new in move.starts) > 1:
+        raise UsageError(f"several runs follow={by}: a run goes on as one other")
 
 
 def _check_move(move: HolderMove) -> None:

@@ -54,6 +54,15 @@ def test_nobody_goes_on_as_another_but_by_its_own_complete(hand):
 
 
 @pytest.mark.spec("FLOW-24")
+def test_a_run_goes_on_as_one_other(hand):
+    claim = hand.held()
+    before = hand.everything()
+    with pytest.raises(UsageError, match="several runs follow"):
+        hand.complete(claim, starts=(next_of(hand, claim), next_of(hand, claim)))
+    assert hand.everything() == before
+
+
+@pytest.mark.spec("FLOW-24")
 def test_the_same_item_again_makes_the_chain_no_longer(hand):
     claim = hand.held()
     item = hand.item(claim, Move.COMPLETE, starts=(next_of(hand, claim),))
