@@ -138,9 +138,17 @@ class Killer:
 
     async def kill_for(self, seconds: float, every: float) -> None:
         began = time.monotonic()
+        await asyncio.to_thread(self._kill_listening)
         while time.monotonic() - began < seconds:
             await asyncio.sleep(every)
             await asyncio.to_thread(self._kill)
+
+    def _kill_listening(self) -> None:
+        """Every one of them once: chance alone may leave out the one that is deaf afterwards."""
+        for pid, listens in self._connection.execute(SESSIONS).fetchall():
+            if listens:
+                self._end(pid)
+                self.listening += 1
 
     def _kill(self) -> None:
         sessions = self._connection.execute(SESSIONS).fetchall()
@@ -150,6 +158,9 @@ class Killer:
             among = listening
         if not among:
             return
-        self._connection.execute("select pg_terminate_backend(%s)", (self._dice.choice(among),))
-        self.count += 1
+        self._end(self._dice.choice(among))
         self.listening += among is listening
+
+    def _end(self, pid: int) -> None:
+        self._connection.execute("select pg_terminate_backend(%s)", (pid,))
+        self.count += 1
