@@ -43,11 +43,8 @@ def decide(view: View[R], id: UUID, tenant: str | None, ruling: Ruling) -> Ruled
     is past is settled as a keeper does, and answered as one that was decided so: the refusal is returned and
     not raised, because what was settled is to be saved, and what the run owes by it delivered.
     """
-    return _decide(view, found(view, id, tenant), ruling)
-
-
-def _decide(view: View[R], run: R, ruling: Ruling) -> Ruled | Conflict:
-    run_id = run.id
+    run = found(view, id, tenant)
+    run_id = run.id  # of a chain's present run, by whichever of its ids it was asked for
     gate = meant(run_id, view.gates(run), ruling.step)
     check_digest(run_id, gate.key, gate.digest, ruling.digest, approved=ruling.approved)
     if gate.status is StepStatus.WAITING and gate.due_at is not None and gate.due_at < view.now:

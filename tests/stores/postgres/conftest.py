@@ -14,6 +14,7 @@ from tests.stores.postgres.deeds import Holder
 from tests.stores.postgres.engines import KINDS
 from tests.stores.postgres.opened import VERBS, opened
 from tests.stores.postgres.proxy import Proxy
+from tests.stores.postgres.sessions import Session
 from tests.stores.postgres.stranger import Stranger
 
 
@@ -62,6 +63,15 @@ def hand(clock, tmp_path):
     hand = Hand(kit.make(clock, tmp_path), clock)
     yield hand
     hand.close()
+
+
+@pytest.fixture
+def sessions(hand):
+    """Two sessions beside the store's own, for races."""
+    two = [Session(hand.clock.now) for _ in range(2)]
+    yield two
+    for one in two:
+        one.close()
 
 
 @pytest.fixture

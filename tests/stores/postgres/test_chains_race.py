@@ -7,25 +7,7 @@ import pytest
 from holdfast.lifecycle import Move, Status
 from holdfast.records import NewEvent
 from holdfast.testing.contract.chaining import chain, go_on, next_of, payloads, wait
-from holdfast.testing.contract.hand import Clock, Hand, ask, done, listen
-from tests.stores.postgres.kit import make
-from tests.stores.postgres.sessions import Session
-
-
-@pytest.fixture
-def hand(tmp_path):
-    clock = Clock()
-    hand = Hand(make(clock, tmp_path), clock)
-    yield hand
-    hand.close()
-
-
-@pytest.fixture
-def sessions(hand):
-    two = [Session(hand.clock.now) for _ in range(2)]
-    yield two
-    for one in two:
-        one.close()
+from holdfast.testing.contract.hand import ask, done, listen
 
 
 def going_on(hand, claim):

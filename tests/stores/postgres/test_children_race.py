@@ -6,28 +6,10 @@ import pytest
 
 from holdfast.lifecycle import Move, Status
 from holdfast.records import NewRun
-from holdfast.testing.contract.hand import Clock, Hand, call
-from tests.stores.postgres.kit import make
-from tests.stores.postgres.sessions import Session
+from holdfast.testing.contract.hand import call
 
 CHILD = "shop.child.v1"
 OWING = '{"owing":"00000000-0000-0000-0000-000000000000"}'
-
-
-@pytest.fixture
-def hand(tmp_path):
-    clock = Clock()
-    hand = Hand(make(clock, tmp_path), clock)
-    yield hand
-    hand.close()
-
-
-@pytest.fixture
-def sessions(hand):
-    two = [Session(hand.clock.now) for _ in range(2)]
-    yield two
-    for one in two:
-        one.close()
 
 
 def item(hand, claim, move, *steps, **fields):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.contract import TTL_SECONDS
-from holdfast.testing.contract.hand import TYPE, Clock, Hand
-from tests.stores.postgres.kit import database, make
+from holdfast.testing.contract.hand import TYPE
+from tests.stores.postgres.kit import database
 from tests.stores.postgres.sessions import Session
 
 MANY = 20_000
@@ -33,14 +33,6 @@ ROWS = """
 select coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::integer from pg_stat_xact_user_tables
 where schemaname = 'workflow'
 """
-
-
-@pytest.fixture
-def hand(tmp_path):
-    clock = Clock()
-    hand = Hand(make(clock, tmp_path), clock)
-    yield hand
-    hand.close()
 
 
 @pytest.fixture

@@ -17,14 +17,6 @@ NAMES = {"type": TYPE, "tenant": "acme", "key": "k"}
 
 
 @pytest.fixture
-def sessions(hand):
-    two = [Session(hand.clock.now) for _ in range(2)]
-    yield two
-    for one in two:
-        one.close()
-
-
-@pytest.fixture
 def third(hand):
     session = Session(hand.clock.now)
     yield session

@@ -7,10 +7,9 @@ import pytest
 
 from holdfast.records import ANY, MessageStatus, RelayAsk, Relayed
 from holdfast.stores.postgres.calls import json_text
-from holdfast.testing.contract.hand import Clock, Hand, done
+from holdfast.testing.contract.hand import done
 from holdfast.testing.contract.post import answered, ids, message, outbox, relay, sent_by, shown, webhook
-from tests.stores.postgres.kit import database, make
-from tests.stores.postgres.sessions import Session
+from tests.stores.postgres.kit import database
 
 ASK = RelayAsk(relay="other", sinks=("mail",))
 WRONG = """
@@ -20,22 +19,6 @@ select id from (
 ) as line
 where behind = is_first
 """
-
-
-@pytest.fixture
-def hand(tmp_path):
-    clock = Clock()
-    hand = Hand(make(clock, tmp_path), clock)
-    yield hand
-    hand.close()
-
-
-@pytest.fixture
-def sessions(hand):
-    two = [Session(hand.clock.now) for _ in range(2)]
-    yield two
-    for one in two:
-        one.close()
 
 
 @pytest.fixture(autouse=True)

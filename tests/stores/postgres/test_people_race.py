@@ -7,28 +7,10 @@ import pytest
 
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Ask, Lease, NewEvent
-from holdfast.testing.contract.hand import TYPE, Clock, Hand, done, hear, sleep
-from tests.stores.postgres.kit import make
-from tests.stores.postgres.sessions import Session
+from holdfast.testing.contract.hand import TYPE, done, hear, sleep
 
 LATE = 31.0  # past the lease of a hand's claim
 UNKNOWN, ILLEGAL = "HF001", "HF002"
-
-
-@pytest.fixture
-def hand(tmp_path):
-    clock = Clock()
-    hand = Hand(make(clock, tmp_path), clock)
-    yield hand
-    hand.close()
-
-
-@pytest.fixture
-def sessions(hand):
-    two = [Session(hand.clock.now) for _ in range(2)]
-    yield two
-    for one in two:
-        one.close()
 
 
 def item(hand, claim, move, *steps, **fields):

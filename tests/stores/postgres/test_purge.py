@@ -12,29 +12,12 @@ from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Move, Status, StepKind, StepStatus
 from holdfast.records import ANY, Purged, RunFilter, StepWrite
 from holdfast.stores.postgres import purge
-from holdfast.testing.contract.hand import Clock, Hand, call, done
+from holdfast.testing.contract.hand import call, done
 from holdfast.testing.contract.post import answered, message, relay, sent_by
-from tests.stores.postgres.kit import database, make
-from tests.stores.postgres.sessions import Session
+from tests.stores.postgres.kit import database
 
 TABLES = ("run", "step", "event", "receipt", "inbox", "outbox")
 UNKNOWN = "HF001"
-
-
-@pytest.fixture
-def hand(tmp_path):
-    clock = Clock()
-    hand = Hand(make(clock, tmp_path), clock)
-    yield hand
-    hand.close()
-
-
-@pytest.fixture
-def sessions(hand):
-    two = [Session(hand.clock.now) for _ in range(2)]
-    yield two
-    for one in two:
-        one.close()
 
 
 def later(hand, sessions, seconds):

@@ -6,26 +6,9 @@ import psycopg
 import pytest
 
 from holdfast.records import NewRun, Overlap
-from holdfast.testing.contract.hand import EPOCH, TYPE, Clock, Hand
+from holdfast.testing.contract.hand import EPOCH, TYPE
 from holdfast.testing.contract.timetable import HOUR, firing, made, new, runs, seen, shot
-from tests.stores.postgres.kit import database, make
-from tests.stores.postgres.sessions import Session
-
-
-@pytest.fixture
-def hand(tmp_path):
-    clock = Clock()
-    hand = Hand(make(clock, tmp_path), clock)
-    yield hand
-    hand.close()
-
-
-@pytest.fixture
-def sessions(hand):
-    two = [Session(hand.clock.now) for _ in range(2)]
-    yield two
-    for one in two:
-        one.close()
+from tests.stores.postgres.kit import database
 
 
 def known_runs():

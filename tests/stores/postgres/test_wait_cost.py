@@ -7,21 +7,13 @@ import pytest
 from holdfast.bounds import BATCH_BYTES
 from holdfast.lifecycle import Move, Status
 from holdfast.records import NewEvent
-from holdfast.testing.contract.hand import Clock, Hand, call, hear, listen
-from tests.stores.postgres.kit import database, make
+from holdfast.testing.contract.hand import call, hear, listen
+from tests.stores.postgres.kit import database
 from tests.stores.postgres.sessions import Session
 
 FEW, MANY = 10, 1000
 LARGE = '"' + "x" * (3 * 2**20) + '"'
 BUCKETS = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
-
-
-@pytest.fixture
-def hand(tmp_path):
-    clock = Clock()
-    hand = Hand(make(clock, tmp_path), clock)
-    yield hand
-    hand.close()
 
 
 @pytest.fixture

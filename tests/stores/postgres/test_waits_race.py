@@ -9,27 +9,10 @@ import pytest
 
 from holdfast.lifecycle import Move, Status
 from holdfast.records import Chore, NewEvent
-from holdfast.testing.contract.hand import Clock, Hand, ask, done, gate, hear, listen, sleep
-from tests.stores.postgres.kit import database, make
-from tests.stores.postgres.sessions import Session
+from holdfast.testing.contract.hand import ask, done, gate, hear, listen, sleep
+from tests.stores.postgres.kit import database
 
 decode = msgspec.json.decode
-
-
-@pytest.fixture
-def hand(tmp_path):
-    clock = Clock()
-    hand = Hand(make(clock, tmp_path), clock)
-    yield hand
-    hand.close()
-
-
-@pytest.fixture
-def sessions(hand):
-    two = [Session(hand.clock.now) for _ in range(2)]
-    yield two
-    for one in two:
-        one.close()
 
 
 @pytest.fixture(autouse=True)

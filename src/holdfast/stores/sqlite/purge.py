@@ -19,6 +19,7 @@ from holdfast.records import Instant, Purged
 
 from . import children
 from .database import Database, Row, text
+from .saving import HALF_GONE
 from .sql import statements
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ _SOME_FREE, _LAST_OF_SOME = _of_lists("some_free"), _of_lists("last_of_some")
 SLICE_SECONDS = 0.01
 SLICE_BYTES = 2 * BATCH_BYTES  # of values; the last row may bring more
 GROWTH = 4  # so many times as many rows at most, from one look at the clock to the next
-HALF_GONE = -1  # as deleted_at: a purge has begun to remove it
 
 LOOK_MAX = 1000  # expired runs that are looked at in one go
 
