@@ -1,1 +1,1 @@
-"""Measured speed: ratios against the bare limit, taken in one run on one machine."""
+"""Benchmarks: ratios against the bare limit, measured in one run on one machine."""

@@ -1,19 +1,19 @@
-"""`./hf bench`: the engine beside the bare limit, interleaved, median of the rounds."""
+"""`./hf bench`: the engine compared with the bare limit, in turns; the median of the rounds."""
 
 from __future__ import annotations
 
 import argparse
 
-from bench import held, loads, places, scale
+from bench import benchmarks, open_transaction, scale, stores
 
 STORES = ("sqlite", "postgres")
 APART = ("scale", "held")  # minutes each, on Postgres: only when they are named
 
 
 def main() -> None:
-    """Run the named measurements, or all but those that stand apart."""
+    """Run the named benchmarks, or all except those of `APART`."""
     parser = argparse.ArgumentParser(prog="./hf bench", description=__doc__)
-    names = ", ".join(loads.ALL)
+    names = ", ".join(benchmarks.ALL)
     parser.add_argument(
         "what", nargs="*", metavar="NAME", help=f"any of: {names} (default: all these); {', '.join(APART)}"
     )
@@ -24,31 +24,31 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="scale: runs of each kind")
     parser.add_argument("--seconds", type=float, default=180, help="held: how long")
     args = parser.parse_args()
-    unknown = set(args.what) - {*loads.ALL, *APART}
+    unknown = set(args.what) - {*benchmarks.ALL, *APART}
     if unknown:
         parser.error(f"no measurement {', '.join(sorted(unknown))}; there are {names}, {', '.join(APART)}")
     for name in args.what:
         if name in APART:
             _apart(name, args)
-    wanted = [name for name in args.what or loads.ALL if name in loads.ALL]
+    wanted = [name for name in args.what or benchmarks.ALL if name in benchmarks.ALL]
     for store in STORES if args.store == "all" else (args.store,):
         if not wanted:
             break
-        where = places.sqlite(args.folder) if store == "sqlite" else places.postgres(args.pg)
+        where = stores.sqlite(args.folder) if store == "sqlite" else stores.postgres(args.pg)
         with where as place:
             for name in wanted:
                 print(f"-- {name} ({place.name})", flush=True)
-                loads.ALL[name](place, args.rounds)
+                benchmarks.ALL[name](place, args.rounds)
 
 
 def _apart(name: str, args: argparse.Namespace) -> None:
     print(f"-- {name} (postgres)", flush=True)
     settings = scale.SETTINGS if name == "scale" else {}
-    with places.postgres(args.pg, settings) as place:
+    with stores.postgres(args.pg, settings) as place:
         if name == "scale":
             scale.scale(place, args.rows, 10 * args.rounds)
         else:
-            held.held(place, args.seconds)
+            open_transaction.held(place, args.seconds)
 
 
 if __name__ == "__main__":

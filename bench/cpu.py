@@ -1,4 +1,4 @@
-"""What a server has used of the processors, by its process id. Where the system does not tell: nothing."""
+"""Processor time of a server, by its process id; 0 where the system does not tell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of the process, of those it has started, and of those of them that have ended."""
+    """Return the processor time of a process and its children, also of ended ones."""
     own = _times(pid)
     if own is None:
         return 0.0
@@ -19,7 +19,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def _times(pid: int) -> tuple[int, ...] | None:
-    """utime, stime, and those two of ended children."""
+    """Return utime and stime of a process, and those of its ended children."""
     try:
         stat = (PROC / f"{pid}/stat").read_text()
     except OSError:

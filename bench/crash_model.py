@@ -1,8 +1,8 @@
-"""A model of crashes: how many innocent runs a poison takes with it, and how long all of them take.
+"""A model of crashes: how many good runs a poison makes fail, and how long all runs take.
 
-Not a measurement: leases, delays, slots and the crash cap of the engine in a few lines, so that rules for
-runs that have crashed can be compared before one is written. `python -m bench.crash_model` prints the table
-of docs/decisions/0041-a-crashed-run-is-alone-before-its-last-crash.md.
+This is no measurement. It models leases, delays, slots and the crash cap of the engine in a few lines, so
+that rules for crashed runs can be compared before one is written. `python -m bench.crash_model` prints the
+table of docs/decisions/0041-a-run-that-crashed-three-times-runs-alone.md.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from holdfast.backoff import crash_delay
-from holdfast.engine.crashed import ALONE, YOUNG, crashed_quota
+from holdfast.engine.worker.crash_quota import ALONE, YOUNG, crashed_quota
 from holdfast.records import MAX_CRASHES
 
-RESTART_SECONDS = 1.0  # until a process that died is there again
-Quota = Callable[[int, list[tuple[int, float, bool]]], tuple[int, ...]]  # as engine/crashed.py
+RESTART_SECONDS = 1.0  # until a dead process is replaced
+Quota = Callable[[int, list[tuple[int, float, bool]]], tuple[int, ...]]  # as engine/worker/crash_quota.py
 
 
 @dataclass(slots=True, eq=False)
 class ModelRun:
-    """A run of so many seconds; `kills_at`: seconds after its begin, at which it ends its process.
+    """A run of some seconds. `kills_at`: seconds after its begin at which it ends its process.
 
-    `step`: it makes progress each time it has executed for so long.
+    `step`: it makes progress each time it has executed for this time.
     """
 
     lasts: float
@@ -42,7 +42,7 @@ class ModelRun:
 
 @dataclass(slots=True, eq=False)
 class ModelWorker:
-    """A process with slots. `life` grows with each death: what was planned for a former one is void."""
+    """A process with slots. `life` grows with each death: plans for an earlier life are void."""
 
     slots: int
     held: list[ModelRun] = field(default_factory=list)
@@ -52,7 +52,9 @@ class ModelWorker:
 
 @dataclass(slots=True, eq=False)
 class Model:
-    """Runs on workers, under one rule. `forgives`: a run that survives a lease time has crashed no more."""
+    """Runs on workers, under one rule. `forgives`: the crashes of a run that survives a lease time are
+    forgotten.
+    """
 
     quota: Quota
     forgives: bool
@@ -64,11 +66,11 @@ class Model:
     _numbers: Iterator[int] = field(default_factory=count)
 
     def at(self, when: float, what: Callable[[], None]) -> None:
-        """Plan something."""
+        """Plan a call."""
         heapq.heappush(self._events, (when, next(self._numbers), what))
 
     def play(self, until: float = 1e6) -> None:
-        """Until every run has ended."""
+        """Run the model until every run has ended."""
         for worker in self.workers:
             self.at(0.0, lambda worker=worker: self.claim(worker))  # type: ignore[misc]
         while self._events and any(run.ended_at is None for run in self.runs) and self.now < until:
@@ -76,7 +78,7 @@ class Model:
             what()
 
     def claim(self, worker: ModelWorker) -> None:
-        """Take what is due, by the rule."""
+        """Take due runs, as the rule allows."""
         if not worker.up:
             return
         quota = list(self.quota(worker.slots, [self.aged(run) for run in worker.held if run.crashes]))
@@ -97,12 +99,12 @@ class Model:
             self.begin(worker, run)
 
     def aged(self, run: ModelRun) -> tuple[int, float, bool]:
-        """How often it crashed, and for how many lease times it executes."""
+        """Return the number of crashes of a run, and the number of lease times that it has executed."""
         age = (self.now - run.began_at) / self.lease
         return run.crashes, age, age >= 1
 
     def begin(self, worker: ModelWorker, run: ModelRun) -> None:
-        """Execute it, as far as its worker lives."""
+        """Execute a run while its worker lives."""
         run.began_at, life = self.now, worker.life
         worker.held.append(run)
 
@@ -136,7 +138,7 @@ class Model:
             run.crashes, run.survived = 0, True
 
     def die(self, worker: ModelWorker) -> None:
-        """Its runs expire, and another process takes its place."""
+        """Let the worker die: its runs expire, and another process replaces it."""
         held, worker.held, worker.up = worker.held, [], False
         worker.life += 1
         expires_at = self.now + random.uniform(2 / 3, 1) * self.lease
@@ -160,7 +162,7 @@ class Model:
 
 
 def eighths(slots: int, held: list[tuple[int, float, bool]]) -> tuple[int, ...]:
-    """The rule of before: slots / 8 of those that crashed once, slots / 64 of those that crashed twice."""
+    """The former rule: slots / 8 of runs that crashed once, slots / 64 of runs that crashed twice."""
     quota, cap, level = [], slots, 1
     while True:
         cap = max(1, cap // 8)
@@ -171,12 +173,12 @@ def eighths(slots: int, held: list[tuple[int, float, bool]]) -> tuple[int, ...]:
 
 
 def no_limit(slots: int, held: list[tuple[int, float, bool]]) -> tuple[int, ...]:
-    """No rule."""
+    """No rule: take all."""
     return ()
 
 
 def only_alone(slots: int, held: list[tuple[int, float, bool]]) -> tuple[int, ...]:
-    """Those that one more crash would fail are alone; all others begin at once."""
+    """A run that one more crash would fail is alone; all others begin at once."""
     return (slots, slots, int(not any(crashes >= ALONE and not forgiven for crashes, _, forgiven in held)))
 
 
@@ -190,7 +192,9 @@ RULES: dict[str, tuple[Quota, bool]] = {
 
 
 def poisoned(rule: str, lasts: float, step: float, kills_at: float) -> tuple[int, float, float]:
-    """300 runs with a poison: innocents that failed; seconds until the poison has, and until all ended."""
+    """Model 300 runs with a poison: good runs that failed; seconds until the poison failed, and until all
+    ended.
+    """
     quota, forgives = RULES[rule]
     model = Model(quota, forgives, workers=[ModelWorker(300)])
     bad = ModelRun(lasts, kills_at=kills_at)
@@ -202,19 +206,23 @@ def poisoned(rule: str, lasts: float, step: float, kills_at: float) -> tuple[int
 
 
 def killed_twice(rule: str) -> float:
-    """40 runs of 6 s, killed twice from outside: seconds from becoming claimable to the end of the last."""
+    """Model 40 runs of 6 s, killed twice from outside: seconds from becoming claimable to the end of the
+    last.
+    """
     quota, forgives = RULES[rule]
     worker = ModelWorker(40)
     model = Model(quota, forgives, runs=[ModelRun(6.0) for _ in range(40)], workers=[worker])
     model.at(1.0, lambda: model.die(worker))
-    # The second time when as many of them are at work again as the rule allows.
+    # The second kill comes when as many runs execute again as the rule allows.
     model.at(36.0, lambda: model.die(worker))
     model.play()
     return max((run.ended_at or 1e9) - run.claimable_at for run in model.runs)
 
 
 def blocked(rule: str) -> float:
-    """Two runs that crashed three times, one of 1,000 s: how long the other, of 1 s, waits for it."""
+    """Model two runs that crashed three times, one of 1,000 s: the time that the other, of 1 s, waits for
+    it.
+    """
     quota, forgives = RULES[rule]
     long, short = ModelRun(1000.0, crashes=3), ModelRun(1.0, run_at=0.1, crashes=3)
     model = Model(quota, forgives, runs=[long, short], workers=[ModelWorker(40)])
@@ -228,7 +236,7 @@ PLAYS = 3
 
 
 def main() -> None:
-    """Print all of it."""
+    """Print the table."""
     random.seed(7)
     print(f"{'rule':24}{'run':>6}{'step':>8}{'kills at':>10}{'failed':>8}{'found':>9}{'all ended':>11}")
     for lasts, step, kills_at in CASES:

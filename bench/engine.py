@@ -1,4 +1,4 @@
-"""The engine under load, in a process of its own: prints one JSON line, like the bare limit does."""
+"""The engine under load, in a process of its own: prints one JSON line, like the bare limit."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Mode = Literal["step", "segment"]
 
 
 async def noop(i: int) -> dict[str, int]:
-    """The cheapest step there is."""
+    """Do nothing: the cheapest step."""
     return {"i": i}
 
 
 class Load:
-    """A workflow of so many steps, and when its runs came to their last lines."""
+    """A workflow of some steps, and the times at which its runs ended."""
 
     def __init__(self, app: hf.App, steps: int, checkpoint: Mode, *, plan: bool = False) -> None:
         self.ended, self.ended_at = 0, 0.0
         self.waits: list[float] = []
-        self.last, self.done = 0, asyncio.Event()  # done: when so many have ended
+        self.last, self.done = 0, asyncio.Event()  # done: set when this number of runs has ended
         if plan:
             self._plan(app, steps)
         else:
@@ -70,13 +70,13 @@ class Load:
 
 
 async def fill(app: hf.App, runs: int) -> None:
-    """So many runs, in parts."""
+    """Start a number of runs, in parts."""
     for begun in range(0, runs, PART):
         await app.start_many([(TYPE, {"x": 1})] * min(PART, runs - begun))
 
 
 async def throughput(args: argparse.Namespace) -> dict[str, object]:
-    """Runs of so many steps, so many in flight."""
+    """Measure runs of some steps, with a number of runs in flight."""
     app = hf.App(args.url)
     load = Load(app, args.steps, args.checkpoint, plan=args.plan)
     load.last = args.runs
@@ -103,7 +103,7 @@ async def throughput(args: argparse.Namespace) -> dict[str, object]:
 
 
 async def start(args: argparse.Namespace) -> dict[str, object]:
-    """Only that: runs for others to take."""
+    """Start runs for other processes."""
     app = hf.App(args.url)
     Load(app, args.steps, args.checkpoint)
     await fill(app, args.runs)
@@ -112,10 +112,10 @@ async def start(args: argparse.Namespace) -> dict[str, object]:
 
 
 async def starts(args: argparse.Namespace) -> dict[str, object]:
-    """So many tasks, each of which starts one run after the other; nobody executes them."""
+    """Measure tasks that start one run after the other; no worker executes the runs."""
     app = hf.App(args.url)
     Load(app, args.steps, args.checkpoint)
-    await app.start(TYPE, {"x": 1})  # what a first call needs is there
+    await app.start(TYPE, {"x": 1})  # the first call opens the store
     each, waits = args.runs // args.flight, []
 
     async def caller() -> None:
@@ -138,7 +138,7 @@ async def starts(args: argparse.Namespace) -> dict[str, object]:
 
 
 async def drain(args: argparse.Namespace) -> dict[str, object]:
-    """One of several workers: begins when told, ends when nothing has come for a while."""
+    """Be one of several workers: begin on a signal, end when no run has come for a while."""
     app = hf.App(args.url)
     load = Load(app, args.steps, args.checkpoint)
     await app.store.open()
@@ -154,7 +154,7 @@ async def drain(args: argparse.Namespace) -> dict[str, object]:
 
 
 async def steady(args: argparse.Namespace) -> dict[str, object]:
-    """Always enough to do, for so long: says every second how many steps it has done by then."""
+    """Run without an end, always with enough runs: print the number of steps every second."""
     app = hf.App(args.url)
     load = Load(app, args.steps, args.checkpoint)
     await app.store.open()
@@ -173,7 +173,7 @@ async def steady(args: argparse.Namespace) -> dict[str, object]:
 
 
 async def idle(args: argparse.Namespace) -> dict[str, object]:
-    """A worker with nothing to do: its share of a core."""
+    """Measure a worker with nothing to do: its share of a core."""
     app = hf.App(args.url)
     Load(app, args.steps, args.checkpoint)
     async with app.worker(slots=10):
@@ -189,7 +189,7 @@ async def idle(args: argparse.Namespace) -> dict[str, object]:
 
 
 async def sleeping(args: argparse.Namespace) -> dict[str, object]:
-    """What so many sleeping runs add to the worker's memory."""
+    """Measure the memory that sleeping runs add to a worker."""
     app, parked = hf.App(args.url), 0
 
     @app.workflow(TYPE)
@@ -210,7 +210,7 @@ async def sleeping(args: argparse.Namespace) -> dict[str, object]:
         return pages * resource.getpagesize() // 1024
 
     async with app.worker(slots=100) as worker:
-        await round_(args.runs)  # page caches and statement texts: bounded, and paid once
+        await round_(args.runs)  # page caches and statement texts: bounded, and used once
         warm = await round_(args.runs)
         full = await round_(args.runs)
     await app.close()

@@ -18,34 +18,34 @@ RUNS, BATCH = 2000, 20
 
 
 def runs(count: int, salt: int, **fields: Any) -> list[NewRun]:
-    """Ids that grow: those of a lower salt go first."""
+    """Return new runs with growing ids: those of a lower salt come first."""
     return [NewRun(id=UUID(int=salt << 64 | n), type=TYPE, **fields) for n in range(count)]
 
 
 async def none(store: Store) -> None:
-    """Nothing is set."""
+    """Set no limit."""
 
 
 async def unrelated(store: Store) -> None:
-    """Limits of names that no run here has."""
+    """Set limits for names that no run here has."""
     await store.limit("type", "other.type.v1", concurrency=1)
     await store.limit("key", "other.%", concurrency=1, rate=(10, 60.0))
 
 
 async def held(store: Store) -> None:
-    """A full key with 100,000 pending runs ahead of all others."""
+    """Fill a key with 100,000 pending runs ahead of all others."""
     await store.limit("key", "full", concurrency=0)
     for salt in range(200):
         await store.start(runs(500, salt + 1, limit_key="full"))
 
 
 async def roomy(store: Store) -> None:
-    """A limit and a rate that count every claim, and are not reached."""
+    """Set a limit and a rate that count every claim, and are not reached."""
     await store.limit("type", TYPE, concurrency=100_000, rate=(1_000_000, 3600.0))
 
 
 async def shared(store: Store) -> None:
-    """Twenty tenants in turn, each with a thousand runs."""
+    """Let twenty tenants take turns, each with a thousand runs."""
     await store.limit("tenant", "%", weight=1.0)
     for number in range(20):
         for half in range(2):
@@ -56,7 +56,7 @@ ALL = {each.__name__: each for each in (none, unrelated, held, roomy, shared)}
 
 
 async def main(args: argparse.Namespace) -> None:
-    """So many runs, claimed a batch at a time."""
+    """Claim all runs, a batch at a time."""
     store = make_store(args.url)
     await store.open()
     await ALL[args.what](store)

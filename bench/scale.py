@@ -1,4 +1,4 @@
-"""What a call costs in a store with millions of runs, beside ones with few and with none, in turns."""
+"""The cost of calls in a store with millions of runs, compared with few runs and with none, in turns."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import Any
 
 import psycopg
 
-from bench import crowd
-from bench.places import Server
-from bench.rounds import say
+from bench import many_runs
+from bench.measurements import say
+from bench.stores import Server
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import Ask, Claim, Item, Lease, NewEvent, NewRun, StepWrite, moves
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.calls import json_text
+from holdfast.stores.postgres.verbs.calls import json_text
 from holdfast.world import RealWorld, World
 
-WORKER, TYPE = "bench", crowd.TYPES[0]
+WORKER, TYPE = "bench", many_runs.TYPES[0]
 MANY = 100
 GOAL = 1.5
 LOOKS = 5
-FEW = 200  # so that each type, tenant and priority is there
-# Vacuum and analyze come when we say so. What is loaded must not be written out again and again.
+FEW = 200  # enough for each type, tenant and priority
+# Vacuum and analyze run when the benchmark says so. Loaded pages must not be written out again and again.
 SETTINGS = {"autovacuum": "off", "shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "1h"}
 
 
 class Measured(PostgresStore):
-    """A store that notes what its calls cost, under the label they are made under."""
+    """A store that notes the cost of its calls, by label."""
 
     def __init__(self, url: str, dsn: str) -> None:
         super().__init__(url)
         self.label = ""
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.pages: dict[str, list[int]] = defaultdict(list)
-        self.looks = False  # at the pages, before each call
+        self.looks = False  # count pages before each call
         self._session = psycopg.connect(dsn)
         self._numbers = itertools.count(1)
 
@@ -50,7 +50,9 @@ class Measured(PostgresStore):
         return answer
 
     def _pages(self, verb: str, args: tuple[Any, ...]) -> int:
-        """Of the call, undone; the second time, for the first has to learn what the schema is."""
+        """Return the pages that a call reads. The call is undone, and made twice: the first one loads the
+        catalog.
+        """
         sql = (
             f"explain (analyze, buffers, format json) select workflow.{verb}({', '.join(['%s'] * len(args))})"
         )
@@ -67,17 +69,17 @@ class Measured(PostgresStore):
         await super().close()
 
     async def live(self, world: World) -> None:
-        """What a worker asks for, each with its own label: many at once, and one."""
+        """Make the calls of a worker, each with its own label: many at once, and one."""
         for size in (MANY, 1):
             runs = [NewRun(id=world.uuid7(), type=TYPE, params='{"x":1}', digest="d") for _ in range(size)]
             self.label = f"start {size}"
             await self.start(runs)
             self.label = f"claim {size}"
-            claims = await self.claim(Ask(worker=WORKER, types=crowd.ASKED, limit=size))
+            claims = await self.claim(Ask(worker=WORKER, types=many_runs.ASKED, limit=size))
             assert {one.id for one in claims} == {one.id for one in runs}
             await self.work(claims, size)
         await self.wait(world)
-        for label, ask in (("due", self.due(crowd.ASKED)), ("tick", self.tick())):
+        for label, ask in (("due", self.due(many_runs.ASKED)), ("tick", self.tick())):
             self.label = label
             await ask
 
@@ -93,11 +95,11 @@ class Measured(PostgresStore):
         await self.commit([_item(one, 3, _DONE) for one in claims])
 
     async def wait(self, world: World) -> None:
-        """A run of a tenant that waits for an event, and gets it."""
+        """Let a run of a tenant wait for an event, and emit it."""
         run, topic = world.uuid7(), f"bench.{next(self._numbers)}"
         self.label = "start of a tenant"
         await self.start([NewRun(id=run, type=TYPE, params='{"x":1}', digest="d", tenant="tenant-1")])
-        ask = Ask(worker=WORKER, types=crowd.ASKED, limit=10, tenants=("tenant-1", "tenant-2"))
+        ask = Ask(worker=WORKER, types=many_runs.ASKED, limit=10, tenants=("tenant-1", "tenant-2"))
         self.label = "claim of tenants"
         (claim,) = await self.claim(ask)
         self.label = "park"
@@ -120,25 +122,25 @@ def _item(claim: Claim, number: int, move: moves.HolderMove, *steps: StepWrite) 
 
 
 def scale(place: Server, rows: int, rounds: int) -> None:
-    """So many runs of each kind, beside few and none."""
-    crowds = {"empty": 0, "few": FEW, "full": rows}
-    for name in crowds:
+    """Compare stores with `rows` runs of each kind, with few runs, and with none."""
+    sizes = {"empty": 0, "few": FEW, "full": rows}
+    for name in sizes:
         place.server.create_database(name)
-    asyncio.run(_scale(place, crowds, rounds))
+    asyncio.run(_scale(place, sizes, rounds))
 
 
-async def _scale(place: Server, crowds: dict[str, int], rounds: int) -> None:
-    dsns = {name: place.server.dsn(name) for name in crowds}
+async def _scale(place: Server, sizes: dict[str, int], rounds: int) -> None:
+    dsns = {name: place.server.dsn(name) for name in sizes}
     stores = [Measured(place.server.url(name), dsn) for name, dsn in dsns.items()]
     world, begun = RealWorld(), time.perf_counter()
-    for store, (name, rows) in zip(stores, crowds.items(), strict=True):
+    for store, (name, rows) in zip(stores, sizes.items(), strict=True):
         await store.open()
         await store.live(world)
-        crowd.fill(dsns[name], rows)
-    say(f"4 times {crowds['full']:,} runs put in, in {time.perf_counter() - begun:.0f} s")
+        many_runs.fill(dsns[name], rows)
+    say(f"4 times {sizes['full']:,} runs put in, in {time.perf_counter() - begun:.0f} s")
     await _compare("before the planner has heard of them", stores, world, rounds)
     for dsn in dsns.values():
-        crowd.tidy(dsn)
+        many_runs.tidy(dsn)
     await _compare("vacuumed and analyzed", stores, world, rounds)
     for store in stores:
         await store.limit("type", "other.type.v1", concurrency=1)
@@ -148,7 +150,7 @@ async def _scale(place: Server, crowds: dict[str, int], rounds: int) -> None:
 
 
 async def _compare(when: str, stores: list[Measured], world: World, rounds: int) -> None:
-    """In turns. First the times, but for a round in which plans are made; then the pages."""
+    """Measure in turns: first the times, except a round in which plans are made; then the pages."""
     for n in range(1 + rounds):
         for store in stores:
             await store.live(world)

@@ -1,9 +1,9 @@
-"""What each transition costs on SQLite: processor time, and statements, without an engine and without a disk.
+"""The cost of each transition on SQLite: processor time and statements, without an engine and a disk.
 
     python -m bench.transitions                        this tree alone
-    python -m bench.transitions --against ../other     beside another checkout, in turns: medians
+    python -m bench.transitions --against ../other     compared with another checkout, in turns: medians
 
-A store in memory, driven by its verbs, a batch at a time; what a case needs beforehand is not counted.
+A store in memory is driven by its verbs, a batch at a time; the preparation of a case is not counted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WAITING = StepStatus.WAITING
 
 
 class Bed:
-    """A store, a clock that is turned by hand, and what has been counted."""
+    """A store, a clock that the benchmark turns, and the counts."""
 
     def __init__(self) -> None:
         self.now, self._ids = START_AT, 0
@@ -69,7 +69,7 @@ class Bed:
         await self.begin()
 
     async def begin(self) -> None:
-        """A round with types of its own, in which nothing is counted yet."""
+        """Begin a round with its own types; nothing is counted yet."""
         self._round += 1
         self.seconds, self.statements, self.done = 0.0, 0, 0
         plan = tuple(PlanStep(name=f"s{number}") for number in range(5))
@@ -80,12 +80,12 @@ class Bed:
         ])  # fmt: skip
 
     def named(self, type: str) -> str:
-        """The type as it is called in this round."""
+        """Return the name of the type in this round."""
         return f"{type.removesuffix('.v1')}{self._round}.v1"
 
     def trace(self) -> None:
         """Count statements from now on, which makes them slow."""
-        connection = self.store._committer.db.connection  # type: ignore[union-attr]  # noqa: SLF001 - open
+        connection = self.store._transactor.db.connection  # type: ignore[union-attr]  # noqa: SLF001 - open
 
         def count(_cursor: Any, _sql: str, _args: Any) -> bool:
             self.statements += self._counting
@@ -94,7 +94,7 @@ class Bed:
         connection.exec_trace = count
 
     async def timed(self, work: Awaitable[Any], count: int) -> Any:
-        """Do this, and count it as so many transitions."""
+        """Do this, and count it as this number of transitions."""
         self._counting, began = True, time.process_time()
         answer = await work
         self.seconds += time.process_time() - began
@@ -111,7 +111,7 @@ class Bed:
         answers: list[Any] = await self.timed(work(), len(one_by_one))
         return answers
 
-    # What cases begin with.
+    # Starting points of the cases.
 
     async def started(self, type: str = CODE, count: int = MANY, **fields: Any) -> list[UUID]:
         runs = [NewRun(id=self.id(), type=self.named(type), **fields) for _ in range(count)]
@@ -138,8 +138,8 @@ class Bed:
 
 
 def item(claim: Claim, move: Move, *steps: StepWrite, number: int = 1, **fields: Any) -> Item:
-    """One item of a holder."""
-    made: Any = move  # older checkouts have no records of moves: all stands side by side
+    """Return one item of a holder."""
+    made: Any = move  # older checkouts have no records of moves: all fields are in the item
     if (own := MOVES.get(move)) is not None:
         made = own(**{name: fields.pop(name) for name in own.__struct_fields__ if name in fields})
     return Item(run=claim.id, fence=claim.fence, number=number, move=made, steps=steps, **fields)
@@ -329,12 +329,12 @@ NAMES = {case.__name__: case for case in CASES}
 
 
 async def measured(case: Case, *, counted: bool) -> float:
-    """Microseconds, or statements, for one transition."""
+    """Return the microseconds, or the statements, of one transition."""
     seen: list[float] = []
     for _ in range(1 if counted else TIMES):
         bed = Bed()
         await bed.open()
-        await case(bed)  # now its statements are prepared
+        await case(bed)  # the statements are prepared by now
         await bed.begin()
         if counted:
             bed.trace()
@@ -346,7 +346,7 @@ async def measured(case: Case, *, counted: bool) -> float:
 
 
 def here(names: list[str]) -> dict[str, tuple[float, float]]:
-    """Each case once: microseconds and statements."""
+    """Measure each case once: microseconds and statements."""
 
     async def main() -> dict[str, tuple[float, float]]:
         return {
@@ -358,7 +358,7 @@ def here(names: list[str]) -> dict[str, tuple[float, float]]:
 
 
 def there(tree: Path, names: list[str]) -> dict[str, tuple[float, float]]:
-    """The same by another checkout's code, in a process of its own."""
+    """Measure with another checkout's code, in a separate process."""
     env = os.environ | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{ROOT}", "PYTHONHASHSEED": "0"}
     done = subprocess.run(
         [sys.executable, "-m", "bench.transitions", "--once", *names],
@@ -369,7 +369,7 @@ def there(tree: Path, names: list[str]) -> dict[str, tuple[float, float]]:
 
 
 def rows(trees: list[Path], names: list[str], rounds: int) -> Iterator[str]:
-    """One line a case: medians of all rounds, of the trees in turns."""
+    """Return one line for each case: medians of all rounds, of the trees in turns."""
     seen = [[there(tree, names) for tree in trees] for _ in range(rounds)]
     for name in names:
         columns = list(zip(*([one[name] for one in turn] for turn in seen), strict=True))

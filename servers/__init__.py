@@ -1,4 +1,4 @@
-"""Real database servers for tests, verify and bench: private, identified, and gone when their owner is.
+"""Real database servers for tests, verify and bench. A server ends with the process that started it.
 
     from servers.postgres import running_postgres
 
@@ -6,5 +6,5 @@
         server.create_database("orders")
         psycopg.connect(server.dsn("orders"))
 
-A server that this project did not start is never spoken to, unless an environment variable names it.
+A server that this project did not start is never used, unless an environment variable names it.
 """

@@ -1,4 +1,4 @@
-"""Databases of a test: created quickly, found again by the name they were asked under, dropped at the end."""
+"""Databases of a test server: created quickly, and dropped at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILE_COPY_SINCE = 15
 
 @dataclass(frozen=True)
 class Database:
-    """One database, and how to reach it."""
+    """One database and its addresses."""
 
     name: str
     dsn: str  # for any driver
@@ -22,7 +22,7 @@ class Database:
 
 
 def data_directory(dsn: str) -> Path:
-    """Who answers there: no two servers have the same."""
+    """Return the data directory of the server that answers there: it identifies the server."""
     with psycopg.connect(dsn) as connection:
         row = connection.execute("show data_directory").fetchone()
     assert row
@@ -30,7 +30,7 @@ def data_directory(dsn: str) -> Path:
 
 
 class Databases:
-    """Those that were created here, and no others."""
+    """The databases that this object has created. It touches no others."""
 
     def __init__(self, admin: Callable[[], str], version: int, prefix: str = "") -> None:
         self._admin = admin
@@ -53,7 +53,7 @@ class Databases:
         self._names.add(name)
 
     def drop(self, name: str) -> None:
-        """With the connections that are still open."""
+        """Drop the database, and close the connections to it that are still open."""
         statement = sql.SQL("drop database if exists {} with (force)")
         self._execute(statement.format(sql.Identifier(self.real_name(name))))
         self._names.discard(name)

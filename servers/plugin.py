@@ -1,7 +1,7 @@
-"""Fixtures of pytest: a server starts when the first test needs it, and lives as long as the session.
+"""pytest fixtures for servers: a server starts when the first test needs it, and ends with the session.
 
-Each worker of pytest-xdist has servers of its own. A server that cannot be had is a failure: a
-suite that skipped it would be green and have tested nothing.
+Each worker of pytest-xdist has its own servers. A server that cannot be started is a failure: a run that
+skipped its tests would pass without testing anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from servers.private import ServerError
 
-# Drivers take a quarter of a second to import; most tests do without.
+# The drivers take a quarter of a second to import, and most tests do not need them.
 if TYPE_CHECKING:
     from servers.databases import Database
     from servers.named import NamedPostgres
@@ -30,14 +30,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Stores that are kept for a whole process heed it too, and so do workers of xdist."""
+    """Pass the version on by the environment: workers of xdist and stores of a whole process read it."""
     if version := config.getoption("--postgres-version"):
         os.environ["HOLDFAST_TEST_PG_VERSION"] = str(version)
 
 
 @pytest.fixture(scope="session")
 def postgres_server(request: pytest.FixtureRequest) -> Iterator[Postgres | NamedPostgres]:
-    """The server of HOLDFAST_TEST_PG_DSN, or one of our own; not to be killed or stopped."""
+    """The server of HOLDFAST_TEST_PG_DSN, or a private one. Tests must not kill or stop it."""
     from servers.postgres import postgres_for_tests
 
     _skip_if_unwanted(request.config)
@@ -51,7 +51,7 @@ def postgres_server(request: pytest.FixtureRequest) -> Iterator[Postgres | Named
 
 @pytest.fixture(scope="session")
 def postgres_of(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Postgres]]:
-    """A server of our own, by its major version; not to be killed or stopped."""
+    """Function that returns a private server of a major version. Tests must not kill or stop it."""
     from servers.postgres import running_postgres
 
     _skip_if_unwanted(request.config)
@@ -76,14 +76,14 @@ def postgres_18(postgres_of: Callable[[int], Postgres]) -> Postgres:
 
 @pytest.fixture
 def postgres_database(postgres_server: Postgres | NamedPostgres) -> Iterator[Database]:
-    """An empty database that no other test sees."""
+    """An empty database for this test alone."""
     with ExitStack() as stack:
         yield fresh_database(postgres_server, stack)
 
 
 @pytest.fixture
 def pgbouncer(request: pytest.FixtureRequest) -> Iterator[Callable[..., Database]]:
-    """Puts PgBouncer in front of a database: `pgbouncer(server, name, pool_mode="transaction")`."""
+    """Function that puts PgBouncer before a database: `pgbouncer(server, name, pool_mode="transaction")`."""
     from servers.pgbouncer import running_pgbouncer
 
     _skip_if_unwanted(request.config)
@@ -104,7 +104,7 @@ _numbers = itertools.count(1)
 def fresh_database(
     server: Postgres | NamedPostgres, stack: ExitStack, template: str | None = None
 ) -> Database:
-    """Dropped with the stack."""
+    """Create a database that is dropped when the stack closes."""
     from servers.databases import Database
 
     name = f"fresh{next(_numbers)}"
@@ -114,7 +114,7 @@ def fresh_database(
 
 
 def missing(reason: str, required_by: str) -> NoReturn:
-    """What only some tests need is skipped, with its reason, unless this variable is set."""
+    """Skip a test for want of a tool that only some tests need, or fail if this variable is set."""
     if os.environ.get(required_by):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""Postgres servers: our own in a private folder, or the one that HOLDFAST_TEST_PG_DSN names."""
+"""Postgres servers: private ones in a temporary folder, or the one that HOLDFAST_TEST_PG_DSN names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERSION_BY = "HOLDFAST_TEST_PG_VERSION"
 USER = "postgres"
 SOCKET_PORT = 5432
 PORTS_TRIED = 5
-SHARED_LINE = 6  # of postmaster.pid: key and id of its shared memory
+SHARED_LINE = 6  # line of postmaster.pid with the key and the id of the shared memory
 
 SETTINGS = {
     "max_connections": "200",
@@ -31,13 +31,13 @@ SETTINGS = {
     "timezone": "UTC",
     "log_checkpoints": "off",
     "log_min_messages": "warning",
-    # In its folder, and gone with it: elsewhere it would outlive a server that was killed.
+    # Files in the data folder, deleted with it. Other kinds would outlive a server that was killed.
     "dynamic_shared_memory_type": "mmap",
 }
-# Survives the death of every process, not the loss of power. synchronous_commit stays on: without
-# the disk it costs nothing, and a killed server would forget what it had answered. full_page_writes stays on
-# too: on tmpfs SIGKILL ends a write between two pages of the kernel, and half a page of the database is left.
-CARELESS = {"fsync": "off", "max_wal_size": "512MB"}
+# Data survives the death of every process, but not a power failure. synchronous_commit stays on: it costs
+# nothing here, and without it a killed server would lose commits that it had confirmed. full_page_writes
+# stays on too: on tmpfs SIGKILL can end a write between two kernel pages and leave a torn database page.
+WITHOUT_FSYNC = {"fsync": "off", "max_wal_size": "512MB"}
 
 
 def socket_dsn(folder: Path, port: int, database: str) -> str:
@@ -46,7 +46,7 @@ def socket_dsn(folder: Path, port: int, database: str) -> str:
 
 
 class Postgres:
-    """A server of our own. Only this machine's folder knows of it, unless TCP was asked for."""
+    """A private server. It listens on a unix socket in its folder, and on TCP only if asked to."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class Postgres:
         tcp: bool,
     ) -> None:
         self._private = private
-        self._install = install.within_reach(private.account, private.folder)
+        self._install = install.runnable_by(private.account, private.folder)
         self._tcp = tcp
-        self._settings = SETTINGS | ({} if fsync else CARELESS) | dict(settings)
+        self._settings = SETTINGS | ({} if fsync else WITHOUT_FSYNC) | dict(settings)
         self._databases = Databases(lambda: self.dsn("postgres"), install.version)
         self.version = install.version
         self.folder = private.folder
@@ -69,11 +69,11 @@ class Postgres:
         self.pid = 0
 
     def bin(self, name: str) -> Path:
-        """A program of the same version: psql, pg_dump, pgbench."""
+        """Return the path of a program of the same version: psql, pg_dump, pgbench."""
         return self._install.bin / name
 
     def dsn(self, database: str) -> str:
-        """Through the unix socket; for any driver."""
+        """Return the DSN of the unix socket, for any driver."""
         return socket_dsn(self.folder, self.port, database)
 
     def dsn_tcp(self, database: str) -> str:
@@ -84,17 +84,17 @@ class Postgres:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
 
     def url(self, database: str) -> str:
-        """For Holdfast's store, which refuses a server without fsync unless it is told."""
-        return self.careless(self.dsn(database))
+        """Return the URL for Holdfast's store. Without fsync the store needs `allow_fsync_off` in it."""
+        return self.allowing_fsync_off(self.dsn(database))
 
-    def careless(self, dsn: str) -> str:
-        """A way to this server, with the word that the store wants for one without fsync."""
+    def allowing_fsync_off(self, dsn: str) -> str:
+        """Return the DSN with `allow_fsync_off`, if this server runs without fsync."""
         if self._settings.get("fsync") != "off":
             return dsn
         return f"{dsn}{'&' if '?' in dsn else '?'}allow_fsync_off=1"
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """Its name. Nobody may be connected to the template meanwhile."""
+        """Create a database and return its name. No session may be connected to the template meanwhile."""
         self._databases.create(name, template)
         return name
 
@@ -107,9 +107,9 @@ class Postgres:
         self._private.run([self.bin("initdb"), "-D", self.data, *account, *locale, "--no-sync"])
 
     def start(self) -> None:
-        """On the data as it is: after `kill` the server recovers first."""
+        """Start on the existing data. After `kill` the server recovers first."""
         for last in (False,) * (PORTS_TRIED - 1) + (True,):
-            # The port stays, once it was had: those who were connected come back to it.
+            # A restarted server keeps its port, so that clients can reconnect.
             chosen = self._tcp and not self.pid
             if chosen:
                 self.port = free_port()
@@ -130,32 +130,32 @@ class Postgres:
         self.pid = pid
 
     def _identify(self) -> None:
-        """Whoever answers must have our data: it could be another server that was faster."""
+        """Check that the server that answers has our data: another one may have taken the port first."""
         for way in (self.dsn, self.dsn_tcp)[: 1 + self._tcp]:
             dsn = way("postgres")
             if (found := data_directory(dsn)) != self.data:
                 raise ServerError(f"another server answers at {dsn}: its data is in {found}")
 
     def kill(self) -> None:
-        """As a crash of the machine does it: no process of the server gets to do anything more."""
+        """End all processes of the server at once, as a crash of the machine does."""
         lock = self.data / "postmaster.pid"
         lines = lock.read_text("utf-8").splitlines() if lock.exists() else []
         shared = " ".join(lines[SHARED_LINE:][:1]).split()[1:]
         self._private.end(signal.SIGKILL)
         if shared and (ipcrm := shutil.which("ipcrm")):
-            # The memory of a machine goes, too. It would stay for ever when nobody starts this server again.
+            # A crash of the machine clears shared memory too. Here it would stay until a restart.
             subprocess.run([ipcrm, "-m", shared[0]], check=False, capture_output=True)
 
     def kill_postmaster(self) -> None:
-        """SIGKILL to the parent alone: its children notice, and end by themselves."""
+        """Send SIGKILL to the parent process only. Its children notice and end by themselves."""
         self._private.end_alone(signal.SIGKILL)
 
     def stop(self) -> None:
-        """As an administrator does it: connections are cut, nothing is left to recover."""
+        """Stop as an administrator does: connections are closed, and nothing is left to recover."""
         self._private.end(signal.SIGINT)
 
     def stop_at_once(self) -> None:
-        """As `pg_ctl stop -m immediate` does it: no checkpoint is written, the next start recovers."""
+        """Stop as `pg_ctl stop -m immediate` does: without a checkpoint, so the next start recovers."""
         self._private.end(signal.SIGQUIT)
 
     def log(self) -> str:
@@ -170,9 +170,9 @@ def running_postgres(
     settings: Mapping[str, str] | None = None,
     tcp: bool = False,
 ) -> Iterator[Postgres]:
-    """A server of our own, of this major version. With fsync it is on a disk and keeps its word."""
+    """Run a private server of this major version. With fsync its data is on a disk and survives a crash."""
     install = installs.find(version)
-    with Private("pg", durable=fsync, farewell=signal.SIGQUIT) as private:
+    with Private("pg", durable=fsync, last_signal=signal.SIGQUIT) as private:
         server = Postgres(private, install, fsync=fsync, settings=settings or {}, tcp=tcp)
         server.init()
         server.start()
@@ -181,9 +181,9 @@ def running_postgres(
 
 @contextmanager
 def postgres_for_tests(version: int | None = None) -> Iterator[Postgres | NamedPostgres]:
-    """The server that HOLDFAST_TEST_PG_DSN names, if it does and no version is asked for; else our own.
+    """Run the server for tests: the one of HOLDFAST_TEST_PG_DSN, else a private one.
 
-    Asked for here, or for all tests by HOLDFAST_TEST_PG_VERSION.
+    A version, given here or by HOLDFAST_TEST_PG_VERSION, always means a private one.
     """
     named, wanted = os.environ.get(NAMED_BY), os.environ.get(VERSION_BY)
     version = version if version is not None or not wanted else int(wanted)

@@ -1,4 +1,4 @@
-"""What every server of ours needs: a private folder, an account without power, and a supervisor."""
+"""The parts that every private server needs: a folder, an unprivileged account, and a supervisor."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from types import TracebackType
 from typing import Any, Self
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
-MEMORY = Path("/dev/shm")  # noqa: S108 - the folder made there is private
-ROOMY_BYTES = 1 << 30
-# The address of a unix socket holds 104 bytes on the narrowest system; its own name needs some of them.
+MEMORY = Path("/dev/shm")  # noqa: S108 - the folder that is made there is private
+FREE_BYTES_MIN = 1 << 30
+# The path of a unix socket may have 104 bytes on the strictest system. The name of the socket needs some.
 FOLDER_LENGTH_MAX = 70
 LOG_LINES = 20
-# A server that recovers from a crash takes its time.
+# A server that recovers from a crash needs time.
 READY_SECONDS = 60.0
 
 
 class ServerError(Exception):
-    """A server could not be had, or did something that it must not do."""
+    """A server could not be started, or did something that it must not do."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """Whom a server runs as when we are root: database servers refuse to be root."""
+    """The account of a server when this process is root: database servers refuse to run as root."""
 
     uid: int
     gid: int
 
 
 def account() -> Account | None:
-    """None: as ourselves."""
+    """Return the account for servers. None: the account of this process."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -51,24 +51,24 @@ def account() -> Account | None:
             continue
         return Account(found.pw_uid, found.pw_gid)
     raise ServerError(
-        "root may not run a database server, and there is no account postgres or nobody to be instead"
+        "a database server refuses to run as root, and there is no account postgres or nobody to run it as"
     )
 
 
-def as_account(who: Account | None) -> dict[str, Any]:
-    """The arguments that make a subprocess this account."""
-    return {} if who is None else {"user": who.uid, "group": who.gid, "extra_groups": []}
+def as_account(account: Account | None) -> dict[str, Any]:
+    """Return the arguments of subprocess that run a program as this account."""
+    return {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
 
 
-def hand_over(path: Path, who: Account | None) -> None:
-    """All that is there becomes the account's: under a strict umask it could not even read it."""
-    if who:
+def hand_over(path: Path, account: Account | None) -> None:
+    """Make the account the owner of all files there: with a strict umask it could not even read them."""
+    if account:
         for each in (path, *path.rglob("*")):
-            os.chown(each, who.uid, who.gid, follow_symlinks=False)
+            os.chown(each, account.uid, account.gid, follow_symlinks=False)
 
 
 def free_port() -> int:
-    """One that the kernel chose. Another process may still be faster: who listens has to be asked."""
+    """Return a port that the kernel chose. Another process may still take it first: identify the listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -76,13 +76,15 @@ def free_port() -> int:
 
 
 class Private:
-    """A folder that is deleted, and a process in it that is ended, when this process ends: by any death."""
+    """A folder and a process in it. Both are removed when this process ends, however it ends."""
 
     def __init__(
-        self, name: str, *, durable: bool = False, farewell: signal.Signals = signal.SIGKILL
+        self, name: str, *, durable: bool = False, last_signal: signal.Signals = signal.SIGKILL
     ) -> None:
         self.account = account()
-        self._farewell = farewell  # the quickest one after which the system holds nothing of it
+        self._last_signal = (
+            last_signal  # the fastest signal after which the server leaves nothing in the system
+        )
         self.folder = Path(tempfile.mkdtemp(prefix=f"hf-{name}-", dir=_place(durable=durable)))
         self._log = self.folder / "server.log"
         self._program = ""
@@ -104,24 +106,24 @@ class Private:
         self.close()
 
     def start(self, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> int:
-        """The process id. It may not be ready yet."""
-        who = self.account
+        """Start a process and return its id. It may not be ready yet."""
+        account = self.account
         self._program = Path(argv[0]).name
         answer = self._order(
             "start",
             argv=[str(word) for word in argv],
-            # Nothing of ours may leak in: PGDATA, LANG and the like change what a server does.
+            # Not the environment of this process: PGDATA, LANG and others change what a server does.
             env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", **(env or {})},
-            uid=who and who.uid,
-            gid=who and who.gid,
+            uid=account and account.uid,
+            gid=account and account.gid,
             log=str(self._log),
-            farewell=int(self._farewell),
+            last_signal=int(self._last_signal),
         )
         pid: int = answer["pid"]
         return pid
 
     def run(self, argv: Sequence[str | Path]) -> None:
-        """A process that has to end by itself, and well."""
+        """Run a process to its end, and raise ServerError unless it succeeds."""
         self.start(argv)
         while (code := self.ended()) is None:
             time.sleep(0.005)
@@ -129,12 +131,12 @@ class Private:
             raise ServerError(f"{argv[0]} ended with {code}:\n{self.log()}")
 
     def ended(self) -> int | None:
-        """The exit code, once there is one."""
+        """Return the exit code, or None while the process runs."""
         code: int | None = self._order("poll")["code"]
         return code
 
     def wait_until(self, answers: Callable[[], None], *, not_yet: type[Exception]) -> None:
-        """Ask until it no longer raises that; an end of the process is the end of the wait."""
+        """Call until it no longer raises `not_yet`. Stop waiting when the process has ended."""
         deadline = time.monotonic() + READY_SECONDS
         while True:
             try:
@@ -145,7 +147,7 @@ class Private:
             time.sleep(0.01)
 
     def end(self, with_signal: signal.Signals, seconds: float = 10.0) -> None:
-        """SIGKILL, and anything that is still there after so long, takes the children along."""
+        """End the process with a signal. SIGKILL, sent at once or after this time, ends its children too."""
         self._order("end", signal=int(with_signal), seconds=seconds)
 
     def end_alone(self, with_signal: signal.Signals, seconds: float = 10.0) -> None:
@@ -153,7 +155,7 @@ class Private:
         self._order("end_alone", signal=int(with_signal), seconds=seconds)
 
     def log(self) -> str:
-        """The last lines that the process wrote."""
+        """Return the last lines that the process wrote."""
         if not self._log.exists():
             return ""
         return "\n".join(self._log.read_text("utf-8", "replace").splitlines()[-LOG_LINES:])
@@ -173,20 +175,20 @@ class Private:
         self._supervisor.stdin.write(json.dumps(order).encode() + b"\n")
         self._supervisor.stdin.flush()
         answer: dict[str, Any] = {}
-        # A test that ran out of time may have gone without hearing its answer.
+        # An answer may belong to an earlier order: a test that timed out did not read it.
         while answer.get("number") != self._orders:
-            told = self._supervisor.stdout.readline()
-            if not told:
-                raise ServerError(f"the supervisor of {self.folder} is gone")
-            answer = json.loads(told)
+            line = self._supervisor.stdout.readline()
+            if not line:
+                raise ServerError(f"the supervisor of {self.folder} has ended")
+            answer = json.loads(line)
         if "error" in answer:
             raise ServerError(answer["error"])
         return answer
 
 
 def _place(*, durable: bool) -> Path:
-    """Memory for what may be lost with the power, a disk for what may not; always a short path."""
-    if not durable and _roomy(MEMORY):
+    """Return the folder for data: in memory, or on a disk if it must be durable. The path is always short."""
+    if not durable and _usable(MEMORY):
         return MEMORY
     places = [Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp")]  # noqa: S108 - see MEMORY
     short = [place for place in places if place.is_dir() and len(str(place)) <= FOLDER_LENGTH_MAX]
@@ -196,16 +198,16 @@ def _place(*, durable: bool) -> Path:
     return (on_disk or short)[0]
 
 
-def _roomy(place: Path) -> bool:
+def _usable(place: Path) -> bool:
     if not os.access(place, os.W_OK | os.X_OK):
         return False
-    # Where programs may not run, the copy of a wheel's programs could not stand.
+    # The folder may hold a copy of the programs of a wheel, so programs must be allowed to run there.
     runnable = not os.statvfs(place).f_flag & getattr(os, "ST_NOEXEC", 0)
-    return runnable and shutil.disk_usage(place).free >= ROOMY_BYTES
+    return runnable and shutil.disk_usage(place).free >= FREE_BYTES_MIN
 
 
 def _file_system(place: Path) -> str:
-    """Its type, where the system tells."""
+    """Return the type of the file system, or an empty text where the system does not say."""
     try:
         mounts = [line.split() for line in Path("/proc/mounts").read_text("utf-8").splitlines()]
     except OSError:

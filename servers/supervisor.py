@@ -1,7 +1,7 @@
-"""The parent of one server: it stays when its owner is killed, ends the server and deletes the folder.
+"""The parent process of one server. When its owner ends, it ends the server and deletes the folder.
 
-Started as a script with the folder as its argument; orders are lines of JSON on stdin, one answer
-each on stdout. The end of stdin is the end of the owner, whatever it died of.
+It is started as a script with the folder as its argument. Orders are lines of JSON on stdin, and each has one
+answer on stdout. The end of stdin means that the owner has ended, for whatever reason.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from pathlib import Path
 from typing import Any
 
 PR_SET_CHILD_SUBREAPER = 36
-# A fork of the owner may hold the other end of the pipe open; then only our parent's id tells.
+# A fork of the owner may hold the other end of the pipe open. Then the id of the parent shows the end.
 OWNER_CHECK_SECONDS = 0.5
 GONE_SECONDS = 10.0
-FAREWELL_SECONDS = 3.0
+LAST_SIGNAL_SECONDS = 3.0
 
 
 class Supervisor:
-    """One process at a time, and every process that comes from it."""
+    """One process at a time, and all its descendants."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._farewell = int(signal.SIGKILL)
+        self._last_signal = int(signal.SIGKILL)
 
     def start(self, order: dict[str, Any]) -> dict[str, Any]:
         if self._process and self._process.poll() is None:
             return {"error": f"process {self._process.pid} is still running"}
-        self._farewell = order["farewell"]
+        self._last_signal = order["last_signal"]
         dropped = {} if order["uid"] is None else {"user": order["uid"], "group": order["gid"]}
         with Path(order["log"]).open("ab") as log:
             self._process = subprocess.Popen(
                 order["argv"],
                 env=order["env"],
-                # The folder that the owner stands in may be closed to the account of the server.
+                # The account of the server may have no access to the current folder of the owner.
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -58,7 +58,7 @@ class Supervisor:
         return {"code": self._process.poll() if self._process else None}
 
     def end(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Ask with a signal; what is still there after that many seconds is killed, with its children."""
+        """Send a signal. A process that still runs after the seconds is killed, with its children."""
         if self._process and self._process.poll() is None:
             if order["signal"] != signal.SIGKILL:
                 self._process.send_signal(order["signal"])
@@ -69,7 +69,7 @@ class Supervisor:
         return self.poll(order)
 
     def end_alone(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Signal the process only. Its children have so many seconds to end by themselves."""
+        """Signal the process only. Wait so many seconds for its children to end by themselves."""
         if self._process and self._process.poll() is None:
             family = descendants(self._process.pid)
             self._process.send_signal(order["signal"])
@@ -80,12 +80,12 @@ class Supervisor:
         return self.poll(order)
 
     def close(self) -> None:
-        """The last end: nobody needs the data any more, but what the system keeps of it has to go."""
-        self.end({"signal": self._farewell, "seconds": FAREWELL_SECONDS})
+        """End the server for the last time: its data is not needed, but nothing may stay in the system."""
+        self.end({"signal": self._last_signal, "seconds": LAST_SIGNAL_SECONDS})
 
     @staticmethod
     def _kill(process: subprocess.Popen[bytes]) -> None:
-        # Stopped first: a process that is not running has no more children while they are counted.
+        # Stop the process first: it cannot start more children while they are counted.
         process.send_signal(signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
         family = [process.pid, *descendants(process.pid)]
@@ -111,14 +111,14 @@ def descendants(pid: int) -> list[int]:
 
 
 def processes() -> Iterator[tuple[int, int]]:
-    """Each process and its parent."""
+    """Return the ids of each process and of its parent."""
     if not Path("/proc/self/stat").exists():
-        told = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
-        yield from ((int(pid), int(parent)) for pid, parent in map(str.split, told.stdout.splitlines()))
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+        yield from ((int(pid), int(parent)) for pid, parent in map(str.split, listed.stdout.splitlines()))
         return
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The name of the program comes before, in parentheses, and may hold anything.
+            # Split after the last parenthesis: the program name before it may contain anything.
             fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
         except OSError:
             continue
@@ -127,7 +127,7 @@ def processes() -> Iterator[tuple[int, int]]:
 
 def gone(pid: int) -> bool:
     try:
-        # Adopted by us, where the system can do that.
+        # Orphans are children of this process, where the system supports a subreaper.
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
         pass
@@ -141,7 +141,7 @@ def gone(pid: int) -> bool:
 
 
 def orders(owner: int) -> Iterator[dict[str, Any]]:
-    """What the owner wants, until it is gone."""
+    """Return the orders of the owner, until it ends."""
     rest = b""
     while True:
         ready, _, _ = select.select([0], [], [], OWNER_CHECK_SECONDS)
@@ -149,16 +149,16 @@ def orders(owner: int) -> Iterator[dict[str, Any]]:
             if os.getppid() != owner:
                 return
             continue
-        told = os.read(0, 65536)
-        if not told:
+        received = os.read(0, 65536)
+        if not received:
             return
-        *lines, rest = (rest + told).split(b"\n")
+        *lines, rest = (rest + received).split(b"\n")
         yield from map(json.loads, lines)
 
 
 def main(folder: str) -> None:
     owner = os.getppid()
-    # The terminal's ctrl-c is for the owner, who may want the server until its own end.
+    # Ctrl-C in the terminal is for the owner, which may need the server until it has cleaned up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

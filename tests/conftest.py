@@ -1,3 +1,3 @@
-"""Every test may ask for a real server; see servers/plugin.py."""
+"""Every test can ask for a real server; see servers/plugin.py."""
 
 pytest_plugins = ["servers.plugin"]

@@ -1,1 +1,1 @@
-"""Kill it, crash it, sabotage it, and count: promises are checked against a ledger outside the store."""
+"""Experiments that break things on purpose: promises are checked against a ledger outside the store."""

@@ -1,4 +1,4 @@
-"""`python -m verify`: the experiments as commands. Exit 1 when anything that must not be was seen."""
+"""`python -m verify`: the experiments as commands. The exit code is 1 when an invariant was breached."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from . import places, suite
-from .between import between
-from .crashed import crashed
-from .crashpoints import ACTS, REVEALED, crashpoints
-from .exactly import exactly
-from .hostile import hostile
-from .kill9 import kill9, poison
-from .largest import FULL, KINDS, SHORT, largest
-from .places import POSTGRES, SQLITE
-from .purging import purging
-from .report import Report, conclude
+from . import suite
+from .checks.report import Report, conclude
+from .crashpoints.crashpoints import REVEALED, SCENARIOS, crashpoints
+from .environment.stores import POSTGRES, SQLITE, choose_version
+from .hostile.hostile import hostile
+from .large.largest import FULL, KINDS, SHORT, largest
+from .large.purging import purging
 from .sabotage import (
     BLIND_RESEND,
     DEAF,
@@ -32,7 +28,11 @@ from .sabotage import (
     UNASKED,
     UNBOUNDED,
 )
-from .zombie import starve, zombie
+from .worker_crashes.between import between
+from .worker_crashes.crashed import crashed
+from .worker_crashes.exactly import exactly
+from .worker_crashes.kill9 import kill9, poison
+from .worker_crashes.zombie import starve, zombie
 
 Command = Callable[[argparse.Namespace], list[Report]]
 
@@ -67,8 +67,8 @@ def _starve(args: argparse.Namespace) -> list[Report]:
 
 def _crashpoints(args: argparse.Namespace) -> list[Report]:
     names = ("memory", SQLITE, POSTGRES) if args.store is None else (args.store,)
-    acts = [*ACTS] if args.act is None else [args.act]
-    return crashpoints(names, args.sabotage, args.seed, short=args.brief, acts=acts)
+    scenarios = [*SCENARIOS] if args.scenario is None else [args.scenario]
+    return crashpoints(names, args.sabotage, args.seed, short=args.brief, scenarios=scenarios)
 
 
 def _purging(args: argparse.Namespace) -> list[Report]:
@@ -90,36 +90,36 @@ def _hostile(args: argparse.Namespace) -> list[Report]:
     return [asyncio.run(hostile(args.statements, args.store, args.seed, args.sabotage))]
 
 
-# Drivers are imported by those who need them.
+# Database drivers are imported only by the commands that need them.
 
 
 def _pg_backend_kill(args: argparse.Namespace) -> list[Report]:
-    from .pg_backend_kill import pg_backend_kill
+    from .postgres_outages.pg_backend_kill import pg_backend_kill
 
     return [asyncio.run(pg_backend_kill(args.seconds, args.every, args.sabotage, args.seed))]
 
 
 def _pg_kill(args: argparse.Namespace) -> list[Report]:
-    from .pg_kill import pg_kill
+    from .postgres_outages.pg_kill import pg_kill
 
     return [asyncio.run(pg_kill(args.kills, args.sabotage, args.seed))]
 
 
 def _pg_outages(args: argparse.Namespace) -> list[Report]:
-    from .pg_outages import Setting, pg_outages
+    from .postgres_outages.pg_outages import Setting, pg_outages
 
     setting = Setting(
         outages=args.outages,
         workers=args.workers,
         lease=args.lease,
         fsync=args.fsync == "on",
-        full_pages=args.full_page_writes == "on",
+        full_ledger=args.full_page_writes == "on",
     )
     return [asyncio.run(pg_outages(args.rounds, setting, args.seed))]
 
 
 def _commit_cut(args: argparse.Namespace) -> list[Report]:
-    from .commit_cut import commit_cut
+    from .postgres_outages.commit_cut import commit_cut
 
     return [asyncio.run(commit_cut(args.cuts, args.sabotage, args.seed))]
 
@@ -191,13 +191,13 @@ def parser() -> argparse.ArgumentParser:
     form = top.add_mutually_exclusive_group()
     form.add_argument("--short", action="store_true", help="all of it, small: what CI runs")
     form.add_argument("--full", action="store_true", help="all of it, at full size")
-    top.add_argument("--no-postgres", action="store_true", help="of all of it, only what needs no server")
+    top.add_argument("--no-postgres", action="store_true", help="only the experiments that need no server")
     _common(top)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS)
     made = {name: commands.add_parser(name, description=words) for name, (words, _) in COMMANDS.items()}
     for command in made.values():
         _common(command)
-    # Memory is gone with its process: there is nothing that another one could take over.
+    # No memory store here: its data are lost with its process, so another process could take over nothing.
     for name in (
         "kill9", "poison", "zombie", "between", "crashed", "starve", "exactly", "largest", "hostile",
     ):  # fmt: skip
@@ -206,7 +206,7 @@ def parser() -> argparse.ArgumentParser:
     for name in ("pg-backend-kill", "pg-kill", "pg-outages", "commit-cut"):
         made[name].add_argument("--store", choices=[POSTGRES], default=POSTGRES)
     made["crashpoints"].add_argument("--store", choices=["memory", SQLITE, POSTGRES], help="default: all")
-    made["crashpoints"].add_argument("--act", choices=[*ACTS], help="default: all")
+    made["crashpoints"].add_argument("--scenario", "--act", choices=[*SCENARIOS], help="default: all")
     made["crashpoints"].add_argument(
         "--brief", action="store_true", help="spare calls that find nothing to do; on Postgres a sample"
     )
@@ -220,7 +220,11 @@ def _common(command: argparse.ArgumentParser) -> None:
         "--json", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="the result, for machines"
     )
     command.add_argument(
-        "--postgres-version", type=int, default=argparse.SUPPRESS, metavar="N", help="of a server of ours"
+        "--postgres-version",
+        type=int,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="the version of the server that is started",
     )
 
 
@@ -229,7 +233,9 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["kill9"].add_argument("--steps", type=int, default=5)
     made["kill9"].add_argument("--workers", type=int, default=3)
     made["kill9"].add_argument("--every", type=float, default=0.3, help="seconds between kills")
-    made["kill9"].add_argument("--kills", type=int, help="so many at least; default: a quarter of the runs")
+    made["kill9"].add_argument(
+        "--kills", type=int, help="at least this number; default: a quarter of the runs"
+    )
     made["poison"].add_argument("--good", type=int, default=100)
     made["poison"].add_argument("--workers", type=int, default=3)
     made["zombie"].add_argument("--rounds", type=int, default=8)
@@ -244,7 +250,7 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["exactly"].add_argument("--runs", type=int, default=60)
     made["exactly"].add_argument("--steps", type=int, default=10)
     made["exactly"].add_argument("--every", type=float, default=0.25, help="seconds between kills")
-    made["exactly"].add_argument("--kills", type=int, default=60, help="so many at least")
+    made["exactly"].add_argument("--kills", type=int, default=60, help="at least this number")
     made["largest"].add_argument(
         "--kind", action="append", choices=[*KINDS], help="default: all; again for more"
     )
@@ -285,7 +291,7 @@ def main(argv: list[str]) -> int:
         top.print_help()
         return 0
     print(f"seed {args.seed}", flush=True)
-    places.choose_version(getattr(args, "postgres_version", None))
+    choose_version(getattr(args, "postgres_version", None))
     if args.command is None:
         reports = suite.everything(args.seed, short=args.short, postgres=not args.no_postgres)
     else:

@@ -1,6 +1,6 @@
-"""Bugs to be switched in. A check that stays green with one of them in place checks nothing.
+"""Bugs that can be switched in. A check that passes with such a bug checks nothing.
 
-They are made from outside, in the memory of the process under test: the product has no switch.
+Each bug is made from outside, in the memory of the process under test: the product has no switch for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SABOTAGES = {
     BLIND_RESEND: "a commit whose reply was lost is sent again under a new number",
     TORN: "what a transaction writes is committed by itself, before its checkpoint",
     SPLIT_START: "a child is started in a commit of its own, before the row that names it",
-    FORGETFUL: "only who ends a child tells its parent: a keeper's round does not",
+    FORGETFUL: "only the process that ends a child tells its parent: a keeper's round does not",
     OPTIMIST: "a message counts as sent when it is taken, until its sink says no",
     HASTY: "a step counts as recorded before the store has it",
     DEAF: "a session that listens for hints is not made again when it was lost",
@@ -44,19 +44,19 @@ SABOTAGES = {
 }
 
 
-LATE_SECONDS = 0.2  # of what is only kept after it was answered
-# Functions of Postgres, the guard of each, and what stands there instead.
+LATE_SECONDS = 0.2  # delay of a commit that was answered before it was made
+# Functions of Postgres, the guard of each, and the text that replaces the guard.
 UNFENCED = (
     ("commit_checkpoints", "r.fence = i.fence", "true"),
     ("commit_one", "r.fence = commit_one.fence", "true"),
     ("commit_completes", "r.fence = i.fence", "true"),
     ("commit_advances", "r.fence = i.fence", "true"),
-    ("commit_item", "r.fence <> his_fence", "false"),
+    ("commit_item", "r.fence <> item_fence", "false"),
 )
 
 
 def apply(name: str, world: RealWorld) -> RealWorld:
-    """Break this process; the world it is to use."""
+    """Switch a bug in, in this process; return the world to use."""
     if name == NO_FENCE:
         drop_fence()
     if name == DEAF:
@@ -67,32 +67,32 @@ def apply(name: str, world: RealWorld) -> RealWorld:
 
 
 def apply_to_reader(name: str) -> None:
-    """Break a process that runs commands: every module of the CLI gets a `clean` that cleans nothing."""
-    from holdfast.cli import decide, explain, ls, main, show, text, trail, words  # noqa: F401 - to be patched
+    """Switch a bug in, in a process that runs CLI commands: `clean` of every module cleans nothing."""
+    from holdfast.shown import text  # noqa: F401 - to be patched
 
     if name != RAW_TEXT:
         return
-    modules = [one for key, one in sys.modules.items() if key.startswith("holdfast.cli")]
+    modules = [one for key, one in sys.modules.items() if key.startswith(("holdfast.cli", "holdfast.shown"))]
     for module in [one for one in modules if hasattr(one, "clean")]:
         setattr(module, "clean", lambda said, *_: str(said))  # noqa: B010 - for the life of this process
 
 
 def drop_fence() -> None:
-    """The guard of commits in memory and SQLite without its fence, for the life of this process."""
+    """Remove the fence from the guard of commits in memory and SQLite, for the life of this process."""
     from holdfast.machine import commit
 
     setattr(commit, "holds", _without_fence(getattr(commit, "holds")))  # noqa: B009, B010 - the same
 
 
 def _without_fence(holds: Callable[..., bool]) -> Callable[..., bool]:
-    """The guard, asked about whatever fence the run has."""
+    """Return the guard, called with the fence that the run has."""
     if "fence" not in signature(holds).parameters:
         raise RuntimeError("the machine's guard asks for no `fence` to take away: mend this sabotage")
     return lambda run, _, now: holds(run, run.fence, now)
 
 
 def unfence(connection: Any) -> None:
-    """The same in a database, through a driver's connection to it."""
+    """Remove the fence from the functions of a Postgres database, through a connection of its driver."""
     connection.execute("set search_path = workflow")
     for function, guard, otherwise in UNFENCED:
         asked = f"select pg_get_functiondef('{function}'::regproc)"
@@ -103,7 +103,7 @@ def unfence(connection: Any) -> None:
 
 
 def unfence_at(url: str) -> None:
-    """The same, in the database of a store."""
+    """Remove the fence from the functions in the database of a store."""
     import psycopg
 
     from holdfast.stores.postgres.address import parsed
@@ -113,28 +113,28 @@ def unfence_at(url: str) -> None:
 
 
 def ask_nobody() -> None:
-    """No lease ever seems to be over."""
-    from holdfast.engine.lease_clock import LeaseClock
+    """Let no lease ever seem to be over."""
+    from holdfast.engine.worker.lease_clock import LeaseClock
 
     setattr(LeaseClock, "over", False)  # noqa: B010 - for the life of this process
 
 
 def go_deaf() -> None:
-    """Who listened and was cut off does not listen again: what is left to him are his polls."""
+    """Let a listener whose session was lost not listen again: only its polls are left."""
     from holdfast.stores.postgres.errors import DRIVER
-    from holdfast.stores.postgres.listening import Ear
+    from holdfast.stores.postgres.sessions.listener import Listener
 
-    async def hear(ear: Any) -> None:
+    async def listen_once(listener: Any) -> None:
         with suppress(*DRIVER):
-            await ear._hear_once()  # noqa: SLF001
+            await listener._listen_once()  # noqa: SLF001
         await asyncio.Event().wait()
 
-    setattr(Ear, "_hear", hear)  # noqa: B010 - for the life of this process
+    setattr(Listener, "_listen_forever", listen_once)  # noqa: B010 - for the life of this process
 
 
 @contextmanager
 def unfenced() -> Iterator[None]:
-    """Both stores of one process without their fence, for a while."""
+    """Remove the fence from commits in memory and SQLite, inside the block."""
     from holdfast.machine import commit
 
     with patch.object(commit, "holds", _without_fence(getattr(commit, "holds"))):  # noqa: B009 - no export
@@ -143,7 +143,7 @@ def unfenced() -> Iterator[None]:
 
 @contextmanager
 def forgetful() -> Iterator[None]:
-    """All stores: what runs owe is carried out after a commit, and not by a keeper's round."""
+    """Let all stores deliver what runs owe only after a commit, and not in a keeper's round."""
     from holdfast.stores.memory import MemoryStore
     from holdfast.stores.postgres import PostgresStore
     from holdfast.stores.sqlite import SqliteStore
@@ -158,7 +158,7 @@ def forgetful() -> Iterator[None]:
 
 @contextmanager
 def _not_in_a_round(store: Any, part: str) -> Iterator[None]:
-    """The part does nothing when `tick` calls it."""
+    """Let the method `part` do nothing when `tick` calls it."""
     round_ = ContextVar("round", default=False)
     tick, real = store.tick, getattr(store, part)
 
@@ -177,7 +177,7 @@ def _not_in_a_round(store: Any, part: str) -> Iterator[None]:
 
 
 def broken(name: str | None) -> AbstractContextManager[None]:
-    """The bugs that are in a store itself, switched in for a while."""
+    """Switch a bug of the store itself in, inside the block."""
     stores = {NO_FENCE: unfenced, FORGETFUL: forgetful}
     return stores[name]() if name in stores else nullcontext()
 
@@ -206,18 +206,18 @@ class _LoopPulse:
         self._loop.call_soon_threadsafe(self._timer.cancel)
 
 
-class _Before:
-    """Stands before a store; what it does not do itself is the store's own."""
+class _StoreWrapper:
+    """A wrapper of a store; subclasses change some verbs."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
-        """All other verbs."""
+        """Return any other verb of the store."""
         return getattr(self._store, name)
 
 
-class Early(_Before):
+class Early(_StoreWrapper):
     """A store that starts children before the commit that records them."""
 
     async def commit(self, batch: Sequence[Item]) -> list[Verdict]:
@@ -227,8 +227,8 @@ class Early(_Before):
         return await self._store.commit(batch)  # type: ignore[no-any-return]
 
 
-class Hasty(_Before):
-    """A store that answers first, and keeps plain steps later."""
+class Hasty(_StoreWrapper):
+    """A store that answers checkpoints first, and writes them later."""
 
     def __init__(self, store: Any) -> None:
         super().__init__(store)
@@ -247,8 +247,8 @@ class Hasty(_Before):
         await self._store.commit(batch)
 
 
-class Optimist(_Before):
-    """A store whose messages count as sent when they are taken."""
+class Optimist(_StoreWrapper):
+    """A store whose messages count as sent as soon as a relay takes them."""
 
     async def relay(self, ask: RelayAsk) -> list[Parcel]:
         parcels: list[Parcel] = await self._store.relay(ask)
@@ -263,8 +263,8 @@ class Optimist(_Before):
         return [True] * len(answers)
 
 
-class Blind(_Before):
-    """A store that numbers commits when they are sent, not when they are made: a repeat is a new one."""
+class Blind(_StoreWrapper):
+    """A store that numbers commits when they are sent, not when they are made: a resend gets a new number."""
 
     def __init__(self, store: Any) -> None:
         super().__init__(store)

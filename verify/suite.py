@@ -1,4 +1,4 @@
-"""Everything, one after the other: the experiments, then their twins with a bug switched in."""
+"""All experiments, one after the other; then their twins, the same experiments with a bug switched in."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-from .between import between
-from .crashed import crashed
-from .crashpoints import crashpoints
-from .exactly import exactly
-from .hostile import hostile
-from .kill9 import kill9, poison
-from .largest import FULL, SHORT, TWIN, largest
-from .places import POSTGRES, SQLITE
-from .purging import purging
-from .report import Report
+from .checks.report import Report
+from .crashpoints.crashpoints import crashpoints
+from .environment.stores import POSTGRES, SQLITE
+from .hostile.hostile import hostile
+from .large.largest import FULL, SHORT, TWIN, largest
+from .large.purging import purging
 from .sabotage import (
     BLIND_RESEND,
     DEAF,
@@ -34,19 +30,23 @@ from .sabotage import (
     UNASKED,
     UNBOUNDED,
 )
-from .zombie import starve, zombie
+from .worker_crashes.between import between
+from .worker_crashes.crashed import crashed
+from .worker_crashes.exactly import exactly
+from .worker_crashes.kill9 import kill9, poison
+from .worker_crashes.zombie import starve, zombie
 
 Experiment = Coroutine[Any, Any, Report]
 T = TypeVar("T")
 IN_MEMORY = ("memory", SQLITE)
 
 
-# Hostile values of the short form: the same for every change, so that a change is judged by itself.
+# The seed of the short form: the same hostile values for every change, so that runs can be compared.
 SHORT_SEED = 495810
 
 
 def everything(seed: int, *, short: bool, postgres: bool = True) -> list[Report]:
-    """Short: what CI can afford. Otherwise the figures that the project promises."""
+    """Run all experiments. Short: the sizes for CI. Otherwise the sizes that the project promises."""
     began = time.monotonic()
     stores = (*IN_MEMORY, POSTGRES) if postgres else IN_MEMORY
     reports = [
@@ -54,7 +54,7 @@ def everything(seed: int, *, short: bool, postgres: bool = True) -> list[Report]
         _shown(asyncio.run(poison(good=40 if short else 100, seed=seed))),
         _shown(asyncio.run(starve(runs=2 if short else 6))),
         _shown(asyncio.run(purging(runs=5000, calm=3.0) if short else purging())),
-        # These mostly wait, and may do so at the same time.
+        # These mostly wait, so they run at the same time.
         *_together(*(_exactly(seed, name, short=short) for name in stores[1:])),
         *_together(*(between(2 if short else 50, store=name) for name in stores[1:])),
         *(
@@ -77,10 +77,10 @@ def _exactly(seed: int, store: str, *, short: bool) -> Experiment:
 
 
 def on_postgres(seed: int, *, short: bool) -> list[Report]:
-    """What there is only with a server, or once more with one."""
-    from .commit_cut import commit_cut
-    from .pg_backend_kill import pg_backend_kill
-    from .pg_kill import pg_kill
+    """Run the experiments that need a server, and kill9 once more on it."""
+    from .postgres_outages.commit_cut import commit_cut
+    from .postgres_outages.pg_backend_kill import pg_backend_kill
+    from .postgres_outages.pg_kill import pg_kill
 
     runs, kills = (100, 15) if short else (1000, 250)
     return [
@@ -92,7 +92,7 @@ def on_postgres(seed: int, *, short: bool) -> list[Report]:
 
 
 def bounds(seed: int, stores: Iterable[str], *, short: bool) -> list[Report]:
-    """Values that are hostile, or as large as they may be: nobody is stopped by them."""
+    """Run the experiments with hostile and with the largest legal values."""
     sizes = SHORT if short else FULL
     writes = {SQLITE: 1_000 if short else 20_000, POSTGRES: 5_000 if short else 100_000}
     names = [*stores]
@@ -103,9 +103,9 @@ def bounds(seed: int, stores: Iterable[str], *, short: bool) -> list[Report]:
 
 
 def twins(seed: int, *, short: bool = False, postgres: bool = True) -> list[Report]:
-    """Each experiment once more, with a bug that it is there to find. Green is when all go red."""
+    """Run each experiment with a bug that it must find. The check passes when all of them fail."""
     report = Report("sabotages")
-    # Of a bug in a store itself the real processes tell on Postgres; plays of it take long there.
+    # On Postgres the experiments with real processes find a bug in the store; crashpoints takes long there.
     names = IN_MEMORY if short or not postgres else (*IN_MEMORY, POSTGRES)
     played: dict[str, Callable[[], list[Report]]] = {
         NO_FENCE: lambda: crashpoints(names, NO_FENCE, seed),
@@ -129,7 +129,7 @@ def twins(seed: int, *, short: bool = False, postgres: bool = True) -> list[Repo
 
 
 def _live_twins(seed: int, *, postgres: bool) -> list[tuple[str, Report]]:
-    """Those with real processes, three at a time: a breach is one on a busy machine, too."""
+    """Run the twins with real processes, three at a time: a breach is also one on a busy machine."""
     live = [
         (NO_FENCE, zombie(rounds=1, sabotage=NO_FENCE, seed=seed)),
         (UNASKED, between(2, sabotage=UNASKED)),
@@ -138,9 +138,9 @@ def _live_twins(seed: int, *, postgres: bool) -> list[tuple[str, Report]]:
         (UNBOUNDED, largest(TWIN, ("history",), SQLITE, UNBOUNDED)),
     ]
     if postgres:
-        from .commit_cut import commit_cut
-        from .pg_backend_kill import pg_backend_kill
-        from .pg_kill import pg_kill
+        from .postgres_outages.commit_cut import commit_cut
+        from .postgres_outages.pg_backend_kill import pg_backend_kill
+        from .postgres_outages.pg_kill import pg_kill
 
         live += [
             (NO_FENCE, zombie(rounds=1, sabotage=NO_FENCE, seed=seed, store=POSTGRES)),
@@ -152,11 +152,11 @@ def _live_twins(seed: int, *, postgres: bool) -> list[tuple[str, Report]]:
         ]
     else:
         live.append((HASTY, kill9(runs=20, kills=12, seed=seed, sabotage=HASTY)))
-    told: list[tuple[str, Report]] = []
+    reports: list[tuple[str, Report]] = []
     for at in range(0, len(live), 3):
         names, experiments = zip(*live[at : at + 3], strict=True)
-        told += zip(names, asyncio.run(_gathered(experiments)), strict=True)
-    return told
+        reports += zip(names, asyncio.run(_gathered(experiments)), strict=True)
+    return reports
 
 
 async def _gathered(experiments: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -1,6 +1,6 @@
-"""Holdfast: a durable workflow engine. What was recorded happens, once, through crashes and deploys.
+"""Holdfast: a durable workflow engine. A run that is recorded is executed through crashes and deploys.
 
-Names are fetched when they are first asked for: `holdfast --help` must not pay for the engine.
+Names are imported at their first use: `holdfast --help` must not load the engine.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .backoff import Backoff
     from .durations import days, hours, minutes, weeks
-    from .engine.app import App
-    from .engine.client import Client
-    from .engine.context import Context
+    from .engine.app.app import App
+    from .engine.app.client import Client
+    from .engine.app.handle import Handle
+    from .engine.app.sync import SyncApp, SyncHandle, SyncTenantApp
+    from .engine.app.tenants import TenantApp
+    from .engine.code.context import Context
+    from .engine.code.sync_context import SyncContext
     from .engine.definitions import Workflow
-    from .engine.door import Door, PlainHandle, SyncTenantApp
-    from .engine.handle import Handle
     from .engine.hooks import Notice
-    from .engine.messages import Delivery, Message
-    from .engine.plain import PlainContext
+    from .engine.outbox.messages import Delivery, Message
     from .engine.plans.elements import Approval, Sleep, Task, Wait
     from .engine.plans.outcomes import Completed, Dead, Outcome, Retry, Waiting
     from .engine.plans.plan import Plan
     from .engine.plans.task import PlanTask
-    from .engine.tenants import TenantApp
-    from .engine.worker import Worker
+    from .engine.worker.worker import Worker
     from .errors import (
         BadType,
         BadValue,
@@ -80,10 +80,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    # what you write
+    # what you use to write workflows
     "App",
     "Context",
-    "PlainContext",
+    "SyncContext",
     "Workflow",
     "Plan",
     "Task",
@@ -104,13 +104,13 @@ __all__ = [
     "weeks",
     "Compress",
     "Encrypt",
-    # what you hold
+    # what you call, and what you get back
     "Client",
     "Handle",
     "TenantApp",
-    "Door",
+    "SyncApp",
     "SyncTenantApp",
-    "PlainHandle",
+    "SyncHandle",
     "Worker",
     "Notice",
     "Run",
@@ -132,10 +132,10 @@ __all__ = [
     "Status",
     "StepKind",
     "StepStatus",
-    # what you raise
+    # exceptions that you raise
     "Fatal",
     "RetryAfter",
-    # what is raised
+    # exceptions that are raised
     "HoldfastError",
     "UsageError",
     "BadType",
@@ -168,21 +168,21 @@ __all__ = [
 _HOMES = {
     "backoff": "Backoff",
     "durations": "days hours minutes weeks",
-    "engine.app": "App",
-    "engine.client": "Client",
-    "engine.context": "Context",
+    "engine.app.app": "App",
+    "engine.app.client": "Client",
+    "engine.code.context": "Context",
     "engine.definitions": "Workflow",
-    "engine.door": "Door PlainHandle SyncTenantApp",
-    "engine.handle": "Handle",
+    "engine.app.sync": "SyncApp SyncHandle SyncTenantApp",
+    "engine.app.handle": "Handle",
     "engine.hooks": "Notice",
-    "engine.messages": "Delivery Message",
-    "engine.plain": "PlainContext",
+    "engine.outbox.messages": "Delivery Message",
+    "engine.code.sync_context": "SyncContext",
     "engine.plans.elements": "Approval Sleep Task Wait",
     "engine.plans.outcomes": "Completed Dead Outcome Retry Waiting",
     "engine.plans.plan": "Plan",
     "engine.plans.task": "PlanTask",
-    "engine.tenants": "TenantApp",
-    "engine.worker": "Worker",
+    "engine.app.tenants": "TenantApp",
+    "engine.worker.worker": "Worker",
     "errors": (
         "BadType BadValue CannotOpen CannotSeal ChildFailed Conflict Drift EventTimeout Fatal "
         "HoldfastError IllegalMove KeyReused LeaseLost NotSealed ResultTimeout RetryAfter RunCancelled "
@@ -199,13 +199,27 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
-if not TYPE_CHECKING:  # or the type checker would believe in every name
+# Names of 0.1 that were renamed in 0.2. They work until 0.3, with a DeprecationWarning.
+_RENAMED = {"Door": "SyncApp", "PlainContext": "SyncContext", "PlainHandle": "SyncHandle"}
+
+
+if not TYPE_CHECKING:  # otherwise the type checker would accept every name
 
     def __getattr__(name: str) -> object:
+        if name in _RENAMED:
+            return _renamed(name)
         if name not in _HOME:
             raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
         found = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
         return found
+
+
+def _renamed(name: str) -> object:
+    import warnings  # noqa: PLC0415 - only for old names
+
+    new = _RENAMED[name]
+    warnings.warn(f"holdfast.{name} is now called holdfast.{new}", DeprecationWarning, stacklevel=3)
+    return getattr(import_module(__name__), new)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,8 @@
-"""Checks of arguments: numbers, durations, times, names and counts of callers, definitions and workflows.
+"""Checks of arguments: numbers, durations, times and names from callers, definitions and workflows.
 
-Each rule has one function here, and every layer uses it. A refusal is a `UsageError` of one line: what is
-wrong, and what is right. A value is cut: a text of 10 MB or a number of 100,000 digits is never printed.
+Each rule has one function here, and every layer uses it. A check returns the value in its stored form, or
+raises a `UsageError` of one line that says what is wrong and what is right. Values in messages are clipped: a
+text of 10 MB or a number of 100,000 digits is never printed.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ from .records import COST_UNIT, EPOCH, Instant
 
 Seconds = float | int | timedelta
 
-WHOLE_MAX = 2**31 - 1  # what a 32-bit column holds
-BIG_MAX = 2**63 - 1  # fences, revisions and places in a list: what a 64-bit column holds
+WHOLE_MAX = 2**31 - 1  # the limit of a 32-bit column
+BIG_MAX = 2**63 - 1  # fences, revisions and list positions: the limit of a 64-bit column
 FOREVER_SECONDS = 1000 * 365.25 * 86400.0
 LATEST: Instant = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 EARLIEST: Instant = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 LEASE_MIN_SECONDS, LEASE_MAX_SECONDS = 0.5, 86_400.0
 TOPIC_MAX = 512
 NAME_MAX = 255
-TENANT_BYTES = 512  # a tenant and the longest topic stand side by side in an index, which holds 2,700 bytes
-KEY_MAX = 640  # above that of a topic, which is part of keys; an index of Postgres holds 2,700 bytes
+TENANT_BYTES = 512  # a tenant and the longest topic are together in an index entry of at most 2,700 bytes
+# above TOPIC_MAX, for a topic is part of keys; an index entry of Postgres has at most 2,700 bytes
+KEY_MAX = 640
 TEXT_MAX = 10_000
-COST_MAX = 1_000_000_000  # of a step and of a budget: sums stay far from where a store's integers end
-PROGRESS_MAX = 2**53  # numbers that every reader of JSON keeps exactly
-SEPARATOR = "\x1f"  # scopes the keys of tenants in the stores
+COST_MAX = 1_000_000_000  # for a step and for a budget: sums stay far below the limit of a store's integers
+PROGRESS_MAX = 2**53  # every reader of JSON keeps whole numbers up to this exactly
+SEPARATOR = "\x1f"  # stands between tenant and key in the stores
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
 _TYPE = re.compile(_NAME.pattern + r"\.v[1-9][0-9]*")
@@ -42,60 +44,60 @@ _TYPE = re.compile(_NAME.pattern + r"\.v[1-9][0-9]*")
 
 
 def is_whole(value: object, least: int, most: int) -> bool:
-    """Whether the value is a whole number in that range. True and 1.0 are not whole numbers."""
+    """Return True for a whole number in that range. True and 1.0 are not whole numbers."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def check_whole(what: str, value: Any, least: int = 0, most: int = WHOLE_MAX, hint: str = "") -> int:
-    """A whole number from `least` to `most`."""
+    """Check a whole number from `least` to `most`."""
     if not is_whole(value, least, most):
-        raise UsageError(f"{what} is {clipped(value)}: a whole number from {least:,} to {most:,}{hint}")
+        raise UsageError(f"{what} is {clipped(value)}: give a whole number from {least:,} to {most:,}{hint}")
     return int(value)
 
 
 def check_attempts(what: str, attempts: Any) -> int:
-    """A number of attempts, at least one."""
+    """Check a number of attempts, at least one."""
     return check_whole(what, attempts, 1, hint="; the first execution counts")
 
 
 def check_priority(priority: Any) -> int:
-    """A priority from 0 to 999, lower first."""
+    """Check a priority from 0 to 999; lower goes first."""
     if not is_whole(priority, 0, 999):
         raise UsageError(f"priority {clipped(priority)}: a whole number from 0 to 999, lower goes first")
     return int(priority)
 
 
 def check_limit(limit: Any, least: int = 0) -> int:
-    """How many rows a list or a chore handles at once."""
+    """Check the number of rows that a list or a chore handles at once."""
     return check_whole("limit", limit, least)
 
 
 def check_number(what: str, value: Any, least: float, most: float) -> float:
-    """A number from `least` to `most`; no text, no True."""
+    """Check a number from `least` to `most`; text and True are refused."""
     number = _number(value)
     if number is None or not least <= number <= most:
-        raise UsageError(f"{what} is {clipped(value)}: a number from {least:,} to {most:,}")
+        raise UsageError(f"{what} is {clipped(value)}: give a number from {least:,} to {most:,}")
     return number
 
 
 def check_cost(cost: Any) -> int:
-    """A cost in the units that stores add up."""
+    """Check a cost and return it in the units of the stores."""
     number = _number(cost)
     if number is None or not 0 <= number <= COST_MAX:
-        raise UsageError(f"cost {clipped(cost)}: a number from 0 to {COST_MAX:,}")
+        raise UsageError(f"cost is {clipped(cost)}: give a number from 0 to {COST_MAX:,}")
     return round(number * COST_UNIT)
 
 
 def check_budget(what: str, budget: Any) -> int:
-    """The cost at which a run pauses, above 0, in the units that stores add up."""
+    """Check the cost at which a run pauses, above 0, and return it in the units of the stores."""
     number = _number(budget)
     if number is None or not 0 < number <= COST_MAX:
-        raise UsageError(f"{what}={clipped(budget)}: a cost above 0, at most {COST_MAX:,}")
+        raise UsageError(f"{what}={clipped(budget)}: give a cost above 0, at most {COST_MAX:,}")
     return max(1, round(number * COST_UNIT))
 
 
 def _number(value: Any) -> float | None:
-    """The value as a float; None when it is no number, or NaN, or beyond what a float holds."""
+    """Return the value as a float; None when it is no number, NaN, or too large for a float."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     try:
@@ -109,86 +111,89 @@ def _number(value: Any) -> float | None:
 
 
 def seconds(value: Seconds, what: str = "") -> float:
-    """A duration as a number of seconds; it may be negative, or have no end."""
+    """Return a duration as a number of seconds; it may be negative or infinite."""
     try:
         text = isinstance(value, bool | str | bytes)
         total = value.total_seconds() if isinstance(value, timedelta) else float("x" if text else value)
     except (TypeError, ValueError, OverflowError):
         where = f"{what} is {clipped(value)}, which" if what else clipped(value)
         wanted = "give a number of seconds, or a timedelta such as hf.minutes(5)"
-        raise UsageError(f"{where} is no duration: {wanted}") from None
+        raise UsageError(f"{where} is not a duration: {wanted}") from None
     if math.isnan(total):
         where = f"{what} is NaN, which" if what else "NaN"
-        raise UsageError(f"{where} is no duration: give a number of seconds")
+        raise UsageError(f"{where} is not a duration: give a number of seconds")
     return total
 
 
 def check_duration(what: str, value: Seconds, hint: str = "") -> float:
-    """A duration from 0 s to 1,000 years, in seconds."""
+    """Check a duration from 0 s to 1,000 years and return its seconds."""
     total = seconds(value, what)
     if not 0 <= total <= FOREVER_SECONDS:
-        raise UsageError(f"{what} is {total:g} s: a duration from 0 s to 1,000 years{hint}")
+        raise UsageError(f"{what} is {total:g} s: give a duration from 0 s to 1,000 years{hint}")
     return total
 
 
 def check_positive(what: str, value: Seconds, hint: str = "") -> float:
-    """A duration above 0 s."""
+    """Check a duration above 0 s and return its seconds."""
     total = seconds(value, what)
     if not 0 < total <= FOREVER_SECONDS:
-        raise UsageError(f"{what} is {total:g} s: more than 0 s, and at most 1,000 years{hint}")
+        raise UsageError(f"{what} is {total:g} s: give more than 0 s, and at most 1,000 years{hint}")
     return total
 
 
 def check_kept(what: str, kept: Seconds, of: str = "runs") -> float:
-    """How long something is kept, in seconds; `math.inf` is for ever."""
+    """Check a retention time and return its seconds; `math.inf` means for ever."""
     total = seconds(kept, what)
     if total < 0 or FOREVER_SECONDS < total < math.inf:
         raise UsageError(
-            f"{what} is {total:g} s: how long {of} are kept, 0 or more, at most 1,000 years, or math.inf"
+            f"{what} is {total:g} s, the time for which {of} are kept: give 0 to 1,000 years, or math.inf"
         )
     return total
 
 
 def check_lease(lease: Seconds) -> float:
-    """The lease of a worker: long enough to be renewed in time, and not for ever."""
+    """Check the lease of a worker: long enough to be renewed in time, at most a day."""
     total = seconds(lease, "lease")
     if total < LEASE_MIN_SECONDS:
-        raise UsageError(f"lease is {total:g} s: at least 0.5, or it cannot be renewed in time")
+        raise UsageError(f"lease is {total:g} s: give at least 0.5 s, because it must be renewed in time")
     if total > LEASE_MAX_SECONDS:
-        raise UsageError(f"lease is {total:g} s: at most a day, for so long the runs of a dead worker wait")
+        raise UsageError(
+            f"lease is {total:g} s: give at most one day, because runs of a dead worker wait that long"
+        )
     return total
 
 
 def check_units(what: str, duration: Seconds, units: dict[str, Any]) -> float:
-    """A duration and further units of it, as in `sleep(hours=1)`, in seconds."""
+    """Check a duration with further units, as in `sleep(hours=1)`, and return the seconds."""
     try:
         more = timedelta(**units).total_seconds() if units else 0.0
     except (TypeError, ValueError, OverflowError):
         said = ", ".join(f"{name}={clipped(value)}" for name, value in list(units.items())[:5])
-        raise UsageError(f"{what}({said}) is no duration: write seconds, or hours=1, days=2") from None
+        raise UsageError(f"{what}({said}) is not a duration: write seconds, or hours=1, days=2") from None
     return check_duration(what, seconds(duration, what) + more)
 
 
 def check_datetime(what: str, at: Any) -> Instant:
-    """A datetime with a zone, as stores keep it."""
+    """Check a datetime with a zone and return it as stores keep it."""
     if not isinstance(at, datetime):
         right = "a datetime with a zone, as in datetime.now(UTC) + hf.hours(1)"
         raise UsageError(f"{what} {clipped(at)}: {right}")
     if at.utcoffset() is None:
         raise UsageError(
-            f"{what} {clipped(at)} has no zone: say which clock is meant, "
-            f"as in datetime(2030, 1, 1, tzinfo=UTC)"
+            f"{what} {clipped(at)} has no time zone: give one, as in datetime(2030, 1, 1, tzinfo=UTC)"
         )
     try:
         return (at.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
     except OverflowError:
-        raise UsageError(f"{what} {clipped(at)}: a time in the years 1 to 9999 of UTC") from None
+        raise UsageError(f"{what} {clipped(at)}: give a time in the years 1 to 9999 of UTC") from None
 
 
 def check_instant(what: str, at: Any) -> Instant:
-    """An instant of a record: microseconds that a calendar can show."""
+    """Check an instant of a record: microseconds that a datetime can show."""
     if not is_whole(at, EARLIEST, LATEST):
-        raise UsageError(f"{what} {clipped(at)}: microseconds since 1970, a time in the years 1 to 9999")
+        raise UsageError(
+            f"{what} {clipped(at)}: give microseconds since 1970, for a time in the years 1 to 9999"
+        )
     return int(at)
 
 
@@ -196,29 +201,29 @@ def check_instant(what: str, at: Any) -> Instant:
 
 
 def check_type(type_: Any) -> str:
-    """A workflow type: domain.action.vN, at most 255 characters."""
-    said = plain_text(type_)
+    """Check a workflow type: domain.action.vN, at most 255 characters."""
+    said = exact_text(type_)
     if not isinstance(said, str) or len(said) > NAME_MAX or not _TYPE.fullmatch(said):
         raise BadType(
-            f"{clipped(type_)} is no workflow type: write domain.action.vN with letters, digits, _ and -, "
+            f"{clipped(type_)} is not a workflow type: write domain.action.vN with letters, digits, _ and -, "
             f"for example {_suggestion(type_)!r}{_too_long(type_)}"
         )
     return said
 
 
 def check_bare(name: Any) -> str:
-    """A type, or one without its version, which speaks for all of them."""
-    said = plain_text(name)
+    """Check a type, or a type without its version, which stands for all versions."""
+    said = exact_text(name)
     return said if isinstance(said, str) and is_bare(said) else check_type(name)
 
 
 def is_type(name: object) -> bool:
-    """Whether this is a workflow type."""
+    """Return True for a workflow type."""
     return isinstance(name, str) and len(name) <= NAME_MAX and _TYPE.fullmatch(name) is not None
 
 
 def is_bare(name: object) -> bool:
-    """Whether this is a workflow type, with or without its version."""
+    """Return True for a workflow type, with or without its version."""
     return isinstance(name, str) and len(name) <= NAME_MAX and _NAME.fullmatch(name) is not None
 
 
@@ -239,31 +244,31 @@ def _too_long(text: object) -> str:
 
 
 def check_patterns(patterns: Any) -> tuple[str, ...]:
-    """Names of types, tenants or keys; `%` at the end stands for any rest."""
+    """Check patterns of types, tenants or keys; `%` at the end matches any rest."""
     return tuple(_pattern(one) for one in check_list("patterns", patterns))
 
 
 def _pattern(pattern: Any) -> str:
     said = check_name("pattern", pattern)
     if "%" in said[:-1]:
-        raise UsageError(f"pattern {clipped(said)}: % stands at the end only, as in 'billing.%'")
+        raise UsageError(f"pattern {clipped(said)}: % is allowed only at the end, as in 'billing.%'")
     return said
 
 
 def check_list(what: str, values: Any) -> list[Any]:
-    """A list, or something like it; a text alone is a slip."""
+    """Check a list or another iterable; a single text is refused."""
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise UsageError(f"{what} is {clipped(values)}: give a list, as in [{clipped(values)}]")
     return list(values)
 
 
 def check_names(what: str, names: Any) -> tuple[str, ...]:
-    """Several names: of tenants, of types."""
+    """Check several names, such as tenants or types."""
     return tuple(check_name(what, one) for one in check_list(f"{what}s", names))
 
 
 def check_topic(topic: Any) -> str:
-    """A topic: 1 to 512 characters, any but NUL."""
+    """Check a topic: 1 to 512 characters, without NUL."""
     said = _text("topic", topic)
     if not said or len(said) > TOPIC_MAX or not _storable(said):
         raise UsageError(f"topic {said[:40]!r}: 1 to {TOPIC_MAX} characters of text, without NUL")
@@ -271,7 +276,7 @@ def check_topic(topic: Any) -> str:
 
 
 def check_name(what: str, name: Any) -> str:
-    """A key, tenant, worker or event id: 1 to 255 characters, without NUL or U+001F."""
+    """Check a key, tenant, worker or event id: 1 to 255 characters, without NUL or U+001F."""
     said = _text(what, name)
     if not said or len(said) > NAME_MAX or SEPARATOR in said or not _storable(said):
         raise UsageError(f"{what} {said[:40]!r}: 1 to {NAME_MAX} characters of text, without NUL or U+001F")
@@ -279,15 +284,15 @@ def check_name(what: str, name: Any) -> str:
 
 
 def check_tenant(tenant: Any) -> str:
-    """A tenant: a name of at most 512 bytes."""
+    """Check a tenant: a name of at most 512 bytes."""
     said = check_name("tenant", tenant)
     if len(said.encode()) > TENANT_BYTES:
-        raise UsageError(f"tenant {said[:40]!r}: a name of at most {TENANT_BYTES} bytes in UTF-8")
+        raise UsageError(f"tenant {said[:40]!r}: give a name of at most {TENANT_BYTES} bytes in UTF-8")
     return said
 
 
 def check_text(what: str, text: Any, most: int = TEXT_MAX) -> str:
-    """Words of a person, empty ones too: text that every store can keep."""
+    """Check free text of a person, which may be empty: text that every store can keep."""
     said = _text(what, text)
     if len(said) > most or not _storable(said):
         raise UsageError(f"{what} {clipped(said)}: text of at most {most:,} characters, without NUL")
@@ -305,30 +310,34 @@ def check_by(by: Any) -> str:
 
 
 def check_key(key: Any) -> str:
-    """A step's name or key: text that every store can keep, and look for."""
-    said = plain_text(key)
+    """Check a step's name or key: text that every store can keep and search for."""
+    said = exact_text(key)
     if not isinstance(said, str) or not said or len(said) > KEY_MAX or not _storable(said):
         raise UsageError(
-            f"a step's name and key are text of 1 to {KEY_MAX} characters, without NUL, not {clipped(key)}"
+            f"{clipped(key)} is not a step's name or key: give text of 1 to {KEY_MAX} characters, without NUL"
         )
     return said
 
 
 def check_step_name(name: Any) -> str:
-    """The name of a plan's task, which people read in lists."""
+    """Check the name of a plan's task, which people read in lists."""
     said = check_key(name)
     if not said.strip():
-        raise UsageError(f"a plan's step has a name that can be seen, not {clipped(name)}")
+        raise UsageError(
+            f"{clipped(name)} is not a name for a plan's step: give text with visible characters"
+        )
     return said
 
 
-def plain_text(value: Any) -> Any:
-    """A text as a plain `str`: drivers take no subclass of it, such as Markup. Any other value as it is."""
+def exact_text(value: Any) -> Any:
+    """Convert a subclass of `str`, such as Markup, to `str`: drivers refuse subclasses. Return other values
+    unchanged.
+    """
     return str.__str__(value) if isinstance(value, str) and type(value) is not str else value
 
 
 def _text(what: str, value: Any) -> str:
-    said = plain_text(value)
+    said = exact_text(value)
     if isinstance(said, str):
         return said
     raise UsageError(f"{what} {clipped(value)}{_which(value)}: give text")
@@ -350,14 +359,14 @@ def _storable(text: str) -> bool:
 
 
 def check_labels(labels: Any) -> dict[str, str]:
-    """Names and values, all text."""
+    """Check labels: a dict of text to text."""
     if not isinstance(labels, dict) or not all(
         isinstance(one, str) for pair in labels.items() for one in pair
     ):
         raise UsageError(
-            f"labels {clipped(labels)}: a dict of text to text, as in {{'team': 'billing'}}{_odd(labels)}"
+            f"labels {clipped(labels)}: give a dict of texts, as in {{'team': 'billing'}}{_odd(labels)}"
         )
-    return {plain_text(name): plain_text(label) for name, label in labels.items()}
+    return {exact_text(name): exact_text(label) for name, label in labels.items()}
 
 
 def _odd(labels: Any) -> str:
@@ -366,12 +375,12 @@ def _odd(labels: Any) -> str:
 
 
 def check_id(run: UUID | str) -> UUID:
-    """A run's id, also as text."""
+    """Check a run's id, given as a UUID or as text."""
     if isinstance(run, UUID):
         return run
     try:
         return UUID(run)
     except (ValueError, AttributeError, TypeError):
         raise UsageError(
-            f"{clipped(run)} is no run id: ids look like 0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10"
+            f"{clipped(run)} is not a run id: ids look like 0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10"
         ) from None

@@ -1,4 +1,4 @@
-"""Policy and attempt give a delay. Pure: no clock, and randomness only as an argument."""
+"""Retry policies: the delay after a failed attempt. Pure functions: no clock, and chance is an argument."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ IN_PLACE_MAX_SECONDS = 1.0  # up to here a retry keeps its slot; above, the run 
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """When to try again, and how often. `n` is the number of the attempt that failed, from 1."""
+    """A retry policy: the delays and the number of attempts. `n` is the number of the failed attempt, from
+    1.
+    """
 
     shape: Shape = "exponential"
     base_seconds: float = 1.0
@@ -41,20 +43,22 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     fatal: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what could never work, at definition and not at the first failure."""
+        """Refuse a policy that cannot work, at its definition and not at the first failure."""
         check_attempts("attempts", self.attempts)
         check_duration("the base of a backoff", self.base_seconds)
         check_duration("the cap of a backoff", self.cap_seconds)
         check_number("the jitter of a backoff", self.jitter, 0, JITTER_MAX)
         if self.shape not in SHAPES:
-            raise UsageError(f"shape is {clipped(self.shape)}: one of {', '.join(SHAPES)}")
+            raise UsageError(f"shape is {clipped(self.shape)}: give one of {', '.join(SHAPES)}")
         for delay in self.delays:
             check_duration("a delay of a backoff", delay)
         if self.function is not None and not callable(self.function):
-            raise UsageError(f"function is {clipped(self.function)}: a function of the attempt's number")
+            raise UsageError(
+                f"function is {clipped(self.function)}: give a function that takes the number of the attempt"
+            )
         if not all(isinstance(one, type) and issubclass(one, BaseException) for one in _listed(self.fatal)):
             raise UsageError(
-                f"fatal is {clipped(self.fatal)}: a tuple of exception classes, as in (ValueError,)"
+                f"fatal is {clipped(self.fatal)}: give a tuple of exception classes, as in (ValueError,)"
             )
 
     @classmethod
@@ -66,7 +70,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         jitter: float = 0.1,
         fatal: tuple[type[BaseException], ...] = (),
     ) -> Backoff:
-        """2 base, 4 base, 8 base, … (base * 2**n) up to the cap."""
+        """Return a policy with delays of 2 base, 4 base, 8 base, … (base * 2**n) up to the cap."""
         return cls(
             shape="exponential",
             base_seconds=seconds(base),
@@ -84,7 +88,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         jitter: float = 0.1,
         fatal: tuple[type[BaseException], ...] = (),
     ) -> Backoff:
-        """1 min, 4 min, 9 min, … up to the cap."""
+        """Return a policy with delays of 1 min, 4 min, 9 min, … up to the cap."""
         return cls(
             shape="quadratic",
             base_seconds=60.0,
@@ -103,7 +107,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         jitter: float = 0.1,
         fatal: tuple[type[BaseException], ...] = (),
     ) -> Backoff:
-        """base, 2 base, 3 base, … up to the cap."""
+        """Return a policy with delays of base, 2 base, 3 base, … up to the cap."""
         return cls(
             shape="linear",
             base_seconds=seconds(base),
@@ -121,7 +125,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         jitter: float = 0.0,
         fatal: tuple[type[BaseException], ...] = (),
     ) -> Backoff:
-        """The same delay each time."""
+        """Return a policy with the same delay each time."""
         return cls(
             shape="fixed",
             base_seconds=seconds(delay),
@@ -138,7 +142,9 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         attempts: int | None = None,
         fatal: tuple[type[BaseException], ...] = (),
     ) -> Backoff:
-        """A list of delays (one attempt more than delays, the last repeats) or a function of n."""
+        """Return a policy of a list of delays (one attempt more than delays, the last repeats) or a function
+        of n.
+        """
         if callable(delays):
             return cls(
                 shape="function",
@@ -151,7 +157,9 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             check_duration("a delay of a backoff", delay) for delay in check_list("delays", delays)
         )
         if not listed:
-            raise UsageError("a list of delays is not empty; for no retry at all say Backoff.none()")
+            raise UsageError(
+                "the list of delays is empty: give at least one delay; for no retries use Backoff.none()"
+            )
         return cls(
             shape="list",
             delays=listed,
@@ -163,22 +171,22 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def none(cls) -> Backoff:
-        """One execution, no retry."""
+        """Return a policy of one execution and no retry."""
         return cls(attempts=1)
 
     def delay(self, n: int, chance: float = 0.0) -> float:
-        """Seconds to wait after attempt `n` failed; `chance` in [0, 1) is the jitter's dice.
+        """Return the seconds to wait after attempt `n` failed; `chance` in [0, 1) gives the jitter.
 
-        Jitter only adds, and after the cap: a delay that was asked for is never cut short.
+        Jitter is added after the cap: the delay of the policy is never shortened.
         """
         delay = min(self.plain(max(1, n)), self.cap_seconds) * (1.0 + self.jitter * chance)
         return min(delay, FOREVER_SECONDS)
 
     def plain(self, n: int) -> float:
-        """The delay before cap and jitter."""
+        """Return the delay before cap and jitter."""
         match self.shape:
             case "exponential":
-                # 2**1024 is no float: a run that failed so often is far above any cap.
+                # 2**1024 is no float. After 1,000 failures the delay is far above any cap.
                 return self.base_seconds * 2.0 ** min(n, 1000)
             case "quadratic":
                 return float(n) * n * self.base_seconds
@@ -198,7 +206,7 @@ def _listed(fatal: Any) -> tuple[Any, ...]:
 
 
 def check_policy(what: str, retry: Any) -> Backoff | None:
-    """A policy, or none: the one of the workflow."""
+    """Check an optional policy; None stands for the policy of the workflow."""
     if retry is not None and not isinstance(retry, Backoff):
         right = "give a Backoff, as in Backoff.fixed(5, attempts=3)"
         raise UsageError(f"{what}: retry={clipped(retry)}: {right}")
@@ -209,8 +217,8 @@ DEFAULT = Backoff()
 
 
 def crash_delay(crashes: int) -> float:
-    """Seconds before a run whose lease expired may be claimed again: the first time none.
+    """Return the seconds before a run with an expired lease may be claimed again: 0 after the first crash.
 
-    Without jitter: every store computes it, and all must agree.
+    There is no jitter: every store computes this delay, and all must agree.
     """
     return 0.0 if crashes <= 1 else min(DEFAULT.plain(crashes - 1), DEFAULT.cap_seconds)

@@ -1,7 +1,7 @@
-"""Bounds in bytes: how large one value, one commit and one answer may be, and how they are measured.
+"""Limits in bytes for one value, one commit and one answer, and the functions that measure sizes.
 
-Sizes are those of JSON text as it is sent. A JSON text that travels inside another one is escaped
-again: each quote and each backslash takes two bytes.
+Sizes are those of JSON text as it is sent. A JSON text inside another JSON text is escaped again: each quote
+and each backslash takes two bytes.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ MIB = 1024 * 1024
 VALUE_BYTES = 4 * MIB  # one value: params, a result, an event's payload
 DEPTH_MAX = 64  # levels of nesting in one value
 BATCH_BYTES = 8 * MIB  # one commit, or one answer, that holds many values; one value alone may be larger
-ITEM_BYTES = 128 * MIB  # all that one run writes in one commit: Postgres needs four times that in memory
+ITEM_BYTES = 128 * MIB  # all writes of one run in one commit: Postgres needs four times that in memory
 LARGE_BATCH_BYTES = 4 * MIB  # one commit of large items only: small ones may have to wait for it
 RUN_BYTES = 256 * MIB  # all values that one run has recorded, unless its workflow says otherwise
-ROW_BYTES = 200  # what a step takes in an answer beside its key and its values
-NEWS_BYTES = 64 * 1024  # one run's settled waits in an answer that tells of many runs
-SHOWN_BYTES = 64 * 1024  # a value of a step that is read only to show a line of it
-LARGE_BYTES = MIB  # a value, or an item of a commit, from which on others do not wait beside it
+ROW_BYTES = 200  # size of a step in an answer beside its key and its values
+NEWS_BYTES = 64 * 1024  # one run's settled waits in an answer about many runs
+SHOWN_BYTES = 64 * 1024  # a value of a step that is read only to show one line of it
+LARGE_BYTES = MIB  # a value or item of this size is committed apart, so that small ones do not wait for it
 
 
 def text_bytes(text: str | None) -> int:
-    """How many bytes a text takes in UTF-8."""
+    """Return the size of a text in UTF-8."""
     if text is None:
         return 0
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def sent_bytes(text: str | None) -> int:
-    """How many bytes a JSON text takes as a string inside another JSON text."""
+    """Return the size of a JSON text as a string inside another JSON text."""
     if text is None:
         return 0
     return text_bytes(text) + text.count('"') + text.count("\\")
 
 
 def page(items: Iterable[T], size: Callable[[T], int], limit: int, budget: int | None = None) -> list[T]:
-    """The first items, at most `limit`, as many as fit into one answer; at least one, if there is one."""
+    """Return the first items, at most `limit`, as many as fit into one answer; at least one, if there is
+    one.
+    """
     budget = BATCH_BYTES if budget is None else budget
     found: list[T] = []
     if limit > 0:
@@ -56,7 +58,7 @@ def page(items: Iterable[T], size: Callable[[T], int], limit: int, budget: int |
 def slices(
     items: Iterable[T], size: Callable[[T], int], budget: int = BATCH_BYTES, most: int | None = None
 ) -> Iterator[list[T]]:
-    """The items in order, in lists of at most `budget` bytes and `most` items; at least one in each."""
+    """Yield the items in order, in lists of at most `budget` bytes and `most` items, at least one in each."""
     batch: list[T] = []
     total = 0
     for item in items:

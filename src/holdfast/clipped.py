@@ -60,5 +60,5 @@ def clipped(value: object) -> str:
         return _cut.repr_int(value, 0)
     if isinstance(value, str):
         return _cut.repr_str(value, 0)
-    said = _cut.repr(value)
-    return said if len(said) <= 4 * CLIPPED_MAX else f"{said[: 4 * CLIPPED_MAX]}…"
+    string = _cut.repr(value)
+    return string if len(string) <= 4 * CLIPPED_MAX else f"{string[: 4 * CLIPPED_MAX]}…"

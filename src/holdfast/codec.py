@@ -1,9 +1,9 @@
-"""Values to JSON text and back, exactly, or not at all.
+"""The codec: values to JSON text and back, without loss. Values that would change are refused.
 
-What a function returns is handed on as it will be read back later, so that the first execution
-and every later one see the same. Types come from annotations; nothing is ever imported or called
-by a stored name. JSON alone would turn NaN into null, integer keys into strings and a dataclass
-into a dict without a word: such values are refused, by the path of the field.
+The result of a function is passed on as it will be read back later, so that the first execution and every
+later one see the same value. Types come from annotations; nothing is ever imported or called by a stored
+name. JSON alone would silently turn NaN into null, integer keys into strings and a dataclass into a dict:
+such values are refused with the path of the field.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from typing import Any, TypeVar
 import msgspec
 
 from . import bounds, typed_dicts
-from .decoding import custom_class, decoded, mere
+from .decoding import custom_class, decode_untyped, decoded
 from .errors import BadValue, TooLarge
 from .escaping import escaped
 from .records import Json
 from .roundtrip import DEEPER, KEY_SHOWN, changed, deeper, offence, repeated_key
 
-LIMIT_BYTES = bounds.VALUE_BYTES
 DEPTH_MAX = bounds.DEPTH_MAX
-RESERVED = "holdfast.sealed"  # the first key of a sealed value, and of no other
+RESERVED = "holdfast.sealed"  # the first key of a sealed value, and of no other value
 MARK = f'{{"{RESERVED}"'
 
 CLASSES_OF_USERS = ("__dataclass_fields__", "__struct_fields__", "__attrs_attrs__", "model_validate")
 
 T = TypeVar("T")
 
-SAID_MAX = 500  # characters of what a decoder says
+SAID_MAX = 500  # characters of a decoder's message
 
 
 def _enc_hook(value: Any) -> Any:
@@ -43,7 +42,7 @@ def _enc_hook(value: Any) -> Any:
 
 
 def _dec_hook(wanted: type, value: Any) -> Any:
-    if wanted is object:  # says no more than Any
+    if wanted is object:  # the same as Any
         return value
     if hasattr(wanted, "model_validate"):
         return wanted.model_validate(value)
@@ -55,11 +54,11 @@ _any = msgspec.json.Decoder()
 
 
 class Codec:
-    """Encodes and decodes values of one annotated type."""
+    """An encoder and decoder for values of one annotated type."""
 
     __slots__ = ("_decoder", "_limit", "_open", "_wanted", "typed")
 
-    def __init__(self, wanted: Any = Any, limit: int = LIMIT_BYTES) -> None:
+    def __init__(self, wanted: Any = Any, limit: int = bounds.VALUE_BYTES) -> None:
         self.typed = wanted is not Any and wanted is not object
         self._limit = limit
         self._decoder: msgspec.json.Decoder[Any] = _any
@@ -67,17 +66,17 @@ class Codec:
             try:
                 self._decoder = msgspec.json.Decoder(wanted, dec_hook=_dec_hook)
             except TypeError:
-                # An annotation that cannot describe data (a TypeVar, a coroutine): no type is said.
+                # The annotation cannot describe data (a TypeVar, a coroutine): values are untyped.
                 self.typed = False
         self._wanted = wanted if self.typed else Any
         self._open = typed_dicts.described(wanted) if self.typed else None
 
     def encode(self, value: Any, what: str) -> Json:
-        """The JSON text of `value`; BadValue or TooLarge names `what` and the field."""
+        """Return the JSON text of `value`; BadValue or TooLarge names `what` and the field."""
         return self.record(value, what)[0]
 
     def record(self, value: Any, what: str) -> tuple[Json, Any]:
-        """The JSON text of `value`, and the value as it will be read back."""
+        """Return the JSON text of `value`, and the value as it will be read back."""
         try:
             encoded = _encoder.encode(value)
         except RecursionError:
@@ -91,7 +90,7 @@ class Codec:
         text = encoded.decode()
         if text.startswith(MARK):
             raise BadValue(
-                f"{what} begins with the key {RESERVED!r}, by which sealed values are known: rename it"
+                f"{what} begins with the key {RESERVED!r}, which marks encrypted values: rename the key"
             )
         back = self._decoded(encoded, what)
         if "\\u0000" in text or not _same(value, back):
@@ -105,29 +104,29 @@ class Codec:
         return text, back
 
     def decode(self, text: Json | bytes, what: str) -> Any:
-        """The value that `text` holds. BadValue when it is no JSON, not of the annotated type, or nested too
-        deep; TooLarge when it is above the limit. Nothing else is raised, whoever wrote the text."""
+        """Return the value of a JSON text. BadValue when it is no JSON, not of the annotated type, or nested
+        too deep; TooLarge when it is above the limit. No text makes it raise anything else."""
         return self._decoded(_limited(text, what, self._limit), what)
 
     def _decoded(self, text: bytes, what: str) -> Any:
         try:
             value = decoded(text, self._wanted, self._decoder, _dec_hook)
             if self._open is not None:
-                typed_dicts.put_back(self._open, mere(text), value)
+                typed_dicts.put_back(self._open, decode_untyped(text), value)
         except MemoryError:
-            raise  # not for what the text says
-        except Exception as error:  # noqa: BLE001 - what the type itself raises says: it is none of its values
+            raise  # not the fault of the text
+        except Exception as error:  # noqa: BLE001 - the type itself may raise anything
             raise BadValue(_why(error, what, text)) from None
         if deeper(text):
             raise BadValue(f"{what} {DEEPER}")
         return value
 
 
-plain = Codec()
+untyped = Codec()
 
 
 def shown(value: Any, what: str) -> Any:
-    """The value as mere data, for people to look at: what its types were is not kept."""
+    """Return the value as untyped data, to show it to people."""
     try:
         found = msgspec.to_builtins(value, enc_hook=_enc_hook, str_keys=True)
         twice = _repeated(_encoder.encode(value), what)
@@ -141,11 +140,11 @@ def shown(value: Any, what: str) -> Any:
 
 
 def _limited(text: Json | bytes, what: str, limit: int) -> bytes:
-    """The text in bytes, if they are not too many."""
+    """Return the text as bytes; TooLarge when there are too many."""
     try:
         found = text if isinstance(text, bytes) else text.encode()
     except UnicodeError:
-        raise BadValue(f"{what} is not JSON: it holds half of a surrogate pair") from None
+        raise BadValue(f"{what} is not JSON: it contains half of a surrogate pair") from None
     if len(found) > limit:
         raise _too_large(what, len(found), limit)
     return found
@@ -153,50 +152,52 @@ def _limited(text: Json | bytes, what: str, limit: int) -> bytes:
 
 def _too_large(what: str, size: int, limit: int) -> TooLarge:
     said = f"{what} is {size:,} bytes as JSON, the limit is {limit:,}"
-    return TooLarge(f"{said}: keep it elsewhere, and record where")
+    return TooLarge(f"{said}: store it elsewhere, and record its address")
 
 
 def _why(error: Exception, what: str, text: bytes) -> str:
-    """Why a text was not decoded."""
+    """Return the reason why a text was not decoded."""
     if isinstance(error, RecursionError):
         return f"{what} {DEEPER}" if deeper(text) else f"{what} cannot be read: {_said(error)}"
     if isinstance(error, UnicodeError):
-        return f"{what} is not JSON: it is no UTF-8"
+        return f"{what} is not JSON: it is not UTF-8"
     if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
         return f"{what} is not JSON: {_said(error)}"
     name = "" if isinstance(error, msgspec.ValidationError) else f"{type(error).__qualname__}: "
-    return f"{what} is not what the annotation says: {name}{_said(error)}"
+    return f"{what} does not match its annotation: {name}{_said(error)}"
 
 
 def _said(error: BaseException) -> str:
-    """The message of an error, on one line. It may repeat the value that somebody else wrote."""
+    """Return the message of an error, on one line. It is escaped: it may repeat a value of another party."""
     try:
         return escaped(" ".join(str(error)[:SAID_MAX].split()), SAID_MAX)
-    except Exception:  # noqa: BLE001 - an error of somebody's own class may do anything here
+    except Exception:  # noqa: BLE001 - an exception class of users may raise anything here
         return type(error).__qualname__
 
 
 def _same(value: Any, back: Any) -> bool:
     try:
         return bool(back == value)
-    except Exception:  # noqa: BLE001 - values that cannot be compared are looked at in parts
+    except Exception:  # noqa: BLE001 - values that cannot be compared are compared in parts later
         return False
 
 
 def _complaint(value: Any, what: str, *, typed: bool) -> str | None:
-    """What about `value` does not survive JSON, with its path; None if all of it does."""
-    plain_value = value
+    """Return the first part of `value` that JSON would change, with its path; None if there is none."""
+    data = value
     if typed:
         try:
-            plain_value = msgspec.to_builtins(value, enc_hook=_enc_hook, str_keys=True)
+            data = msgspec.to_builtins(value, enc_hook=_enc_hook, str_keys=True)
         except (TypeError, NotImplementedError, ValueError, UnicodeError, RecursionError):
-            plain_value = value
-    found = offence(plain_value)
+            data = value
+    found = offence(data)
     return found and f"{what}{found}"
 
 
 def _repeated(encoded: bytes, what: str) -> str | None:
-    """Two keys of one dict that are the same text in JSON, as 1 and "1" are: one of them would be lost."""
+    """Return a complaint about two keys of one dict that are the same in JSON, as 1 and "1": one would be
+    lost.
+    """
     key = repeated_key(encoded)
     if key is None:
         return None
@@ -206,8 +207,8 @@ def _repeated(encoded: bytes, what: str) -> str | None:
 
 
 def unwrapped(text: Json | None, wanted: type[T], what: str) -> T:
-    """A record that a store has put around a value. The value itself stays text, in a field of type Raw:
-    it has limits of its own. BadValue when the record cannot be read."""
+    """Read a record that a store has put around a value. The value itself stays JSON text in a field of type
+    Raw, because it has its own limits. BadValue when the record cannot be read."""
     try:
         return msgspec.json.decode(text or "", type=wanted)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -216,15 +217,15 @@ def unwrapped(text: Json | None, wanted: type[T], what: str) -> T:
 
 
 def digest(type_: str, params: Json) -> str:
-    """Tells the same start from another one under the same key."""
+    """Return the digest of a start: it tells a repeated start from another start under the same key."""
     return hashlib.sha256(f"{type_}\n{params}".encode()).hexdigest()
 
 
 def parse(text: str | bytes, what: str) -> Any:
-    """JSON that a person typed; BadValue says where it breaks, or which key stands there twice."""
-    encoded = _limited(text, what, LIMIT_BYTES)
+    """Parse JSON that a person typed; BadValue names the syntax error or the repeated key."""
+    encoded = _limited(text, what, bounds.VALUE_BYTES)
     try:
-        value = mere(encoded)
+        value = decode_untyped(encoded)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise BadValue(f"{what} is not JSON: {_said(error)}") from None
     except RecursionError:
@@ -237,7 +238,7 @@ def parse(text: str | bytes, what: str) -> Any:
 
 
 def annotated(function: Callable[..., Any]) -> dict[str, Any]:
-    """The resolved annotations of a function; empty when they cannot be resolved."""
+    """Return the resolved annotations of a function; empty when they cannot be resolved."""
     target = function
     if not inspect.isroutine(target) and not inspect.isclass(target):
         target = getattr(target, "func", None) or type(target).__call__  # partial, or an object with __call__
@@ -248,46 +249,49 @@ def annotated(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def unreadable_class(wanted: Any) -> str | None:
-    """The class inside an annotation that no JSON can be read as; None: there is none, or none is known."""
+    """Return the class inside an annotation that no JSON can be read as; None when none is found."""
     try:
         found = custom_class(msgspec.inspect.type_info(wanted))
-    except Exception:  # noqa: BLE001 - names that are not known yet, and whatever a class of the user's raises
+    except Exception:  # noqa: BLE001 - unknown names, and any exception of user classes
         return None
     return None if found is None else _shown(found)
 
 
 def unreadable_type(wanted: Any) -> str | None:
-    """An annotation that describes no data, such as a union of classes that cannot be told apart, and why.
+    """Return an annotation that describes no data, with the reason: for example a union of two dataclasses.
 
-    None: it describes data, or `Codec` reads it untyped, and mere data is among its values: `str | UUID`.
+    None when it describes data, or when `Codec` reads it untyped and untyped data is among its values, as in
+    `str | UUID`.
     """
     try:
         msgspec.inspect.type_info(wanted)
     except TypeError as error:
         said = _said(error).partition(" - type")[0]
-        return None if _is_mere(wanted, set()) else f"{_shown(wanted)} ({said})"
+        return None if _allows_untyped(wanted, set()) else f"{_shown(wanted)} ({said})"
     except Exception:  # noqa: BLE001 - as above
         return None
     return None
 
 
-def _is_mere(wanted: Any, seen: set[int]) -> bool:
-    """Whether values of an annotation may be mere data: it names no class of somebody's own, or a union in it
-    allows something else beside None.
+def _allows_untyped(wanted: Any, seen: set[int]) -> bool:
+    """Return True when values of an annotation may be untyped data: it names no class of users, or a union in
+    it has another member beside None.
     """
     origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
     if isinstance(wanted, str | typing.ForwardRef | TypeVar) or origin is typing.Literal:
         return True
     if origin in {typing.Union, UnionType}:
-        return any(_is_mere(part, seen) for part in parts if part is not type(None))
+        return any(_allows_untyped(part, seen) for part in parts if part is not type(None))
     if origin is typing.Annotated:
-        return _is_mere(parts[0], seen)
+        return _allows_untyped(parts[0], seen)
     if hasattr(wanted, "__value__"):  # an alias, which may name itself
         known = id(wanted) in seen
         seen.add(id(wanted))
-        return known or _is_mere(wanted.__value__, seen)
+        return known or _allows_untyped(wanted.__value__, seen)
     if origin is not None:
-        return _is_mere(origin, seen) and all(_is_mere(part, seen) for part in parts if part is not ...)
+        return _allows_untyped(origin, seen) and all(
+            _allows_untyped(part, seen) for part in parts if part is not ...
+        )
     return _is_data(wanted)
 
 
@@ -305,6 +309,6 @@ def _shown(wanted: Any) -> str:
 
 
 def result_codec(function: Callable[..., Any]) -> Codec:
-    """The codec of what `function` returns."""
+    """Return the codec for the result of `function`."""
     wanted = annotated(function).get("return", Any)
-    return plain if wanted is Any else Codec(type(None) if wanted is None else wanted)
+    return untyped if wanted is Any else Codec(type(None) if wanted is None else wanted)

@@ -1,8 +1,9 @@
-"""A rhythm and an instant give the next instant. Pure: no clock, and chance only as a hash.
+"""Rhythms of schedules: cron expressions and intervals, and the times at which they fire.
 
-Cron is read on the clock of its zone. A fixed local time that a change of the clock repeats fires the first
-time only, and one that it skips fires when the skip ends. Patterns of hours or minutes that begin with `*`,
-and such as name all hours, fire whenever the clock on the wall shows a match.
+Pure functions: no clock, and chance only as a hash. A cron expression is read on the local clock of its zone.
+A fixed local time that a change of the clock repeats fires the first time only; one that the change skips
+fires when the skip ends. Expressions whose minutes or hours begin with `*` or name all hours fire whenever
+the local clock shows a match.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ EVERY_MIN_SECONDS = 1.0
 EVERY_MAX_SECONDS = 100 * 365.25 * 86400.0
 TEXT_MAX = 255
 GAPS_FROM = instant(datetime(2024, 1, 1, tzinfo=UTC))
-GAPS_MAX = 100  # times whose distances jitter is held against
+GAPS_MAX = 100  # times whose smallest distance limits the jitter
 ABBREVIATION_MAX = 5  # letters: PST, CEST
 _NICKNAMES = {
     "@hourly": "0 * * * *",
@@ -44,14 +45,14 @@ _NICKNAMES = {
 _RIGHT = "five fields, minute hour day month weekday, as in '0 3 * * *' for 3:00 every day"
 _NEVER = "never fires: no month has such a day"
 _SECOND, _DAY, _AWAY = timedelta(seconds=1), timedelta(days=1), timedelta(days=2)
-_HIDDEN_MAX = 40  # times that changes of the clock may hide one after the other, until none is looked for
+_HIDDEN_MAX = 40  # times in a row that changes of the clock may hide; then the search ends
 _YEAR_SECONDS = 400 * 86400
-_MOVED_MAX = 4 * 86400  # seconds by which changes of the clock may have moved a time
+_MOVED_MAX = 4 * 86400  # seconds by which changes of the clock may move a time
 FIELDS = 5
 
 
 class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
-    """When something fires: by cron in a zone, or every so many microseconds from an anchor on."""
+    """The times of a schedule: by cron in a zone, or every `every_us` microseconds from an anchor on."""
 
     cron: str | None = None
     zone: str = "UTC"
@@ -59,7 +60,7 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
     anchor_at: Instant = 0
 
     def after(self, at: Instant) -> Instant | None:
-        """The first time after `at`; None when there is none within fifty years."""
+        """Return the first time after `at`; None when there is none within fifty years."""
         if self.every_us is not None:
             return self.anchor_at + max(1, (at - self.anchor_at) // self.every_us + 1) * self.every_us
         wall, fixed = _parsed(self.cron or "")
@@ -71,22 +72,22 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
         return None if found is None else instant(found)
 
     def times(self, at: Instant) -> Iterator[Instant]:
-        """All times after `at`, one by one."""
+        """Yield all times after `at`, in order."""
         found = self.after(at)
         while found is not None:
             yield found
             found = self.after(found)
 
     def latest(self, at: Instant) -> Instant | None:
-        """The last time at or before `at`, if there is one in the year before it."""
+        """Return the last time at or before `at`, if there is one in the year before it."""
         if self.every_us is not None:
             last = self.anchor_at + (at - self.anchor_at) // self.every_us * self.every_us
             return last if self.anchor_at < last else None
         near = self._nearly_latest(at)
         if near is None:
             return None
-        # A change of the clock may have moved it by hours. Twice as far back each time: few times are gone
-        # through, however long nobody looked.
+        # A change of the clock may have moved the time by hours. The search starts a little earlier and
+        # doubles the distance each time, so that few times are computed however long nobody asked.
         back = 64 * SECOND
         while back < _MOVED_MAX * SECOND:
             if found := list(takewhile(lambda one: one <= at, self.times(min(near, at) - back))):
@@ -95,7 +96,7 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def _nearly_latest(self, at: Instant) -> Instant | None:
-        """The time that the wall showed last, as if its clock were never changed."""
+        """Return the last matching local time, as if the clock were never changed."""
         wall, _ = _parsed(self.cron or "")
         offset = _offset(_zone(self.zone), now := moment(at))
         try:
@@ -109,11 +110,11 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
 def rhythm(
     cron: str | None, every: Seconds | None, zone: str | None, at: Instant, jitter: Seconds = 0
 ) -> Rhythm:
-    """A rhythm that begins at `at`, checked; UsageError says what is wrong with it."""
+    """Make a checked rhythm that begins at `at`; UsageError says what is wrong with it."""
     if (cron is None) == (every is None):
-        raise UsageError("a schedule needs cron= or every=, one of the two: cron='0 3 * * *' or every=900")
+        raise UsageError("a schedule needs either cron= or every=, as in cron='0 3 * * *' or every=900")
     if every is not None and zone is not None:
-        raise UsageError("every= counts real time and takes no zone: leave out zone=, or give cron=")
+        raise UsageError("zone= has no meaning for every=: leave it out, or use cron=")
     if every is not None:
         made = Rhythm(every_us=_interval(every), anchor_at=at)
     else:
@@ -127,13 +128,15 @@ def rhythm(
     most = micros_of_jitter(jitter)
     if most and (gap := _gap(made)) is not None and most >= gap:
         raise UsageError(
-            f"jitter is {seconds(jitter):g} s, but only {gap / SECOND:g} s lie between two times: give less"
+            f"jitter is {seconds(jitter):g} s, but two times are only {gap / SECOND:g} s apart: give less"
         )
     return made
 
 
 def _gap(made: Rhythm) -> int | None:
-    """The least between two times. Whenever it is asked, the same ones are looked at."""
+    """Return the smallest distance of two times. It is computed from a fixed date, so it is always the
+    same.
+    """
     if made.every_us is not None:
         return made.every_us
     times = islice(made.times(GAPS_FROM), GAPS_MAX)
@@ -141,27 +144,29 @@ def _gap(made: Rhythm) -> int | None:
 
 
 def micros_of_jitter(jitter: Seconds) -> int:
-    """At most so many microseconds are added to a time."""
+    """Check a jitter and return it in microseconds."""
     if not 0 <= (total := seconds(jitter, "jitter")) <= EVERY_MAX_SECONDS:
-        raise UsageError(f"jitter is {total:g} s: how much later a run may start, 0 or more")
+        raise UsageError(f"jitter is {total:g} s, the longest random delay of a run: give 0 or more")
     return round(total * SECOND)
 
 
 def delayed(seed: str, at: Instant, jitter_us: int) -> Instant:
-    """The time with its jitter: later by less than `jitter_us`, the same however often it is asked."""
+    """Return the time with its jitter: later by less than `jitter_us`, the same at every call."""
     drawn = int.from_bytes(blake2b(f"{seed}\x1f{at}".encode(), digest_size=8).digest())
     return at + (drawn * jitter_us >> 64)
 
 
 def local(at: Instant, zone: str) -> datetime:
-    """An instant on the clock of a zone."""
+    """Return an instant as local time of a zone."""
     return moment(at).astimezone(_zone(zone))
 
 
 def _interval(every: Seconds) -> int:
     total = seconds(every, "every")
     if not EVERY_MIN_SECONDS <= total <= EVERY_MAX_SECONDS:
-        raise UsageError(f"every is {total:g} s: at least {EVERY_MIN_SECONDS:g}, and at most 100 years")
+        raise UsageError(
+            f"every is {total:g} s: give at least {EVERY_MIN_SECONDS:g} s, and at most 100 years"
+        )
     return round(total * SECOND)
 
 
@@ -172,7 +177,7 @@ def _expression(cron: object) -> str:
     count = len(text.split())
     if count == 6:
         said = f"cron {escaped(cron)!r} has a field for seconds"
-        raise UsageError(f"{said}: {_RIGHT}; below a minute say every=")
+        raise UsageError(f"{said}: {_RIGHT}; for less than a minute use every=")
     if count != FIELDS:
         raise UsageError(f"cron {escaped(cron)!r} has {count} field{'s' * (count != 1)}: {_RIGHT}")
     _parsed(text)
@@ -181,13 +186,15 @@ def _expression(cron: object) -> str:
 
 @lru_cache(maxsize=1024)
 def _parsed(cron: str) -> tuple[WallClock, bool]:
-    """The expression, and whether it names fixed local times. One that a store holds may be anything."""
+    """Parse an expression and return whether it names fixed local times too. The text may come from a store
+    and be anything.
+    """
     if len(cron) > TEXT_MAX or len(fields := cron.split()) != FIELDS:
         raise UsageError(f"cron {escaped(cron, 40)!r}: {_RIGHT}")
     minute, hour, day, _, weekday = fields
     try:
         sim = _sim(cron)
-    except Exception as error:  # noqa: BLE001 - the parser of another library: whatever it says of this text
+    except Exception as error:  # noqa: BLE001 - the parser of another library may raise anything
         try:
             _sim(f"{minute} {hour} {day} * {weekday}")
         except Exception:  # noqa: BLE001
@@ -203,7 +210,7 @@ def _parsed(cron: str) -> tuple[WallClock, bool]:
 def _sim(cron: str) -> CronSim:
     from cronsim import CronSim
 
-    return CronSim(cron, datetime(2000, 1, 1))  # noqa: DTZ001 - a clock on the wall has no zone
+    return CronSim(cron, datetime(2000, 1, 1))  # noqa: DTZ001 - local times have no zone here
 
 
 @lru_cache(maxsize=1024)
@@ -214,9 +221,9 @@ def _zone(name: str) -> tzinfo:
 
     try:
         return ZoneInfo(name)
-    # A folder of the database ("Europe") is, to some versions of Python, a file that cannot be read.
+    # A folder of the zone database ("Europe") raises OSError in some versions of Python.
     except (KeyError, ValueError, TypeError, OSError):
-        # Without a hint, which takes milliseconds: a keeper asks for each schedule that it cannot fire.
+        # No hint here, for it takes milliseconds: a keeper asks for each schedule that it cannot fire.
         raise UsageError(f"zone {str(name)[:60]!r} is not known") from None
 
 
@@ -226,11 +233,11 @@ def _nearest(name: str) -> str:
 
     said = name.strip().lower().replace(" ", "_")
     if "/" not in said and len(said) <= ABBREVIATION_MAX and name.isupper():
-        return "an abbreviation names no clock: name a place, as in Europe/Berlin, or UTC"
+        return "an abbreviation is not a time zone: name a place, as in Europe/Berlin, or UTC"
     names = {known.lower(): known for known in sorted(available_timezones(), reverse=True)}
     if any(known.startswith(f"{said}/") for known in names):
         return "name a place in it, as in Europe/Berlin"
-    places = {known.rpartition("/")[2]: known for known in names if "/" in known}  # Berlin, of Europe
+    places = {known.rpartition("/")[2]: known for known in names if "/" in known}  # Berlin for Europe/Berlin
     near = [places[said]] if said in places else get_close_matches(said, names, n=1, cutoff=0.7)
     return f"did you mean {names[near[0]]}?" if near else "write one such as Europe/Berlin, or UTC"
 
@@ -240,7 +247,7 @@ def _offset(zone: tzinfo, at: datetime) -> timedelta:
 
 
 def _whenever_shown(wall: WallClock, zone: tzinfo, at: datetime) -> datetime | None:
-    """Each stretch between two changes of the clock on its own."""
+    """Return the first matching time after `at`, each period between two changes of the clock on its own."""
     offset = _offset(zone, at)
     shown = at.replace(tzinfo=None) + offset
     for _ in range(_HIDDEN_MAX):
@@ -248,8 +255,8 @@ def _whenever_shown(wall: WallClock, zone: tzinfo, at: datetime) -> datetime | N
         if following is None:
             return None
         found = (following - offset).replace(tzinfo=UTC)
-        # On another offset the same time is little more than a day away. So between the first days and the
-        # last ones nothing is shown that matches, however often the clock is changed: they are passed over.
+        # With another offset the same local time is little more than a day away. So between the first and the
+        # last days nothing matches, however often the clock is changed: these days are skipped.
         far = found - at > 2 * _AWAY
         turn = _turn(zone, at, at + _AWAY if far else found)
         if turn is None and not far:
@@ -261,21 +268,21 @@ def _whenever_shown(wall: WallClock, zone: tzinfo, at: datetime) -> datetime | N
 
 
 def _first_of_each(wall: WallClock, zone: tzinfo, at: datetime) -> datetime | None:
-    """Each time that the clock would show if it were never changed, once."""
+    """Return the first fixed local time after `at`; each fires once, whatever the changes of the clock."""
     shown: datetime | None = at.astimezone(zone).replace(tzinfo=None)
     while shown is not None and (shown := wall.after(shown)) is not None:
         found = shown.replace(tzinfo=zone, fold=0).astimezone(UTC)
         if found.astimezone(zone).replace(tzinfo=None) != shown:
             before = shown.replace(tzinfo=zone, fold=1).astimezone(UTC)
             found = _turn(zone, before, found) or found
-        # In an hour that is shown again, its times are past already.
+        # In an hour that the clock repeats, these times have passed already.
         if found > at:
             return found
     return None
 
 
 def _turn(zone: tzinfo, at: datetime, until: datetime) -> datetime | None:
-    """The first instant after `at` and up to `until` at which the clock is changed."""
+    """Return the first change of the clock after `at` and up to `until`."""
     offset = _offset(zone, at)
     while at < until:
         later = min(at + _DAY, until)

@@ -1,4 +1,4 @@
-"""JSON text to values, in a time that its length bounds.
+"""Decoding of JSON text, in a time that depends only on its length.
 
 The decoder of msgspec needs 10 µs and more for a number such as 9e307: a legal value of 4 MiB would stop a
 worker for 8 s. A text with many such numbers is read by the json module, which needs 0.4 s, and converted to
@@ -15,23 +15,24 @@ from typing import Any, NoReturn
 
 import msgspec
 
-LARGE_BYTES = 4096  # a shorter text is decoded soon enough, whatever it holds
-NESTED_MAX = 5000  # brackets of a text that is nested deeper than Python can follow
-SLOW_MAX = 256  # slow numbers that a text may hold for msgspec
+LARGE_BYTES = 4096  # a shorter text is decoded fast enough, whatever it holds
+NESTED_MAX = 5000  # a text with more brackets may be nested deeper than Python can follow
+SLOW_MAX = 256  # more slow numbers than this, and the json module reads the text
 
-_CLASSES = bytes.maketrans(b"123456789E", b"000000000e")  # every digit is a 0 then
+_CLASSES = bytes.maketrans(b"123456789E", b"000000000e")  # maps every digit to 0
 _EXPONENTS = (b"e000", b"e-000", b"e+000")  # three digits
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _any = msgspec.json.Decoder()
-_raw = msgspec.json.Decoder(msgspec.Raw)  # looks at the syntax, and builds nothing
+_raw = msgspec.json.Decoder(msgspec.Raw)  # checks the syntax, and builds nothing
 
 Hook = Callable[[type, Any], Any]
 
 
 def decoded(text: str | bytes, wanted: Any = Any, decoder: Any = None, hook: Hook | None = None) -> Any:
-    """The value of a JSON text, of the type `wanted`. `decoder` is the one of that type, where there is one.
+    """Return the value of a JSON text, of the type `wanted`. `decoder` is the decoder of that type, if there
+    is one.
 
-    Raises what msgspec raises: DecodeError, ValidationError, UnicodeError, RecursionError."""
+    Raises the same exceptions as msgspec: DecodeError, ValidationError, UnicodeError, RecursionError."""
     encoded = text if isinstance(text, bytes) else text.encode()
     if slow(encoded) and not exact(wanted):
         return msgspec.convert(_loaded(encoded), wanted, str_keys=True, dec_hook=hook)
@@ -40,13 +41,13 @@ def decoded(text: str | bytes, wanted: Any = Any, decoder: Any = None, hook: Hoo
     return decoder.decode(encoded)
 
 
-def mere(text: str | bytes) -> Any:
-    """The value of a JSON text as mere data."""
+def decode_untyped(text: str | bytes) -> Any:
+    """Return the value of a JSON text as untyped data."""
     return decoded(text, Any, _any)
 
 
 def slow(text: bytes) -> bool:
-    """Whether a text holds many numbers that msgspec decodes slowly: those with exponents of three digits."""
+    """Return True for a text with many numbers that msgspec decodes slowly: exponents of three digits."""
     if len(text) < LARGE_BYTES:
         return False
     classes = text.translate(_CLASSES)
@@ -54,7 +55,7 @@ def slow(text: bytes) -> bool:
 
 
 def exact(wanted: Any) -> bool:
-    """Whether a type takes the digits of a number as they are written: a Decimal, or raw JSON."""
+    """Return True for a type that keeps the digits of a number as written: a Decimal, or raw JSON."""
     if wanted is Any or wanted is object:
         return False
     try:
@@ -73,7 +74,7 @@ def _exact(one: Any, seen: set[int]) -> bool:
 
 
 def custom_class(one: Any, seen: set[int] | None = None) -> type | None:
-    """The first class inside a described type that only a hook could read; None: there is none."""
+    """Return the first class inside a described type that only a hook could read; None if there is none."""
     seen = set() if seen is None else seen
     if isinstance(one, msgspec.inspect.CustomType):
         return None if one.cls is object or hasattr(one.cls, "model_validate") else one.cls
@@ -84,7 +85,7 @@ def custom_class(one: Any, seen: set[int] | None = None) -> type | None:
 
 
 def _parts(one: Any) -> list[Any]:
-    """The types inside a described type."""
+    """Return the types inside a described type."""
     fields = [field.type for field in getattr(one, "fields", ())]
     single = [
         getattr(one, name) for name in ("type", "item_type", "key_type", "value_type") if hasattr(one, name)
@@ -122,14 +123,14 @@ def _refused(name: str) -> NoReturn:
 
 
 def fault(text: str) -> str | None:
-    """What keeps a text from being JSON, if anything does. Takes 0.1 µs, and some ms for 4 MiB.
+    """Return the reason why a text is no JSON; None if it is JSON. Takes 0.1 µs, and some ms for 4 MiB.
 
-    Only the syntax is looked at: half of a surrogate pair as an escape is JSON, and so is deep nesting.
+    Only the syntax is checked: half of a surrogate pair as an escape is JSON, and so is deep nesting.
     """
     try:
         _raw.decode(text)
     except msgspec.DecodeError as error:
-        return str(error) if not _SURROGATE.search(text.encode()) else _slowly(text)
+        return str(error) if not _SURROGATE.search(text.encode()) else _fault_by_json(text)
     except UnicodeEncodeError:
         return "it holds half of a surrogate pair"
     except RecursionError:
@@ -137,8 +138,8 @@ def fault(text: str) -> str | None:
     return None
 
 
-def _slowly(text: str) -> str | None:
-    """The same by the json module, which takes such escapes."""
+def _fault_by_json(text: str) -> str | None:
+    """Check the syntax with the json module, which accepts such escapes."""
     try:
         json.loads(text, parse_int=str, parse_float=str, parse_constant=_refused)
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""Durations: seconds, timedeltas, or words for them."""
+"""Durations: numbers of seconds, timedeltas, and functions that make timedeltas, such as `hours(2)`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["Seconds", "days", "hours", "minutes", "seconds", "weeks"]
 
 
 def minutes(n: float) -> timedelta:
-    """`n` minutes."""
+    """Return `n` minutes."""
     return _span("minutes", n)
 
 
 def hours(n: float) -> timedelta:
-    """`n` hours."""
+    """Return `n` hours."""
     return _span("hours", n)
 
 
 def days(n: float) -> timedelta:
-    """`n` days."""
+    """Return `n` days."""
     return _span("days", n)
 
 
 def weeks(n: float) -> timedelta:
-    """`n` weeks."""
+    """Return `n` weeks."""
     return _span("weeks", n)
 
 
@@ -35,4 +35,4 @@ def _span(unit: str, n: float) -> timedelta:
     try:
         return timedelta(**{unit: n})
     except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"{unit}({clipped(n)}) is no duration: give a number of {unit}") from None
+        raise UsageError(f"{unit}({clipped(n)}) is not a duration: give a number of {unit}") from None

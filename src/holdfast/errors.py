@@ -1,4 +1,4 @@
-"""The whole tree of errors on one page. Every message says what is wrong, where, and how to mend it."""
+"""All error classes. Every message says what is wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 class HoldfastError(Exception):
-    """The root: everything Holdfast raises on purpose, but for the parking signal."""
+    """The root of all errors that Holdfast raises on purpose."""
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """Copies and pickles keep args and attributes. Python would call the class with its `args`, which
-        here are the message alone. A subclass of somebody's own is copied as Python does."""
+        """Keep args and attributes in copies and pickles. Python would call the class with its `args`,
+        which here are only the message. A user's own subclass is copied as Python does it."""
         if type(self).__module__ != __name__:
             return super().__reduce__()
         return _copied, (type(self), self.args), vars(self)
 
 
 def _copied(class_: type[HoldfastError], args: tuple[Any, ...]) -> HoldfastError:
-    """An error of one of these classes, without its own `__init__`."""
+    """A new error of one of these classes, made without calling its `__init__`."""
     return class_.__new__(class_, *args)
 
 
@@ -33,7 +33,7 @@ class UsageError(HoldfastError):
 
 
 class BadType(UsageError):
-    """A workflow type is not of the form domain.action.vN."""
+    """A workflow type does not have the form domain.action.vN."""
 
 
 class BadValue(UsageError):
@@ -52,19 +52,21 @@ class UnknownRun(UsageError):
     """No such run in this tenant."""
 
     def __init__(self, run_id: UUID | str) -> None:
-        super().__init__(f"no run {run_id}: `holdfast ls` lists the runs of this store")
+        super().__init__(f"there is no run {run_id}: `holdfast ls` lists the runs of this store")
         self.run_id = run_id
 
 
 class UnknownStep(UsageError):
-    """The run has no such step; the message names those it has."""
+    """The run has no such step; the message names the steps that it has."""
 
 
 class UnknownMessage(UsageError):
     """No such message in the outbox of this tenant."""
 
     def __init__(self, message_id: str) -> None:
-        super().__init__(f"no message {message_id}: `holdfast outbox ls --all` lists those of this store")
+        super().__init__(
+            f"there is no message {message_id}: `holdfast outbox ls --all` lists the messages of this store"
+        )
         self.message_id = message_id
 
 
@@ -72,20 +74,24 @@ class UnknownSchedule(UsageError):
     """No such schedule in this tenant."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no schedule {name!r}: `holdfast schedule ls` lists those of this store")
+        super().__init__(
+            f"there is no schedule {name!r}: `holdfast schedule ls` lists the schedules of this store"
+        )
         self.name = name
 
 
 class Conflict(HoldfastError):
-    """The call is well formed, but the present state refuses it; nothing was changed."""
+    """The call is correct, but the current state does not allow it; nothing was changed."""
 
 
 class IllegalMove(Conflict):
     """A move that the run's status does not allow."""
 
     def __init__(self, run_id: UUID, move: Move | str, status: Status, hint: str = "") -> None:
+        from .lifecycle import spoken_status  # noqa: PLC0415 - `holdfast --help` imports this module
+
         verb = str(move).removesuffix("_run")  # people know retry_run as retry
-        super().__init__(f"cannot {verb} run {run_id}: it is {status}{hint and '; ' + hint}")
+        super().__init__(f"cannot {verb} run {run_id}: it is {spoken_status(status)}{hint and '; ' + hint}")
         self.run_id, self.move, self.status = run_id, move, status
 
 
@@ -94,30 +100,30 @@ class KeyReused(Conflict):
 
     def __init__(self, key: str, run_id: UUID) -> None:
         super().__init__(
-            f"key {key!r} was used for run {run_id} with another type or other params: "
-            f"take another key, or make the same call"
+            f"key {key!r} belongs to run {run_id}, which has another type or other params: "
+            f"use another key, or repeat the same call"
         )
         self.key, self.run_id = key, run_id
 
 
 class DuplicateRun(Conflict):
-    """A run with this id exists; the original is intact."""
+    """A run with this id exists; it was not changed."""
 
     def __init__(self, run_id: UUID) -> None:
-        super().__init__(f"a run {run_id} exists already; leave out `id`, or use `key` for idempotent starts")
+        super().__init__(f"run {run_id} exists already: leave out `id`, or use `key` for idempotent starts")
         self.run_id = run_id
 
 
 class LeaseLost(Conflict):
-    """The worker no longer holds the run; what it wrote changed nothing."""
+    """The worker no longer holds the run; its writes changed nothing."""
 
     def __init__(self, run_id: UUID, fence: int) -> None:
-        super().__init__(f"run {run_id} is no longer held under fence {fence}")
+        super().__init__(f"run {run_id} is no longer leased to this worker (fence {fence})")
         self.run_id, self.fence = run_id, fence
 
 
 class Drift(HoldfastError):
-    """The code asks for something else than what the run has recorded under that key."""
+    """The code has changed: it asks for another kind of step than the run has recorded under this key."""
 
 
 class RunOverdue(HoldfastError):
@@ -129,15 +135,15 @@ class StepTimeout(HoldfastError):
 
 
 class HistoryFull(HoldfastError):
-    """The run has recorded as many steps or bytes as it may; `ctx.continue_as` is for endless loops."""
+    """The run has reached the limit of steps or bytes; use `ctx.continue_as` for endless loops."""
 
 
 class RecordUnreadable(HoldfastError):
-    """The record of the run cannot be read from the store, however small the pages."""
+    """The record of the run cannot be read from the store, even in small pages."""
 
 
 class Outcome(HoldfastError):
-    """How something ended, raised where its value was asked for."""
+    """The end of a run, step or wait without a value, raised where the value was asked for."""
 
 
 class RunFailed(Outcome):
@@ -154,10 +160,10 @@ class RunCancelled(Outcome):
 
 
 class StepFailed(Outcome):
-    """A step's tries are used up; it is recorded and raised again, the same, in every later execution.
+    """All attempts of a step failed. It is recorded, and raised again in every later execution.
 
-    `type` and `message` are those of the exception that the last try raised, `traceback` is its text;
-    `attempt` is how often it was tried, of `max_attempts`.
+    `type`, `message` and `traceback` are those of the exception of the last attempt; `attempt` is the number
+    of attempts that were made, of `max_attempts`.
     """
 
     attempt: int | None = None
@@ -168,34 +174,27 @@ class StepFailed(Outcome):
     ) -> None:
         super().__init__(f"step {step!r} failed: {said or message}")
         self.step, self.kind, self.type, self.message, self.traceback = step, kind, type_, message, traceback
-        # Of the cause of an exception of `raises=`: the very `args` of that exception, by which it is known.
-        # The exception itself would hold its cause and be held by it.
+        # If this is the cause of an exception of `raises=`: the `args` object of that exception, which
+        # identifies it. A reference to the exception itself would be a cycle.
         self.raised_with: tuple[object, ...] | None = None
 
 
 class EventTimeout(Outcome):
-    """The awaited event did not come before its deadline."""
+    """The event did not arrive before the deadline."""
 
     def __init__(self, step: str, topic: str) -> None:
-        super().__init__(f"no event on {topic!r} before the deadline of step {step!r}")
+        super().__init__(f"no event on {topic!r} arrived before the deadline of step {step!r}")
         self.step, self.topic = step, topic
 
 
 class ChildFailed(Outcome):
-    """A child run that was called has not succeeded; recorded, and raised again, the same, in every later
-    execution.
+    """A child run did not succeed. It is recorded, and raised again in every later execution.
 
     `type`, `message` and `kind` are those of the child's own error; without one, `kind` is its status.
     """
 
     def __init__(self, step: str, run_id: UUID | None, status: str, error: Error | None) -> None:
-        how = (
-            "has failed"
-            if status == "failed"
-            else "was cancelled"
-            if status == "cancelled"
-            else f"is {status}"
-        )
+        how = {"failed": "failed", "cancelled": "was cancelled"}.get(status, f"is {status}")
         why = f", {error.kind}: {error.message}" if error else ""
         super().__init__(f"child run {run_id} of step {step!r} {how}{why}")
         self.step, self.run_id, self.status, self.error = step, run_id, status, error
@@ -204,7 +203,7 @@ class ChildFailed(Outcome):
 
 
 class ResultTimeout(Outcome):
-    """The run has not ended within the time the caller was ready to wait. It goes on."""
+    """The run has not ended within the caller's timeout. It continues."""
 
 
 class Fatal(HoldfastError):
@@ -212,43 +211,39 @@ class Fatal(HoldfastError):
 
 
 class RetryAfter(HoldfastError):
-    """Raised by user code: try again after `delay` (seconds, or a timedelta), whatever the policy says."""
+    """Raised by user code: retry after `delay` (seconds, or a timedelta), whatever the policy says."""
 
     def __init__(self, delay: float | timedelta, message: str = "") -> None:
         try:
-            said = (
-                f"try again in {delay:g} s"
-                if isinstance(delay, int | float)
-                else f"try again in {delay!s:.40}"
-            )
-        except OverflowError:  # a whole number that no float holds
-            said = "a long time"
-        super().__init__(message or f"try again in {said}")
+            length = f"{delay:g} s" if isinstance(delay, int | float) else f"{delay!s:.40}"
+        except OverflowError:  # a whole number that is too large for a float
+            length = "a long time"
+        super().__init__(message or f"retry in {length}")
         self.delay = delay
 
 
 class CannotSeal(HoldfastError):
-    """A hook of the codec could not seal a value, and nothing of it was written."""
+    """A hook of the codec could not encrypt or compress a value; nothing was written."""
 
 
 class CannotOpen(HoldfastError):
-    """A sealed value cannot be opened here; it stays as it is."""
+    """A sealed value cannot be decrypted here; it stays as it is."""
 
     def __init__(self, message: str, key: str = "") -> None:
         super().__init__(message)
-        self.key = key  # the id of the key that it names
+        self.key = key  # the id of the key in the sealed value
 
 
 class UnknownKey(CannotOpen):
-    """It was sealed under a key that is not here; `key` is its id."""
+    """The value was encrypted with a key that is not available here; `key` is its id."""
 
 
 class WrongKey(CannotOpen):
-    """The key of that id has other bytes, or the value was altered, or moved from elsewhere."""
+    """The key with this id has other bytes, or the value was changed or copied from another place."""
 
 
 class NotSealed(CannotOpen):
-    """A plain value stands where this app has only sealed ones."""
+    """A value is not encrypted, but this app accepts only encrypted values."""
 
 
 class StoreError(HoldfastError):
@@ -256,12 +251,12 @@ class StoreError(HoldfastError):
 
 
 class Unavailable(StoreError):
-    """The store cannot be reached or cannot write now; trying again may help, and is safe."""
+    """The store cannot be reached or cannot write now; a retry is safe and may help."""
 
 
 class NotADatabase(StoreError):
-    """What the URL names is there, but is no store of ours."""
+    """The URL names something that exists, but it is not a Holdfast store."""
 
 
 class SchemaMismatch(StoreError):
-    """The store was written by another major version of Holdfast: stop, do not guess."""
+    """The store belongs to another major version of Holdfast; nothing was changed."""

@@ -27,8 +27,8 @@ def escaped(text: object, limit: int | None = SHORT) -> str:
     Escaped text longer than `limit` is cut, and the end says so: `abc… (61,234 characters)`. The cost is
     linear in `limit`, but for `str(text)`. An object that cannot be made a text is shown by its type.
     """
-    said = _text_of(text)
-    head = said if limit is None else said[: limit + 1]
+    string = _text_of(text)
+    head = string if limit is None else string[: limit + 1]
     if head.isprintable():
         shown = head
     else:
@@ -37,7 +37,7 @@ def escaped(text: object, limit: int | None = SHORT) -> str:
         )
     if limit is None or len(shown) <= limit:
         return shown
-    return f"{shown[:limit]}… ({len(said):,} characters)"
+    return f"{shown[:limit]}… ({len(string):,} characters)"
 
 
 def escaped_lines(text: object, limit: int = LINES_MAX) -> str:
@@ -45,9 +45,9 @@ def escaped_lines(text: object, limit: int = LINES_MAX) -> str:
 
     Of a text above `limit` the end is kept: an error stands at the end of its traceback.
     """
-    said = _text_of(text)
-    left_out = f"({len(said):,} characters, the last {limit:,} follow)\n" if len(said) > limit else ""
-    return left_out + "\n".join(escaped(line, None) for line in said[-limit:].split("\n"))
+    string = _text_of(text)
+    left_out = f"({len(string):,} characters, the last {limit:,} follow)\n" if len(string) > limit else ""
+    return left_out + "\n".join(escaped(line, None) for line in string[-limit:].split("\n"))
 
 
 def safe_logger(name: str) -> logging.Logger:

@@ -1,8 +1,8 @@
-"""Plain values in records: no subclass of `str` or `int`, text that can be stored, and JSON that is JSON.
+"""Checks of the values in records: no subclass of `str` or `int`, text that can be stored, valid JSON.
 
-Drivers take a subclass differently: one refuses Markup with an error of its own, another keeps it. The
-engine makes plain values of them, and every store refuses those that are left. Databases differ in the same
-way in what they take as text and as JSON: so that all stores refuse alike, both are looked at here.
+Database drivers treat a subclass differently: one refuses Markup with its own error, another stores it. The
+engine converts subclasses, and every store refuses the remaining ones. Databases also differ in the text and
+the JSON that they accept. Both are checked here, so that all stores refuse the same values.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _WORDS = (*vars(lifecycle).values(), *vars(records).values(), *vars(records.move
 _OURS = [one for one in _WORDS if isinstance(one, type) and issubclass(one, Enum)]
 _RECORDS = frozenset(one for one in _WORDS if isinstance(one, type) and issubclass(one, msgspec.Struct))
 EXACT = frozenset({str, int, float, bool, bytes, NoneType, UUID, datetime, tuple, list, dict, *_OURS})
-_FINE = EXACT | _RECORDS  # the fields of a record in a record are looked at on their own
-_TEXT, _JSON = {"str", "Tenant"}, {"Json"}  # words of an annotation
+_FINE = EXACT | _RECORDS  # the fields of a record inside a record are checked separately
+_TEXT, _JSON = {"str", "Tenant"}, {"Json"}  # words in the annotation of a field
 
-Places = tuple[list[tuple[int, str, bool]], list[tuple[int, str]]]
-_PLACES: dict[Any, Places] = {}  # by class of record
+CheckedFields = tuple[list[tuple[int, str, bool]], list[tuple[int, str]]]
+_CHECKED_FIELDS: dict[Any, CheckedFields] = {}  # by class of record
 
 
 def check_exact(what: str, value: Any) -> None:
-    """A text or a whole number of its plain type, and a text that can be stored; no other values."""
+    """Check that a text or whole number is of its exact type, and that a text can be stored."""
     kind = type(value)
     if kind is str:
         check_storable(what, value)
     elif kind not in EXACT and isinstance(value, str | int):
-        plain = "str" if isinstance(value, str) else "int"
-        raise UsageError(f"{what} {clipped(value)} is of type {kind.__name__[:60]}: give a plain {plain}")
+        base = "str" if isinstance(value, str) else "int"
+        raise UsageError(f"{what} {clipped(value)} is of type {kind.__name__[:60]}: give a plain {base}")
 
 
 def check_argument(what: str, value: Any) -> None:
-    """The argument of a verb, and texts that it is a list of."""
+    """Check an argument of a verb, and the texts in it if it is a list."""
     check_exact(what, value)
     if type(value) in {tuple, list}:
         for one in value:
@@ -51,9 +51,9 @@ def check_argument(what: str, value: Any) -> None:
 
 
 def check_fields(record: Any) -> None:
-    """All fields of a record, and the texts of its tuples."""
+    """Check all fields of a record, and the texts in its tuples."""
     values = msgspec.structs.astuple(record)
-    texts, tuples = _PLACES.get(type(record)) or _places(type(record))
+    texts, tuples = _CHECKED_FIELDS.get(type(record)) or _checked_fields(type(record))
     if not _FINE.issuperset(map(type, values)):
         for name, value in zip(record.__struct_fields__, values, strict=True):
             if type(value) is not str:
@@ -72,21 +72,24 @@ def check_fields(record: Any) -> None:
                 check_storable(name, value)
 
 
-def _places(kind: Any) -> Places:
-    """The fields of a record that hold text: place, name, and whether that is JSON; and those that hold
-    tuples.
+def _checked_fields(kind: Any) -> CheckedFields:
+    """Return the fields of a record that hold text (position, name, whether it is JSON), and the fields that
+    hold tuples.
     """
     said = {name: set(text.split(" | ")) for name, text in kind.__annotations__.items()}
     fields = list(enumerate(kind.__struct_fields__))
     texts = [
         (place, name, bool(said[name] & _JSON)) for place, name in fields if said[name] & (_TEXT | _JSON)
     ]
-    _PLACES[kind] = texts, [(place, name) for place, name in fields if "tuple[" in kind.__annotations__[name]]
-    return _PLACES[kind]
+    _CHECKED_FIELDS[kind] = (
+        texts,
+        [(place, name) for place, name in fields if "tuple[" in kind.__annotations__[name]],
+    )
+    return _CHECKED_FIELDS[kind]
 
 
 def check_nested(record: Any) -> None:
-    """All fields of a record, and of the records in it."""
+    """Check all fields of a record, and of the records inside it."""
     check_fields(record)
     for value in msgspec.structs.astuple(record):
         for one in value if type(value) is tuple else (value,):
@@ -95,9 +98,9 @@ def check_nested(record: Any) -> None:
 
 
 def check_storable(what: str, text: str) -> None:
-    """A text without NUL and without half of a surrogate pair: Postgres takes neither."""
+    """Check that a text has no NUL and no half of a surrogate pair: Postgres accepts neither."""
     if not _is_storable(text):
-        said = "text without NUL and without half of a surrogate pair, which no store can keep"
+        said = "give text without NUL and without half of a surrogate pair; stores cannot keep these"
         raise UsageError(f"{what} {clipped(text)}: {said}")
 
 
@@ -111,6 +114,6 @@ def _is_storable(text: str) -> bool:
 
 
 def check_json(what: str, text: str) -> None:
-    """A value that is JSON text."""
+    """Check that a text is JSON."""
     if (why := fault(text)) is not None:
-        raise UsageError(f"{what} {clipped(text)} is no JSON: {why}")
+        raise UsageError(f"{what} {clipped(text)} is not JSON: {why}")

@@ -1,8 +1,8 @@
-"""The machine, once, as data: what a run may become, by whose hand.
+"""The state machine of runs and waits, as tables: statuses, moves, and the actors that may make a move.
 
-Everything that affects the life of a run or of a wait stands here. Guards in the stores, the
-test matrix, the page in the docs and `legal()` are derived from these tables or compared with
-them by a test. A move that is not here is refused.
+All rules about the life of a run or of a wait are here. Guards in the stores, the test matrix, the page in
+the docs and `legal()` are derived from these tables or compared with them by a test. A move that is not in
+the tables is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 
 class Status(StrEnum):
-    """Where a run is. The final ones are left only by an explicit rewind or retry_run."""
+    """The status of a run. Only an explicit rewind or retry_run leaves a final status."""
 
     PENDING = "pending"  # claimable when run_at comes
     LEASED = "leased"  # a worker executes it
@@ -26,10 +26,11 @@ class Status(StrEnum):
 
 
 class StepStatus(StrEnum):
-    """Where a recorded step is. A code step that will be tried again is `ready`.
+    """The status of a recorded step. A code step that will be retried is `ready`.
 
-    A plan's steps are all there from the start, `pending`. The current one takes its live status from the
-    run: `ready` while that is in the queue, `running` while it is leased. An open wait is stored.
+    All steps of a plan exist from the start, as `pending`. The current step shows a status that depends on
+    the run: `ready` while the run is in the queue, `running` while it is leased. The status of an open wait
+    is stored.
     """
 
     PENDING = "pending"
@@ -42,7 +43,7 @@ class StepStatus(StrEnum):
 
 
 class StepKind(StrEnum):
-    """What was recorded. The same key with another kind is drift."""
+    """The kind of a recorded step. The same key with another kind is drift."""
 
     TASK = "task"
     SLEEP = "sleep"
@@ -53,8 +54,8 @@ class StepKind(StrEnum):
     EMIT = "emit"
 
 
-class Who(StrEnum):
-    """Who may make a move."""
+class Actor(StrEnum):
+    """The party that may make a move."""
 
     ANYONE = "anyone"
     WORKER = "worker"
@@ -64,7 +65,7 @@ class Who(StrEnum):
 
 
 class Move(StrEnum):
-    """The verbs of a run. Each is one name in every layer."""
+    """The moves of a run. Each has one name in every layer."""
 
     START = "start"
     CLAIM = "claim"
@@ -87,7 +88,7 @@ class Move(StrEnum):
 
 
 class WaitMove(StrEnum):
-    """The verbs of a wait: each settles it, once."""
+    """The moves that settle a wait."""
 
     DELIVER = "deliver"
     DECIDE = "decide"
@@ -95,18 +96,18 @@ class WaitMove(StrEnum):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One row of the machine."""
+    """One row of the table of moves."""
 
     move: Move
     sources: frozenset[Status]
     targets: frozenset[Status]
-    who: Who
+    who: Actor
     also: str
-    keeps: bool = False  # the status stays as it is: of its targets only the one that is its source
+    keeps: bool = False  # the status stays: only the target that equals the source is reached
 
 
 class WaitRule(msgspec.Struct, frozen=True):
-    """One way in which a wait is settled."""
+    """One row of the table of moves that settle waits."""
 
     move: WaitMove
     settles: frozenset[StepKind]
@@ -115,7 +116,8 @@ class WaitRule(msgspec.Struct, frozen=True):
 
 FINAL = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED})
 OPEN = frozenset(Status) - FINAL
-# Of code runs. In plans a task may wait as well: its handler said so, and is called again when it is settled.
+# For code runs. In plans a task may wait too: its handler asks for it, and is called again when the wait is
+# settled.
 WAITS = frozenset({StepKind.SLEEP, StepKind.EVENT, StepKind.APPROVAL, StepKind.CHILD})
 SETTLED = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.CANCELLED})
 
@@ -127,7 +129,7 @@ def _rule(
     move: Move,
     sources: Iterable[Status],
     targets: Iterable[Status],
-    who: Who,
+    who: Actor,
     also: str,
     *,
     keeps: bool = False,
@@ -136,78 +138,88 @@ def _rule(
 
 
 MOVES: tuple[Rule, ...] = (
-    _rule(Move.START, (), (_P, _W, _S, _F), Who.ANYONE, "durable; no user code has run; a plan: by its rows"),
-    _rule(Move.CLAIM, (_P,), (_L,), Who.WORKER, "due and not deleted; attempt + 1, fence + 1, lease set"),
+    _rule(
+        Move.START, (), (_P, _W, _S, _F), Actor.ANYONE, "durable; no user code has run; a plan: by its rows"
+    ),
+    _rule(Move.CLAIM, (_P,), (_L,), Actor.WORKER, "due and not deleted; attempt + 1, fence + 1, lease set"),
     _rule(
         Move.EXPIRE,
         (_L,),
         (_P, _Z, _F),
-        Who.KEEPER,
+        Actor.KEEPER,
         "lease past; crashes + 1, fence + 1; failed at the crash cap",
     ),
     _rule(
         Move.CHECKPOINT,
         (_L,),
         (_L, _Z),
-        Who.HOLDER,
+        Actor.HOLDER,
         "a code step's outcome; paused when a pause is asked for",
     ),
     _rule(
         Move.ADVANCE,
         (_L,),
         (_L, _P, _W, _Z, _S, _F),
-        Who.HOLDER,
+        Actor.HOLDER,
         "a plan's step succeeded: the next is current, a gate opens, or the run succeeds; failed on drift",
     ),
     _rule(
-        Move.PARK, (_L,), (_W, _L, _Z), Who.HOLDER, "leased still when a wait is already settled; attempt - 1"
+        Move.PARK,
+        (_L,),
+        (_W, _L, _Z),
+        Actor.HOLDER,
+        "leased still when a wait is already settled; attempt - 1",
     ),
-    _rule(Move.COMPLETE, (_L,), (_S,), Who.HOLDER, "the result; open waits are cancelled"),
+    _rule(Move.COMPLETE, (_L,), (_S,), Actor.HOLDER, "the result; open waits are cancelled"),
     _rule(
-        Move.RETRY, (_L,), (_P, _L, _Z), Who.HOLDER, "error, run_at by backoff; leased still up to one second"
+        Move.RETRY,
+        (_L,),
+        (_P, _L, _Z),
+        Actor.HOLDER,
+        "error, run_at by backoff; leased still up to one second",
     ),
-    _rule(Move.FAIL, (_L,), (_F,), Who.HOLDER, "error and its kind; open waits are cancelled"),
-    _rule(Move.RELEASE, (_L,), (_P, _Z), Who.HOLDER, "given back now; attempt - 1"),
+    _rule(Move.FAIL, (_L,), (_F,), Actor.HOLDER, "error and its kind; open waits are cancelled"),
+    _rule(Move.RELEASE, (_L,), (_P, _Z), Actor.HOLDER, "given back now; attempt - 1"),
     _rule(
-        Move.PAUSE, (_P, _L, _W, _Z), (_Z, _L), Who.ANYONE, "leased: asked for, taken at the next boundary"
+        Move.PAUSE, (_P, _L, _W, _Z), (_Z, _L), Actor.ANYONE, "leased: asked for, taken at the next boundary"
     ),
     _rule(
         Move.RESUME,
         (_Z, _L),
         (_P, _W, _L, _S, _F),
-        Who.ANYONE,
+        Actor.ANYONE,
         "waiting while nothing has come; leased: withdraws the pause; a plan: by what was decided meanwhile",
     ),
     _rule(
         Move.CANCEL,
         (_P, _L, _W, _Z, _C),
         (_C,),
-        Who.ANYONE,
+        Actor.ANYONE,
         "open steps, and a plan's later ones, are cancelled, fence + 1; again: unchanged",
     ),
     _rule(
         Move.REWIND,
         Status,
         (_P, _Z, _W, _S, _F),
-        Who.OPERATOR,
+        Actor.OPERATOR,
         "that step and later ones forgotten, attempt 0, fence + 1; a plan: by its rows, a gate opens again",
     ),
     _rule(
-        Move.RETRY_RUN, (_F,), (_P, _W, _S, _F), Who.OPERATOR, "attempts anew, fence + 1; plans: as rewind"
+        Move.RETRY_RUN, (_F,), (_P, _W, _S, _F), Actor.OPERATOR, "attempts anew, fence + 1; plans: as rewind"
     ),
-    _rule(Move.TIME_OUT, (_P, _L, _W, _Z), (_F,), Who.KEEPER, "the run's own timeout is past; fence + 1"),
+    _rule(Move.TIME_OUT, (_P, _L, _W, _Z), (_F,), Actor.KEEPER, "the run's own timeout is past; fence + 1"),
     _rule(
         Move.DELETE,
         Status,
         frozenset(Status) - {_L},
-        Who.OPERATOR,
+        Actor.OPERATOR,
         "hidden, as it was; a leased one is fenced off first and pending: fence + 1, attempt - 1",
     ),
     _rule(
         Move.RESTORE,
         frozenset(Status) - {_L},
         frozenset(Status) - {_L},
-        Who.OPERATOR,
+        Actor.OPERATOR,
         "shown again, as it was",
         keeps=True,
     ),
@@ -228,9 +240,9 @@ WAIT_MOVES: tuple[WaitRule, ...] = (
 )
 
 RULES: dict[Move, Rule] = {rule.move: rule for rule in MOVES}
-HOLDER_MOVES = frozenset(rule.move for rule in MOVES if rule.who is Who.HOLDER)
+HOLDER_MOVES = frozenset(rule.move for rule in MOVES if rule.who is Actor.HOLDER)
 
-# What other engines call a status, accepted wherever a person types one.
+# Statuses in the words of other engines, accepted wherever a person types a status.
 ALIASES: dict[str, Status] = {
     "running": _L,
     "processing": _L,
@@ -247,10 +259,15 @@ ALIASES: dict[str, Status] = {
 
 
 def legal(status: Status) -> frozenset[Move]:
-    """The moves that a run in this status may make."""
+    """Return the moves that a run in this status may make."""
     return frozenset(rule.move for rule in MOVES if status in rule.sources)
 
 
 def allows(move: Move, status: Status) -> bool:
-    """Whether a run in this status may make this move."""
+    """Return True when a run in this status may make this move."""
     return status in RULES[move].sources
+
+
+def spoken_status(status: str) -> str:
+    """The word for a status in text for people: `leased` is shown as `running`."""
+    return "running" if status == Status.LEASED else str(status)

@@ -1,6 +1,6 @@
-"""Finds what about a value does not survive JSON, and says where.
+"""Search for the parts of a value that JSON cannot hold or would change, with their paths.
 
-Paths and keys in a complaint are text of other people: they are escaped and cut.
+Paths and keys in a complaint may come from anyone: they are escaped and clipped.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ KEY_SHOWN = 60  # characters of one key in a message
 DEEPER = f"is nested deeper than {DEPTH_MAX} levels"
 
 _SCALARS = (str, int, float, bool, type(None))
-_PLAIN = (*_SCALARS, list, tuple, dict)
+_UNTYPED = (*_SCALARS, list, tuple, dict)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NONE = object()
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 
 
 def deeper(text: bytes, levels: int = DEPTH_MAX) -> bool:
-    """Whether a JSON text is nested deeper than `levels`. The cost is linear in its length."""
+    """Return True when a JSON text is nested deeper than `levels`. The cost is linear in its length."""
     if text.count(b"[") + text.count(b"{") <= levels:
         return False
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Every second part stands between quotes. Of the others only brackets are left: +1 opens, -1 closes.
+    # Every second part is inside quotes. In the other parts only brackets are kept: +1 opens, -1 closes.
     steps = b"".join(text.split(b'"')[::2]).translate(_STEPS, _NO_BRACKETS)
     return max(accumulate(array("b", steps)), default=0) > levels
 
@@ -42,7 +42,7 @@ class _Repeated(Exception):
 
 
 def repeated_key(text: bytes | str) -> str | None:
-    """The first key that stands twice in one object of a JSON text; None when there is none."""
+    """Return the first key that occurs twice in one object of a JSON text; None when there is none."""
     try:
         json.loads(text, object_pairs_hook=_unique)
     except _Repeated as found:
@@ -60,7 +60,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
 
 
 def offence(value: Any, path: str = "", depth: int = 1) -> str | None:
-    """The first part of plain data that JSON cannot hold, with its path; None if there is none."""
+    """Return the first part of untyped data that JSON cannot hold, with its path; None if there is none."""
     at = path and f" at {path}"
     if isinstance(value, str):
         return _bad_text(value, at)
@@ -83,8 +83,8 @@ def offence(value: Any, path: str = "", depth: int = 1) -> str | None:
 
 
 def changed(value: Any, back: Any, path: str) -> str | None:
-    """A field whose annotation does not say enough, and which would come back as mere JSON."""
-    if isinstance(back, _PLAIN) and not isinstance(value, _PLAIN):
+    """Return a complaint about a field that would come back as untyped data for lack of an annotation."""
+    if isinstance(back, _UNTYPED) and not isinstance(value, _UNTYPED):
         name, becomes = type(value).__qualname__, type(back).__qualname__
         come = f"which would come back as {_a(becomes)}"
         return f"{path} is {_a(name)}, {come}: annotate the type, or convert it"
@@ -106,7 +106,7 @@ def _parts(value: Any, back: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
 
 
 def _fields(value: Any) -> Iterable[str]:
-    """Names of the fields of a struct, a dataclass or a pydantic model."""
+    """Return the names of the fields of a struct, a dataclass or a pydantic model."""
     for known in ("__struct_fields__", "__dataclass_fields__", "model_fields"):
         if names := getattr(type(value), known, None):
             return list(names)
@@ -122,10 +122,10 @@ def _named(key: object) -> str:
 
 
 def _key(key: object) -> str:
-    """A key as code shows it. An integer of thousands of digits has no text at all."""
+    """Return a key as code shows it. `repr` of an integer with thousands of digits raises."""
     try:
         return escaped(repr(key), KEY_SHOWN)
-    except Exception:  # noqa: BLE001 - somebody's own class may do anything here
+    except Exception:  # noqa: BLE001 - a class of users may raise anything here
         return f"of type {type(key).__qualname__}"
 
 

@@ -1,7 +1,7 @@
-"""Keys of a TypedDict that its class does not name: they are kept.
+"""Additional keys of TypedDicts: keys that the class does not name are kept.
 
-To Python a TypedDict is a dict, and one with more keys is still of its type. The decoder leaves such keys out
-without a word; here they are put back, as mere JSON.
+In Python a TypedDict is a dict, and a dict with more keys is still of its type. The decoder silently drops
+such keys; here they are added again, as untyped data.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _NAMED = (types.StructType, types.DataclassType, types.NamedTupleType)
 
 
 def described(wanted: Any) -> types.Type | None:
-    """The description of an annotated type that holds a TypedDict somewhere; None for all others."""
+    """Return the description of an annotated type that contains a TypedDict; None for other types."""
     try:
         found = types.type_info(wanted)
-    except Exception:  # noqa: BLE001 - an annotation that describes no data: no type is said
+    except Exception:  # noqa: BLE001 - the annotation describes no data: values are untyped
         return None
     return found if _holds(found) else None
 
@@ -53,7 +53,7 @@ def _inside(one: types.Type) -> Iterator[types.Type]:
 
 
 def put_back(one: types.Type, data: Any, value: Any) -> None:
-    """Add to the dicts of `value` what `data`, the same value as mere JSON, has beyond them."""
+    """Add to the dicts of `value` the further keys of `data`, which is the same value as untyped data."""
     if isinstance(one, types.Metadata):
         put_back(one.type, data, value)
     elif isinstance(one, types.UnionType):
@@ -92,7 +92,7 @@ def _pairs(one: types.Type, data: Any, value: Any) -> Iterable[tuple[types.Type,
 def _fields(
     one: types.StructType | types.DataclassType | types.NamedTupleType, data: Any, value: Any
 ) -> Iterator[tuple[types.Type, Any, Any]]:
-    if isinstance(data, list):  # in the order of the fields, after its tag
+    if isinstance(data, list):  # the values in the order of the fields, after the tag
         tagged = isinstance(one, types.StructType) and one.tag is not None
         data = dict(zip((field.encode_name for field in one.fields), data[tagged:], strict=False))
     for field in one.fields:
@@ -101,11 +101,13 @@ def _fields(
 
 
 def _fits(one: types.Type, value: Any) -> bool:
-    """Whether a member of a union is the one that was decoded. At most one member is a dict, or a list."""
+    """Return True when the value was decoded as this member of a union. At most one member is a dict, or a
+    list.
+    """
     if isinstance(one, types.Metadata):
         return _fits(one.type, value)
     if isinstance(one, _NAMED):
-        return isinstance(value, get_origin(one.cls) or one.cls)  # Page of Page[Row]
+        return isinstance(value, get_origin(one.cls) or one.cls)  # Page for Page[Row]
     if isinstance(one, types.TypedDictType | types.DictType):
         return isinstance(value, dict)
     if isinstance(one, (*_ROWS, types.TupleType)):

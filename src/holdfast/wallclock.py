@@ -1,7 +1,7 @@
-"""The times that a clock on the wall shows and a cron expression names, found in few steps.
+"""Search for the local times that a cron expression matches, without time zones.
 
 A year has one of fourteen shapes: leap or not, and the weekday on which it begins. Days are matched once for
-each shape. So a search never walks from day to day, and an expression that fits no shape never fires.
+each shape. So a search never goes from day to day, and an expression that fits no shape never fires.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from calendar import isleap
 from collections.abc import Callable
 from datetime import MAXYEAR, MINYEAR, date, datetime, time, timedelta
 
-YEARS_MAX = 50  # that a search looks at; every shape of a year comes back within 40
+YEARS_MAX = 50  # years that a search covers; every shape of a year recurs within 40
 _MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
 
 
 class WallClock:
-    """An expression as minutes, hours and days; instants here have no zone."""
+    """A cron expression as minutes, hours and days; times here have no zone."""
 
     def __init__(
         self, minutes: set[int], hours: set[int], months: set[int], matches: Callable[[date], bool]
@@ -26,7 +26,7 @@ class WallClock:
         self._shapes: dict[tuple[bool, int], list[int]] = {}
 
     def after(self, shown: datetime) -> datetime | None:
-        """The first time after this one; None when there is none in YEARS_MAX years."""
+        """Return the first matching time after this one; None when there is none in YEARS_MAX years."""
         first = shown.replace(second=0, microsecond=0) + _MINUTE
         day = self._day_from(first.date())
         if day == first.date():
@@ -36,7 +36,9 @@ class WallClock:
         return None if day is None else datetime.combine(day, time(self.hours[0], self._minutes[0]))
 
     def before(self, shown: datetime) -> datetime | None:
-        """The last time at or before this one; None when there is none in the two years before it."""
+        """Return the last matching time at or before this one; None when there is none in the two years
+        before.
+        """
         day = self._day_to(shown.date())
         if day == shown.date():
             if (found := self._time_to(shown.time())) is not None:
@@ -75,7 +77,7 @@ class WallClock:
         return None
 
     def _days(self, year: int) -> list[int]:
-        """The days of a year that match, by number."""
+        """Return the numbers of the matching days of a year."""
         first = date(year, 1, 1)
         shape = isleap(year), first.weekday()
         if shape not in self._shapes:

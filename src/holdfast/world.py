@@ -1,7 +1,7 @@
-"""The world, injected: clock, ids, chance, tasks and threads.
+"""The world that is injected into the engine: clock, ids, chance, tasks and threads.
 
-The engine asks nothing else for time or luck, so that it can run under a simulator with virtual
-time and a seed. `RealWorld` is the one that people run on.
+The engine takes time and chance from nowhere else, so that it can run under a simulator with virtual time
+and a seed. Applications run on `RealWorld`.
 """
 
 from __future__ import annotations
@@ -20,81 +20,84 @@ from typing import Any, Protocol, TypeVar, cast
 from uuid import UUID
 
 from .records import Instant
-from .threads import Errand, Pool, Stragglers, Talk
+from .threads import Exchange, Pool, Stragglers, ThreadCall
 
 T = TypeVar("T")
 
-ASIDE = 10_000  # no limit but that of whoever asks: each hook has a few places of its own
-# Counts while the machine is suspended, as the store's clock does; that of time.monotonic() may not. On macOS
-# the clock with the plain name does.
+# practically no limit: callers have limits of their own, such as a few slots for each hook
+SEPARATE_THREADS = 10_000
+# This clock counts on while the machine is suspended, as the store's clock does. time.monotonic() may not. On
+# macOS CLOCK_MONOTONIC does.
 _SLEEPLESS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-THREADS = 128  # at most so many for plain workflows, and as many for plain steps
+THREADS = 128  # limit for sync workflows, and the same for sync steps
 
 
 class Dice(Protocol):
-    """A sequence of draws."""
+    """A sequence of random draws."""
 
     def random(self) -> float:
-        """The next number in [0, 1)."""
+        """Return the next number in [0, 1)."""
 
     def getrandbits(self, k: int, /) -> int:
-        """The next `k` bits."""
+        """Return the next `k` bits."""
 
 
 class Pulse(Protocol):
     """A call repeated at an interval, and at once when asked."""
 
     def ask(self) -> None:
-        """Beat now; askers while a beat is on its way share the next one."""
+        """Beat now. Requests during a beat share the next one."""
 
     async def stop(self) -> None:
-        """No beat begins after this returns, and none is under way."""
+        """Stop: when this returns, no beat runs and none begins."""
 
 
 class World(Protocol):
-    """What the engine may know of time, chance and concurrency."""
+    """Time, chance and concurrency for the engine."""
 
     def now(self) -> Instant:
-        """The wall clock: for what people read; never compared with a store's."""
+        """Return the wall clock, for texts that people read; never compared with a store's clock."""
 
     def monotonic(self) -> float:
-        """Seconds that only grow, also while the machine is suspended: for local limits."""
+        """Return seconds that only grow, also while the machine is suspended: for local limits."""
 
     def chance(self) -> float:
-        """A number in [0, 1)."""
+        """Return a random number in [0, 1)."""
 
     def dice(self, seed: str) -> Dice:
-        """Chance that is the same for the same seed, for ever."""
+        """Return a sequence of draws that is always the same for the same seed."""
 
     def uuid7(self) -> UUID:
-        """A fresh id, ordered by time."""
+        """Return a new id, ordered by time."""
 
     def place(self) -> str:
-        """Where this runs, readable and unique to this process start: host:pid:suffix."""
+        """Return the name of this process, readable and unique to its start: host:pid:suffix."""
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """A task of its own."""
+        """Start a task."""
 
     async def thread(
-        self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None, aside: bool = False
+        self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None, separate: bool = False
     ) -> T:
-        """Run a plain function where it does not block the loop, with the caller's context.
+        """Run a sync function in a thread, with the caller's context.
 
-        One that is left behind by a cancel is counted among the stragglers until it returns. `aside`: in
-        none of the threads that steps need, however many there are.
+        A function that a cancel leaves behind is counted among the stragglers until it returns. `separate`:
+        use a pool that steps do not share.
         """
 
     def exhausted(self) -> bool:
-        """Whether plain code can begin nowhere before one returns that nobody waits for any more."""
+        """Return True when no sync code can start before a straggler returns."""
 
-    def talk(self, stragglers: Stragglers) -> Talk:
-        """A conversation with a plain function in a thread of its own kind: never one that `thread` uses."""
+    def exchange(self, stragglers: Stragglers) -> Exchange:
+        """Return an exchange with a sync function in a thread of the workflows' pool, which `thread` never
+        uses.
+        """
 
     def linger(self, delay_seconds: float, then: Callable[[], None]) -> Callable[[], None]:
-        """Call `then` in so long, on this loop. Answers the call that takes it back."""
+        """Call `then` on this loop after the delay. Return a function that cancels the call."""
 
     def pulse(self, beat: Callable[[], None], interval_seconds: float, name: str) -> Pulse:
-        """Begin to call `beat` from where a blocked event loop cannot starve it."""
+        """Call `beat` at an interval from a thread, which a blocked event loop cannot delay."""
 
 
 class _ThreadPulse:
@@ -109,18 +112,18 @@ class _ThreadPulse:
         while True:
             self._asked.wait(self._interval)
             self._asked.clear()
-            # It ends with its loop, too: nobody would learn what it finds out, but leases would live on.
+            # The pulse ends with its loop too. Otherwise leases would be renewed whose runs nobody executes.
             if self._stopped or self._loop.is_closed():
                 break
             self._beat()
-        with suppress(RuntimeError):  # the loop has closed: nobody is left to tell
+        with suppress(RuntimeError):  # the loop has closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._ended.set_result, None)
 
     def ask(self) -> None:
         self._asked.set()
 
     async def stop(self) -> None:
-        # Not by joining it in a thread of the pool: functions that do not return may hold all of those.
+        # The thread is not joined in a thread of the pool: functions that do not return may hold all of them.
         self._stopped = True
         self._asked.set()
         await asyncio.shield(self._ended)
@@ -130,10 +133,10 @@ class RealWorld:
     """The machine's own clock, randomness and threads."""
 
     def __init__(self, threads: int = THREADS) -> None:
-        # Two pools: workflows that wait for their plain steps would otherwise hold the threads of these.
+        # Two pools: otherwise workflows that wait for their sync steps would hold the threads of these steps.
         self._steps = Pool(threads, "holdfast-step")
         self._workflows = Pool(threads, "holdfast-workflow")
-        self._aside = Pool(ASIDE, "holdfast-hook")
+        self._separate = Pool(SEPARATE_THREADS, "holdfast-hook")
         self._suffix = secrets.token_hex(3)
 
     def now(self) -> Instant:
@@ -158,16 +161,16 @@ class RealWorld:
         return asyncio.get_running_loop().create_task(work, name=name)
 
     async def thread(
-        self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None, aside: bool = False
+        self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None, separate: bool = False
     ) -> T:
-        pool = self._aside if aside else self._steps
-        return cast("T", await Errand(pool, partial(work, *args), stragglers).done())
+        pool = self._separate if separate else self._steps
+        return cast("T", await ThreadCall(pool, partial(work, *args), stragglers).done())
 
     def exhausted(self) -> bool:
         return self._steps.exhausted or self._workflows.exhausted
 
-    def talk(self, stragglers: Stragglers) -> Talk:
-        return Talk(self._workflows, stragglers)
+    def exchange(self, stragglers: Stragglers) -> Exchange:
+        return Exchange(self._workflows, stragglers)
 
     def linger(self, delay_seconds: float, then: Callable[[], None]) -> Callable[[], None]:
         return asyncio.get_running_loop().call_later(delay_seconds, then).cancel
@@ -177,7 +180,7 @@ class RealWorld:
 
 
 def uuid7(nanoseconds: int, chance: int) -> UUID:
-    """RFC 9562 version 7: milliseconds, then 12 bits of their fraction, then 62 bits of chance."""
+    """Make a UUID by RFC 9562 version 7: milliseconds, 12 bits of their fraction, 62 random bits."""
     millis, rest = divmod(nanoseconds, 1_000_000)
     fraction = rest * 4096 // 1_000_000
     return UUID(

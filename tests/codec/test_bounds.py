@@ -1,4 +1,4 @@
-"""Bounds in bytes: what is counted, and how many are cut into slices."""
+"""Limits in bytes: the size of texts, and slices of many items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile text: whoever wrote it, it is a value or BadValue, and nothing takes long."""
+"""Hostile text: decoding gives a value or BadValue, and never takes long."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.codec import DEPTH_MAX, LIMIT_BYTES, Codec, parse, plain, shown
+from holdfast.bounds import VALUE_BYTES
+from holdfast.codec import DEPTH_MAX, Codec, parse, shown, untyped
 from holdfast.errors import BadValue, TooLarge
 from holdfast.roundtrip import deeper
 
@@ -59,7 +60,7 @@ TYPES = [
     int, float, str, bytes, Decimal, datetime, timedelta, UUID, Size, Picky, Trip, Leg, Pair, list[Stop],
     dict[int, Any], dict[float, int], set[int], tuple[int, Stop], Leg | int | None,
 ]  # fmt: skip
-CODECS = [plain, *map(Codec, TYPES)]
+CODECS = [untyped, *map(Codec, TYPES)]
 DEEP = "[" * 100_000
 DIGITS = "9" * 5000
 HOSTILE = [
@@ -73,7 +74,7 @@ JSONISH = st.text(st.sampled_from('[]{}:,"\\ue0193-.+ntrfalsIN \n\0\ud800é'), m
 
 
 def read(text):
-    """What every reader says that refuses the text."""
+    """Return the messages of all readers, each of which must refuse the text."""
     said = []
     for one in (parse, *(codec.decode for codec in CODECS)):
         try:
@@ -119,21 +120,21 @@ def test_the_depth_of_a_text_is_counted_as_its_value_is_nested(value, levels):
 
 
 @pytest.mark.spec("START-9")
-@pytest.mark.parametrize("read", [plain.decode, parse])
-def test_the_limits_hold_for_what_others_wrote(read):
+@pytest.mark.parametrize("read", [untyped.decode, parse])
+def test_the_limits_hold_for_stored_text_too(read):
     assert read("[" * DEPTH_MAX + "]" * DEPTH_MAX, "it")
-    assert len(plain.encode(read("[" * DEPTH_MAX + "1" + "]" * DEPTH_MAX, "it"), "it")) == 2 * DEPTH_MAX + 1
+    assert len(untyped.encode(read("[" * DEPTH_MAX + "1" + "]" * DEPTH_MAX, "it"), "it")) == 2 * DEPTH_MAX + 1
     with pytest.raises(BadValue, match="it is nested deeper than 64 levels"):
         read("[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1), "it")
     with pytest.raises(TooLarge, match="it is 4,194,305 bytes as JSON"):
-        read('"' + "x" * (LIMIT_BYTES - 1) + '"', "it")
+        read('"' + "x" * (VALUE_BYTES - 1) + '"', "it")
     with pytest.raises(TooLarge):
-        read('"' + "ü" * (LIMIT_BYTES // 2) + '"', "it")
+        read('"' + "ü" * (VALUE_BYTES // 2) + '"', "it")
 
 
 def test_the_depth_of_the_largest_texts_is_found_in_one_pass():
-    """No recursion, and no rounds: a text that opens two million levels costs what a flat one does."""
-    half = LIMIT_BYTES // 8
+    """There is no recursion and no loop: a text of two million levels costs the same as a flat one."""
+    half = VALUE_BYTES // 8
     for text in ("[" * half, '"' * half, "[]" * half, '\\"' * half, "[" * half + "]" * half):
         assert deeper(text.encode()) == (text[:2] == "[[")
 
@@ -199,13 +200,13 @@ def test_keys_that_a_typed_dict_does_not_name_are_kept(wanted, value):
     assert codec.decode(text, "it") == value
 
 
-def test_a_key_that_a_typed_dict_does_not_name_is_held_to_plain_json():
+def test_a_key_that_a_typed_dict_does_not_name_must_be_untyped_json():
     with pytest.raises(BadValue, match=r"it\.note is a UUID, which would come back as a str"):
         Codec(Stop).record({"city": "Chur", "note": UUID(int=1)}, "it")
 
 
 def test_a_long_or_hostile_key_is_cut_and_escaped_in_the_message():
     with pytest.raises(BadValue) as refused:
-        plain.record({"a\x1b[31m\n" + "k" * 100_000: {"b": float("nan")}}, "it")
+        untyped.record({"a\x1b[31m\n" + "k" * 100_000: {"b": float("nan")}}, "it")
     assert len(str(refused.value)) < 300
     assert str(refused.value).isprintable()

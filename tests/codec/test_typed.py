@@ -1,4 +1,4 @@
-"""Typed values: what the annotation says comes back, and nothing else gets in."""
+"""Typed values: they come back as the annotated type, and other values are refused."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_decimals_keep_every_digit(value):
     ids=repr,
 )  # fmt: skip
 def test_a_value_of_another_shape_is_refused_and_the_message_says_where(wanted, value):
-    with pytest.raises(BadValue, match="it is not what the annotation says"):
+    with pytest.raises(BadValue, match="it does not match its annotation"):
         Codec(wanted).record(value, "it")
 
 
@@ -151,14 +151,14 @@ def test_a_value_of_another_shape_is_refused_and_the_message_says_where(wanted, 
     ],
     ids=repr,
 )  # fmt: skip
-def test_what_no_store_can_keep_is_refused_in_typed_values_too(wanted, value):
+def test_text_that_no_store_can_keep_is_refused_in_typed_values_too(wanted, value):
     with pytest.raises(BadValue, match=r"^it "):
         Codec(wanted).record(value, "it")
 
 
 @dataclass
 class Half:
-    """A dataclass whose annotation does not tell all of it."""
+    """A dataclass with a field whose annotation is incomplete."""
 
     anything: Any
 
@@ -167,15 +167,15 @@ class Half:
 @pytest.mark.parametrize(
     "inside", [b"raw", UUID(int=1), {1: 2}, [Decimal(1)], {"a": {1}}, float("nan")], ids=repr
 )
-def test_a_field_without_a_type_is_held_to_plain_json(inside):
-    """Or it would come back as something else, without a word."""
+def test_a_field_without_a_type_must_be_untyped_json(inside):
+    """Otherwise the value would silently come back changed."""
     with pytest.raises(BadValue):
         Codec(Half).record(Half(inside), "it")
     assert Codec(Half).record(Half({"a": [1]}), "it")[1] == Half({"a": [1]})
     assert Codec(Half).record(Half((1, 2)), "it")[1] == Half([1, 2])
 
 
-def test_a_plain_value_of_the_right_shape_becomes_what_the_annotation_says():
+def test_an_untyped_value_of_the_right_shape_becomes_the_annotated_type():
     assert Codec(Line).record({"sku": "a", "price": "1.0"}, "it")[1] == Line("a", Decimal("1.0"))
 
 

@@ -1,9 +1,9 @@
-"""The pages that people read, and what can be run of them.
+"""The pages of the documentation, and their parts that can be executed.
 
-Every ```python block runs, those that name the database `shop` on one of the test's own. One that
-follows a line "`name.py`:" is a file of that name; the others of a page are one session in which `await`
-may stand alone, as in `python -m asyncio`. What a session prints is compared with its comments that begin
-with an arrow.
+Every ```python block runs. A block that names the database `shop` runs on a database of the test. A block
+after a line "`name.py`:" is a file of that name. All other blocks of a page are one session, in which `await`
+may stand alone, as in `python -m asyncio`. The output of a session is compared with its comments that begin
+with an arrow. A ```py block is code of another engine, which is not installed here: it does not run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: its language, its text, and the file it is to be, if one."""
+    """One fenced block: its language, its text, and the name of its file, if any."""
 
     language: str
     text: str
@@ -64,7 +64,7 @@ def python(page: Path) -> list[Block]:
 
 
 def commands(page: Path) -> list[str]:
-    """The lines of fences without a language: what a reader types."""
+    """Return the lines of fences without a language, which a reader types."""
     fenced = [block.text.splitlines() for block in blocks(page) if not block.language]
     return [line.partition("  #")[0].removeprefix("$ ").strip() for lines in fenced for line in lines if line]
 
@@ -82,7 +82,7 @@ def wants_postgres(page: Path) -> bool:
 
 
 def run(page: Path, folder: Path, shop: Database | None = None) -> subprocess.CompletedProcess[str]:
-    """The whole page, in one process, in `folder`."""
+    """Run the whole page in one process, in `folder`."""
     for block in python(page):
         if block.file:
             (folder / block.file).write_text(block.text, "utf-8")

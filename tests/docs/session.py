@@ -1,4 +1,4 @@
-"""Runs files one after the other in one namespace, where `await` may stand alone."""
+"""Run files one after the other in one namespace, in which `await` may stand alone."""
 
 import ast
 import asyncio

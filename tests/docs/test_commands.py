@@ -1,4 +1,4 @@
-"""What the pages tell people to type does what they say."""
+"""Commands on the pages of the documentation: they exist, and they have the described effect."""
 
 from __future__ import annotations
 
@@ -30,31 +30,35 @@ def _typed() -> list[str]:
 
 
 def _inline() -> list[str]:
-    return [said for page in DOCS for said in re.findall(r"`(holdfast [a-z].*?)`", page.read_text("utf-8"))]
+    return [
+        command_line
+        for page in DOCS
+        for command_line in re.findall(r"`(holdfast [a-z].*?)`", page.read_text("utf-8"))
+    ]
 
 
 def _parts(line: str) -> tuple[click.Command | None, list[str]]:
     _, name, *rest = shlex.split(line)
     command = cli.get_command(click.Context(cli), name)
-    while isinstance(command, click.Group) and rest:  # a family of commands
+    while isinstance(command, click.Group) and rest:  # a group of commands
         command = command.get_command(click.Context(command), rest.pop(0))
     return command, rest
 
 
 @pytest.mark.parametrize("line", sorted(set(_typed())))
 def test_every_command_line_in_a_fence_is_accepted(line):
-    """Names, options and the number of arguments are those that the command has."""
+    """The command has these names, these options and this number of arguments."""
     command, rest = _parts(line)
 
     assert command is not None, f"no such command: {line}"
     command.make_context(command.name, rest)
 
 
-@pytest.mark.parametrize("said", sorted(set(_inline())))
-def test_every_command_in_a_sentence_exists_with_its_options(said):
-    command, rest = _parts(said)
+@pytest.mark.parametrize("command_line", sorted(set(_inline())))
+def test_every_command_in_a_sentence_exists_with_its_options(command_line):
+    command, rest = _parts(command_line)
 
-    assert command is not None, f"no such command: {said}"
+    assert command is not None, f"no such command: {command_line}"
     known = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in rest if word.startswith("--")} <= known
 
@@ -66,7 +70,7 @@ def test_every_command_is_documented(name):
     assert re.search(rf"\bholdfast {name}\b", text), f"`holdfast {name}` is on no page"
 
 
-def test_ci_finds_the_test_command_in_the_readme_alone_on_its_line():
+def test_the_test_command_stands_alone_on_its_line_of_the_readme():
     assert pages.commands(README).count("./hf test") == 1
 
 
@@ -75,7 +79,7 @@ def test_the_readme_is_short():
 
 
 class Desk:
-    """A folder with the page's file in it, a worker that can be killed, and a shell."""
+    """A folder with the page's file, a worker that can be killed, and a shell."""
 
     def __init__(self, folder: Path, page: Path) -> None:
         self.folder = folder
@@ -105,17 +109,17 @@ class Desk:
             self._worker.wait()
 
     def runs(self) -> dict[str, str]:
-        """Status by id."""
-        told = self.type("ls", "--json").stdout
+        """Return the status of each run by id."""
+        output = self.type("ls", "--json").stdout
         rows = (
-            json.loads(told)
-            if told.lstrip().startswith("[")
-            else [json.loads(row) for row in told.splitlines()]
+            json.loads(output)
+            if output.lstrip().startswith("[")
+            else [json.loads(row) for row in output.splitlines()]
         )
         return {row["id"]: row["status"] for row in rows}
 
     def until(self, holds: Callable[[], object], seconds: float = 30) -> None:
-        """Real processes take real time: there is no clock to turn here."""
+        """Wait in real time, because real processes have no clock that a test can turn."""
         end = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < end, (self.folder / "dev.log").read_text("utf-8")
@@ -153,8 +157,8 @@ def test_the_readme_can_be_followed_from_dev_to_show(desk):
 
 
 @pytest.mark.slow
-def test_the_tutorial_survives_the_kill_that_it_asks_for(desk):
-    """A recorded step does not run again, whatever becomes of the process that ran it."""
+def test_the_run_of_the_tutorial_survives_its_kill(desk):
+    """A recorded step does not run again after its process was killed."""
     here = desk(TUTORIAL)
     here.dev()
     here.until(lambda: here.type("start", "shop.order", '{"id": 43}', "--key", "order:43").returncode == 0)

@@ -1,4 +1,4 @@
-"""Documentation is held to what it says: its code runs, its links lead somewhere, nothing is left out."""
+"""The documentation is tested: its code runs, its links lead to a target, and every public name is there."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in pages.PAGES if pages.python(page)], ids=pages.name)
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page, folder, request):
-    """Every Python block can be typed as it stands."""
+    """Every Python block can be typed without changes."""
     shop = request.getfixturevalue("postgres_database") if pages.wants_postgres(page) else None
     done = pages.run(page, folder, shop)
 
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    said = pages.expected(page)
-    assert not said or done.stdout.splitlines() == said
+    expected = pages.expected(page)
+    assert not expected or done.stdout.splitlines() == expected
 
 
 @pytest.mark.slow
@@ -73,18 +73,25 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page):
 
 @pytest.mark.parametrize("name", holdfast.__all__)
 def test_every_public_name_is_documented(name):
-    """A name that users may import is explained somewhere in docs/, in code marks."""
+    """Every name that users can import is explained somewhere in docs/, in code marks."""
     assert re.search(rf"`[^`]*\b{name}\b[^`]*`|^.*\bhf\.{name}\b", DOCS, re.MULTILINE), (
         f"{name} is in no page"
     )
 
 
 def test_every_page_of_docs_can_be_reached_from_its_index():
+    """A page is linked from docs/README.md, or from the README.md of a folder that docs/README.md links."""
     index = pages.ROOT / "docs" / "README.md"
-    listed = {(index.parent / link.partition("#")[0]).resolve() for link in pages.links(index)}
+    linked = _linked(index)
+    for folder_index in [p for p in linked if p.name == "README.md" and index.parent in p.parents]:
+        linked |= _linked(folder_index)
     assert [
-        pages.name(p) for p in pages.PAGES if (index.parent in p.parents) and p != index and p not in listed
+        pages.name(p) for p in pages.PAGES if (index.parent in p.parents) and p != index and p not in linked
     ] == []
+
+
+def _linked(page: Path) -> set[Path]:
+    return {(page.parent / link.partition("#")[0]).resolve() for link in pages.links(page)}
 
 
 def test_decisions_are_short_and_say_what_would_prove_them_wrong():
@@ -98,6 +105,6 @@ def test_decisions_are_short_and_say_what_would_prove_them_wrong():
 
 
 def _headings(page: Path) -> set[str]:
-    """Anchors as they are made of headings."""
+    """Return the anchors of the headings of a page."""
     titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

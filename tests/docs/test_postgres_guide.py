@@ -1,4 +1,4 @@
-"""The guide to Postgres says what the package does: its statements, its options, the way from a backup."""
+"""The Postgres guide matches the package: its statements, its options and its restore from a backup."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _statements():
     return [block.text for block in pages.blocks(PAGE) if block.language == "sql"]
 
 
-def test_its_statements_for_roles_are_those_of_the_package():
-    """Which other tests run."""
+def test_the_statements_for_roles_match_the_package():
+    """Other tests run the statements of the package."""
     shown, *_ = _statements()
     assert shown == (files("holdfast.stores.postgres") / "grants.sql").read_text("utf-8")
 
 
-def test_its_statements_for_a_monitor_find_what_they_say(postgres_database):
-    """A run that waits, a session of ours, a transaction that holds another one up."""
+def test_the_statements_for_monitoring_find_their_rows(postgres_database):
+    """A waiting run, a session of Holdfast, and a transaction that blocks another one."""
     _, *asked = _statements()
 
     async def look():
@@ -55,7 +55,7 @@ def test_its_statements_for_a_monitor_find_what_they_say(postgres_database):
 
 
 def _answers(dsn, asked, holder):
-    """Once somebody waits for that session: a server tells when it likes."""
+    """Repeat the query until a session waits: a server publishes it with a delay."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         waits = "select count(*) from pg_stat_activity where %s = any(pg_blocking_pids(pid))"
         while not connection.execute(waits, (holder,)).fetchone()[0]:
@@ -63,14 +63,14 @@ def _answers(dsn, asked, holder):
         return [connection.execute(statement.encode()).fetchall() for statement in asked]
 
 
-def test_it_names_every_option_of_a_url():
-    told = re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)
-    assert set(told) == address._OURS
+def test_the_guide_names_every_option_of_a_url():
+    documented = re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)
+    assert set(documented) == address._OURS
 
 
 @pytest.fixture
 def shell(postgres_database):
-    """Types a line of the page, with a database of this test instead of the page's."""
+    """Type a line of the page, with a database of this test instead of the page's."""
     name, again = postgres_database.name, f"{postgres_database.name}_again"
     admin = psycopg.connect(postgres_database.dsn, autocommit=True)
     where = admin.info.get_parameters()
@@ -92,9 +92,7 @@ def shell(postgres_database):
 
 
 @pytest.mark.slow
-def test_a_backup_is_made_beside_workers_and_runs_go_on_where_it_is_restored(
-    postgres_database, shell, tmp_path
-):
+def test_a_backup_beside_live_workers_can_be_restored_and_runs_continue(postgres_database, shell, tmp_path):
     type_, restored = shell
     lines = [line for line in pages.commands(PAGE) if line.startswith(("pg_", "createdb shop_again"))]
     assert len(lines) == 3

@@ -1,4 +1,4 @@
-"""Lists in the specification are held to the program: commands, kinds of errors, tables."""
+"""Lists in the specification match the program: commands, kinds of errors, tables."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def line(id_):
 
 
 def test_every_command_is_in_the_specification():
-    said = re.findall(r"`([a-z]+)`", line("CLI-1").partition(" are the commands of ")[0])
-    assert sorted(said) == sorted(COMMANDS)
+    documented_commands = re.findall(r"`([a-z]+)`", line("CLI-1").partition(" are the commands of ")[0])
+    assert sorted(documented_commands) == sorted(COMMANDS)
 
 
 def marked(id_):
-    """The sources of all tests that show this line of the specification."""
+    """Return the sources of all tests that are marked with this line of the specification."""
     folders = (pages.ROOT / "tests", pages.ROOT / "src" / "holdfast" / "testing" / "contract")
     for path in chain.from_iterable(folder.rglob("test_*.py") for folder in folders):
         source = path.read_text("utf-8")
@@ -42,7 +42,7 @@ KINDS = re.findall(r"`([a-z_]+)`", line("RETRY-7"))
 SHOWN = list(marked("RETRY-7"))
 
 
-def test_the_kinds_of_errors_are_all_there():
+def test_the_specification_lists_the_kinds_of_errors():
     assert {"exhausted", "child_failed", "usage", "too_large", "encoding"} <= set(KINDS)
 
 
@@ -51,18 +51,18 @@ def test_every_kind_of_error_has_a_test(kind):
     assert any(f"'{kind}'" in source for source in SHOWN), f"no test of RETRY-7 names {kind}"
 
 
-def test_every_table_that_is_told_of_is_there_and_every_other_one_is_ours():
+def test_every_documented_table_exists():
     files = (pages.ROOT / "src/holdfast/stores/postgres/schema").glob("*.sql")
     schema = "\n".join(file.read_text("utf-8") for file in files)
     there = set(re.findall(r"^create (?:unlogged )?table (workflow_\w+)", schema, re.MULTILINE))
     page = (pages.ROOT / "docs" / "sql.md").read_text("utf-8")
-    told = page.partition("\n## Tables\n")[2].partition(" Of `workflow_run`")[0]
-    assert told
-    assert set(re.findall(r"`(workflow_\w+)`", told)) <= there
+    documented = page.partition("\n## Tables\n")[2].partition(" Of `workflow_run`")[0]
+    assert documented
+    assert set(re.findall(r"`(workflow_\w+)`", documented)) <= there
     assert "workflow_api_key" not in there | {page}
 
 
-def test_the_limits_that_are_promised_are_those_that_hold():
+def test_the_documented_limits_match_the_code():
     page = " ".join((pages.ROOT / "SECURITY.md").read_text("utf-8").split())
     assert bounds.VALUE_BYTES == 4 * 2**20
     assert (

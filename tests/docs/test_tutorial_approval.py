@@ -41,7 +41,7 @@ class Warehouse:
                 env={**os.environ, "WAREHOUSE_SECRET": SECRET},
             )  # fmt: skip
 
-    def told(self) -> list[str]:
+    def received(self) -> list[str]:
         return self._out.read_text("utf-8").splitlines()
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class Warehouse:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_second_tutorial_can_be_followed(desk, monkeypatch):
-    """What is sent while the warehouse is down is not lost, and comes in order."""
+    """Messages sent while the warehouse is down are not lost, and arrive in order."""
     monkeypatch.setenv("WAREHOUSE_SECRET", SECRET)
     here, port = desk(PAGE), free_port()
     warehouse = Warehouse(here, port)
@@ -67,8 +67,8 @@ def test_the_second_tutorial_can_be_followed(desk, monkeypatch):
     here.until(lambda: "Sell 5000?" in here.type("approvals").stdout)
     (run,) = here.runs()
 
-    said = ("approve", run, "--by", "Ada", "--comment", "known customer")
-    first, again = here.type(*said), here.type(*said)
+    approve = ("approve", run, "--by", "Ada", "--comment", "known customer")
+    first, again = here.type(*approve), here.type(*approve)
     assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
     assert here.type("reject", run).returncode == 1
     here.until(lambda: here.runs()[run] == "succeeded")
@@ -76,10 +76,10 @@ def test_the_second_tutorial_can_be_followed(desk, monkeypatch):
     assert (waiting.returncode, waiting.stdout.count("warehouse")) == (0, 2), waiting.stdout
     warehouse.open()
     try:
-        here.until(lambda: len(warehouse.told()) == 2)
+        here.until(lambda: len(warehouse.received()) == 2)
     finally:
         warehouse.close()
-    assert ["paid" in warehouse.told()[0], "invoice-7.pdf" in warehouse.told()[1]] == [True, True]
+    assert ["paid" in warehouse.received()[0], "invoice-7.pdf" in warehouse.received()[1]] == [True, True]
 
     cron = ("--cron", "0 3 * * *", "--zone", "Europe/Berlin")
     assert here.type("schedule", "add", "nightly", "shop.report", *cron).returncode == 0
@@ -89,7 +89,7 @@ def test_the_second_tutorial_can_be_followed(desk, monkeypatch):
 
 
 @pytest.mark.slow
-def test_its_test_is_green(tmp_path):
+def test_the_test_of_the_tutorial_passes(tmp_path):
     for block in pages.python(PAGE):
         (tmp_path / (block.file or "")).write_text(block.text, "utf-8")
     env = {

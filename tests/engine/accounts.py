@@ -1,4 +1,4 @@
-"""What tests of transactions share: a table of accounts beside the engine's."""
+"""A table of bank accounts beside the engine's own tables, for tests of transactions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import apsw
 
 
 def with_accounts(path):
-    """A file with a table of the user's own beside the engine's."""
+    """Create a SQLite file with a user's own table."""
     connection = apsw.Connection(str(path))
     connection.execute("create table account (name text unique, amount integer)")
     connection.close()
@@ -30,5 +30,5 @@ def put(connection, name, amount=1):
     return connection.execute(sql, (name, amount)).fetchall()[0][0]
 
 
-async def noted(value=None):
+async def echo(value=None):
     return value

@@ -1,4 +1,4 @@
-"""Engine tests: async functions, played in virtual time, on every store that needs no server."""
+"""Fixtures of engine tests: async tests run in virtual time, on every store that needs no server."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MAKERS = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """An async test is played: its hours pass in no time."""
+    """Run an async test in virtual time: hours pass at once."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    play(lambda: pyfuncitem.obj(**given))
+    fixtures = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    play(lambda: pyfuncitem.obj(**fixtures))
     return True
 
 
@@ -39,15 +39,15 @@ def store(request, world):
 
 @pytest.fixture
 def app(store, world):
-    """An app whose clock is virtual; `app.worker()` works in the test's own process."""
+    """An app with a virtual clock. `app.worker()` works in the test's own process."""
     return App(store, name="test", world=world)
 
 
 @pytest.fixture
 def deploy(store, world):
-    """An app of its own, as one deploy has it."""
+    """A function that makes another app on the same store, as a new deployment does."""
 
-    def deployed():
+    def new_app():
         return App(store, name="test", world=world)
 
-    return deployed
+    return new_app

@@ -1,14 +1,14 @@
-"""Plans, gates and children in the lives that two stores live side by side."""
+"""Plans, gates and children in the random histories of two stores."""
 
 from __future__ import annotations
 
 from holdfast.lifecycle import Move, StepKind, StepStatus
 from holdfast.records import ANY, Definition, NewRun, StepWrite
 from holdfast.records.moves import starts_of
-from holdfast.testing.contract.hand import done, gate, hear, item, nap, task
+from holdfast.testing.contract.driver import done, gate, hear, item, nap, task
 
 PLAN, GATED, TASKS = "shop.plan.v1", "shop.gated.v1", "shop.tasks.v1"
-LATER = (task("A"), task("B"))  # of runs that were started before their plan was published
+LATER = (task("A"), task("B"))  # runs that were started before their plan was published
 
 STEPS = {
     PLAN: (
@@ -27,7 +27,7 @@ DEFINITIONS = [
 
 
 def planned(pick, run, number, claim, current, **fields):
-    """What the worker of a plan sends: mostly of the step that is current, now and then of another one."""
+    """Draw an item of a plan's worker: mostly for the current step, now and then for another one."""
     move = pick(*[Move.ADVANCE] * 6, *[Move.PARK] * 3, Move.RETRY, Move.RELEASE, Move.FAIL)
     key = pick(*[current] * 9, "A", "B")
     brought = {
@@ -50,7 +50,7 @@ def _waiting(pick, key):
 
 
 def child(pick, key, run, types):
-    """A step that starts a run, and mostly waits for it."""
+    """Return a step that starts a run, and mostly waits for it."""
     status = pick(*[StepStatus.WAITING] * 4, StepStatus.SUCCEEDED)
     new = NewRun(id=run, type=pick(*types), ttl_seconds=pick(None, 60.0))
     return StepWrite(key=key, kind=StepKind.CHILD, status=status, output=None, child=new)
@@ -61,46 +61,46 @@ def starts_runs(item):
 
 
 def is_foreign(item, claims):
-    """Whether it brings something for another tenant than its run's."""
+    """Return True when an item brings something for another tenant than its run's."""
     (tenant,) = {one.tenant for one in claims if (one.id, one.fence) == (item.run, item.fence)}
     children = [write.child for write in item.steps if write.child is not None]
     return any(one.tenant != tenant for one in (*item.events, *starts_of(item), *children))
 
 
 class Plans:
-    """Moves of the machine that drives both stores."""
+    """Operations with plans for the state machine that drives both stores."""
 
     def decide(self, pick, data):
         if self.runs:
-            shown = self.pair.do(lambda hand: hand.approvals(tenant=ANY))
+            shown = self.pair.do(lambda driver: driver.approvals(tenant=ANY))
             run = pick(*[one.run for one in shown] * 4, *self.runs)
             named = {
                 "step": pick(None, "G", "H", "gate"), "digest": pick(None, None, "d"), "by": pick("", "ann"),
                 "comment": pick("", "so be it"), "tenant": pick(ANY, ANY, ANY, "default"),
             }  # fmt: skip
             verdict = pick("approve", "approve", "reject")
-            self.pair.do(lambda hand: getattr(hand, verdict)(run, **named))
+            self.pair.do(lambda driver: getattr(driver, verdict)(run, **named))
 
     def append_step(self, pick, data):
         if self.runs:
             run, name, attempts = pick(*self.runs), pick("A", "X", "Y"), pick(None, 7)
-            self.pair.do(lambda hand: hand.append_step(run, name, max_attempts=attempts))
+            self.pair.do(lambda driver: driver.append_step(run, name, max_attempts=attempts))
 
     def inbox(self, pick, data):
-        """The open gates, page by page."""
+        """Read the open gates page by page."""
         tenant, limit = pick(ANY, "default"), pick(1, 2, 100)
-        page = self.pair.do(lambda hand: hand.approvals(tenant=tenant, limit=limit))
+        page = self.pair.do(lambda driver: driver.approvals(tenant=tenant, limit=limit))
         while page and len(page) == limit:
             after = (page[-1].run, page[-1].step)
             page = self.pair.do(
-                lambda hand, after=after: hand.approvals(tenant=tenant, limit=limit, after=after)
+                lambda driver, after=after: driver.approvals(tenant=tenant, limit=limit, after=after)
             )
 
     def _kind(self, run):
-        shown = self.pair.hands[0].get(run)
+        shown = self.pair.drivers[0].get(run)
         return None if shown is None else shown.kind
 
     def _planned(self, pick, data, claim):
         self.numbers[claim.id, claim.fence] += 1
-        number, current = self.numbers[claim.id, claim.fence], self.pair.hands[0].get(claim.id).cursor
+        number, current = self.numbers[claim.id, claim.fence], self.pair.drivers[0].get(claim.id).cursor
         return planned(pick, claim.id, number, claim, current, **self._extras(pick, data, Move.RELEASE))

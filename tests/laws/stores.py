@@ -1,4 +1,4 @@
-"""The stores that the contract holds for, and how a test has a fresh one."""
+"""The stores that the contract holds for, and functions that make new ones."""
 
 from __future__ import annotations
 

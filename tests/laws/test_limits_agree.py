@@ -1,4 +1,4 @@
-"""Any life under limits is the same life on every store, and never is there too much of anything."""
+"""Random histories under limits are the same on every store, and no limit is ever exceeded."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from holdfast.lifecycle import Status
 from holdfast.records import ANY, SECOND, NewRun, RunFilter
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore, lanes, openings, rooms
-from holdfast.stores.sqlite import limited as limiting
-from tests.laws.often import LONG, often
-from tests.laws.pair import Pair
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.claiming import capacity, lanes, next_claim
+from holdfast.stores.sqlite.claiming import limited as limiting
+from tests.laws.effort import LONG, often
+from tests.laws.store_pair import Pair
 
 TYPES = ("shop.order.v1", "shop.order.v2", "web.page.v1")
 TENANTS = ("default", "acme", "umbra")
@@ -33,13 +34,13 @@ WEIGHTED = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
 
 
 class LimitsAgree(RuleBasedStateMachine):
-    """Random limits over random runs, lived twice."""
+    """Random limits over random runs, on two stores."""
 
     @initialize(patience=st.sampled_from([0, 1, 3, 100]), few=st.sampled_from([0, 3, 20]))
     def begin(self, patience, few):
         self.pair = Pair(lambda clock: MemoryStore(clock=clock), self.other)
-        # With little patience nearly every claim goes lane by lane, and few of them at a time.
-        self.temper(patience, few)
+        # With a low bound on passed-over runs nearly every claim goes lane by lane, a few runs at a time.
+        self.set_bounds(patience, few)
         self.runs, self.claims = [], []
 
     def teardown(self):
@@ -51,19 +52,19 @@ class LimitsAgree(RuleBasedStateMachine):
     def live(self, data, names):
         for name in names:
             getattr(self, name)(lambda *choices: data.draw(st.sampled_from(choices)))
-            self.pair.do(lambda hand: hand.due(TYPES).claim_at)
-            self.pair.do(lambda hand: hand.stats().unclaimable)
+            self.pair.do(lambda driver: driver.due(TYPES).claim_at)
+            self.pair.do(lambda driver: driver.stats().unclaimable)
 
     def _run(self, name, *args, **fields):
-        return self.pair.do(lambda hand: hand.run(getattr(hand.store, name)(*args, **fields)))
+        return self.pair.do(lambda driver: driver.run(getattr(driver.store, name)(*args, **fields)))
 
     def start(self, pick):
         for _ in range(pick(1, 2, 8)):
             new = NewRun(
-                id=self.pair.hands[0].id(), type=pick(*TYPES), tenant=pick(*TENANTS), limit_key=pick(*KEYS),
+                id=self.pair.drivers[0].id(), type=pick(*TYPES), tenant=pick(*TENANTS), limit_key=pick(*KEYS),
                 priority=pick(100, 100, 5), delay_seconds=pick(None, None, 5.0),
             )  # fmt: skip
-            self.pair.do(lambda hand, new=new: hand.start_many([new]))
+            self.pair.do(lambda driver, new=new: driver.start_many([new]))
             self.runs.append(new.id)
 
     def claim(self, pick):
@@ -71,15 +72,15 @@ class LimitsAgree(RuleBasedStateMachine):
         tenants, crashed = pick(None, None, ("acme",), ("umbra", "default")), pick(None, (1,))
         was = self._leased()
         taken = self.pair.do(
-            lambda hand: hand.claim(limit, "w", types, tenants=tenants, crashed=crashed, runtime=runtime)
+            lambda driver: driver.claim(limit, "w", types, tenants=tenants, crashed=crashed, runtime=runtime)
         )
         self.claims += taken
         if taken:
             self._within_limits(was)
 
     def _leased(self):
-        hand = self.pair.hands[0]
-        shown = hand.run(hand.store.list(EVERY, 10_000))
+        driver = self.pair.drivers[0]
+        shown = driver.run(driver.store.list(EVERY, 10_000))
         held = [run for run in shown if run.status is Status.LEASED]
         return {
             (scope, name): sum(getattr(run, field) == name for run in held)
@@ -88,11 +89,11 @@ class LimitsAgree(RuleBasedStateMachine):
         }
 
     def _within_limits(self, was):
-        hand = self.pair.hands[0]
-        exact = {(one.scope, one.name): one.concurrency for one in hand.run(hand.store.limits())}
+        driver = self.pair.drivers[0]
+        exact = {(one.scope, one.name): one.concurrency for one in driver.run(driver.store.limits())}
         for name, count in self._leased().items():
             cap = exact.get(name)
-            # One that was lowered below what is leased already only keeps it from growing.
+            # A limit that was lowered below the number of leased runs only stops further claims.
             assert cap is None or count <= max(cap, was.get(name, 0)), name
 
     def end(self, pick):
@@ -100,13 +101,13 @@ class LimitsAgree(RuleBasedStateMachine):
         if held:
             claim, how = pick(*held), pick("complete", "release", "retry", "cancel")
             if how == "cancel":
-                self.pair.do(lambda hand: hand.cancel(claim.id).status)
+                self.pair.do(lambda driver: driver.cancel(claim.id).status)
             else:
-                self.pair.do(lambda hand: getattr(hand, how)(claim).answer)
+                self.pair.do(lambda driver: getattr(driver, how)(claim).answer)
             self.claims.remove(claim)
 
     def _holds(self, claim):
-        run = self.pair.hands[0].get(claim.id)
+        run = self.pair.drivers[0].get(claim.id)
         return run.status is Status.LEASED and run.fence == claim.fence
 
     def limit(self, pick):
@@ -139,26 +140,26 @@ class LimitsAgree(RuleBasedStateMachine):
         self.pair.clock.turn(pick(*TURNS))
 
     def tick(self, pick):
-        self.pair.do(lambda hand: hand.tick().expired)
+        self.pair.do(lambda driver: driver.tick().expired)
 
     def look(self, pick):
         self._run("limits")
         self._run("registry")
         runtime, tenants = pick("python", "go"), pick(None, ("acme", "umbra"))
-        self.pair.do(lambda hand: hand.due(TYPES, tenants=tenants, runtime=runtime).claim_at)
+        self.pair.do(lambda driver: driver.due(TYPES, tenants=tenants, runtime=runtime).claim_at)
         if self.runs:
             self._run("held_back", pick(*self.runs), runtime)
 
 
 class OnSqlite(LimitsAgree):
-    """Memory is obviously right; SQLite does the same."""
+    """Memory is the reference; SQLite does the same."""
 
     def other(self, clock):
         return SqliteStore(":memory:", clock=clock, inline=True)
 
-    def temper(self, patience, few):
+    def set_bounds(self, patience, few):
         values = {(limiting, "PATIENCE"): patience, (limiting, "LOOK_PATIENCE"): patience}
-        values |= {(rooms, "FEW"): few, (openings, "SLICE"): few + 1, (lanes, "SOME"): few + 1}
+        values |= {(capacity, "FEW"): few, (next_claim, "SLICE"): few + 1, (lanes, "SOME"): few + 1}
         self.before = [(*of, getattr(*of)) for of in values]
         for of, value in values.items():
             setattr(*of, value)
@@ -169,22 +170,25 @@ class OnSqlite(LimitsAgree):
 
 
 class OnPostgres(LimitsAgree):
-    """So does Postgres."""
+    """Memory is the reference; Postgres does the same."""
 
     def other(self, clock):
         from tests.stores.postgres.kit import make
 
         return make(clock, None)
 
-    def temper(self, patience, few):
+    def set_bounds(self, patience, few):
         from tests.stores.postgres.kit import database
 
         say = "create or replace function workflow.{}() returns {} language sql immutable as 'select {}'"
-        for said in (("patience", "integer", patience), ("glances", "integer[]", f"array[{few + 1}]")):
+        for said in (
+            ("held_back_max", "integer", patience),
+            ("glance_sizes", "integer[]", f"array[{few + 1}]"),
+        ):
             database()[1].execute(say.format(*said))
 
     def calm(self):
-        self.temper(1000, 63)
+        self.set_bounds(1000, 63)
 
 
 OnSqlite.TestCase.settings = often(100, 20)
@@ -195,11 +199,11 @@ OnPostgres.TestCase.settings = often(8, 20)
 @pytest.mark.slow
 @pytest.mark.timeout(0 if LONG else 300)
 class TestLimitsAgree(OnSqlite.TestCase):
-    """Over a file of its own."""
+    """SQLite in a file."""
 
 
 @pytest.mark.spec("MOVE-4", "LIMIT-1", "LIMIT-2", "LIMIT-3", "REG-2")
 @pytest.mark.slow
 @pytest.mark.timeout(0 if LONG else 600)
 class TestLimitsAgreeOnPostgres(OnPostgres.TestCase):
-    """Over a server, with every verb a function in it."""
+    """Postgres on a server."""

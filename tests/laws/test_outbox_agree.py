@@ -1,4 +1,6 @@
-"""The outbox lives the same life on every store: the reference looks at all rows, the others keep marks."""
+"""Random histories of the outbox are the same on every store: memory reads all rows, the others keep
+watermarks.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from holdfast.lifecycle import Move
 from holdfast.records import ANY, MessageStatus, Outbound, OutboxFilter, RelayAsk, Relayed, Webhook
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.contract.hand import done
-from tests.laws.often import LONG, often
-from tests.laws.pair import Pair
+from holdfast.testing.contract.driver import done
+from tests.laws.effort import LONG, often
+from tests.laws.store_pair import Pair
 
 SINKS = ("mail", "shop")
 ANSWERS = ("sent", "sent", "failed", "dead", "released")
@@ -23,14 +25,14 @@ ALL = OutboxFilter(tenant=ANY)
 
 
 class OutboxesAgree(RuleBasedStateMachine):
-    """Random lives of a few messages, lived twice."""
+    """Random histories of a few messages, on two stores."""
 
     @initialize()
     def begin(self):
         self.pair = Pair(lambda clock: MemoryStore(clock=clock), self.other)
         self.claims, self.out, self.ids = [], [], 0
         for tenant in ("default", "acme"):
-            self.claims.append(self.pair.do(lambda hand, tenant=tenant: hand.held(tenant=tenant)))
+            self.claims.append(self.pair.do(lambda driver, tenant=tenant: driver.held(tenant=tenant)))
 
     def teardown(self):
         if hasattr(self, "pair"):
@@ -45,7 +47,9 @@ class OutboxesAgree(RuleBasedStateMachine):
             self.compare()
 
     def send(self, pick):
-        """With a commit that is applied, or one that is not, because the lease has ended."""
+        """Send messages with a commit that is applied, or with one that is not because the lease has
+        ended.
+        """
         claim = pick(*self.claims)
         self.ids += pick(1, 1, 1, 0)
         messages = tuple(
@@ -53,8 +57,10 @@ class OutboxesAgree(RuleBasedStateMachine):
             for n in range(pick(1, 2))
         )
         step, move = done(f"s{self.ids}"), pick(Move.CHECKPOINT, Move.CHECKPOINT, Move.RELEASE)
-        self.pair.do(lambda hand: hand.commit(claim, move, step, outbox=messages, tenant=claim.tenant).answer)
-        self.claims += self.pair.do(lambda hand: hand.claim())
+        self.pair.do(
+            lambda driver: driver.commit(claim, move, step, outbox=messages, tenant=claim.tenant).answer
+        )
+        self.claims += self.pair.do(lambda driver: driver.claim())
         self.claims = list({one.id: one for one in self.claims}.values())
 
     def relay(self, pick):
@@ -65,12 +71,12 @@ class OutboxesAgree(RuleBasedStateMachine):
             taken=pick({}, {"mail": 1}, {"shop": 2}),
             lease_seconds=pick(5.0, 30.0),
         )  # fmt: skip
-        self.out += self.pair.do(lambda hand: hand.run(hand.store.relay(ask)))
+        self.out += self.pair.do(lambda driver: driver.run(driver.store.relay(ask)))
         lines = [(one.tenant, one.sink, one.key) for one in self._held() if one.key is not None]
         assert len(lines) == len(set(lines)), "two of one line are out"
 
     def _held(self):
-        rows = self.pair.hands[1].run(self.pair.hands[1].store.outbox(ALL, 1000))
+        rows = self.pair.drivers[1].run(self.pair.drivers[1].store.outbox(ALL, 1000))
         return [one for one in rows if one.held_by is not None]
 
     def answer(self, pick):
@@ -78,7 +84,7 @@ class OutboxesAgree(RuleBasedStateMachine):
             self._answer(pick, self.out.pop(pick(0, -1)))
 
     def late(self, pick):
-        """Of a parcel that was answered before, or is somebody else's by now."""
+        """Answer for a parcel that was answered before, or that another relay holds by now."""
         if self.out:
             self._answer(pick, pick(*self.out))
 
@@ -87,7 +93,7 @@ class OutboxesAgree(RuleBasedStateMachine):
             id=parcel.id, fence=parcel.fence, answer=pick(*ANSWERS), error=pick(None, '{"kind":"http"}'),
             delay_seconds=pick(0.0, 1.0, 30.0),
         )  # fmt: skip
-        self.pair.do(lambda hand: hand.run(hand.store.relayed([said])))
+        self.pair.do(lambda driver: driver.run(driver.store.relayed([said])))
 
     def turn(self, pick):
         self.pair.clock.turn(pick(*TURNS))
@@ -95,23 +101,25 @@ class OutboxesAgree(RuleBasedStateMachine):
     def resend(self, pick):
         chosen, tenant = pick(*range(self.ids + 1)), pick(ANY, ANY, "acme")
         self.pair.do(
-            lambda hand: msgspec.structs.replace(hand.run(hand.store.resend(f"m{chosen}.0", tenant)), seq=0)
+            lambda driver: msgspec.structs.replace(
+                driver.run(driver.store.resend(f"m{chosen}.0", tenant)), seq=0
+            )
         )
 
     def webhook(self, pick):
         if pick(True, True, False):
             known = Webhook(name="shop", target=pick("{}", '{"a":1}'), rev=pick(0, 0, 1, 2))
-            self.pair.do(lambda hand: hand.run(hand.store.put_webhook(known)))
+            self.pair.do(lambda driver: driver.run(driver.store.put_webhook(known)))
         else:
-            self.pair.do(lambda hand: hand.run(hand.store.remove_webhook("shop")))
+            self.pair.do(lambda driver: driver.run(driver.store.remove_webhook("shop")))
 
     def purge(self, pick):
         claim = pick(*self.claims)
-        self.pair.do(lambda hand: hand.complete(claim).answer)
-        removed = self.pair.do(lambda hand: hand.purge(ttl_seconds=0.0).runs)
+        self.pair.do(lambda driver: driver.complete(claim).answer)
+        removed = self.pair.do(lambda driver: driver.purge(ttl_seconds=0.0).runs)
         if removed:
-            self.claims = [one for one in self.claims if self.pair.hands[0].get(one.id) is not None]
-            self.claims.append(self.pair.do(lambda hand: hand.held()))
+            self.claims = [one for one in self.claims if self.pair.drivers[0].get(one.id) is not None]
+            self.claims.append(self.pair.do(lambda driver: driver.held()))
 
     def compare(self):
         for look in (
@@ -127,25 +135,25 @@ class OutboxesAgree(RuleBasedStateMachine):
             lambda store: store.relay_at((), webhooks=True),
             lambda store: store.relay_at(("mail", "shop"), webhooks=False),
         ):
-            self.pair.do(lambda hand, look=look: hand.run(look(hand.store)))
+            self.pair.do(lambda driver, look=look: driver.run(look(driver.store)))
 
 
 async def _listed(store, where, limit):
-    """In order; a store may leave numbers out."""
+    """Return messages in order without their numbers: a store may leave numbers out."""
     rows = await store.outbox(where, limit)
     assert [one.seq for one in rows] == sorted({one.seq for one in rows})
     return [msgspec.structs.replace(one, seq=0) for one in rows]
 
 
 class OnSqlite(OutboxesAgree):
-    """One writer."""
+    """SQLite: one writer."""
 
     def other(self, clock):
         return SqliteStore(":memory:", clock=clock, inline=True)
 
 
 class OnPostgres(OutboxesAgree):
-    """Any number of them."""
+    """Postgres: many writers."""
 
     def other(self, clock):
         from tests.stores.postgres.kit import make

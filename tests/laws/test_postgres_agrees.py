@@ -1,16 +1,16 @@
-"""The same sequence of operations under the same clock ends in the same observable state on Postgres."""
+"""The same operations under the same clock end in the same state on memory and on Postgres."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.laws.often import LONG, often
+from tests.laws.effort import LONG, often
 from tests.laws.test_stores_agree import StoresAgree
 from tests.stores.postgres.kit import make
 
 
 class PostgresAgrees(StoresAgree):
-    """Random lives of a few runs, lived on memory and on Postgres."""
+    """Random histories of a few runs, on memory and on Postgres."""
 
     def other(self, clock):
         return make(clock)
@@ -23,4 +23,4 @@ PostgresAgrees.TestCase.settings = often(6, 30)
 @pytest.mark.slow
 @pytest.mark.timeout(0 if LONG else 300)
 class TestPostgresAgrees(PostgresAgrees.TestCase):
-    """Any life of any runs is the same life on memory and on Postgres."""
+    """Every history is the same on memory and on Postgres."""

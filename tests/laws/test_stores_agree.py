@@ -1,4 +1,4 @@
-"""The same sequence of operations under the same clock ends in the same observable state on every store."""
+"""The same operations under the same clock end in the same state on every store."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from holdfast.records import (
 )
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.contract import hand as by_hand
-from holdfast.testing.contract.hand import backing_off, broken, done, error, listen, sleep
+from holdfast.testing.contract import driver as store_driver
+from holdfast.testing.contract.driver import backing_off, broken, done, error, listen, sleep
 from tests.laws.chains import follower, followers
-from tests.laws.often import LONG, often
-from tests.laws.pair import Pair
+from tests.laws.effort import LONG, often
 from tests.laws.plans import DEFINITIONS, GATED, LATER, PLAN, TASKS, Plans, child, is_foreign, starts_runs
+from tests.laws.store_pair import Pair
 
 CODE = ("shop.order.v1", "shop.order.v2")
 TYPES = (*CODE, PLAN, GATED, TASKS)
@@ -42,7 +42,7 @@ WEEK = EVENT_KEEP_SECONDS
 EVERY = RunFilter(tenant=ANY, deleted=True)
 NEXT = UUID(int=(0x018BCFE6 << 96) | (7 << 76) | (2 << 62))  # the run that continue_as starts
 
-# Turns that end exactly at, just before or just after leases, delays and deadlines.
+# Durations that end exactly at, just before or just after leases, delays and deadlines.
 TURNS = (MICRO, 1.0, 2.0, 5.0, 5.0 - MICRO, 10.0, 10.0 + MICRO, 30.0, 30.0 + MICRO, 40.0)
 BACK = (-1.0, -5.0, -30.0)  # a clock that was set right
 NOW_OR_THEN = st.sampled_from([0.0, 5.0, 10.0])
@@ -71,8 +71,8 @@ STEPS = st.lists(st.sampled_from(sorted(WRITES)), max_size=3).flatmap(
 MOVES = st.sampled_from(sorted(HOLDER_MOVES) + 3 * [Move.CHECKPOINT, Move.PARK] + [Move.RETRY])
 RARELY = st.integers(0, 5).map(lambda n: n == 0)
 
-# How often what is tried. One rule with weights, not a rule each: Hypothesis would leave whole rules
-# out of an example, and a life without claims or without time is a short one.
+# Operations with their weights. They are one rule of Hypothesis, which would otherwise leave whole rules out
+# of an example: a history without claims or without time passing is short.
 OPERATIONS = {
     "start": 3, "claim": 2, "claim_all": 6, "commit": 14, "commit_two": 3, "send_again": 4, "renew": 2,
     "emit": 5, "tick": 4, "deliver": 1, "ask": 3, "rewind": 2, "turn": 3, "turn_to_the_next_chore": 4,
@@ -82,23 +82,23 @@ OPERATIONS = {
 WEIGHTED = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
 
 
-def told(trail):
-    """Without its numbers: sweeps go in an order of their own."""
+def events_of(trail):
+    """Return trail rows without their numbers: keepers sweep in any order."""
     return sorted((str(entry.run), entry.at, entry.type) for entry in trail)
 
 
-def _purged(hand, **terms):
-    slices = iter(lambda: hand.purge(**terms), Purged())
+def _purged(driver, **terms):
+    slices = iter(lambda: driver.purge(**terms), Purged())
     return [sum(counts) for counts in zip(*((one.runs, one.events) for one in slices), strict=True)]
 
 
 def _as_far_as_known(verdicts, newest):
-    """Of older numbers stores may know no more than that they were applied."""
+    """Return verdicts; a store may know of older numbers only that they were applied."""
     return verdicts if newest else [(verdict.answer, verdict.status) for verdict in verdicts]
 
 
 class StoresAgree(Plans, RuleBasedStateMachine):
-    """Random lives of a few runs, lived twice."""
+    """Random histories of a few runs, on two stores."""
 
     def other(self, clock):
         return SqliteStore(":memory:", clock=clock, inline=True)
@@ -109,10 +109,11 @@ class StoresAgree(Plans, RuleBasedStateMachine):
         self.runs, self.purged, self.claims, self.sent, self.refused = [], [], [], [], set()
         self.numbers = Counter()
         self.event_ids = 0
-        self.pair.do(lambda hand: hand.run(hand.store.publish(DEFINITIONS)))
+        self.pair.do(lambda driver: driver.run(driver.store.publish(DEFINITIONS)))
         for type_ in (CODE[0], CODE[0], PLAN, TASKS):
-            new = NewRun(id=self.pair.hands[0].id(), type=type_)
-            self.runs += [answer.id for answer in self.pair.do(lambda hand, new=new: hand.start_many([new]))]
+            new = NewRun(id=self.pair.drivers[0].id(), type=type_)
+            (answer,) = self.pair.do(lambda driver, new=new: driver.start_many([new]))
+            self.runs.append(answer.id)
 
     def teardown(self):
         if hasattr(self, "pair"):
@@ -129,7 +130,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
     def start(self, pick, data):
         if len(self.runs) >= 7:
             return
-        fresh = self.pair.hands[0].id()
+        fresh = self.pair.drivers[0].id()
         parent = {}
         if self.runs and data.draw(RARELY):
             parent = {"parent": pick(*self.runs), "parent_step": pick("kid", "kid2")}
@@ -140,18 +141,18 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             timeout_seconds=pick(None, None, None, None, 40.0), ttl_seconds=pick(None, 60.0),
             budget=pick(None, None, 3, 5), **parent,
         )  # fmt: skip
-        (answer,) = self.pair.do(lambda hand: hand.start_many([new]))
+        (answer,) = self.pair.do(lambda driver: driver.start_many([new]))
         if getattr(answer, "created", False):
             self.runs.append(answer.id)
 
     def emit(self, pick, data):
         event = self._event(pick, tenant=pick(*TENANTS), run=self._addressee(pick))
-        self.pair.do(lambda hand: hand.run(hand.store.emit(event)))
+        self.pair.do(lambda driver: driver.run(driver.store.emit(event)))
 
     def _addressee(self, pick):
         if pick(True, True, True, False):
             return None
-        return pick(*self.runs, None, self.pair.hands[0].id())
+        return pick(*self.runs, None, self.pair.drivers[0].id())
 
     def _event(self, pick, **fields):
         self.event_ids += pick(1, 1, 1, 1, 0)
@@ -165,10 +166,10 @@ class StoresAgree(Plans, RuleBasedStateMachine):
     def claim(self, pick, data):
         limit, worker, types = pick(1, 2, 3), pick("w1", "w2"), pick(TYPES, TYPES[:1])
         tenants, crashed = pick(None, ("acme",)), pick(None, None, (1,), (2, 1))
-        self._take(lambda hand: hand.claim(limit, worker, types, tenants=tenants, crashed=crashed))
+        self._take(lambda driver: driver.claim(limit, worker, types, tenants=tenants, crashed=crashed))
 
     def claim_all(self, pick, data):
-        self._take(lambda hand: hand.claim(types=TYPES))
+        self._take(lambda driver: driver.claim(types=TYPES))
 
     def _take(self, claim):
         taken = self.pair.do(claim)
@@ -178,7 +179,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
         self.claims += taken
 
     def _item(self, pick, data):
-        """The next item of a holder, now and then of one long gone."""
+        """Draw the next item of a holder, now and then of an old holder."""
         alive, gone = self._writers()
         claim = pick(*(not data.draw(RARELY) and alive) or gone or alive)
         if self._kind(claim.id) == "plan" and not data.draw(RARELY):
@@ -194,28 +195,27 @@ class StoresAgree(Plans, RuleBasedStateMachine):
         if move is not Move.RETRY and data.draw(RARELY):
             steps = (*steps, done("r"))
         if move in {Move.CHECKPOINT, Move.PARK} and len(self.runs) < 8 and pick(True, False, False):
-            steps = (*steps, child(pick, pick("kid", "kid2"), self.pair.hands[0].id(), (*CODE, GATED)))
+            steps = (*steps, child(pick, pick("kid", "kid2"), self.pair.drivers[0].id(), (*CODE, GATED)))
         extras = self._extras(pick, data, move) | follower(self, pick, claim, move)
         if move is Move.ADVANCE and pick(True, False):
             steps, extras = (), extras | {"plan": LATER}
         self.numbers[claim.id, claim.fence] += 1
         named = {"run": claim.id, "fence": claim.fence, "number": self.numbers[claim.id, claim.fence]}
-        return by_hand.item(move, *steps, known=known, **named, **extras)
+        return store_driver.item(move, *steps, known=known, **named, **extras)
 
     def _steps(self, run):
-        """Those that can be seen: none of a run that is deleted or gone."""
-        hand = self.pair.hands[0]
-        return hand.steps(run) if hand.get(run) is not None else []
+        """Return the steps that can be read: none for a run that is deleted or gone."""
+        driver = self.pair.drivers[0]
+        return driver.steps(run) if driver.get(run) is not None else []
 
     def _writers(self):
-        """Those who hold a run and those who did. Whoever was refused has stopped, also when the clock is
-        turned back and his lease seems to live again."""
+        """Return present and former holders. A refused worker stays stopped, even when time goes back."""
         holders = self._holders()
         alive = [claim for claim in holders if (claim.id, claim.fence) not in self.refused]
         return alive, [claim for claim in self.claims if claim not in holders]
 
     def _holders(self):
-        shown = map(self.pair.hands[0].get, self.runs)
+        shown = map(self.pair.drivers[0].get, self.runs)
         now_held = {(run.id, run.fence) for run in shown if run is not None and run.leased_by}
         return [claim for claim in self.claims if (claim.id, claim.fence) in now_held]
 
@@ -249,39 +249,39 @@ class StoresAgree(Plans, RuleBasedStateMachine):
     def commit_two(self, pick, data):
         if any(self._writers()):
             first, second = self._item(pick, data), self._item(pick, data)
-            # A new run's fence tells how much was written before it, and stores may take plain items first.
+            # A new run's fence depends on the writes before it, and stores may apply fast-path items first.
             both = sorted([first, second], key=starts_runs)
-            # What is refused undoes what was written beside it, and Postgres gives those numbers no more.
+            # A refused item undoes the other writes of its batch, and Postgres does not reuse their numbers.
             alone = first.run == second.run or any(is_foreign(one, self.claims) for one in both)
             self._send([first] if alone else both)
 
     def _send(self, items):
-        verdicts = self.pair.do(lambda hand: hand.send(*items))
+        verdicts = self.pair.do(lambda driver: driver.send(*items))
         if isinstance(verdicts, UsageError):
-            return  # for another tenant: nothing of the batch has changed
+            return  # an item for another tenant: nothing of the batch has changed
         self.sent += items
         started = [write.child.id for item in items for write in item.steps if write.child] + followers(items)
-        there = {run.id for run in self.pair.hands[0].run(self.pair.hands[0].store.list(EVERY))}
+        there = {run.id for run in self.pair.drivers[0].run(self.pair.drivers[0].store.list(EVERY))}
         self.runs += [run for run in started if run in there and run not in self.runs]
         for item, verdict in zip(items, verdicts, strict=True):
             if verdict.answer in {"lost", "cancelled"}:
                 self.refused.add((item.run, item.fence))
 
     def send_again(self, pick, data):
-        """A lost reply, or a late duplicate of an older number: nothing changes."""
+        """Send an item again, after a lost reply or as a late duplicate: nothing changes."""
         held = {(claim.id, claim.fence) for claim in self._holders()}
-        # One that was refused is no repeat: with the clock turned back it may be taken after all.
+        # A refused item is no repeat: with the clock turned back it may be applied after all.
         sent = [item for item in self.sent if (item.run, item.fence) not in self.refused & held]
         if sent:
             item = pick(*(sent[-2:] if pick(True, False) else sent))
             applied = (item.run, item.fence, item.number)
-            before = [self._everything(hand) for hand in self.pair.hands]
+            before = [self._everything(driver) for driver in self.pair.drivers]
             newest = all(one.number <= item.number for one in sent if one.run == item.run)
-            self.pair.do(lambda hand: _as_far_as_known(hand.send(item), newest))
-            assert [self._everything(hand) for hand in self.pair.hands] == before, applied
+            self.pair.do(lambda driver: _as_far_as_known(driver.send(item), newest))
+            assert [self._everything(driver) for driver in self.pair.drivers] == before, applied
 
-    def _everything(self, hand):
-        return hand.everything(), [hand.snapshot(run) for run in self.runs if hand.get(run) is not None]
+    def _everything(self, driver):
+        return driver.everything(), [driver.snapshot(run) for run in self.runs if driver.get(run) is not None]
 
     def renew(self, pick, data):
         holders = self._holders() or self.claims
@@ -294,24 +294,24 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             for claim in {claim.id: claim for claim in claims}.values()
         ]  # fmt: skip
         worker = pick("w1", "w2")
-        self.pair.do(lambda hand: hand.renew(*leases, worker=worker))
+        self.pair.do(lambda driver: driver.renew(*leases, worker=worker))
 
     # Keepers, people, time.
 
     def tick(self, pick, data):
         limit, every = pick(1, 500), pick(True, True, False)
-        self.pair.do(lambda hand: hand.tick(limit=limit, wait_timeouts=every))
+        self.pair.do(lambda driver: driver.tick(limit=limit, wait_timeouts=every))
 
     def deliver(self, pick, data):
         limit = pick(1, 500)
-        self.pair.do(lambda hand: hand.deliver(limit=limit))
+        self.pair.do(lambda driver: driver.deliver(limit=limit))
 
     def ask(self, pick, data):
         if self.runs:
             verb = pick("pause", "pause", "pause", "resume", "resume", "resume", "cancel", "retry_run")
             run, tenant = pick(*self.runs), pick(ANY, ANY, ANY, "default")
             more = {"children": pick(True, True, False)} if verb == "cancel" else {}
-            self.pair.do(lambda hand: getattr(hand, verb)(run, tenant=tenant, by="ann", **more))
+            self.pair.do(lambda driver: getattr(driver, verb)(run, tenant=tenant, by="ann", **more))
 
     def rewind(self, pick, data):
         if self.runs:
@@ -319,30 +319,30 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             keys = [step.key for step in self._steps(run)]
             step = pick(*keys, *keys, "none")
             theirs = pick(True, True, False)
-            self.pair.do(lambda hand: hand.rewind(run, step, by="ann", children=theirs))
+            self.pair.do(lambda driver: driver.rewind(run, step, by="ann", children=theirs))
 
     def set_priority(self, pick, data):
         if self.runs:
             run, tenant, priority = pick(*self.runs), pick(ANY, ANY, ANY, "default"), pick(0, 5, 100, 999)
-            self.pair.do(lambda hand: hand.set_priority(run, priority, tenant=tenant, by="ann"))
+            self.pair.do(lambda driver: driver.set_priority(run, priority, tenant=tenant, by="ann"))
 
     def delete(self, pick, data):
         if self.runs:
             run, tenant = pick(*self.runs), pick(ANY, ANY, ANY, "default")
-            self.pair.do(lambda hand: hand.delete(run, tenant=tenant, by="ann"))
+            self.pair.do(lambda driver: driver.delete(run, tenant=tenant, by="ann"))
 
     def restore(self, pick, data):
         if self.runs:
-            hidden = [run for run in self.runs if self.pair.hands[0].get(run) is None]
+            hidden = [run for run in self.runs if self.pair.drivers[0].get(run) is None]
             run = pick(*hidden, *hidden, *self.runs)
-            self.pair.do(lambda hand: hand.restore(run, by="ann"))
+            self.pair.do(lambda driver: driver.restore(run, by="ann"))
 
     def purge(self, pick, data):
-        """To the end: how much one slice takes is a store's own business."""
+        """Purge until nothing is left: the size of one slice is the store's own choice."""
         terms = {"ttl_seconds": pick(0.0, 30.0, WEEK), "deleted_seconds": pick(0.0, 5.0, WEEK)}
         limit = pick(1, 2, 100)
-        self.pair.do(lambda hand: _purged(hand, limit=limit, **terms))
-        left = {run.id for run in self.pair.hands[0].run(self.pair.hands[0].store.list(EVERY))}
+        self.pair.do(lambda driver: _purged(driver, limit=limit, **terms))
+        left = {run.id for run in self.pair.drivers[0].run(self.pair.drivers[0].store.list(EVERY))}
         self.purged += [run for run in self.runs if run not in left]
         self.runs = [run for run in self.runs if run in left]
         self.sent = [item for item in self.sent if item.run in left]
@@ -363,11 +363,11 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             "budget": pick(None, 6),
         }
         known = Definition(type=pick(*CODE, PLAN), **defaults)
-        self.pair.do(lambda hand: hand.run(hand.store.publish([known])))
-        self.pair.do(lambda hand: hand.run(hand.store.definitions()))
+        self.pair.do(lambda driver: driver.run(driver.store.publish([known])))
+        self.pair.do(lambda driver: driver.run(driver.store.definitions()))
 
     def look(self, pick, data):
-        """What people ask for, by everything they may ask by."""
+        """Read lists and trails with all their filters."""
         where = RunFilter(
             statuses=pick((), (Status.WAITING, Status.LEASED), (Status.PENDING,), (Status.FAILED,)),
             waiting_on=pick(None, None, StepKind.EVENT, StepKind.APPROVAL),
@@ -375,17 +375,17 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             key=pick(None, None, "k"), deleted=pick(False, False, True),
         )  # fmt: skip
         limit, after = pick(1, 2, 100), pick(None, *self.runs)
-        self.pair.do(lambda hand: hand.run(hand.store.list(where, limit, after)))
+        self.pair.do(lambda driver: driver.run(driver.store.list(where, limit, after)))
         topic, tenant = pick(*TOPICS), pick(*TENANTS)
-        self.pair.do(lambda hand: hand.run(hand.store.waiting_on(topic, tenant)))
-        self.pair.do(lambda hand: hand.due(TYPES[:1], tenants=(tenant,), wait_timeouts=pick is None))
+        self.pair.do(lambda driver: driver.run(driver.store.waiting_on(topic, tenant)))
+        self.pair.do(lambda driver: driver.due(TYPES[:1], tenants=(tenant,), wait_timeouts=pick is None))
         types, since = pick((), ("woken", "leased")), self.pair.clock.now - pick(0, 10 * SECOND)
         run, between = pick(None, *self.runs), pick((None, None), (since, None), (None, since))
-        self.pair.do(lambda hand: told(hand.trail(run, tenant=tenant, types=types, between=between)))
+        self.pair.do(lambda driver: events_of(driver.trail(run, tenant=tenant, types=types, between=between)))
 
     def turn_to_the_next_chore(self, pick, data):
-        """To the very instant at which something is due, or one before it."""
-        chore_at = self.pair.hands[0].due(TYPES).chore_at
+        """Turn the clock to the instant at which a chore is due, or one microsecond before it."""
+        chore_at = self.pair.drivers[0].due(TYPES).chore_at
         if chore_at is not None and chore_at > self.pair.clock.now:
             self.pair.clock.now = chore_at - pick(0, 0, 1)
 
@@ -397,4 +397,4 @@ StoresAgree.TestCase.settings = often(150, 30)
 @pytest.mark.slow
 @pytest.mark.timeout(0 if LONG else 300)
 class TestStoresAgree(StoresAgree.TestCase):
-    """Any life of any runs is the same life on memory and on SQLite."""
+    """Every history is the same on memory and on SQLite."""

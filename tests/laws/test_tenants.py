@@ -1,8 +1,8 @@
-"""`app.of(tenant)`: what is another tenant's is answered exactly as what is missing, on every store.
+"""`app.of(tenant)`: things of another tenant are answered exactly like missing ones, on every store.
 
-The table has a row for each public verb of the scoped app. Each row is played twice: by a tenant beside
-another one that has everything, with the ids and names of that one's things; and on a store where nothing is,
-with ids and names that nobody has. Answers, errors and the calls that the store gets must be the same.
+The table has a row for each public verb of the scoped app. Each row runs twice: once beside another tenant
+that has one thing of each kind, with the ids and names of these things; and once on an empty store, with
+unknown ids and names. Answers, errors and calls of the store must be the same.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pytest
 
 import holdfast as hf
 from holdfast import ANY, App, OutboxFilter, RunFilter, UsageError
-from holdfast.engine.door import SyncTenantApp
-from holdfast.engine.tenants import TenantApp
+from holdfast.engine.app.sync import SyncTenantApp
+from holdfast.engine.app.tenants import TenantApp
 from holdfast.stores.memory import MemoryStore
-from tests.laws.tenanted import ORDER, Heard, app_of, furnished, nothing_like, two_stores
+from tests.laws.two_tenants import ORDER, CallRecorder, app_of, furnished, nothing_like, two_stores
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -29,7 +29,7 @@ KEY = bytes(range(32))
 
 @pytest.fixture(params=["memory", "sealed", "sqlite", "postgres"])
 def apps(request, tmp_path):
-    """Two apps on fresh stores, the first one with a codec where that is asked for."""
+    """Return two apps on new stores, the first one with a codec if asked."""
     codec = {"codec": hf.Encrypt({"k1": KEY})} if request.param == "sealed" else {}
     return [app_of(store, **codec) for store in two_stores(request.param, request, tmp_path)]
 
@@ -38,7 +38,7 @@ def apps(request, tmp_path):
 
 
 def each_run(verb, *args, **kwargs):
-    """The verb on every run, whatever its state."""
+    """Call the verb for every run, in every status."""
 
     def calls(app, it):
         return [lambda run=run: getattr(app, verb)(run, *args, **kwargs) for run in it.runs.values()]
@@ -144,8 +144,8 @@ def without_ids(said, it):
 
 
 async def outcome(app, call, it):
-    """What came of it, without ids, and which verbs of the store were called for it."""
-    heard = app.store if isinstance(app.store, Heard) else app.store.inner
+    """Return the result of a call without ids, and the verbs of the store that it called."""
+    heard = app.store if isinstance(app.store, CallRecorder) else app.store.inner
     heard.calls.clear()
     try:
         said = repr(await call())
@@ -155,7 +155,7 @@ async def outcome(app, call, it):
 
 
 async def walked(app, tenant, it):
-    """All rows, in the order of the table: those that read, those that write, those that make something."""
+    """Run all rows of the table: verbs that read, verbs that write, verbs that create."""
     of = app.of(tenant)
     return {
         verb: [await outcome(app, call, it) for call in row(of, it)] for verb, row in TABLE.items()
@@ -163,7 +163,7 @@ async def walked(app, tenant, it):
 
 
 async def snapshot(app, things):
-    """Everything of a tenant's, as an operator sees it."""
+    """Return everything of a tenant, as an operator sees it."""
     seen = [
         await app.list(RunFilter(tenant="acme", deleted=True)),
         await app.outbox(OutboxFilter(tenant="acme")),
@@ -176,8 +176,8 @@ async def snapshot(app, things):
 
 
 @pytest.mark.spec("TEN-5")
-def test_what_is_another_tenants_is_answered_as_what_is_missing(apps):
-    """The same error, the same words but for the id, the same calls of the store; and nothing has changed."""
+def test_things_of_another_tenant_are_answered_like_missing_ones(apps):
+    """The error, its words and the calls of the store are the same; and nothing changes."""
 
     async def play():
         full, bare = apps
@@ -201,7 +201,7 @@ def test_what_is_another_tenants_is_answered_as_what_is_missing(apps):
 
 
 async def assert_seen(acme, things):
-    """The table would pass if the ids were wrong: their own tenant sees them all."""
+    """Check that the tenant itself sees all its things: with wrong ids the table would pass too."""
     assert len(await acme.list(RunFilter(deleted=True))) == len(things.runs)
     for name, run in things.runs.items():
         assert (await acme.get(run) is None) == (name == "deleted")
@@ -210,7 +210,7 @@ async def assert_seen(acme, things):
 
 
 def test_every_verb_of_the_scoped_app_has_a_row():
-    """A verb that is added must say here how it treats what is another tenant's; blocking ones too."""
+    """A new verb must say in the table how it treats things of other tenants; blocking verbs too."""
     assert verbs_of(TenantApp) == set(TABLE)
     assert verbs_of(SyncTenantApp) == set(TABLE)
 
@@ -245,7 +245,7 @@ async def raised(answers):
 @pytest.mark.parametrize("verb", NAMING)
 @pytest.mark.parametrize("other", ["acme", "default", ANY])
 def test_a_scoped_app_names_no_other_tenant(verb, other):
-    """Its own may be named; another one, and all of them, is refused before the store is asked."""
+    """A scoped app may name its own tenant; any other name is refused before the store is asked."""
     app = app_of(MemoryStore())
     beta = app.of("beta")
     shown = re.escape(repr(other))
@@ -259,14 +259,14 @@ def test_a_scoped_app_names_no_other_tenant(verb, other):
 @pytest.mark.parametrize("verb", NAMING)
 @pytest.mark.parametrize("bound", [True, False])
 def test_none_is_no_tenant(verb, bound):
-    """It may be a name that somebody has lost: neither the app's own tenant nor all of them is meant."""
+    """None may be a lost name: it means neither the app's own tenant nor all tenants."""
     app = app_of(MemoryStore())
-    with pytest.raises(UsageError, match="tenant is None: name a tenant, or say ANY where all are meant"):
+    with pytest.raises(UsageError, match="tenant is None: name a tenant, or give ANY for all tenants"):
         asyncio.run(NAMING[verb](app.of("beta") if bound else app, None))
 
 
 def test_every_verb_that_takes_a_tenant_is_tried():
-    """By its signature; `start` and the filters hide theirs."""
+    """The verbs are found by signature; `start` and the filters take theirs as options."""
     takes = {name for name in TABLE if "tenant" in inspect.signature(getattr(TenantApp, name)).parameters}
     assert takes <= set(NAMING)
 
@@ -279,7 +279,7 @@ def test_an_app_is_bound_to_one_name(bad):
 
 
 def test_blocking_verbs_are_scoped_too():
-    """As those that are awaited; a handle stays in its tenant."""
+    """The sync API is scoped like the async one; a handle stays in its tenant."""
     app = app_of(MemoryStore())
     with app.sync as sync:
         acme, beta = sync.of("acme"), sync.of("beta")
@@ -293,14 +293,14 @@ def test_blocking_verbs_are_scoped_too():
 
 
 def test_a_scoped_app_follows_its_app_to_another_store():
-    """A test that puts another store in place of an app's own keeps every scoped app from it too."""
+    """A test that replaces the store of an app replaces it for every scoped app too."""
     app = app_of(MemoryStore())
-    acme, app.store = app.of("acme"), Heard(MemoryStore())
+    acme, app.store = app.of("acme"), CallRecorder(MemoryStore())
     asyncio.run(acme.start(ORDER))
     assert "start" in app.store.calls
 
 
-# -- what is not a caller's ------------------------------------------------------------------------
+# -- verbs of operators ----------------------------------------------------------------------------
 
 OPERATORS = {
     "purge", "doctor", "limit", "unlimit", "limits", "pause_key", "resume_key",
@@ -312,7 +312,7 @@ DEFINES = {"workflow", "plan", "on", "sink", "at", "of", "sync"}
 
 @pytest.mark.spec("TEN-5")
 def test_every_verb_of_an_app_is_a_callers_or_an_operators():
-    """And what is an operator's stands in the table of the guide."""
+    """Every verb is scoped, or is listed as an operator's verb in the guide."""
     public = {
         name for name, member in inspect.getmembers(App)
         if not name.startswith("_") and (callable(member) or name == "sync")

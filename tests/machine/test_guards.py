@@ -1,4 +1,4 @@
-"""Who may make a move: the guard of holders, and the table of moves for everyone else."""
+"""Guards of moves: the guard of holders, and the table of moves for all others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PEOPLE = {
 
 
 def in_status(status, **fields):
-    """A view of one run in this status, lawful but for what is given."""
+    """Return a view of one run in this status, with the given fields."""
     held = {"leased_by": "w", "lease_until": NOW, "pause_asked_by": "bob"} if status is Status.LEASED else {}
     ended = {"finished_at": 1} if status in FINAL else {}
     resumes = {"resume_to": Status.PENDING} if status is Status.PAUSED else {}
@@ -44,7 +44,7 @@ def in_status(status, **fields):
 @pytest.mark.parametrize("fence", [6, 7, 8])
 @pytest.mark.parametrize("until", [NOW - 1, NOW, NOW + 1])
 def test_what_a_holder_writes_asks_for_lease_fence_and_time(status, fence, until):
-    """Status leased, the same fence, and a lease that has not run out: for commits and renewals alike."""
+    """Status leased, the same fence, and a lease that has not expired: for commits and renewals."""
     _, run, _ = in_status(status, lease_until=until)
     assert holds(run, fence, NOW) == (status is Status.LEASED and fence == 7 and until >= NOW)
 

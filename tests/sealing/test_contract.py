@@ -1,4 +1,4 @@
-"""The contract suite over sealed stores: whoever speaks through the wrapper sees the store behind it."""
+"""The contract suite over sealed stores: a sealed store behaves like the store behind it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def sealed(make):
 
 
 class Words:
-    """What a sealed store cannot give back: the trail row that a store makes of an error's line."""
+    """The one difference of a sealed store: the trail row that a store makes of an error's line."""
 
     @staticmethod
-    def test_fail_keeps_the_error_and_its_kind(hand):
+    def test_fail_keeps_the_error_and_its_kind(driver):
         """The error and its line come back; the trail's row says what kind it was, and no more."""
-        claim = hand.held()
-        hand.fail(claim, kind="fatal")
-        seen = hand.get(claim.id)
+        claim = driver.held()
+        driver.fail(claim, kind="fatal")
+        seen = driver.get(claim.id)
         assert (seen.error.kind, seen.error.message, seen.last_error) == ("fatal", "it broke", "it broke")
         tried = {"attempt": 1, "max_attempts": 3}
-        assert hand.last(claim.id, "failed") == {"kind": "fatal", "message": "fatal (sealed)", **tried}
+        assert driver.last(claim.id, "failed") == {"kind": "fatal", "message": "fatal (sealed)", **tried}
 
 
 class TestSealedMemory(Words, contract(sealed(memory))):

@@ -1,4 +1,5 @@
-"""Gates and children behind a codec: the store learns neither questions nor answers, and all is read back."""
+"""Gates and children with a codec: the store sees neither questions nor answers, and the app reads them
+all."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import ChildFailed, Conflict, Fatal, RunFilter, Status
-from holdfast.codec import digest, plain
+from holdfast.codec import digest, untyped
 from holdfast.records import ANY
 from holdfast.sealing import Encrypt
 from tests.engine.kit import until
@@ -38,7 +39,7 @@ def family(app):
 
 
 async def stored(store):
-    """All that the store itself shows of all runs."""
+    """Return everything that the store itself shows of all runs."""
     runs = await store.list(RunFilter(tenant=ANY), 1000)
     steps = [await store.steps(run.id, ANY) for run in runs]
     return msgspec.json.encode(
@@ -75,7 +76,7 @@ async def test_a_digest_does_not_tell_what_was_asked(app):
         while not await app.approvals():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         (gate,) = await app.approvals()
-        guessed = digest("approval", plain.encode({"ask": gate.ask, "data": gate.data}, "it"))
+        guessed = digest("approval", untyped.encode({"ask": gate.ask, "data": gate.data}, "it"))
         assert gate.digest != guessed
         with pytest.raises(Conflict, match="digest"):
             await app.approve(run.id, digest=guessed)

@@ -1,4 +1,4 @@
-"""A hook of a user's that fails: no run is lost by it, no other run is hindered, and nothing leaks."""
+"""A user's hook that fails: no run is lost, no other run is affected, and nothing leaks."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_a_note_that_cannot_be_sealed_costs_no_lease(opened):
 
 @pytest.mark.parametrize("answer", ["text", (b"aes", b""), ("another", b""), ("backwards", "text"), None])
 async def test_a_hook_that_answers_nonsense_is_refused_at_the_start(answer, opened, store):
-    """What could never be opened again is not written."""
+    """A value that could never be opened again is not written."""
     hook = Backwards()
     hook.seal = lambda *_: answer
     with pytest.raises(CannotSeal, match=r"the params of run .* cannot be sealed: the hook 'backwards'"):

@@ -1,4 +1,4 @@
-"""Envelopes that a stranger wrote: without a codec they are values, with one they are refused."""
+"""Forged envelopes: without a codec they are values, with a codec they are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.sealing import Compress, Encrypt
 from holdfast.sealing.chain import Chain
 from holdfast.sealing.hooks import Where
 from tests.engine.kit import until
-from tests.engine.planned import Calls, ship
+from tests.engine.plans.plan_helpers import Calls, ship
 from tests.sealing.conftest import NEW
 
 EVIL = "x\x1b[2J\n2026-01-01 ERROR forged line \u202e" + "k" * 10_000
@@ -113,7 +113,7 @@ async def test_a_forged_envelope_writes_no_line_of_its_own_into_a_log(codec, par
     assert found.last_error.isprintable()
     assert len(found.error.message) < 1000
     lines = [record.getMessage() for record in caplog.records]
-    assert any("goes back for 60 s" in line for line in lines)
+    assert any("is released for 60 s" in line for line in lines)
     assert all(line.isprintable() for line in lines)
 
 

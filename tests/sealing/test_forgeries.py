@@ -1,4 +1,4 @@
-"""Somebody writes the database and has no key: what he puts in or takes away is not taken for a value."""
+"""Forgery: someone can write the database and has no key. Inserted or removed values are detected."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_an_event_does_not_open_under_a_wait_for_another_topic(said, app, 
 @pytest.mark.parametrize("data", ["[1,2]", "7", '{"error":[1]}', '{"error":1,"step":2}', "no JSON at all"])
 @pytest.mark.parametrize("type_", ["told", "log", "step_failed", "retried"])
 async def test_a_row_of_somebody_elses_hides_no_other_of_the_trail(type_, data, app, forge):
-    """It is shown as it is."""
+    """It is shown unchanged."""
 
     @app.workflow("shop.order.v1")
     async def order(ctx):

@@ -1,4 +1,4 @@
-"""What a sealed store hands on as it is: no verb that carries values is among it by mistake."""
+"""Verbs that a sealed store forwards unchanged: none of them carries values by mistake."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_table_has_a_row_for_every_verb_and_no_other():
 
 @pytest.mark.parametrize("name", sorted(VERBS))
 def test_a_row_has_the_signature_of_its_verb(name):
-    """And is awaited if the verb is."""
+    """It is awaited if the verb is."""
     row, method = getattr(Forwards, name), getattr(Store, name)
     assert inspect.signature(row) == inspect.signature(method)
     assert inspect.iscoroutinefunction(row) is inspect.iscoroutinefunction(method)
@@ -76,7 +76,7 @@ def test_a_type_without_json_carries_no_values(hint):
 
 @pytest.mark.parametrize("takes", [Json, NewRun, Sequence[Item], Any])
 def test_a_verb_that_takes_values_is_not_handed_on(takes):
-    """Whoever adds one is told so at the first import."""
+    """The first import fails after such a verb is added."""
     with pytest.raises(TypeError, match="new_verb takes values"):
         opener_of(verb(takes=takes))
 
@@ -93,7 +93,7 @@ def test_a_verb_that_answers_a_run_opens_it():
 
 
 def test_what_is_handed_on_in_plain_is_named_with_a_reason():
-    """And is no more than these."""
+    """There are no others."""
     handed = left_to_forward(Sealed)
     carrying = {
         name for name, one in handed.items()

@@ -1,4 +1,4 @@
-"""A worker that cannot open a run harms nothing: the run goes back, and waits for one that can."""
+"""A worker without the key of a run harms nothing: it releases the run, which waits for another worker."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_an_event_of_another_place_does_not_open(opened, store):
 
 @pytest.mark.parametrize("codec", [None, Encrypt(KEYED)], ids=repr)
 async def test_nothing_that_looks_like_a_seal_can_be_given_or_returned(codec, opened):
-    """What comes from outside must not be able to make a run look as if it could not be opened."""
+    """Input from outside must not make a run look as if it could not be opened."""
     app, forged = opened(codec), {"holdfast.sealed": {"v": 1, "by": ["zlib"], "data": ""}}
 
     @app.workflow("shop.order.v1", retry=Backoff.none())
@@ -181,7 +181,7 @@ async def test_nothing_that_looks_like_a_seal_can_be_given_or_returned(codec, op
 
     with pytest.raises(BadValue, match=r"begins with the key 'holdfast\.sealed'"):
         await app.start(order, forged)
-    with pytest.raises(BadValue, match="by which sealed values are known"):
+    with pytest.raises(BadValue, match="which marks encrypted values"):
         await app.emit("paid", forged)
     async with app.worker():
         assert await (await app.start(order)).result(60) == "encoding"
@@ -211,7 +211,7 @@ async def test_a_step_that_somebody_put_in_plain_is_not_replayed(field, opened, 
 
 
 class Spoilt:
-    """A store whose rows somebody has cut short."""
+    """A store with rows that were cut short."""
 
     def __init__(self, store):
         self._store = store
@@ -262,7 +262,7 @@ async def test_a_plain_value_that_somebody_put_in_is_not_executed(opened):
 
 
 async def test_a_sealed_run_that_is_cancelled_or_released_is_so(opened):
-    """What a worker cannot open it can still give back, and anyone can cancel it."""
+    """A worker can release a run that it cannot open, and anyone can cancel the run."""
     app, lacking = define(opened(Encrypt(KEYED))), define(opened(None))
     run = await app.start("shop.order.v1")
     async with lacking.worker():

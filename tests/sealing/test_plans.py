@@ -1,4 +1,5 @@
-"""Plans whose values are sealed: handlers see them open, and what cannot be opened goes back unharmed."""
+"""Plans with sealed values: handlers see opened values, and a run that cannot be opened is released
+unchanged."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ async def test_handlers_see_what_was_sealed(app, early):
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("topic", ["paid", "carrier"])
 async def test_an_event_that_cannot_be_opened_here_sends_the_run_back(opened, topic, early):
-    """Whether it is an output or the reason of a call; a worker with both keys goes on with it."""
+    """For an output and for the reason of a call. A worker with both keys goes on with the run."""
     ours, theirs = opened(Encrypt({"new": NEW})), opened(Encrypt({"old": OLD}))
     both, seen = opened(Encrypt({"new": NEW, "old": OLD}, newest="new")), []
     for app in (ours, both):

@@ -1,4 +1,4 @@
-"""An item that cannot be sealed is not written: neither is anything that was made from what it holds."""
+"""An item that cannot be sealed is not written, and neither is anything that depends on it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Shy:
 @pytest.fixture
 def shy(store, world, monkeypatch):
     """An app whose codec refuses the output of this step, once; two steps are too much for one item."""
-    monkeypatch.setattr("holdfast.engine.journal.BATCH_BYTES", SMALL)
+    monkeypatch.setattr("holdfast.engine.commit.journal.BATCH_BYTES", SMALL)
 
     def made(name):
         return App(store, name="test", world=world, codec=[Shy("output of step", name)])

@@ -1,4 +1,4 @@
-"""Runs of an app with a codec: as those of any other, and the store learns nothing of what they hold."""
+"""Runs of an app with a codec: they behave like others, and the store sees none of their values."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def everywhere_else(app):
 
 
 async def test_the_guide_names_every_place_where_a_key_may_be_named(tmp_path, world):
-    """Else somebody would throw a key away that is still needed."""
+    """Else a key that is still needed might be thrown away."""
     guide = (Path(__file__).parents[2] / "docs/guide/encryption.md").read_text("utf-8")
     query = guide.partition("```sql\n")[2].partition("```")[0].replace("2026-11", "new")
     path = str(tmp_path / "x.db")
@@ -277,7 +277,7 @@ async def test_the_guide_names_every_place_where_a_key_may_be_named(tmp_path, wo
     await app.close()
 
 
-async def test_whoever_lacks_the_key_still_sees_his_lists(app, opened):
+async def test_lists_work_without_the_key(app, opened):
     """Values are shown as they are, with the reason in them; only asking for the result is an error."""
     run = await played(app)
     failed = await app.start("shop.order.v1", {"what": SECRET}, key="order:43")
@@ -309,7 +309,7 @@ async def test_whoever_has_no_codec_is_told_so(app, opened):
 
 
 async def test_without_a_codec_there_is_no_wrapper(opened, store):
-    """And with one, the store behind it is the one that was given."""
+    """With a codec, the store behind it is the given one."""
     assert opened(None).store is store
     wrapped = opened(Compress()).store
     assert isinstance(wrapped, Sealed)
@@ -317,7 +317,7 @@ async def test_without_a_codec_there_is_no_wrapper(opened, store):
 
 
 async def test_another_store_that_is_put_into_an_app_stands_behind_its_codec(app, world):
-    """As `holdfast worker --store` does it: it must not be written to in plain."""
+    """The case of `holdfast worker --store`: values must not be written unsealed."""
     other = MemoryStore(clock=world.now)
     app.store = other
     run = await app.start("shop.order.v1", {"what": SECRET})

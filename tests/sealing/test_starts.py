@@ -1,4 +1,4 @@
-"""Starts under a key of their own, when what is stored of them is sealed: the same is still the same."""
+"""Starts with an idempotency key when their values are sealed: a repeated start is still recognised."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_the_same_start_after_a_rotation_is_known_of_a_deleted_run(opened)
 
 @pytest.mark.spec("START-4", "OPS-5")
 async def test_the_same_start_after_a_rotation_is_known_in_the_callers_transaction(tmp_path, world):
-    """Where the app has never opened the store, and where the first has not been committed yet."""
+    """Before the app has opened the store, and before the first start is committed."""
     path, ended = str(tmp_path / "x.db"), []
 
     def app(codec):
@@ -80,7 +80,7 @@ async def test_the_same_start_after_a_rotation_is_known_in_the_callers_transacti
 
 
 async def test_the_same_start_in_one_call_is_one_run(opened):
-    """Also one that was there before the rotation; a conflict is the answer for its item."""
+    """Including a run from before the rotation. A conflict is the answer for its own run only."""
     await started(opened(Encrypt({"old": OLD})), {"n": 1})
     rotated = opened(Encrypt({"old": OLD, "new": NEW}, newest="new"))
     answers = await rotated.start_many(

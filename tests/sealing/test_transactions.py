@@ -1,4 +1,4 @@
-"""Sealed values in a transaction of the caller's, and in one that a step shares with its function."""
+"""Sealed values in the caller's transaction, and in a transaction that a step shares with its function."""
 
 from __future__ import annotations
 

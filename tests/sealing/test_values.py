@@ -12,7 +12,8 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from holdfast.codec import LIMIT_BYTES, MARK
+from holdfast.bounds import VALUE_BYTES
+from holdfast.codec import MARK
 from holdfast.errors import CannotOpen, NotSealed, UnknownKey, UsageError, WrongKey
 from holdfast.sealing import Compress, Encrypt, Where
 from holdfast.sealing.chain import Chain
@@ -118,7 +119,7 @@ def test_after_a_rotation_old_values_open_and_new_ones_use_the_newest_key():
 
 @pytest.mark.parametrize("plain", ["1", '{"a":1}', written(("zlib",), zlib.compress(b"1"))])
 def test_a_plain_value_is_refused_where_only_sealed_ones_belong(plain):
-    """Else whoever can write the database could put in what he likes; packing it does not help him."""
+    """Else anyone with access to the database could insert values. Compressing them does not help, either."""
     with pytest.raises(NotSealed, match=r"accept_plain=True|not by aes256gcm"):
         Chain([Compress(), Encrypt({"new": NEW})]).open(plain, HERE)
 
@@ -140,18 +141,18 @@ def test_compression_leaves_alone_what_is_short_or_gets_no_shorter():
 
 def test_a_bomb_does_not_go_off():
     """A few bytes that unpack to far more than a value may have take no memory to speak of."""
-    bomb = written(("zlib",), zlib.compress(bytes(32 * LIMIT_BYTES), 9))
+    bomb = written(("zlib",), zlib.compress(bytes(32 * VALUE_BYTES), 9))
     tracemalloc.start()
     try:
         with pytest.raises(CannotOpen, match=r"unpacks to more than 4,194,304 bytes"):
             Chain([Compress()]).open(bomb, HERE)
-        assert tracemalloc.get_traced_memory()[1] < 3 * LIMIT_BYTES
+        assert tracemalloc.get_traced_memory()[1] < 3 * VALUE_BYTES
     finally:
         tracemalloc.stop()
 
 
 def test_the_largest_value_there_may_be_survives_compression():
-    text = f'"{"x" * (LIMIT_BYTES - 2)}"'
+    text = f'"{"x" * (VALUE_BYTES - 2)}"'
     chain = Chain([Compress()])
     assert chain.open(chain.seal(text, HERE), HERE) == text
 
@@ -196,7 +197,7 @@ def test_a_hook_that_fails_is_a_value_that_does_not_open():
 )
 @pytest.mark.parametrize("text", ['{"a":1}', written(("aes256gcm:k",), b"x"), f"{MARK} broken"])
 def test_what_did_not_open_is_handed_on_with_the_reason_in_it(why, text):
-    """As JSON that is known by the same mark, so that nobody takes it for a value."""
+    """It is JSON with the same mark, so that it is not taken for a value."""
     told = unopened(why, text)
     json.loads(told)
     assert told.startswith(MARK)

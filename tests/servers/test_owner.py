@@ -1,4 +1,4 @@
-"""A server never outlives its owner, whatever the owner dies of."""
+"""A test server never outlives its owner, whatever kills the owner."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def alive(pid):
 
 
 def wait_until_gone(pid, folder):
-    # Another process does it, in its own time: there is no clock here to turn.
+    # Another process removes the server in its own time: no clock of the test can be turned.
     deadline = time.monotonic() + GONE_SECONDS
     while time.monotonic() < deadline and (alive(pid) or folder.exists()):
         time.sleep(0.01)
@@ -71,7 +71,7 @@ def wait_until_gone(pid, folder):
 
 
 @pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_the_server_and_its_folder_go_with_a_killed_owner(holder, death):
+def test_the_server_and_its_folder_are_removed_with_a_killed_owner(holder, death):
     process, pid, folder = holder()
     assert alive(pid)
     assert folder.exists()
@@ -83,17 +83,17 @@ def test_the_server_and_its_folder_go_with_a_killed_owner(holder, death):
 
 
 def shared_memory(folder):
-    """The id of what the system keeps for a server until it is told to let go."""
+    """Return the id of the shared memory that the system keeps for a server."""
     return (folder / "data" / "postmaster.pid").read_text("utf-8").splitlines()[6].split()[1]
 
 
 def segments():
-    told = subprocess.run(["ipcs", "-m"], capture_output=True, text=True, check=True)
-    return {line.split()[1] for line in told.stdout.splitlines() if len(line.split()) > 5}
+    listed = subprocess.run(["ipcs", "-m"], capture_output=True, text=True, check=True)
+    return {line.split()[1] for line in listed.stdout.splitlines() if len(line.split()) > 5}
 
 
-def test_a_server_that_was_killed_leaves_nothing_in_memory():
-    """Neither segments of System V, of which a system has few, nor files outside of its folder."""
+def test_a_killed_server_leaves_no_shared_memory():
+    """A system has few System V segments. No file stays outside the folder of the server either."""
     with running_postgres() as server:
         shared = shared_memory(server.folder)
         server.kill()
@@ -106,22 +106,22 @@ def test_a_server_that_was_killed_leaves_nothing_in_memory():
     assert shared not in segments()
 
 
-def test_a_fork_that_holds_the_pipe_open_does_not_keep_the_server(holder):
+def test_a_fork_that_holds_the_pipe_open_does_not_keep_the_server_alive(holder):
     process, pid, folder = holder(FORK)
     process.kill()
     process.wait()
     assert wait_until_gone(pid, folder)
 
 
-def test_the_terminals_interrupt_is_for_the_owner_alone():
-    """It may want the server for the rest of its own end: the whole foreground group is signalled."""
+def test_an_interrupt_of_the_terminal_reaches_only_the_owner():
+    """Ctrl-C signals the whole foreground group, and the owner may need the server for its own cleanup."""
     with Private("test") as private:
         pid = private.start(["sleep", "60"])
         assert os.getpgid(pid) != os.getpgid(0)
         assert os.getpgid(private._supervisor.pid) != os.getpgid(0)
 
 
-def test_a_fork_that_ends_leaves_the_server_to_its_owner():
+def test_the_end_of_a_fork_does_not_stop_the_server():
     with Private("test") as private:
         child = os.fork()
         if not child:
@@ -132,15 +132,15 @@ def test_a_fork_that_ends_leaves_the_server_to_its_owner():
         assert private.ended() is None
 
 
-def test_an_answer_that_nobody_heard_is_not_taken_for_the_next():
-    """A test that ran out of time goes in the middle of a question; the server is for the whole session."""
+def test_an_unread_answer_is_not_mistaken_for_the_next_answer():
+    """A timed-out test stops in the middle of a question, and the server serves the whole session."""
     with Private("test") as private:
         private._supervisor.stdin.write(b'{"number": -1, "do": "poll"}\n')
         assert private.start(["sleep", "60"]) > 0
 
 
 def test_the_environment_of_the_owner_does_not_reach_the_server(monkeypatch):
-    """PGDATA, PGOPTIONS and the like change what the programs of Postgres do."""
+    """PGDATA, PGOPTIONS and similar variables change the behaviour of Postgres programs."""
     monkeypatch.setenv("PGDATA", "elsewhere")
     with Private("test") as private:
         private.run(["env"])
@@ -150,26 +150,26 @@ def test_the_environment_of_the_owner_does_not_reach_the_server(monkeypatch):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another account")
 class TestRoot:
-    def test_the_process_is_the_accounts_and_not_ours(self):
+    def test_the_server_runs_under_its_own_account(self):
         with Private("test") as private:
             private.run(["id", "-u"])
             private.run(["id", "-G"])
             who = account()
             assert private.log().split() == [str(who.uid), str(who.gid)]
 
-    def test_a_wheel_behind_a_closed_folder_is_copied_and_the_folder_stays_closed(self, tmp_path):
+    def test_a_wheel_in_an_unreadable_folder_is_copied_and_the_folder_stays_closed(self, tmp_path):
         (tmp_path / "closed").mkdir(mode=0o700)
         there = self.wheel(tmp_path / "closed")
         with Private("test") as private:
             assert private.account
-            reached = there.within_reach(private.account, private.folder)
+            reached = there.runnable_by(private.account, private.folder)
             assert reached.bin.is_relative_to(private.folder)
             self.runs(reached, private.account)
         assert stat.S_IMODE((tmp_path / "closed").stat().st_mode) == 0o700
 
     @staticmethod
     def wheel(folder):
-        """Programs with libraries beside them, as in the wheels: they do not run without."""
+        """Programs with libraries beside them, as in the wheels: the programs need them."""
         (folder / "pack" / "pginstall" / "bin").mkdir(parents=True)
         (folder / "pack.libs").mkdir()
         (folder / "pack.libs" / "word").write_text("postgres\n")

@@ -1,4 +1,4 @@
-"""A server that cannot be had is a failure; only who says so skips."""
+"""A missing server is a failure. Tests are skipped only on request."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ DEFAULT = "def test(postgres_database): pass"
 BY_VERSION = "def test(postgres_of): postgres_of(18)"
 
 
-def test_no_server_is_a_failure_that_names_the_ways(run):
-    told = run(DEFAULT)
-    told.assert_outcomes(errors=1)
-    told.stdout.fnmatch_lines(["*no Postgres here: install*--no-postgres*"])
+def test_a_missing_server_is_a_failure_that_names_the_remedies(run):
+    result = run(DEFAULT)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*Postgres is not installed: install*--no-postgres*"])
 
 
 @pytest.mark.parametrize("test", [DEFAULT, BY_VERSION])
-def test_who_says_so_skips(run, test):
+def test_the_option_no_postgres_skips_tests(run, test):
     run(test, "--no-postgres").assert_outcomes(skipped=1)
 
 
-def test_a_version_that_is_not_here_is_skipped_on_a_laptop_and_fails_in_ci(run, monkeypatch):
+def test_a_missing_version_is_skipped_on_a_laptop_and_fails_in_ci(run, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     run(BY_VERSION).assert_outcomes(skipped=1)
     monkeypatch.setenv("CI", "1")

@@ -1,4 +1,4 @@
-"""Servers for tests have laws of their own: ours alone, the one that was asked for, and data that stays."""
+"""Servers for tests: private to the tests, of the requested version, with data that survives a kill."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def names(server):
 
 @pytest.fixture(scope="module")
 def own():
-    """One that may be killed and stopped: every test leaves it running."""
+    """A server that may be killed and stopped. Every test leaves it running."""
     with running_postgres() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def foreign():
-    """Someone else's: it listens on TCP, and writes down who comes."""
+    """A server of somebody else: it listens on TCP, and logs its connections."""
     with running_postgres(tcp=True, settings={"log_connections": "on"}) as server:
         server.create_database("precious")
         yield server
 
 
 @pytest.mark.parametrize("version", [15, 16, 18])
-def test_a_version_that_is_asked_for_comes_up(postgres_of, version):
+def test_the_requested_version_starts(postgres_of, version):
     server = postgres_of(version)
     assert server.version == version
     assert ask(server.dsn("postgres"), "show server_version")[0].startswith(f"{version}.")
@@ -49,14 +49,14 @@ def test_a_version_that_is_asked_for_comes_up(postgres_of, version):
 
 
 class TestIdentity:
-    def test_it_listens_in_its_private_folder_only(self, own):
+    def test_the_server_listens_in_its_private_folder_only(self, own):
         assert ask(own.dsn("postgres"), "show listen_addresses") == [""]
         assert ask(own.dsn("postgres"), "show data_directory") == [str(own.folder / "data")]
         assert own.folder.stat().st_mode & 0o777 == 0o700
         with pytest.raises(ServerError, match="tcp=True"):
             own.dsn_tcp("postgres")
 
-    def test_another_server_at_its_address_is_not_taken_for_it(self, own, foreign, monkeypatch):
+    def test_another_server_at_the_same_address_is_detected(self, own, foreign, monkeypatch):
         own.stop()
         monkeypatch.setattr(own, "folder", foreign.folder)
         monkeypatch.setattr(own, "port", foreign.port)
@@ -66,15 +66,15 @@ class TestIdentity:
         own.stop()
         own.start()
 
-    def test_a_port_that_another_was_faster_to_take_is_passed_over(self, foreign, monkeypatch):
+    def test_a_port_taken_by_another_server_is_skipped(self, foreign, monkeypatch):
         ports = chain([foreign.port], iter(postgres.free_port, None))
         monkeypatch.setattr(postgres, "free_port", ports.__next__)
         with running_postgres(tcp=True) as server:
             assert server.port != foreign.port
             assert ask(server.dsn_tcp("postgres"), "show data_directory") == [str(server.data)]
 
-    def test_a_server_that_merely_answers_is_never_spoken_to(self, foreign, monkeypatch):
-        """What drivers use when they are told nothing must not lead to someone's data."""
+    def test_a_server_at_the_default_address_is_never_used(self, foreign, monkeypatch):
+        """The defaults of a driver must not lead to the data of somebody else."""
         before = (foreign.folder / "server.log").read_text()
         monkeypatch.delenv(NAMED_BY, raising=False)
         for name, value in {"HOST": "127.0.0.1", "PORT": foreign.port, "DATABASE": "precious"}.items():
@@ -92,7 +92,7 @@ class TestANamedServer:
         monkeypatch.setenv(NAMED_BY, getattr(foreign, request.param)("precious"))
         return foreign
 
-    def test_it_is_used_with_databases_of_our_own_which_are_dropped(self, named):
+    def test_tests_use_databases_of_their_own_which_are_dropped(self, named):
         before = names(named)
         with postgres_for_tests() as server:
             real = server.create_database("mine")
@@ -101,7 +101,7 @@ class TestANamedServer:
             assert names(named) == before | {real}
         assert names(named) == before
 
-    def test_two_sessions_at_once_do_not_meet(self, named):
+    def test_two_sessions_at_once_use_different_databases(self, named):
         with postgres_for_tests() as one, postgres_for_tests() as two:
             assert one.create_database("mine") != two.create_database("mine")
 
@@ -112,22 +112,22 @@ class TestANamedServer:
             server.create_database("copy", template="model")
             assert ask(server.dsn("copy"), "select to_regclass('kept')::text") == ["kept"]
 
-    def test_the_store_is_told_when_it_has_no_fsync(self, named):
+    def test_the_url_says_that_fsync_is_off(self, named):
         with postgres_for_tests() as server:
             assert server.url("mine").endswith(("?allow_fsync_off=1", "&allow_fsync_off=1"))
 
-    def test_a_version_that_is_asked_for_is_our_own_server(self, named):
+    def test_a_requested_version_gets_a_private_server(self, named):
         with postgres_for_tests(named.version) as server:
             assert server.data != named.data
 
-    def test_one_that_does_not_answer_is_named_as_the_culprit(self, monkeypatch):
+    def test_a_named_server_that_does_not_answer_is_reported(self, monkeypatch):
         monkeypatch.setenv(NAMED_BY, "postgresql://nobody@/none?host=/nonexistent")
         with pytest.raises(ServerError, match=NAMED_BY), postgres_for_tests():
             pass
 
 
 class TestDeathAndReturn:
-    def test_what_was_committed_is_there_after_a_kill(self):
+    def test_committed_data_is_there_after_a_kill(self):
         with running_postgres(fsync=True) as server:
             assert server.url("postgres") == server.dsn("postgres")
             assert ask(server.dsn("postgres"), "show fsync") == ["on"]
@@ -140,7 +140,7 @@ class TestDeathAndReturn:
             assert server.pid != first
             assert ask(server.dsn("postgres"), "select number from kept") == [7]
 
-    def test_a_kill_takes_the_busy_children_along(self, own):
+    def test_a_kill_ends_busy_backends_too(self, own):
         """A backend in the middle of a query would live on, and keep the server from starting again."""
         connection = psycopg.connect(own.dsn("postgres"))
         connection.pgconn.send_query(b"do 'begin loop end loop; end'")
@@ -153,14 +153,14 @@ class TestDeathAndReturn:
         connection.close()
         own.start()
 
-    def test_a_stopped_server_comes_back_at_the_same_address(self, foreign):
+    def test_a_stopped_server_restarts_at_the_same_address(self, foreign):
         before = foreign.dsn_tcp("precious")
         foreign.stop()
         foreign.start()
         assert foreign.dsn_tcp("precious") == before
         assert ask(before, "select 1") == [1]
 
-    def test_one_that_does_not_start_tells_its_own_reason(self):
+    def test_a_server_that_does_not_start_reports_its_own_reason(self):
         with (
             pytest.raises(ServerError, match="no_such_setting"),
             running_postgres(settings={"no_such_setting": "1"}),
@@ -169,46 +169,46 @@ class TestDeathAndReturn:
 
 
 class TestDatabases:
-    def test_each_test_has_an_empty_one(self, postgres_database):
+    def test_each_test_has_an_empty_database(self, postgres_database):
         assert ask(postgres_database.dsn, "select current_database()") == [postgres_database.name]
         assert ask(postgres_database.dsn, "select 1 from pg_class where relnamespace = 2200") == []
 
-    def test_one_is_dropped_though_someone_is_still_connected(self, own):
+    def test_a_database_is_dropped_even_if_a_client_is_connected(self, own):
         own.create_database("left")
         with psycopg.connect(own.dsn("left")):
             own.drop_database("left")
         assert "left" not in names(own)
 
-    def test_a_server_without_fsync_keeps_its_word_to_a_killed_process(self, own):
-        """And the store is told that it would not, were the power lost."""
+    def test_a_server_without_fsync_keeps_commits_after_a_killed_process(self, own):
+        """The URL says that a power failure could lose data."""
         assert ask(own.dsn("postgres"), "show fsync") == ["off"]
         assert ask(own.dsn("postgres"), "show full_page_writes") == ["on"]
         assert ask(own.dsn("postgres"), "show synchronous_commit") == ["on"]
         assert own.url("postgres") == own.dsn("postgres") + "&allow_fsync_off=1"
 
-    def test_settings_are_the_servers(self, foreign):
+    def test_given_settings_apply_to_the_server(self, foreign):
         assert ask(foreign.dsn("postgres"), "show log_connections") == ["on"]
 
 
 class TestNoneToBeHad:
     @pytest.mark.skipif(os.geteuid() == 0, reason="no folder is closed to root")
-    def test_a_closed_folder_on_the_path_is_passed_over(self, monkeypatch, tmp_path):
+    def test_an_unreadable_folder_on_the_path_is_skipped(self, monkeypatch, tmp_path):
         (tmp_path / "closed").mkdir(mode=0)
         monkeypatch.setenv("PATH", f"{tmp_path / 'closed'}{os.pathsep}{os.environ['PATH']}")
         assert installs.find()
 
-    def test_one_line_names_every_way(self, monkeypatch, tmp_path):
+    def test_one_line_names_every_remedy(self, monkeypatch, tmp_path):
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.setattr(installs, "FOLDERS", ())
         monkeypatch.setattr(installs, "WHEELS", ())
-        with pytest.raises(ServerError, match="no Postgres here") as caught, running_postgres():
+        with pytest.raises(ServerError, match="Postgres is not installed") as caught, running_postgres():
             pass
         for way in ("apt install", "brew install", "pip install", NAMED_BY, "--no-postgres"):
             assert way in str(caught.value)
         assert "\n" not in str(caught.value)
 
-    def test_a_version_that_is_not_here_is_told_with_those_that_are(self, own):
+    def test_a_missing_version_is_reported_with_the_installed_versions(self, own):
         with pytest.raises(
-            ServerError, match=rf"Postgres 7 is not here \(but .*{own.version}.*\): install it"
+            ServerError, match=rf"Postgres 7 is not installed \(only .*{own.version}.*\): install it"
         ):
             installs.find(7)

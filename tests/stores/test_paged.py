@@ -1,4 +1,4 @@
-"""Steps that are read in pages while the run goes on."""
+"""Reading of steps in pages while the run goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def step(seq, key):
 
 
 def read(*answers):
-    """What `all_steps` makes of these pages, and after which seqs it has asked for them."""
+    """Return the steps that `all_steps` finds in these pages, and the seqs after which it asked for pages."""
     asked, left = [], list(answers)
 
     async def page(after):

@@ -1,4 +1,4 @@
-"""Rates by the clock that moves: a claim is counted at the very instant of its lease."""
+"""Rates with a moving clock: a claim is counted at the instant of its lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RATE = 7
 
 
 class MovingClock:
-    """Time goes on with every look at it, as it does while a claim chooses."""
+    """A clock that moves on with every read, as time does while a claim chooses runs."""
 
     def __init__(self):
         self.now, self._dice = 1_700_000_000 * SECOND, random.Random(7)

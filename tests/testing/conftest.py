@@ -1,4 +1,4 @@
-"""The kit is tested as its users use it: with the plugin, which an installation brings by itself."""
+"""Fixtures of the plugin: the kit is tested as its users use it."""
 
 from __future__ import annotations
 

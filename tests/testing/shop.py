@@ -1,4 +1,4 @@
-"""A small shop: what it does can be looked at, and its workflows are right, or wrong on purpose."""
+"""A small shop whose effects can be observed; some of its workflows are wrong on purpose."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import holdfast as hf
 
 @dataclass
 class Receipt:
-    """Typed: what stands in for a step's function must be recorded as this."""
+    """The typed result of a step: a replacement must be recorded as this type."""
 
     id: str
     cents: int
 
 
 class NoStore:
-    """The app's own store: whoever touches it has broken the promise."""
+    """The app's own store: a rehearsal must not touch it."""
 
     def __getattr__(self, name):
         raise AssertionError(f"the app's own store was asked for {name}")
 
 
 class Shop:
-    """Every test has one of its own."""
+    """The shop: one for each test."""
 
     def __init__(self):
         self.app = hf.App(NoStore())
@@ -52,14 +52,14 @@ class Shop:
         return f"{await ctx.step('ship', self.ship, receipt.id)} to {note.payload}"
 
     async def _hasty(self, ctx: hf.Context, cents: int) -> str:
-        """The planted bug: the charge is made in the body, and not in a step."""
+        """Charge in the body instead of a step: the planted bug."""
         shelf = await ctx.step("reserve", self.reserve, cents)
         await self.charge(cents)
         await ctx.step("ship", self.ship, shelf)
         return shelf
 
     def _counter(self, ctx, cents: int) -> str:
-        """A plain one."""
+        """Run a sync workflow."""
         ctx.step("reserve", self.reserve, cents)
         ctx.sleep(days=1)
         return ctx.step("ship", self.ship, "here")

@@ -1,4 +1,4 @@
-"""Exploring: a crash at every store call, and what it finds out about workflows that are wrong."""
+"""Exploring: a crash at every store call finds the bugs of wrong workflows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def address(stage, run):
 
 @pytest.mark.slow
 @pytest.mark.spec("TEST-2")
-def test_a_good_workflow_comes_to_the_same_wherever_it_crashes(explore, shop):
-    """Before, after, reply lost, never sent, sent twice, a zombie: the same outcome, and the same seen."""
+def test_a_good_workflow_ends_the_same_wherever_it_crashes(explore, shop):
+    """Every kind of fault leads to the same outcome and the same effects outside."""
     report = explore(shop.order, 5, script=address, observe=lambda: shop.seen, reset=shop.seen.clear)
     assert report.ok
     assert report.calls > 30
@@ -33,7 +33,7 @@ def test_a_good_workflow_comes_to_the_same_wherever_it_crashes(explore, shop):
 
 @pytest.mark.spec("TEST-2")
 def test_a_charge_outside_of_a_step_is_found_and_the_report_says_where(explore, shop):
-    """The planted bug: named are the crash, what was seen, what was expected, and how to mend it."""
+    """The report names the crash, what was seen, what was expected, and how to mend it."""
     with pytest.raises(AssertionError) as raised:
         explore(shop.hasty, 5, observe=lambda: shop.seen, reset=shop.seen.clear)
     told = str(raised.value)
@@ -46,12 +46,12 @@ def test_a_charge_outside_of_a_step_is_found_and_the_report_says_where(explore, 
 @pytest.mark.slow
 @pytest.mark.spec("TEST-2")
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-def test_a_plain_workflow_is_explored_too(explore, shop, store):
+def test_a_sync_workflow_is_explored_too(explore, shop, store):
     assert explore(shop.counter, 5, observe=lambda: shop.seen, reset=shop.seen.clear, store=store).ok
 
 
-def test_a_result_that_remembers_is_found(explore):
-    """What a crash wipes out must not matter: here a counter in memory stands for it."""
+def test_a_result_that_depends_on_memory_is_found(explore):
+    """A result must not depend on values in memory, which a crash loses; here a counter."""
     app, executions = hf.App("memory://"), []
 
     @app.workflow("shop.forgetful.v1")
@@ -81,13 +81,13 @@ def test_steps_that_depend_on_memory_are_found(explore):
     ]
 
 
-def test_without_a_reset_it_is_said_before_anything_crashes(explore, shop):
+def test_a_missing_reset_is_reported_before_anything_crashes(explore, shop):
     report = explore(shop.counter, 5, observe=lambda: shop.seen, check=False)
     assert report.plays == 2
     assert "Give reset=" in str(report)
 
 
-def test_a_workflow_that_rolls_dice_is_found_before_anything_crashes(explore):
+def test_a_workflow_that_depends_on_chance_is_found_before_anything_crashes(explore):
     app, dice = hf.App("memory://"), random.Random(1)
 
     @app.workflow("shop.dicey.v1")
@@ -118,8 +118,8 @@ def test_a_script_that_fails_says_in_which_play(explore, shop):
     assert raised.value.__notes__[0].startswith("in the play in which ")
 
 
-def test_effects_can_be_held_to_once_even_where_a_step_is_cut_off(explore):
-    """At least once is what steps promise; with an idempotency key the outside can make it once."""
+def test_idempotent_effects_are_checked_to_happen_once_even_where_a_step_is_cut_off(explore):
+    """A step runs at least once; with an idempotency key the outside world can apply it once."""
     app, sent, kept = hf.App("memory://"), [], {}
 
     async def pay(ctx) -> None:
@@ -137,8 +137,8 @@ def test_effects_can_be_held_to_once_even_where_a_step_is_cut_off(explore):
 
 
 @pytest.mark.spec("TEST-2")
-def test_where_the_outside_could_not_be_compared_the_report_says_so(explore):
-    """In a segment whoever executes the body again also runs its steps again."""
+def test_the_report_says_when_the_outside_could_not_be_compared(explore):
+    """In a segment an execution that repeats the body also repeats its steps."""
     app, seen = hf.App("memory://"), []
 
     @app.workflow("shop.segment.v1", checkpoint="segment")
@@ -155,7 +155,7 @@ def test_where_the_outside_could_not_be_compared_the_report_says_so(explore):
         explore(segment, **scene, idempotent=True)
 
 
-def test_a_time_in_the_result_is_told_from_a_fault(explore):
+def test_a_time_in_the_result_gets_a_hint_of_its_own(explore):
     app = hf.App("memory://")
 
     @app.workflow("shop.now.v1")
@@ -170,7 +170,7 @@ def test_a_time_in_the_result_is_told_from_a_fault(explore):
     assert explore(late, compare=lambda _: "some time").ok
 
 
-def test_gathered_branches_and_retries_come_to_the_same(explore):
+def test_gathered_branches_and_retries_end_the_same(explore):
     app, tries = hf.App("memory://"), []
 
     async def flaky(name) -> str:
@@ -188,7 +188,7 @@ def test_gathered_branches_and_retries_come_to_the_same(explore):
 
 @pytest.mark.slow
 def test_a_transaction_is_made_once_wherever_it_crashes(explore):
-    """What is written inside the commit that records it is there once, and a stand-in can write it too."""
+    """A write inside the commit that records its step is there once, also when a replacement makes it."""
     app, kept = hf.App("memory://"), []
 
     def book(connection, n: int) -> int:
@@ -208,8 +208,8 @@ def test_a_transaction_is_made_once_wherever_it_crashes(explore):
 
 
 @pytest.mark.spec("TEST-2")
-def test_what_a_transaction_does_outside_of_its_database_is_found(explore):
-    """Its function has run, and then the commit fails: only what is in the database is undone."""
+def test_an_effect_of_a_transaction_outside_of_its_database_is_found(explore):
+    """When the commit fails after the function has run, only writes to the database are undone."""
     app, charged = hf.App("memory://"), []
 
     def charge(connection) -> int:
@@ -252,7 +252,7 @@ def test_a_store_that_makes_a_recorded_transaction_again_is_found(explore):
 
 @pytest.mark.spec("TEST-2")
 def test_a_store_that_forgets_its_fence_is_found(explore, shop):
-    """The kit is also for authors of stores: a zombie that gets through changes what comes out."""
+    """The kit is also for authors of stores: a write of a zombie that gets through changes the outcome."""
     with unfenced():
         report = explore(shop.order, 5, script=address, check=False)
     late = [one for one in report.findings if one.what == "written by one who had lost the run"]
@@ -261,8 +261,8 @@ def test_a_store_that_forgets_its_fence_is_found(explore, shop):
 
 
 @pytest.mark.spec("TEST-2")
-def test_a_run_that_goes_on_as_another_is_explored_to_the_end_of_the_last(explore):
-    """The id of the next one is no difference, and what is wrong in a later one is found."""
+def test_a_chain_is_explored_to_the_end_of_its_last_run(explore):
+    """The id of the next run is no difference, and a bug in a later run is found."""
     app, seen = hf.App("memory://"), []
 
     @app.workflow("shop.rounds.v1")
@@ -282,12 +282,12 @@ def test_a_run_that_goes_on_as_another_is_explored_to_the_end_of_the_last(explor
     report = explore(rounds, 1, observe=lambda: seen, reset=seen.clear, check=False)
     assert {one.what for one in report.findings} == {"the outside world saw"}
     bound = 10**9
-    with pytest.raises(Stuck, match=r"shop\.rounds\.v1 goes on as another again and again: let a script="):
+    with pytest.raises(Stuck, match=r"shop\.rounds\.v1 goes on as another run without an end: let a script="):
         explore(rounds, 3)
 
 
-def test_what_another_run_waits_for_may_never_come(explore):
-    """It is compared as it waits: its error of a lease that ran out is no outcome."""
+def test_another_run_may_wait_for_ever(explore):
+    """The waiting run is compared as it is; its error of an expired lease is no outcome."""
     app = hf.App("memory://")
 
     @app.workflow("shop.waiter.v1")
@@ -305,6 +305,6 @@ def test_what_another_run_waits_for_may_never_come(explore):
     assert explore(starter, app=app).ok
 
 
-def test_what_is_no_workflow_is_refused(explore):
+def test_explore_refuses_an_argument_that_is_no_workflow(explore):
     with pytest.raises(hf.UsageError, match="give the decorated function"):
         explore("shop.order.v1")

@@ -1,4 +1,4 @@
-"""Rehearsals and explorations of plans: a clock that is turned, handlers replaced, crashes that show."""
+"""Rehearsals and explorations of plans: time passes, handlers are replaced, workers crash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def shop():
 
 
 class Shop:
-    """A plan with a month in it, and what the outside world saw of it."""
+    """A plan that takes a month, and its effects on the outside world."""
 
     def __init__(self):
         self.seen = []
@@ -49,7 +49,7 @@ def test_a_plan_is_rehearsed_with_a_clock_that_is_turned(shop, what):
 
 @pytest.mark.spec("TEST-1")
 def test_a_handler_is_replaced_by_a_tests_own(shop):
-    """It is not called for real, and what it answers is recorded like the real one's."""
+    """The replaced handler is not called, and the answer of the replacement is recorded like its own."""
     replace = {shop.charge: lambda task: task.params * 2, shop.ship: lambda _: hf.Dead("no truck")}
     with Rehearsal(shop.app, replace=replace) as stage:
         run = stage.start(shop.plan, 7)
@@ -77,9 +77,12 @@ def test_a_worker_that_dies_inside_a_handler_is_replaced(shop):
     assert calls == ["start", "retry"]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("TEST-2")
 def test_explore_finds_a_handler_whose_output_tells_how_often_it_was_called(shop):
-    """Cut off before its commit it is called again: the outcome of the run must not show it."""
+    """A handler that is cut off before its commit is called again: the outcome of the run must not show
+    it.
+    """
     memory = {}
 
     async def charge(task):
@@ -91,16 +94,18 @@ def test_explore_finds_a_handler_whose_output_tells_how_often_it_was_called(shop
     assert "shipped for 2" in str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("TEST-2")
-def test_explore_is_content_with_a_plan_that_is_well(shop):
+def test_explore_finds_nothing_in_a_good_plan(shop):
     report = explore(shop.plan, 7, reset=shop.seen.clear, observe=lambda: shop.seen)
     assert report.plays > 50
 
 
+@pytest.mark.slow
 @pytest.mark.spec("TEST-2")
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_explore_speaks_of_handlers_where_there_is_no_body(shop, idempotent):
-    """How to mend a plan is not how to mend code."""
+    """Hints for plans speak of handlers, not of the body of a workflow."""
 
     async def charge(task):
         shop.seen.append(task.reason)
@@ -118,6 +123,7 @@ def test_explore_speaks_of_handlers_where_there_is_no_body(shop, idempotent):
         assert word not in told
 
 
+@pytest.mark.slow
 @pytest.mark.spec("TEST-2")
 def test_explore_says_how_a_handlers_output_must_be(shop):
     told = str(explore(shop.plan, 7, replace={shop.ship: lambda task: task.attempt}, check=False))
@@ -125,10 +131,11 @@ def test_explore_says_how_a_handlers_output_must_be(shop):
     assert "body" not in told
 
 
+@pytest.mark.slow
 @pytest.mark.spec("TEST-1", "TEST-2")
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 def test_a_gate_is_waited_for_and_decided_in_every_play(shop, store):
-    """In a play whose worker is dead the gate opens later."""
+    """A gate opens later when the worker has crashed."""
     plan = shop.app.plan("shop.gated.v1", [hf.Task("CHARGE"), hf.Approval("BOSS"), hf.Task("SHIP")])
     plan.task("CHARGE")(shop.charge)
     plan.task("SHIP")(shop.ship)
@@ -142,6 +149,6 @@ def test_a_gate_is_waited_for_and_decided_in_every_play(shop, store):
     assert report.plays > 30
 
 
-def test_what_is_no_workflow_is_refused_in_one_line():
+def test_a_rehearsal_refuses_an_argument_that_is_no_workflow_in_one_line():
     with pytest.raises(hf.UsageError, match="give the decorated function, or a plan"):
         explore(print)

@@ -66,7 +66,7 @@ def run(folder, *argv):
 
 
 def pytest_in(folder, *argv):
-    """Without what else is installed here, and strict in all that a user may be strict in."""
+    """Run pytest without other plugins, and with the strictest settings that a user may have."""
     plugins = ("-p", "holdfast.testing.plugin", "-p", "no:cacheprovider")
     return run(folder, "-m", "pytest", "-q", *plugins, "--strict-markers", "-W", "error", *argv)
 
@@ -74,9 +74,9 @@ def pytest_in(folder, *argv):
 @pytest.mark.slow
 @pytest.mark.spec("TEST-3", "TEST-4")
 def test_a_users_tests_have_the_fixtures_and_a_stores_author_the_suite(tmp_path):
-    """With strict markers and warnings as errors; what a store does not do fails by name."""
+    """Both work with strict markers and warnings as errors; a verb that a store lacks fails by name."""
     (tmp_path / "users.py").write_text(USERS)
-    # A pattern of their own: then pytest does not rewrite the asserts of our test_*.py by their names.
+    # A file pattern of their own: otherwise pytest rewrites the asserts of our test_*.py by their names.
     done = pytest_in(
         tmp_path, "-o", "python_files=users.py", "-k", "test_a_nap or test_any_crash or counts_them"
     )
@@ -98,7 +98,7 @@ def test_the_files_that_the_guide_shows_are_tests_that_pass(tmp_path):
 
 @pytest.mark.spec("TEST-3")
 def test_loading_the_plugin_loads_nothing_of_the_engine(tmp_path):
-    """It comes with every run of pytest, whether a test of Holdfast is in it or not."""
+    """Every run of pytest loads the plugin, also a run without any test of Holdfast."""
     heavy = "{'msgspec', 'apsw', 'asyncio', 'holdfast.engine', 'holdfast.records'}"
     code = (
         "import sys, pytest; known = set(sys.modules); import holdfast.testing.plugin; "
@@ -108,7 +108,7 @@ def test_loading_the_plugin_loads_nothing_of_the_engine(tmp_path):
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
-def test_the_kit_can_be_had_without_pytest(tmp_path):
+def test_the_kit_works_without_pytest(tmp_path):
     code = (
         "import sys; sys.modules['pytest'] = None; from holdfast.testing import Rehearsal, explore, contract"
     )
@@ -118,7 +118,7 @@ def test_the_kit_can_be_had_without_pytest(tmp_path):
 
 @pytest.mark.spec("TEST-4")
 def test_every_test_of_the_package_is_in_the_suite():
-    """Whoever adds a file with tests adds them for every store."""
+    """Every file with tests is part of the suite of every store."""
     made = contract(lambda *_: None)
     folder = Path(suite.__file__).parent
     names = [

@@ -1,4 +1,4 @@
-"""What threads are asked for is really waited for, and no virtual time passes meanwhile."""
+"""Threads in a rehearsal: their answers are waited for in real time, and no virtual time passes meanwhile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def blocking():
 
 @pytest.mark.spec("TEST-1")
 def test_no_time_passes_while_a_step_waits_for_a_thread(rehearsal, blocking):
-    """Not even the millisecond that the step has."""
+    """Not even a step with a limit of one millisecond times out."""
     stage = rehearsal(blocking)
     assert stage.start(blocking).status == "succeeded"
     assert stage.now == datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,7 +52,7 @@ def test_a_store_with_threads_of_its_own_can_be_given(rehearsal, shop, tmp_path,
     assert datetime(2026, 1, 31, tzinfo=UTC) <= stage.now < datetime(2026, 1, 31, 0, 1, tzinfo=UTC)
 
 
-def test_who_dies_while_a_thread_works_for_him_does_not_stop_the_clock(rehearsal):
+def test_a_worker_that_crashes_while_its_thread_works_does_not_stop_the_clock(rehearsal):
     app, tries = hf.App("memory://"), []
 
     async def die():

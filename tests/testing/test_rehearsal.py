@@ -1,4 +1,6 @@
-"""A rehearsal: a month in milliseconds, from plain functions, and the app's own store is never touched."""
+"""Rehearsals: a month takes milliseconds, in sync test functions, and the app's own store is never
+touched.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.testing.shop import Receipt
 @pytest.mark.spec("TEST-1")
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 def test_a_month_passes_in_milliseconds_and_to_the_very_instant(rehearsal, shop, store):
-    """Time stands still while the test looks; advanced by 30 days, a sleep of 30 days has ended."""
+    """Time stands still until the test advances it; after 30 days a sleep of 30 days has ended."""
     begun = time.monotonic()
     stage = rehearsal(shop.app, store=store)
     run = stage.start(shop.order, 700, key="o-7")
@@ -35,7 +37,7 @@ def test_a_month_passes_in_milliseconds_and_to_the_very_instant(rehearsal, shop,
 
 
 @pytest.mark.spec("TEST-1")
-def test_a_plain_workflow_is_rehearsed_like_an_async_one(rehearsal, shop):
+def test_a_sync_workflow_is_rehearsed_like_an_async_one(rehearsal, shop):
     stage = rehearsal(shop.app)
     run = stage.start(shop.counter, 5)
     assert run.status == "waiting"
@@ -60,7 +62,7 @@ def test_a_run_that_waits_for_the_outside_world_says_so_instead_of_hanging(rehea
 
 
 def test_a_paused_run_and_one_without_a_worker_say_so(rehearsal, shop):
-    """Also while another run goes on and on beside it."""
+    """The error comes also while another run goes on without an end."""
     app = hf.App("memory://")
 
     @app.workflow("clock.tick.v1")
@@ -94,8 +96,8 @@ def test_a_step_that_never_ends_is_no_endless_test(rehearsal, shop, monkeypatch)
 
 
 @pytest.mark.spec("TEST-1")
-def test_what_a_step_calls_can_be_replaced_and_is_recorded_as_before(rehearsal, shop):
-    """By function, async for plain and plain for async; the annotation of the replaced one counts."""
+def test_the_function_of_a_step_can_be_replaced_and_is_recorded_as_before(rehearsal, shop):
+    """An async function may replace a sync one and the reverse; the annotation of the replaced one counts."""
 
     async def slowly(receipt_id):
         await asyncio.sleep(60)
@@ -110,7 +112,7 @@ def test_what_a_step_calls_can_be_replaced_and_is_recorded_as_before(rehearsal, 
     assert run.steps()["charge"].output == '{"id":"fake","cents":5}'
 
 
-def test_what_is_replaced_also_stands_in_for_a_map_and_for_failures(rehearsal):
+def test_a_replacement_works_in_a_map_and_may_fail(rehearsal):
     app = hf.App("memory://")
 
     def price(city: str) -> int:
@@ -154,14 +156,14 @@ def paying(rehearsal, replace, function):
     return rehearsal(app, replace=replace).start(order).result()
 
 
-def test_what_is_replaced_is_known_behind_a_partial_and_as_a_method(rehearsal):
+def test_a_function_is_replaced_behind_a_partial_and_as_a_method(rehearsal):
     fake = {pay: lambda to, cents: f"{cents} to {to}", Gateway.pay: lambda _, cents: f"{cents} anyhow"}
     assert paying(rehearsal, fake, partial(pay, "Bern")) == "5 to Bern"
     assert paying(rehearsal, fake, Gateway().pay) == "5 anyhow"
 
 
-def test_what_is_replaced_is_never_called_for_real_unseen(rehearsal):
-    """Behind a lambda, or as the method of another object: there it cannot be replaced, and that is said."""
+def test_a_replaced_function_is_never_called_for_real_unseen(rehearsal):
+    """A function behind a lambda, or a method of another object, cannot be replaced: the step fails."""
     around = pay
     for function in (lambda cents: pay("Bern", cents), lambda cents: around("Bern", cents)):
         with pytest.raises(hf.RunFailed, match=r"\.pay is called by a lambda, where it cannot be replaced"):
@@ -172,7 +174,7 @@ def test_what_is_replaced_is_never_called_for_real_unseen(rehearsal):
 
 @pytest.mark.spec("TEST-1")
 def test_a_crash_is_survived_and_costs_the_lease(rehearsal, shop):
-    """The worker dies as by kill -9; another takes over when the lease has run out."""
+    """The worker dies as by kill -9; another worker takes over when the lease has expired."""
     stage = rehearsal(shop.app)
 
     def die_once(receipt_id):
@@ -195,12 +197,12 @@ def test_a_crash_is_survived_and_costs_the_lease(rehearsal, shop):
     assert "lease_expired" in [entry.type for entry in run.trail()]
 
 
-def test_the_dead_write_nothing_more(rehearsal, shop):
-    """Not even what the very same task sends next: here a commit that the body itself asks for."""
+def test_a_crashed_worker_writes_nothing_more(rehearsal, shop):
+    """Not even the next call of the same task is sent: here a commit that the body itself makes."""
     booked = []
 
     def book(connection) -> int:
-        booked.append("by whoever took over" if len(begun) > 1 else "by the dead")
+        booked.append("by the next worker" if len(begun) > 1 else "by the crashed one")
         return len(booked)
 
     begun = []
@@ -214,11 +216,11 @@ def test_the_dead_write_nothing_more(rehearsal, shop):
 
     stage = rehearsal(shop.app, store="sqlite")
     assert stage.start(twice).result() == 1
-    assert booked == ["by whoever took over"]
+    assert booked == ["by the next worker"]
 
 
 def test_a_transaction_has_a_connection_of_its_own_as_in_production(rehearsal):
-    """What it leaves there is gone with it, and closing it is its own harm only."""
+    """Temporary tables are gone after the call, and a closed connection harms no later call."""
     app = hf.App("memory://")
 
     def note(connection) -> int:
@@ -271,7 +273,7 @@ def test_retries_take_their_time_and_only_that(rehearsal):
     assert (tries[2] - tries[1]).total_seconds() == pytest.approx(3600, abs=1)
 
 
-def test_people_can_be_played_too(rehearsal, shop):
+def test_a_test_can_pause_resume_rewind_and_cancel(rehearsal, shop):
     stage = rehearsal(shop.app)
     run = stage.start(shop.order, 5)
     stage.pause(run)
@@ -289,7 +291,7 @@ def test_people_can_be_played_too(rehearsal, shop):
     assert stage.do(stage.app.explain(run.id)).reason == "cancelled"
 
 
-def test_a_failed_run_can_be_retried_on_stage(rehearsal, shop):
+def test_a_failed_run_can_be_retried_in_a_rehearsal(rehearsal, shop):
     stage = rehearsal(shop.app)
     run = stage.start(shop.order, 5)
     with pytest.raises(hf.RunFailed, match="address"):
@@ -299,7 +301,7 @@ def test_a_failed_run_can_be_retried_on_stage(rehearsal, shop):
     assert run.result() == "shipped to Bern"
 
 
-def test_it_begins_when_it_is_told_to(rehearsal, shop):
+def test_a_rehearsal_begins_at_the_given_time(rehearsal, shop):
     stage = rehearsal(shop.app, at=datetime(2028, 2, 28, 12, tzinfo=UTC))
     run = stage.start(shop.order, 5)
     stage.advance(timedelta(days=1))
@@ -307,7 +309,7 @@ def test_it_begins_when_it_is_told_to(rehearsal, shop):
     assert run.get().created_at == datetime(2028, 2, 28, 12, tzinfo=UTC)
 
 
-def test_it_goes_the_same_way_every_time(shop):
+def test_a_rehearsal_runs_the_same_way_every_time(shop):
     def played():
         with Rehearsal(shop.app) as stage:
             run = stage.start(shop.order, 5)
@@ -333,9 +335,9 @@ def test_a_mistake_is_told_in_one_line(shop, mistake, told):
         mistake(shop)
 
 
-def test_time_does_not_go_back_and_the_stage_is_moved_from_outside_only(rehearsal, shop):
+def test_time_does_not_go_back_and_only_the_test_lets_it_pass(rehearsal, shop):
     stage = rehearsal(shop.app)
-    with pytest.raises(hf.UsageError, match="advance is -1 s: a duration from 0 s"):
+    with pytest.raises(hf.UsageError, match="advance is -1 s: give a duration from 0 s"):
         stage.advance(-1)
     stage.replace(shop.ship, lambda _: stage.advance(1))
     run = stage.start(shop.order, 5)
@@ -344,7 +346,7 @@ def test_time_does_not_go_back_and_the_stage_is_moved_from_outside_only(rehearsa
         run.result()
 
 
-def test_after_the_last_curtain_there_is_nothing_to_see(shop):
+def test_after_its_end_a_rehearsal_shows_nothing(shop):
     with Rehearsal(shop.app) as stage:
         run = stage.start(shop.order, 5)
     with pytest.raises(hf.UsageError, match="the rehearsal is over"):
@@ -352,17 +354,17 @@ def test_after_the_last_curtain_there_is_nothing_to_see(shop):
     assert repr(run) == f"<run {run.id}>"
 
 
-def test_inside_of_a_loop_it_says_where_it_belongs(shop):
+def test_inside_an_event_loop_a_rehearsal_is_refused(shop):
     async def scene():
         with Rehearsal(shop.app):
             pass
 
-    with pytest.raises(hf.UsageError, match="plain `def test_…`"):
+    with pytest.raises(hf.UsageError, match="in a `def test_…`"):
         asyncio.run(scene())
 
 
-def test_people_decide_at_gates_and_children_play_along():
-    """What waits is listed, a decision lets the run go on at once, and children are runs of the stage."""
+def test_gates_are_decided_and_children_run_in_a_rehearsal():
+    """Open gates are listed, a decision lets the run go on at once, and children are runs like others."""
     app = hf.App("memory://")
 
     @app.workflow("shop.pack.v1")

@@ -1,4 +1,4 @@
-"""Messages in a rehearsal: nobody outside hears of them, and the test can look."""
+"""Messages in a rehearsal: none is sent, and the test can look at them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.testing import Rehearsal
 @pytest.mark.spec("OUT-1")
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 def test_a_rehearsal_sends_no_real_mail(store):
-    """Neither by a function of the app, nor by a webhook; the messages stay in the outbox."""
+    """Neither a sink of the app nor a webhook is called; the messages stay in the outbox."""
     app, mails = App("memory://"), []
     app.sink("mail")(mails.append)
 

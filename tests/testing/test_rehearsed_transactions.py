@@ -5,8 +5,8 @@ from __future__ import annotations
 import holdfast as hf
 
 
-def test_a_transaction_of_another_database_is_played_by_a_plain_stand_in(rehearsal):
-    """Its engine is not there, and the store of a stage awaits nothing."""
+def test_a_transaction_of_another_database_runs_as_a_sync_replacement(rehearsal):
+    """The engine of the other database is not there, and a rehearsal's store runs no async function."""
     app, engine = hf.App("memory://"), object()
 
     async def book(connection, item: str) -> int:

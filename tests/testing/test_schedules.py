@@ -1,4 +1,4 @@
-"""Schedules on a stage: the turned clock fires them, and a dead worker loses none."""
+"""Schedules in a rehearsal: they fire when time passes, and a crashed worker loses none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def app():
 @pytest.mark.spec("SCHED-1", "TEST-1")
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 def test_a_turned_clock_fires_schedules_at_their_instants(app, store):
-    """A month of nights, each at its own."""
+    """A nightly schedule fires once in each night of a month."""
     with Rehearsal(app, store=store) as stage:
         stage.do(
             stage.app.schedule("nightly", "shop.report.v1", "today", cron="0 3 * * *", zone="Europe/Berlin")
@@ -40,7 +40,7 @@ def test_a_turned_clock_fires_schedules_at_their_instants(app, store):
 
 @pytest.mark.spec("SCHED-1", "TEST-1")
 def test_a_year_of_nights_passes_the_changes_of_the_clock(app):
-    """At three o'clock in Berlin, whatever that is in UTC."""
+    """The schedule fires at three o'clock in Berlin, in summer time too."""
     with Rehearsal(app, at=datetime(2026, 3, 20, tzinfo=UTC)) as stage:
         stage.do(stage.app.schedule("weekly", "shop.report.v1", "w", cron="0 3 * * 1", zone="Europe/Berlin"))
         stage.advance(days=270)
@@ -50,8 +50,8 @@ def test_a_year_of_nights_passes_the_changes_of_the_clock(app):
 
 
 @pytest.mark.spec("SCHED-1")
-def test_a_worker_that_dies_loses_no_time(app):
-    """Another stands ready."""
+def test_a_worker_that_crashes_loses_no_firing(app):
+    """Another worker takes over."""
     with Rehearsal(app) as stage:
         stage.do(stage.app.schedule("hourly", "shop.report.v1", "x", every=hf.hours(1)))
         stage.advance(minutes=59)
@@ -60,9 +60,10 @@ def test_a_worker_that_dies_loses_no_time(app):
         assert [run.result() for run in stage.runs()] == ["report for x"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.spec("TEST-1")
 def test_a_run_that_nobody_wakes_is_stuck_also_beside_a_schedule(app):
-    """Which makes time go on for ever: it is told soon, and one that a schedule wakes in the end is not."""
+    """A schedule makes time go on for ever: the run is reported soon, unless a schedule wakes it."""
 
     @app.workflow("shop.order.v1")
     async def order(ctx: hf.Context) -> None:

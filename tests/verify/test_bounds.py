@@ -1,4 +1,4 @@
-"""The experiments on bounds: hostile values repeat by their seed, and what is looked for is found."""
+"""The experiments hostile and largest: the same seed makes the same values, and faults are found."""
 
 from __future__ import annotations
 
@@ -7,35 +7,38 @@ import json
 
 import pytest
 
-from holdfast.codec import LIMIT_BYTES, plain
-from verify import bulk, places, spite
-from verify.hostile import hostile
-from verify.hostile_roles import CLEAN, GRANTS, PAGE, PARSED
-from verify.largest import Sizes, largest
-from verify.probes import Probe, read_probes
-from verify.readers import steering
+from holdfast.bounds import VALUE_BYTES
+from holdfast.codec import untyped
+from verify.environment import stores
+from verify.environment.cli_reader import steering
+from verify.hostile import values
+from verify.hostile.functions import Statements
+from verify.hostile.hostile import hostile
+from verify.hostile.roles import CLEAN, GRANTS, PAGE, PARSED
+from verify.hostile.values import JSONS, TEXTS, HostileValues
+from verify.large import workflows
+from verify.large.largest import Sizes, largest
+from verify.large.small_runs import Probe, read_probes
 from verify.sabotage import RAW_TEXT
-from verify.spite import JSONS, TEXTS, Spite
-from verify.spite_functions import Statements
 
 TINY = Sizes(texts=1, heavy=2, bytes_max=9_000_000, steps=30, waiters=3, waits=10, herd=30, patience=30.0)
 
 
-@pytest.mark.parametrize("kind", bulk.CHARACTERS)
+@pytest.mark.parametrize("kind", workflows.CHARACTERS)
 def test_the_largest_texts_are_as_large_as_a_value_may_be(kind):
-    said = bulk.largest_text(kind)
-    assert LIMIT_BYTES - 6 < len(plain.encode(said, "text").encode()) <= LIMIT_BYTES
+    said = workflows.largest_text(kind)
+    assert VALUE_BYTES - 6 < len(untyped.encode(said, "text").encode()) <= VALUE_BYTES
 
 
 def test_the_longest_names_are_as_wide_as_a_name_may_be():
-    assert len(bulk.wide(255, 1)) == 255
-    assert len(bulk.wide(255, 1).encode()) == 4 * 255
+    assert len(workflows.wide(255, 1)) == 255
+    assert len(workflows.wide(255, 1).encode()) == 4 * 255
 
 
 @pytest.fixture
 def light(monkeypatch):
-    """Without values of megabytes."""
-    monkeypatch.setattr(spite, "HUGE_SHARE", 0.0)
+    """Leave out values of megabytes."""
+    monkeypatch.setattr(values, "HUGE_SHARE", 0.0)
 
 
 @pytest.mark.usefixtures("light")
@@ -76,7 +79,7 @@ def test_statements_change_hostile_runs_only():
         ("one\nFORGED two", "a forged line"),
     ],
 )
-def test_what_steers_a_terminal_is_found(text, found):
+def test_text_that_controls_a_terminal_is_found(text, found):
     assert steering(text).startswith(found)
     assert bool(steering(text)) == bool(found)
 
@@ -86,18 +89,18 @@ def test_in_data_for_machines_only_control_characters_count():
     assert steering('{"a":"\x9b"}', data=True)
 
 
-def test_hostile_values_have_what_hurts():
+def test_hostile_values_have_control_characters_and_bad_json():
     assert any("\x1b" in text for text in TEXTS)
     assert any("\\u0000" in text for text in JSONS)
     with pytest.raises(ValueError, match="Expecting"):
         json.loads(JSONS[13])
-    assert len(Spite(1).deep()) > 63
+    assert len(HostileValues(1).deep()) > 63
 
 
 @pytest.mark.parametrize(
     ("state", "clean"), [("HF007", 1), ("22P02", 1), ("42501", 1), ("XX000", 0), ("57014", 0), ("53200", 0)]
 )
-def test_a_clean_refusal_is_told_from_trouble(state, clean):
+def test_a_clean_refusal_differs_from_a_fault(state, clean):
     assert bool(CLEAN.fullmatch(state) or PARSED.fullmatch(state)) == bool(clean)
 
 
@@ -126,6 +129,6 @@ def test_a_store_with_large_values_goes_on():
 
 @pytest.mark.slow
 def test_text_that_is_shown_raw_is_caught():
-    """A twin: the commands print stored text as it is."""
-    report = asyncio.run(hostile(150, places.SQLITE, seed=7, sabotage=RAW_TEXT))
+    """The twin: commands print stored text as it is."""
+    report = asyncio.run(hostile(150, stores.SQLITE, seed=7, sabotage=RAW_TEXT))
     assert "H3" in {check.name.partition(" ")[0] for check in report.red}

@@ -6,22 +6,22 @@ from contextlib import closing
 
 import pytest
 
-from tests.engine.chained import explored
-from tests.laws.often import LONG
-from verify import places
-from verify.rehearsed import Rehearsed, Sessions
+from tests.engine.children.explored_chain import explore_chain
+from tests.laws.effort import LONG
+from verify.crashpoints.virtual_postgres import Sessions, VirtualPostgresStore
+from verify.environment import stores
 
 
 @pytest.mark.skipif(not LONG, reason="it takes a minute or two: HOLDFAST_LAWS=long")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.spec("FLOW-24", "TEST-2", "MOVE-2", "LEASE-14")
-def test_a_chain_on_postgres_ends_the_same_whoever_dies_at_any_store_call(postgres_server):
-    """With events, a pause and a parent: no event is lost or given twice."""
-    with places.lent(postgres_server), closing(Sessions()) as sessions:
+def test_a_chain_on_postgres_ends_the_same_after_a_crash_at_any_store_call(postgres_server):
+    """No event is lost or delivered twice, with a pause and a parent."""
+    with stores.use_server(postgres_server), closing(Sessions()) as sessions:
 
         def fresh(clock):
             sessions.admin.execute("select workflow.wipe()")
-            return Rehearsed(sessions, clock)
+            return VirtualPostgresStore(sessions, clock)
 
-        assert explored(fresh) > 20
+        assert explore_chain(fresh) > 20

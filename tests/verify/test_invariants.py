@@ -1,4 +1,4 @@
-"""The checkers are checked: a good play is silent, each forged breach is found by the one it belongs to."""
+"""The invariants: an undisturbed play breaks none, and each forged breach is found by its invariant."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from msgspec.structs import replace
 from holdfast.lifecycle import Status
 from holdfast.testing.crashes import Crash
 from holdfast.testing.virtual import play
-from verify.crashpoints import ACTS, stores
-from verify.evidence import Evidence
-from verify.invariants import INVARIANTS, OVERTAKEN
-from verify.journey import JOURNEY
-from verify.ledger import Entry
-from verify.stage import Stage
+from verify.checks.evidence import Evidence
+from verify.checks.invariants import INVARIANTS, OVERTAKEN
+from verify.crashpoints.crashpoints import SCENARIOS, stores
+from verify.crashpoints.journey import JOURNEY
+from verify.crashpoints.simulation import ScenarioPlay
+from verify.environment.ledger import Entry
 
 
 @pytest.fixture(scope="module")
 def calm():
-    return play(lambda: Stage(ACTS["journey"], stores()["memory"], Crash()).play()).evidence
+    return play(lambda: ScenarioPlay(SCENARIOS["journey"], stores()["memory"], Crash()).play()).evidence
 
 
 @pytest.fixture
 def evidence(calm):
-    """A copy that a test may forge."""
+    """Return a copy that a test may change."""
     return changed(
         calm,
         runs=dict(calm.runs),
@@ -56,7 +56,7 @@ def row(evidence, run, type_, **data):
     )
 
 
-def test_a_good_play_breaks_nothing(evidence):
+def test_an_undisturbed_play_breaks_nothing(evidence):
     assert red(evidence) == set()
 
 
@@ -79,7 +79,7 @@ def test_a_step_without_its_checkpoint_is_found(evidence):
     assert {"I3", "I8"} <= red(evidence)
 
 
-def test_a_step_told_twice_is_found(evidence):
+def test_a_step_that_is_twice_in_the_trail_is_found(evidence):
     run = journey(evidence)
     at = row(evidence, run, "step_succeeded", step="left")
     evidence.trail[run.id].insert(at, evidence.trail[run.id][at])
@@ -99,7 +99,7 @@ def test_a_checkpoint_of_an_older_fence_is_found(evidence):
     assert "I5" in red(evidence)
 
 
-def test_an_end_by_one_who_no_longer_holds_the_run_is_found(evidence):
+def test_an_end_by_a_worker_without_the_lease_is_found(evidence):
     run = journey(evidence)
     at = row(evidence, run, "succeeded")
     expired = replace(evidence.trail[run.id][0], type="lease_expired", data_json='{"worker": "w"}')
@@ -114,15 +114,15 @@ def test_an_effect_after_its_checkpoint_is_found(evidence):
 
 
 def test_an_effect_of_a_later_holder_is_found_without_any_clock(evidence):
-    """Real processes have no common order: there the fence alone convicts."""
+    """Real processes have no common order of events: there only the fence shows the breach."""
     evidence.entries = [one for one in evidence.entries if one.kind != "recorded"]
     run = str(journey(evidence).id)
     evidence.entries.append(Entry(kind="effect", run=run, step="pack", fence=99, amount=1))
     assert red(evidence) == {"I6"}
 
 
-def test_a_late_effect_of_a_zombie_is_honest(evidence):
-    """At least once: whoever was overtaken in the middle of a step cannot know."""
+def test_a_late_effect_of_a_zombie_is_allowed(evidence):
+    """A step runs at least once: a worker that lost its lease during a step cannot know it."""
     evidence.entries = [one for one in evidence.entries if one.kind != "recorded"]
     run = str(journey(evidence).id)
     evidence.entries.append(Entry(kind="effect", run=run, step="ship", fence=1, amount=5, at=2**60))
@@ -141,7 +141,7 @@ def test_two_values_of_one_step_are_found(evidence):
     assert red(evidence) == {"I8"}
 
 
-def test_a_timer_that_rang_early_is_found(evidence):
+def test_a_timer_that_fired_early_is_found(evidence):
     run = journey(evidence)
     at = place(evidence, run, "nap")
     step = evidence.steps[run.id][at]

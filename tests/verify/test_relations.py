@@ -1,4 +1,4 @@
-"""The checkers of what is between runs and others: a good play is silent, each forged breach is found."""
+"""The invariants of relations: an undisturbed play breaks none, and each forged breach is found."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import MessageStatus
 from holdfast.testing.crashes import Crash
 from holdfast.testing.virtual import play
-from verify.company import CHAIN, CHORE, ORDER, PARENT
-from verify.crashpoints import ACTS, stores
-from verify.invariants import INVARIANTS
-from verify.ledger import Entry
-from verify.outcome import differing, named, outcome
-from verify.stage import Stage
+from verify.checks.invariants import INVARIANTS
+from verify.crashpoints.company import CHAIN, CHORE, ORDER, PARENT
+from verify.crashpoints.crashpoints import SCENARIOS, stores
+from verify.crashpoints.outcome import differing, named, outcome
+from verify.crashpoints.simulation import ScenarioPlay
+from verify.environment.ledger import Entry
 
 
 @pytest.fixture(scope="module")
 def calm():
-    return play(lambda: Stage(ACTS["company"], stores()["memory"], Crash()).play()).evidence
+    return play(lambda: ScenarioPlay(SCENARIOS["company"], stores()["memory"], Crash()).play()).evidence
 
 
 @pytest.fixture
 def evidence(calm):
-    """A copy that a test may forge."""
+    """Return a copy that a test may change."""
     return changed(
         calm,
         runs=dict(calm.runs),
@@ -47,14 +47,14 @@ def of(evidence, type_):
 
 
 def step(evidence, run, key, **fields):
-    """Forge a step."""
+    """Change a step."""
     at = next(n for n, one in enumerate(evidence.steps[run.id]) if one.key == key)
     evidence.steps[run.id][at] = replace(evidence.steps[run.id][at], **fields)
     return evidence.steps[run.id][at]
 
 
 def rows(evidence, run, type_, key):
-    """The places in the trail where this is told of a step."""
+    """Return the positions of trail rows of this type and step."""
     told = enumerate(evidence.trail[run.id])
     return [n for n, row in told if row.type == type_ and row.data.get("step") == key]
 
@@ -64,19 +64,19 @@ I12, I13 = "I12 gate with other than one decision", "I13 waited, and called as i
 LOST, INVENTED = "OUT-1 message lost", "OUT-1 message invented"
 
 
-def test_a_good_play_breaks_nothing(evidence):
+def test_an_undisturbed_play_breaks_nothing(evidence):
     assert red(evidence) == set()
 
 
-def test_a_good_play_sends_every_message_that_the_company_writes(evidence):
-    """What is lost in every play alike is no difference between two of them."""
+def test_an_undisturbed_play_sends_every_message_of_the_company(evidence):
+    """A message that is lost in every play makes no difference between two plays."""
     of_order = {"packed", "refused once", "asked", "the carrier comes", "the label", "closed"}
     of_parent = {"to the family", "on their way", "all are back", "well done", "home"}
     sent = sorted(one.payload for one in evidence.outbox)
     assert sent == sorted({*of_order, *of_parent, "ran", "link 1", "link 2"})
 
 
-def test_runs_are_named_by_where_they_come_from(evidence):
+def test_runs_are_named_by_key_or_parent_step(evidence):
     family = {"parent", "parent/chore", "parent/doomed", "parent/chain", "parent/chain+", "parent/errand"}
     assert set(named(evidence).values()) == {"order", *family}
 
@@ -109,7 +109,7 @@ def test_a_run_that_went_on_as_two_is_found(evidence):
     assert I10 in red(evidence)
 
 
-def test_news_that_came_before_the_end_is_found(evidence):
+def test_a_child_reported_before_its_end_is_found(evidence):
     parent, chore = of(evidence, PARENT), of(evidence, CHORE)
     (at,) = rows(evidence, parent, "woken", "chore")
     early = evidence.trail[chore.id][0].seq
@@ -117,12 +117,12 @@ def test_news_that_came_before_the_end_is_found(evidence):
     assert red(evidence) == {I11}
 
 
-def test_another_end_than_came_is_found(evidence):
+def test_a_child_reported_with_another_end_is_found(evidence):
     step(evidence, of(evidence, PARENT), "chore", output='{"status": "cancelled"}')
     assert red(evidence) == {I11}
 
 
-def test_a_parent_whose_child_has_ended_and_who_waits_for_it_has_no_way_on(evidence):
+def test_a_parent_that_waits_for_an_ended_child_is_found(evidence):
     parent = of(evidence, PARENT)
     waits = step(evidence, parent, "chain", status=StepStatus.WAITING, output=None)
     evidence.runs[parent.id] = replace(parent, status=Status.WAITING, waiting_on=(waits,))
@@ -130,7 +130,7 @@ def test_a_parent_whose_child_has_ended_and_who_waits_for_it_has_no_way_on(evide
 
 
 @pytest.mark.parametrize("kind", [StepKind.APPROVAL, StepKind.CHILD])
-def test_who_waits_for_a_person_or_for_an_open_child_has_a_way_on(evidence, kind):
+def test_a_run_that_waits_for_a_person_or_an_open_child_is_fine(evidence, kind):
     parent, chore = of(evidence, PARENT), of(evidence, CHORE)
     waits = next(one for one in evidence.steps[parent.id] if one.kind is kind)
     evidence.runs[parent.id] = replace(parent, status=Status.WAITING, waiting_on=(waits,))
@@ -152,13 +152,13 @@ def test_a_gate_that_was_settled_without_a_decision_is_found(evidence):
     assert red(evidence) == {I12}
 
 
-def test_a_decision_of_somebody_who_has_made_none_is_found(evidence):
+def test_a_decision_that_nobody_made_is_found(evidence):
     evidence.entries = [one for one in evidence.entries if (one.kind, one.step) != ("decided", "boss")]
     assert red(evidence) == {I12}
 
 
 @pytest.mark.parametrize("type_", ["approval_opened", "child_started"])
-def test_a_gate_or_a_child_of_one_who_does_not_hold_the_run_is_found(evidence, type_):
+def test_a_gate_or_a_child_by_a_worker_without_the_lease_is_found(evidence, type_):
     parent = of(evidence, PARENT)
     at = next(n for n, row in enumerate(evidence.trail[parent.id]) if row.type == type_)
     expired = replace(evidence.trail[parent.id][0], type="lease_expired", data_json='{"worker": "w"}')
@@ -166,7 +166,7 @@ def test_a_gate_or_a_child_of_one_who_does_not_hold_the_run_is_found(evidence, t
     assert "I5 written under an older fence" in red(evidence)
 
 
-def test_a_task_that_has_waited_and_is_told_nothing_of_it_is_found(evidence):
+def test_a_task_that_is_not_told_of_its_wait_is_found(evidence):
     order = str(of(evidence, ORDER).id)
     evidence.entries.append(Entry(kind="called", run=order, step="SHIP", fence=99))
     assert red(evidence) == {I13}
@@ -190,33 +190,33 @@ def test_a_message_that_is_not_sent_is_found(evidence, status):
     assert red(evidence) == {LOST}
 
 
-def test_a_message_that_is_said_to_be_sent_and_never_came_is_found(evidence):
+def test_a_message_marked_as_sent_that_never_came_is_found(evidence):
     id_ = evidence.outbox[0].id
     evidence.entries = [one for one in evidence.entries if one.nonce != id_]
     assert red(evidence) == {LOST}
 
 
-def test_a_message_that_nobody_has_sent_is_found(evidence):
+def test_a_message_that_no_run_has_sent_is_found(evidence):
     evidence.entries.append(Entry(kind="delivered", run="r", nonce="msg_other"))
     assert red(evidence) == {INVENTED}
 
 
-def test_messages_of_a_key_that_came_in_another_order_are_found(evidence):
+def test_messages_of_a_key_in_the_wrong_order_are_found(evidence):
     line = [n for n, one in enumerate(evidence.entries) if (one.kind, one.step) == ("delivered", "order")]
     first, second = line[:2]
     evidence.entries[first], evidence.entries[second] = evidence.entries[second], evidence.entries[first]
     assert red(evidence) == {"OUT-1 message out of order"}
 
 
-def test_a_message_that_came_twice_is_honest(evidence):
-    """At least once: whoever sent it may have died before it could say so."""
+def test_a_message_that_came_twice_is_allowed(evidence):
+    """A message is sent at least once: a relay may die before it can report the delivery."""
     again = [one for one in evidence.entries if one.kind == "delivered"]
     evidence.entries += again
     assert red(evidence) == set()
 
 
-def test_the_outcome_tells_what_differs(evidence, calm):
-    """An output, a decision, a message: each is a part of what must be the same."""
+def test_differences_of_outcomes_are_named(evidence, calm):
+    """Outputs, decisions and messages are parts of the outcome."""
     step(evidence, of(evidence, PARENT), "boss", output='{"approved": false}')
     evidence.outbox.pop()
     told = differing(outcome(calm), outcome(evidence))

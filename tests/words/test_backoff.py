@@ -1,4 +1,4 @@
-"""Policy and attempt give a delay."""
+"""Backoff: a policy and an attempt give a delay."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_default_is_exponential_from_a_second_with_three_attempts():
 @given(n=st.integers(1, 10**6), chance=st.floats(0, 1, exclude_max=True))
 @pytest.mark.parametrize("policy", [DEFAULT, Backoff.quadratic(), Backoff.linear(2)])
 def test_jitter_only_adds_after_the_cap_and_nothing_overflows(policy, n, chance):
-    """A delay that was asked for is never cut short; 10 % is the most that is added."""
+    """A requested delay is never shortened; at most 10 % is added."""
     plain = policy.delay(n)
     assert plain <= policy.cap_seconds
     assert plain <= policy.delay(n, chance) <= plain * 1.1 + 1e-9
@@ -63,7 +63,7 @@ def test_a_list_of_delays_allows_one_attempt_more_than_it_has_delays():
     "wrong", [lambda: Backoff(attempts=0), lambda: Backoff.fixed(-1), lambda: Backoff.of([])]
 )
 def test_what_could_never_work_is_refused_at_definition(wrong):
-    """And not at the first failure."""
+    """Not only at the first failure."""
     with pytest.raises(UsageError):
         wrong()
 

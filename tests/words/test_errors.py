@@ -34,7 +34,7 @@ WAYS = [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error)
 
 
 class Declined(errors.Fatal):
-    """An error of a user's own, that says itself what it is made of."""
+    """An error of the user that defines its own arguments."""
 
     def __init__(self, code, reason):
         super().__init__(f"{code}: {reason}")

@@ -1,4 +1,4 @@
-"""Fields of records: plain types, texts that can be stored, JSON; also in tuples and in records within."""
+"""Fields of records: exact types, texts that can be stored, JSON; also in tuples and nested records."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from holdfast.records.moves import CHECKPOINT, PARK, Complete, Retry
 
 
 class Text(str):
-    """As a library of templates may make them."""
+    """A subclass, as template libraries make them."""
 
     __slots__ = ()
 
 
 class Number(int):
-    """As an enum of numbers is one."""
+    """A subclass, like an enum of numbers."""
 
 
 def ask(**fields):
@@ -41,13 +41,13 @@ def item(move=CHECKPOINT, **fields):
     ],
 )  # fmt: skip
 def test_a_field_that_no_store_can_keep_is_refused(record):
-    """Wherever it stands: alone, in a tuple, beside others that are plain."""
+    """Alone, in a tuple, or beside valid ones."""
     with pytest.raises(UsageError):
         check_fields(record)
 
 
 def test_records_within_a_record_are_looked_at_on_their_own():
-    """`check_fields` looks at one record; `check_nested` at those in it too."""
+    """`check_fields` checks one record; `check_nested` also the records in it."""
     child = StepWrite(key="a", child=NewRun(id=UUID(int=2), type="a.b.v1", digest=Text("d")))
     for record in (item(steps=(child,)), item(Complete(result="{x"))):
         check_fields(record)
@@ -56,7 +56,7 @@ def test_records_within_a_record_are_looked_at_on_their_own():
 
 
 @pytest.mark.parametrize("record", [ask(), ask(tenants=("a",), crashed=(1, 2)), PARK, item(PARK)])
-def test_plain_records_are_taken(record):
-    """As often as they come."""
+def test_valid_records_are_accepted(record):
+    """However often they come."""
     for _ in range(2):
         check_nested(record)

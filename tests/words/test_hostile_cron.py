@@ -18,9 +18,9 @@ from holdfast.records import SECOND, instant, moment
 from holdfast.wallclock import WallClock
 
 NOW = instant(datetime(2026, 11, 16, 21, 0, tzinfo=UTC))
-DAYS_MAX = 14 * 366  # days that are matched for one expression, however much is asked of it
-OFFSETS_MAX = 40  # looks at a zone for one time
-HIDDEN_MAX = 1500  # of one that the changes of the clock hide each time
+DAYS_MAX = 14 * 366  # days that are checked for one expression at most
+OFFSETS_MAX = 40  # lookups of a zone for one time
+HIDDEN_MAX = 1500  # for an expression that clock changes hide each time
 ZONES = ["UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Africa/Casablanca"]
 
 NUMBERS = st.integers(0, 61).map(str)
@@ -37,7 +37,7 @@ EXPRESSIONS = st.lists(st.lists(PARTS, min_size=1, max_size=3).map(",".join), mi
 
 
 def right(least, most, *others):
-    """A field that can be read."""
+    """A valid field."""
     number = st.integers(least, most)
     ranges = st.tuples(number, number).map(lambda two: f"{min(two)}-{max(two)}")
     steps = st.tuples(st.just("*") | ranges, st.integers(1, 31)).map(lambda two: f"{two[0]}/{two[1]}")
@@ -146,7 +146,7 @@ def walked(sim, zone, at, until):
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("expression", ["*/20 1-4 * * *", "*/15 2 * * SUN", "* 2,3 25-31 3,10 *"])
 def test_times_that_are_passed_over_hold_none(expression, zone):
-    """Around each change of the clock, against a walk from minute to minute."""
+    """Around each clock change, compared with a walk from minute to minute."""
     sim, made = CronSim(expression, datetime(2026, 1, 1)), Rhythm(cron=expression, zone=zone)  # noqa: DTZ001
     for month, first in ((2, 14), (3, 27), (10, 23)):
         day = datetime(2026, month, first, tzinfo=UTC)

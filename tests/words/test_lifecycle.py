@@ -1,4 +1,4 @@
-"""The table of moves is whole, and says what the laws say."""
+"""The table of moves is complete, and agrees with the laws."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from holdfast.lifecycle import (
     SETTLED,
     WAIT_MOVES,
     WAITS,
+    Actor,
     Move,
     Status,
     StepKind,
     StepStatus,
     WaitMove,
-    Who,
     allows,
     legal,
 )
 
 
 def test_every_move_has_exactly_one_row():
-    """The machine stands once."""
+    """The machine is written once."""
     assert sorted(rule.move for rule in MOVES) == sorted(Move)
     assert set(RULES) == set(Move)
     assert sorted(rule.move for rule in WAIT_MOVES) == sorted(WaitMove)
@@ -42,7 +42,7 @@ def test_every_row_leads_somewhere():
 
 def test_a_holder_writes_only_what_is_leased():
     """Every holder's move has leased as its one source."""
-    assert {move for move in Move if RULES[move].who is Who.HOLDER} == HOLDER_MOVES
+    assert {move for move in Move if RULES[move].who is Actor.HOLDER} == HOLDER_MOVES
     for move in HOLDER_MOVES:
         assert RULES[move].sources == {Status.LEASED}
 
@@ -50,15 +50,15 @@ def test_a_holder_writes_only_what_is_leased():
 @pytest.mark.spec("MOVE-3")
 def test_an_end_is_left_only_by_the_hand_of_an_operator():
     """Final statuses never change, except by an explicit rewind or retry of the run."""
-    hiding = {Move.DELETE, Move.RESTORE}  # as it was: they change no final status
+    hiding = {Move.DELETE, Move.RESTORE}  # they keep the status, so they change no final one
     leaving = {rule.move for rule in MOVES if rule.sources & FINAL and rule.targets - FINAL} - hiding
     assert leaving == {Move.REWIND, Move.RETRY_RUN}
-    assert {RULES[move].who for move in leaving} == {Who.OPERATOR}
+    assert {RULES[move].who for move in leaving} == {Actor.OPERATOR}
 
 
 @pytest.mark.spec("MOVE-7")
 def test_every_open_status_can_reach_an_end():
-    """An open run always has a way on."""
+    """An open run can always continue."""
     for status in OPEN:
         ways = {target for move in legal(status) for target in RULES[move].targets}
         assert ways & FINAL
@@ -74,19 +74,19 @@ def test_open_and_final_part_the_statuses():
 
 @pytest.mark.parametrize("status", Status)
 def test_legal_is_the_table_read_by_status(status):
-    """What the buttons show is what the guards allow."""
+    """The buttons show what the guards allow."""
     assert legal(status) == {move for move in Move if allows(move, status)}
     assert Move.START not in legal(status)
 
 
 def test_only_waits_are_settled_by_the_moves_of_waits():
-    """And tasks of plans, whose handlers may wait as well."""
+    """Also tasks of plans, whose handlers may wait."""
     for rule in WAIT_MOVES:
         assert rule.settles <= WAITS | {StepKind.TASK}
 
 
 def test_an_alias_is_another_word_and_never_one_of_ours():
-    """Where a person types a status, both vocabularies are understood."""
+    """Both vocabularies are understood where a person types a status."""
     assert not set(ALIASES) & {status.value for status in Status}
     assert ALIASES["running"] is Status.LEASED
     assert ALIASES["canceled"] is Status.CANCELLED

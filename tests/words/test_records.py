@@ -1,4 +1,4 @@
-"""Records: instants that round-trip, and what a person reads off a run."""
+"""Records: instants that round-trip, and properties that people read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BadValue
 from holdfast.records import Error, NewRun, Step, Ticked, TrailEntry, instant, moment
-from holdfast.records.reading import value
+from holdfast.records.unreadable import value
 from holdfast.stores.schedules import same_time
 
 
@@ -31,14 +31,14 @@ def test_an_instant_is_the_same_in_every_zone():
 
 
 def test_a_record_cannot_be_changed():
-    """Frozen: what was answered stays what was answered."""
+    """Frozen: an answer never changes."""
     step = Step(seq=1, key="a", kind="task", status="succeeded")
     with pytest.raises(AttributeError):
         step.key = "b"
 
 
 def test_an_error_leaves_out_what_it_does_not_know():
-    """Small on disk, and whole again when it is read."""
+    """Small in the store, and complete again when it is read."""
     error = Error(kind="fatal", message="no")
     assert msgspec.json.encode(error) == b'{"kind":"fatal","message":"no"}'
     assert msgspec.json.decode(msgspec.json.encode(error), type=Error) == error

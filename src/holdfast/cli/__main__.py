@@ -1,4 +1,4 @@
-"""`python -m holdfast.cli`, for where the `holdfast` script is not at hand."""
+"""`python -m holdfast.cli`: the same as the `holdfast` script."""
 
 from .main import main
 

@@ -1,4 +1,4 @@
-"""Which run a person means: an id, or the first or last few characters of one."""
+"""Finding the run that a person names by its id, or by the beginning or end of its id."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import re
 from functools import partial
 from uuid import UUID
 
-from holdfast.engine.client import Client
+from holdfast.engine.app.client import Client
 from holdfast.engine.pages import gathered
 from holdfast.errors import UnknownRun, UsageError
+from holdfast.lifecycle import spoken_status
 from holdfast.records import ANY, Run, RunFilter
 
 SHORT = 8  # characters shown in tables: the last ones, for the first are the same within a minute
 SHORT_MIN = 6
 PAGE = 1000
-SCAN_MAX = 10_000  # how many of the newest runs are looked at for an ending
+SCAN_MAX = 10_000  # newest runs that are searched for the end of an id
 SHOWN = 5
 
 
 class Deleted(UnknownRun):
-    """There is such a run, but it is deleted."""
+    """The run exists, but it is deleted."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
@@ -31,24 +32,26 @@ def short(run_id: UUID | str) -> str:
     return str(run_id)[-SHORT:]
 
 
-async def find(client: Client, said: str, *, deleted: bool = False) -> Run:
-    """The run that `said` names, without its values; a deleted one too if asked.
+async def find(client: Client, text: str, *, deleted: bool = False) -> Run:
+    """Return the run that `text` names, without its values; a deleted run only if `deleted`.
 
-    One line says why when it names none, or several.
+    An error says why when `text` names no run, or several.
     """
-    wanted = said.strip().lower()
+    wanted = text.strip().lower()
     digits = wanted.replace("-", "")
     if "://" in wanted:
-        raise UsageError(f"{said!r} is no run id: name a store by --store URL, and the run after the command")
+        raise UsageError(
+            f"{text!r} is not a run id: name a store with --store URL, and the run after the command"
+        )
     if not re.fullmatch(r"[0-9a-f]+", digits):
         raise UsageError(
-            f"{said!r} is no run id: ids look like 0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10; "
-            "`holdfast ls` shows them"
+            f"{text!r} is not a run id: ids look like 0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10; "
+            "`holdfast ls` lists the runs"
         )
     if not SHORT_MIN <= len(digits) <= 32:
         raise UsageError(
-            f"{said!r} has {len(digits)} characters: give the whole id, "
-            f"or {SHORT_MIN} or more of its beginning or end"
+            f"{text!r} has {len(digits)} characters: give the whole id, "
+            f"or at least {SHORT_MIN} characters from its beginning or its end"
         )
     every = await _named(client, digits, RunFilter(tenant=ANY, deleted=deleted, values=False))
     found = {run.id: run for run in every}
@@ -56,11 +59,13 @@ async def find(client: Client, said: str, *, deleted: bool = False) -> Run:
         hidden = (
             () if deleted else await _named(client, digits, RunFilter(tenant=ANY, deleted=True, values=False))
         )
-        raise Deleted(said) if hidden else UnknownRun(said)
+        raise Deleted(text) if hidden else UnknownRun(text)
     if len(found) > 1:
-        named = ", ".join(f"{run.id} ({run.type}, {run.status})" for run in list(found.values())[:SHOWN])
+        named = ", ".join(
+            f"{run.id} ({run.type}, {spoken_status(run.status)})" for run in list(found.values())[:SHOWN]
+        )
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        raise UsageError(f"{said!r} is not unique, give more characters: {named}{more}")
+        raise UsageError(f"{text!r} names several runs, give more characters: {named}{more}")
     return next(iter(found.values()))
 
 
@@ -70,7 +75,7 @@ async def _named(client: Client, digits: str, where: RunFilter) -> list[Run]:
 
 
 async def _beginning(client: Client, digits: str, where: RunFilter) -> list[Run]:
-    """Ids are listed downwards, so those with this beginning stand together."""
+    """Runs are listed by descending id, so ids with the same beginning are neighbours."""
     top = int(digits.ljust(32, "f"), 16) + 1
     after = UUID(int=top) if top < 1 << 128 else None
     most = 1 if len(digits) == 32 else SHOWN + 1

@@ -1,4 +1,4 @@
-"""What the library says of its keywords, said of the options that a person typed."""
+"""Errors of the library about keywords, as errors about the options that a person typed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from holdfast.errors import UsageError
 
 
 @contextmanager
-def spoken_of() -> Iterator[None]:
-    """Whatever is wrong with a call within is told in the words of the present command."""
+def flags_in_errors() -> Iterator[None]:
+    """Rewrite a UsageError that is raised inside: keywords become options of the current command."""
     try:
         yield
     except UsageError as error:
@@ -23,7 +23,7 @@ def spoken_of() -> Iterator[None]:
 
 
 def as_flags(message: str, command: click.Command) -> str:
-    """`max_attempts is 0` as `--max-attempts is 0`; words that are no keyword there stay as they are."""
+    """`max_attempts is 0` becomes `--max-attempts is 0`; other words stay."""
     for param in command.params:
         flag = next((one for one in param.opts if one.startswith("--")), None)
         if flag is None or param.name is None:
@@ -31,7 +31,7 @@ def as_flags(message: str, command: click.Command) -> str:
         name = rf"(?<![\w-]){re.escape(param.name)}"
         message = re.sub(rf"{name}=(?=[\s,;:.]|$)", flag, message)
         message = re.sub(rf"{name}=", f"{flag} ", message)
-        # A name of one word may be a word of the sentence: only where that begins with it, it is meant.
+        # A name of one word may be an ordinary word: replace it only at the beginning of the message.
         bare = rf"{name}(?![\w-])" if "_" in param.name else rf"^{re.escape(param.name)}(?= )"
         message = re.sub(bare, flag, message)
     return message

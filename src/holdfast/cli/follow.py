@@ -1,4 +1,4 @@
-"""Watch runs as they move: by the store's hints, by polling where none come."""
+"""Watching runs as they move: by notifications of the store, and by polling where there are none."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
 import click
 
-from holdfast.engine.client import Client
-from holdfast.engine.keeper import Bell
+from holdfast.engine.app.client import Client
+from holdfast.engine.wake_up import WakeUp
 from holdfast.errors import Unavailable
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import Run, TrailEntry, moment
+from holdfast.shown.text import clean, short
+from holdfast.shown.times import ago, day, span
+from holdfast.shown.waits import waits
 
-from .find import short
 from .program import pastable
-from .text import ago, clean, cut, span
-from .words import line, waits
+from .terminal import cut
+from .trail_lines import TrailLines
 
-QUIET_SECONDS = 1.0  # what takes longer shows that it is alive
-ASK_SECONDS = 5.0  # how often it is asked whether there is a worker at all
+STATUS_SECONDS = 1.0  # after this time a status line shows that the command is still waiting
+WORKER_CHECK_SECONDS = 5.0
 PAGE = 1000
-UNTOLD = ("started", "heartbeat")  # of no news to someone who watches
+HIDDEN_TYPES = ("started", "heartbeat")  # entries that say nothing new to a person who watches
 T = TypeVar("T")
 
 
@@ -39,89 +42,96 @@ async def entries(client: Client, run: UUID | None, after: int = 0) -> AsyncIter
 
 
 async def follow(client: Client, run: UUID | None, after: int = 0) -> AsyncIterator[TrailEntry]:
-    """The trail as it grows; of one run until it has ended, and on with its chain; of all for ever."""
-    bell = Bell()
-    unlisten = client.store.listen(bell.ring)
+    """The trail as it grows: of one run and its chain until it has ended, of all runs for ever."""
+    wake_up = WakeUp()
+    unlisten = client.store.listen(wake_up.ring)
     try:
         while True:
-            # The status first: what led to a final one is then in the trail that is read after it.
+            # Read the status before the trail: then the trail holds all that led to a final status.
             seen = None if run is None else await client.known(run)
             async for entry in entries(client, run, after):
                 after = entry.seq
-                bell.found()
+                wake_up.found()
                 yield entry
             if seen is not None and seen.present != seen.id:
                 run, after = seen.present, 0
             elif seen is not None and seen.status in FINAL:
                 return
             else:
-                await bell.wait(None)
+                await wake_up.wait(None)
     finally:
         unlisten()
 
 
-async def to_its_end(client: Client, run: UUID, timeout: float | None, *, told: bool) -> Run:
-    """Wait until a run has ended, telling on stderr how it goes; raises as `Client.final` does."""
+async def wait_for_end(client: Client, run: UUID, timeout: float | None, *, show_trail: bool) -> Run:
+    """Wait until a run has ended; print its trail on stderr if asked. Raises as `Client.final` does."""
     watchers = (
-        [asyncio.create_task(_tell(client, run)), asyncio.create_task(_warn(client, run))] if told else []
+        [
+            asyncio.create_task(_print_trail(client, run)),
+            asyncio.create_task(_warn_without_worker(client, run)),
+        ]
+        if show_trail
+        else []
     )
     try:
-        return await alive(client.final(run, timeout), lambda: _where(client, run))
+        return await with_status_line(client.final(run, timeout), lambda: _position(client, run))
     except (asyncio.CancelledError, Unavailable):
-        say(f"no longer waiting; the run goes on, and `holdfast result {short(run)}` waits for it")
+        say(f"stopped waiting; the run continues, and `holdfast result {short(run)}` waits for it")
         raise
     finally:
         await _let_finish(watchers)
 
 
-async def _warn(client: Client, run: UUID) -> None:
-    """A run that nobody can execute would be waited for in silence."""
-    await asyncio.sleep(QUIET_SECONDS)
-    # Again and again: a worker that was killed is taken for alive for a while.
-    while (told := await client.explain(run)).reason != "no_worker":  # noqa: ASYNC110 - no news tells of it
-        await asyncio.sleep(ASK_SECONDS)
-    say(click.style(clean(told.text), fg="yellow"))
+async def _warn_without_worker(client: Client, run: UUID) -> None:
+    """Warn if no live worker can execute the run: the person would wait for nothing."""
+    await asyncio.sleep(STATUS_SECONDS)
+    # Check repeatedly: a worker that was killed counts as live for a while.
+    while (explanation := await client.explain(run)).reason != "no_worker":  # noqa: ASYNC110 - nothing notifies
+        await asyncio.sleep(WORKER_CHECK_SECONDS)
+    say(click.style(clean(explanation.text), fg="yellow"))
 
 
-async def _tell(client: Client, run: UUID) -> None:
+async def _print_trail(client: Client, run: UUID) -> None:
+    lines = TrailLines(today=day(datetime.now(UTC)))
     async for entry in follow(client, run):
-        if entry.type not in UNTOLD:
-            say(line(entry))
+        if entry.type not in HIDDEN_TYPES:
+            for line in lines.lines(entry):
+                say(line)
 
 
 async def _let_finish(watchers: list[asyncio.Task[None]]) -> None:
-    """The last lines of the first belong before the result; the others are let go."""
+    """Let the trail print its last lines before the result; stop the other watchers."""
     for watcher in watchers if sys.exc_info()[0] is not None else watchers[1:]:
         watcher.cancel()
     if watchers:
-        await asyncio.wait(watchers, timeout=QUIET_SECONDS)
+        await asyncio.wait(watchers, timeout=STATUS_SECONDS)
         watchers[0].cancel()
 
 
-async def alive(work: Awaitable[T], where: Callable[[], Awaitable[str]]) -> T:
-    """Await; on a terminal show after a second that something is going on, and how long it has."""
+async def with_status_line(work: Awaitable[T], position: Callable[[], Awaitable[str]]) -> T:
+    """Await `work`; on a terminal show after a second how long it takes, and where the run is."""
     task = asyncio.ensure_future(work)
     begun = time.monotonic()
     try:
         while not task.done():
-            await asyncio.wait([task], timeout=QUIET_SECONDS)
+            await asyncio.wait([task], timeout=STATUS_SECONDS)
             if not task.done() and sys.stderr.isatty():
-                _status(f"waiting … {span(time.monotonic() - begun)}, {await where()}")
+                _status_line(f"waiting … {span(time.monotonic() - begun)}, {await position()}")
         return await task
     finally:
         task.cancel()
         if sys.stderr.isatty():
-            _status("")
+            _status_line("")
 
 
-async def _where(client: Client, run: UUID) -> str:
-    """Where a run is, or the present one of its chain, in as few words as fit on a line."""
+async def _position(client: Client, run: UUID) -> str:
+    """The place where the run is, or the present run of its chain, in one line."""
     known = await client.present(run)
     now = moment(await client.store.now())
-    done = f"last recorded step {clean(known.cursor)}, " if known.cursor else ""
+    done = f"last finished step {clean(known.cursor)}, " if known.cursor else ""
     match known.status:
         case Status.WAITING:
-            return f"{done}for {waits(known, now)}"
+            return f"{done}waits for {waits(known, now)}"
         case Status.PENDING if known.run_at > now:
             return f"{done}due {ago(known.run_at, now)}"
         case Status.PENDING:
@@ -133,13 +143,13 @@ async def _where(client: Client, run: UUID) -> str:
 
 
 def say(text: str) -> None:
-    """A line on stderr, above the status line; commands in it can be typed as they stand."""
+    """Print a line on stderr, above the status line; commands in it can be copied and pasted."""
     if sys.stderr.isatty():
-        _status("")
+        _status_line("")
     click.echo(pastable(text), err=True)
 
 
-def _status(text: str) -> None:
-    """One line that is written over again and again."""
+def _status_line(text: str) -> None:
+    """Write over the one line that shows the status."""
     sys.stderr.write("\r\x1b[K" + cut(text, shutil.get_terminal_size().columns - 1))
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""From MODULE:APP to an App, with one clear line for everything that can be wrong with it."""
+"""Loading the App that MODULE:APP names, with one clear line for every mistake."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 from types import ModuleType
 
 import holdfast
-from holdfast.engine.app import App
+from holdfast.engine.app.app import App
 from holdfast.errors import UsageError
 
 
-def load_app(said: str) -> App:
-    """The App that MODULE:APP names; the folder one is in comes first."""
+def load_app(text: str) -> App:
+    """Import MODULE:APP; the current folder comes first in the search path."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    name, _, attribute = said.partition(":")
+    name, _, attribute = text.partition(":")
     if name.endswith(".py") or "/" in name:
         module = name.removesuffix(".py").replace("/", ".").strip(".")
-        raise UsageError(f"{said!r} is a file: name the module, as in {module}:{attribute or 'app'}")
+        raise UsageError(f"{text!r} is a file: name the module, as in {module}:{attribute or 'app'}")
     return _app(_module(name), name, attribute)
 
 
@@ -32,12 +32,12 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise UsageError(
-                f"no module {name!r} here ({Path.cwd()}): go to the folder it is in, or install it"
+                f"no module {name!r} in {Path.cwd()}: change to the folder that has it, or install it"
             ) from None
         raise _broken(name, error) from error
     except (ImportError, ValueError) as error:
         if not name or name.startswith("."):
-            raise UsageError(f"{name!r} is no module: write MODULE:APP, as in orders:app") from None
+            raise UsageError(f"{name!r} is not a module: write MODULE:APP, as in orders:app") from None
         raise _broken(name, error) from error
     except Exception as error:
         raise _broken(name, error) from error
@@ -48,7 +48,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _broken(name: str, error: BaseException) -> UsageError:
-    """Where it broke, in the user's code and not in the machinery of imports."""
+    """An error that names the place in the user's code, not in the import system."""
     if isinstance(error, SyntaxError):
         return UsageError(f"module {name!r} cannot be imported: {error.filename}:{error.lineno}: {error.msg}")
     ours = str(Path(holdfast.__file__).parent)
@@ -63,14 +63,14 @@ def _broken(name: str, error: BaseException) -> UsageError:
 
 def _app(module: ModuleType, name: str, attribute: str) -> App:
     apps = {key: value for key, value in vars(module).items() if isinstance(value, App)}
-    there = f"; it has the App {' and '.join(apps)}" if apps else "; there is no App in it: write app = App()"
+    there = f"; its Apps: {', '.join(apps)}" if apps else "; the module has no App: write app = App()"
     if not attribute:
         if len(apps) != 1:
-            raise UsageError(f"which App of {name!r}? Write {name}:{next(iter(apps), 'app')}{there}")
+            raise UsageError(f"name the App of {name!r}, as in {name}:{next(iter(apps), 'app')}{there}")
         return next(iter(apps.values()))
     found = getattr(module, attribute, None)
     if found is None:
         raise UsageError(f"module {name!r} has no {attribute!r}{there}")
     if not isinstance(found, App):
-        raise UsageError(f"{name}:{attribute} is a {type(found).__name__}, no App{there}")
+        raise UsageError(f"{name}:{attribute} is a {type(found).__name__}, not an App{there}")
     return found

@@ -1,4 +1,4 @@
-"""Logs that a person can read: time, level, which run, what happened."""
+"""Log lines for people: time, level, run, message."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from textwrap import indent
 import click
 
 from holdfast.escaping import escaped, escaped_lines
-
-from .find import SHORT, short
+from holdfast.shown.text import SHORT, short
 
 _RUN = re.compile(r"(?:\brun )?\b([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b:?\s?")
 _COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 
 
-class Readable(logging.Formatter):
-    """One line each; the run's short id stands in a column of its own."""
+class LineFormatter(logging.Formatter):
+    """One line for each record; the run's short id is in a column of its own."""
+
+    def __init__(self, *, with_date: bool) -> None:
+        super().__init__()
+        self._time_format = "%Y-%m-%d %H:%M:%S" if with_date else "%H:%M:%S"
 
     def format(self, record: logging.LogRecord) -> str:
         message = escaped(record.getMessage(), None)
         found = _RUN.search(message)
         run = short(found[1]) if found else " " * SHORT
-        said = _RUN.sub("", message, count=1) if found else message
-        at = click.style(self.formatTime(record, "%H:%M:%S"), dim=True)
+        message = _RUN.sub("", message, count=1) if found else message
+        at = click.style(self.formatTime(record, self._time_format), dim=True)
         level = click.style(f"{record.levelname.lower():<7}", fg=_COLOURS.get(record.levelname))
-        text = f"{at}  {level}  {run}  {said.strip()}"
+        text = f"{at}  {level}  {run}  {message.strip()}"
         if not record.exc_info:
             return text
         trace = record.exc_text or indent(escaped_lines(self.formatException(record.exc_info)), "  ")
@@ -35,7 +38,7 @@ class Readable(logging.Formatter):
 
 
 class _Echo(logging.Handler):
-    """To stderr through click, which leaves colours out where they cannot be shown."""
+    """A handler that writes to stderr through click, which removes colours where they cannot be shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -44,14 +47,14 @@ class _Echo(logging.Handler):
             self.handleError(record)
 
 
-def show_logs() -> None:
-    """Show what Holdfast logs from INFO on. An app that has set up logging of its own keeps it."""
+def show_logs(*, with_date: bool = True) -> None:
+    """Print Holdfast's log from INFO on. If the app has set up logging itself, that stays."""
     ours = logging.getLogger("holdfast")
     if ours.handlers or logging.getLogger().handlers:
         ours.setLevel(min(ours.level or logging.INFO, logging.INFO))
         return
     handler = _Echo()
-    handler.setFormatter(Readable())
+    handler.setFormatter(LineFormatter(with_date=with_date))
     ours.addHandler(handler)
     ours.setLevel(logging.INFO)
     ours.propagate = False

@@ -1,4 +1,4 @@
-"""The door: which commands there are, and how every mistake becomes one line and an exit code.
+"""The entry point: the table of commands, and errors as one line with an exit code.
 
 Nothing heavy is imported here: `holdfast --help` answers from the table below.
 """
@@ -19,12 +19,12 @@ from holdfast import __version__, errors
 
 from .options import store_option
 
-MESSAGE_MAX, READ_MAX = 4_000, 16_000  # characters of an error: that are shown, that are looked at
+MESSAGE_MAX, READ_MAX = 4_000, 16_000  # characters of an error that are shown, that are read
 REFUSED, USAGE, NO_STORE, INTERRUPTED = 1, 2, 3, 130
 
 
 class Entry(NamedTuple):
-    """A command before it is imported: where it lives, and what the list says of it."""
+    """A command before it is imported: its module, and its line in `--help`."""
 
     module: str
     help: str
@@ -32,41 +32,49 @@ class Entry(NamedTuple):
 
 TABLE: dict[str, dict[str, Entry]] = {
     "Runs": {
-        "start": Entry("start", "Start a run, and with --wait follow it to its end."),
-        "result": Entry("result", "Wait for a run's end and print what it returned."),
-        "ls": Entry("ls", "List runs, newest first."),
-        "show": Entry("show", "Show one run: status, waits, error, steps."),
-        "trail": Entry("trail", "Show what happened, in order; --follow stays."),
-        "explain": Entry("explain", "Say why a run is not moving."),
-        "emit": Entry("emit", "Send an event to the runs that wait for it."),
-        "schedule": Entry("schedule", "Start runs by the clock: by cron in a time zone, or at an interval."),
+        "start": Entry("commands.start", "Start a run; with --wait also wait for its result."),
+        "result": Entry("commands.result", "Wait until a run has ended, and print its result."),
+        "ls": Entry("commands.ls", "List runs, newest first."),
+        "show": Entry("commands.show", "Show one run: status, waits, error, steps."),
+        "trail": Entry("commands.trail", "Show what happened to a run, in order; --follow waits for more."),
+        "explain": Entry("commands.explain", "Say why a run is not moving."),
+        "emit": Entry("commands.emit", "Send an event to the runs that wait for it."),
+        "schedule": Entry(
+            "commands.schedule", "Start runs at given times: by cron in a time zone, or at an interval."
+        ),
     },
     "Operating": {
-        "approvals": Entry("decide", "List the gates that wait for a decision."),
-        "approve": Entry("decide", "Approve what a run waits for at a gate."),
-        "reject": Entry("decide", "Reject what a run waits for at a gate."),
-        "cancel": Entry("operate", "Cancel an open run, and its open children."),
-        "pause": Entry("operate", "Pause a run, a running one at its next step."),
-        "resume": Entry("operate", "Let a paused run go on."),
-        "rewind": Entry("operate", "Forget a step and all later ones, and go on from there."),
-        "retry": Entry("operate", "Let a failed run go on at the step that failed."),
-        "prioritize": Entry("operate", "Give an open run another priority, 0 to 999."),
-        "delete": Entry("clean", "Hide a run; `restore` shows it again until it is purged."),
-        "restore": Entry("clean", "Show a deleted run again; an open one goes on."),
-        "registry": Entry("registry", "Say which runtime executes a type, and whether at all."),
-        "limit": Entry("limit", "Limit how much runs at once, how often, and for whom."),
-        "outbox": Entry("outbox", "Look at the messages that runs have sent; send some again."),
-        "sink": Entry("sink", "Say where messages are posted to."),
+        "approvals": Entry("commands.approvals", "List the gates that wait for a decision."),
+        "approve": Entry("commands.approvals", "Approve a gate of a run."),
+        "reject": Entry("commands.approvals", "Reject a gate of a run."),
+        "cancel": Entry("commands.operate", "Cancel an open run and its open child runs."),
+        "pause": Entry("commands.operate", "Pause a run; a running one pauses at its next step."),
+        "resume": Entry("commands.operate", "Let a paused run continue."),
+        "rewind": Entry("commands.operate", "Forget a step and all later ones, and execute them again."),
+        "retry": Entry("commands.operate", "Let a failed run continue at the step that failed."),
+        "prioritize": Entry("commands.operate", "Change the priority of an open run, 0 to 999."),
+        "delete": Entry("commands.delete", "Hide a run; `restore` shows it again until it is purged."),
+        "restore": Entry("commands.delete", "Show a deleted run again; an open one continues."),
+        "registry": Entry(
+            "commands.registry", "Choose which runtime executes a workflow type, or disable the type."
+        ),
+        "limit": Entry(
+            "commands.limit", "Limit how many runs execute at once, and how many start in a given time."
+        ),
+        "outbox": Entry("commands.outbox", "List the messages that runs have sent, and send some again."),
+        "sink": Entry("commands.sink", "Manage the webhooks that messages are posted to."),
     },
     "Processes": {
-        "worker": Entry("worker", "Execute runs until told to stop."),
-        "dev": Entry("worker", "Worker and keeper for your own machine, telling what happens."),
-        "tick": Entry("tick", "Do the chores that wake and recover runs, once or for ever."),
+        "worker": Entry("commands.worker", "Execute runs until it is stopped."),
+        "dev": Entry("commands.dev", "Run a worker for development, and print what happens."),
+        "tick": Entry("commands.tick", "Do the chores that wake and recover runs, once or with --loop."),
     },
     "Store": {
-        "doctor": Entry("doctor", "Look for what is wrong with a store, and say how to mend it."),
-        "purge": Entry("clean", "Remove for good what has expired: finished runs, deleted runs, old events."),
-        "migrate": Entry("migrate", "Create the store or bring it up to date."),
+        "doctor": Entry("commands.doctor", "Check a store for problems, and say how to fix them."),
+        "purge": Entry(
+            "commands.purge", "Remove expired data for good: finished runs, deleted runs, old events."
+        ),
+        "migrate": Entry("commands.migrate", "Create the store, or update its schema to this version."),
     },
     "First steps": {
         "demo": Entry("demo.command", "See a workflow survive a killed process."),
@@ -76,10 +84,10 @@ COMMANDS = {name: entry for group in TABLE.values() for name, entry in group.ite
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name, and imports one when it is asked for."""
+    """A group that knows its commands by name, and imports one when it is called."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # Click makes an error of the bare command, whose message is the whole help: as one line it is a mess.
+        # Without arguments Click raises an error whose message is the whole help; print the help instead.
         return super().parse_args(ctx, args or ["--help"])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -99,9 +107,9 @@ class LazyGroup(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], COMMANDS, n=2, cutoff=0.5)
-            hint = f"did you mean {' or '.join(near)}?" if near else "`holdfast --help` lists them"
-            hint = "name a store by --store URL" if "://" in args[0] else hint
-            raise click.UsageError(f"no command {args[0]!r}; {hint}")
+            hint = f"did you mean {' or '.join(near)}?" if near else "`holdfast --help` lists the commands"
+            hint = "name a store with --store URL" if "://" in args[0] else hint
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -113,14 +121,14 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # The reader has seen enough (`| head`). What is still buffered must not be tried again at exit.
+            # The reader has gone (`| head`). Python must not try to flush the rest at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except (click.ClickException, errors.HoldfastError) as error:
-            return _refuse(error)  # here, where the store is known: what to type next is said for it
+            return _refuse(error)  # here the store is known, which commands in the message must name
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
-        """As click's own, but every expected error is one line on stderr, and never a traceback."""
+        """Run as click does, but print every expected error as one line on stderr, without a traceback."""
         extra["standalone_mode"] = False
         try:
             code = super().main(args, *rest, **extra)
@@ -133,16 +141,16 @@ class LazyGroup(click.Group):
 
 
 def _refuse(error: click.ClickException | errors.HoldfastError) -> int:
-    """Say why; the exit code."""
+    """Print the error; return the exit code."""
     if isinstance(error, click.ClickException):
-        _complain(_words(error))
+        _complain(_message(error))
         return error.exit_code
     _complain(str(error))
     return exit_code(error)
 
 
 def exit_code(error: errors.HoldfastError) -> int:
-    """3: the store; 1: refused or failed; 2: the call itself is wrong."""
+    """The exit code: 3 for a problem of the store, 2 for a wrong call, 1 if refused or failed."""
     if isinstance(error, errors.StoreError):
         return NO_STORE
     refused = (
@@ -155,22 +163,26 @@ def exit_code(error: errors.HoldfastError) -> int:
     return USAGE if isinstance(error, errors.UsageError) and not isinstance(error, refused) else REFUSED
 
 
-_QUOTED = re.compile(r"'([^']{60})[^']{20,}'")  # long words that were typed: what is wrong stands behind
+_QUOTED = re.compile(
+    r"'([^']{60})[^']{20,}'"
+)  # long arguments in a message are cut: the reason stands after them
 
 
-def _words(error: click.ClickException) -> str:
-    """Click's message in one line; what is wrong with a call says where its help is."""
-    said = _QUOTED.sub(r"'\1…'", error.format_message()[:READ_MAX]).rstrip(".")
-    said = said[:1].lower() + said[1:] if said[:2].istitle() else said
+def _message(error: click.ClickException) -> str:
+    """Click's message in one line; for a wrong call it names the help."""
+    message = _QUOTED.sub(r"'\1…'", error.format_message()[:READ_MAX]).rstrip(".")
+    message = message[:1].lower() + message[1:] if message[:2].istitle() else message
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return said if context is None or "`" in said else f"{said} (see `{context.command_path} --help`)"
+    return (
+        message if context is None or "`" in message else f"{message} (see `{context.command_path} --help`)"
+    )
 
 
 def _complain(message: str) -> None:
+    from holdfast.shown.text import clean
     from holdfast.stores import redacted
 
     from .program import pastable
-    from .text import clean
 
     _say(click.style("holdfast: ", fg="red") + pastable(clean(redacted(message[:READ_MAX]), MESSAGE_MAX)))
 
@@ -189,14 +201,14 @@ def _say(message: str) -> None:
 def cli(ctx: click.Context) -> None:
     """Start workflows that survive crashes, watch them, and run the workers that execute them.
 
-    A run may be named by its id, or by the first or last 6 or more characters of it.
+    Where a command takes a RUN, give its id, or at least 6 characters from the beginning or the end of it.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
 
 
 def _show_bug(*error: Any) -> None:
-    """Print the traceback of an error that nobody expected; the text in it may be of others."""
+    """Print the traceback of an unexpected error, escaped: it may contain text of users."""
     from traceback import format_exception
 
     from holdfast.escaping import escaped_lines
@@ -205,15 +217,15 @@ def _show_bug(*error: Any) -> None:
 
 
 def main() -> NoReturn:
-    """What the `holdfast` script calls."""
+    """Run the `holdfast` script."""
     sys.excepthook = _show_bug
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character is no reason to fail.
+        # A terminal that cannot show a character must not make the command fail.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    cli.main(prog_name=spoken_name())
+    cli.main(prog_name=usage_name())
 
 
-def spoken_name() -> str:
-    """What usage lines call us."""
+def usage_name() -> str:
+    """The name of the program in usage lines."""
     return "holdfast"

@@ -10,17 +10,19 @@ import click
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
 STORE = "holdfast.store"
-STORES = "holdfast.stores"  # all that were given, where several may be
-STORE_TYPED = "holdfast.store.typed"  # given on the command line, not by the environment
+STORES = "holdfast.stores"  # all stores that were given, where several are allowed
+STORE_TYPED = (
+    "holdfast.store.typed"  # whether the store was given on the command line, not by the environment
+)
 
-SEQ = click.IntRange(0, 2**63 - 1)  # a number that a store has given: 64 bits
+SEQ = click.IntRange(0, 2**63 - 1)  # a sequence number of a store
 ROWS = click.IntRange(1, 10_000)  # rows of one page
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_WHERE = (
-    "Where the runs are, sqlite:///FILE or postgresql://USER@HOST/DATABASE: "
-    f"{DEFAULT_STORE} unless this or HOLDFAST_STORE says otherwise"
+_HELP = (
+    "The store: sqlite:///FILE or postgresql://USER@HOST/DATABASE. "
+    f"Default: the variable HOLDFAST_STORE, else {DEFAULT_STORE}"
 )
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _YEARS_1000 = 1000 * 365.25 * 86400.0
@@ -29,7 +31,7 @@ _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d|w)?")
 
 
 def store_option(envvar: str | None = None) -> Callable[[F], F]:
-    """`--store`, kept in the context: given after the command it wins over the one before it."""
+    """`--store`, kept in the context: after the command it wins over one before the command."""
 
     def keep(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
         if value:
@@ -38,16 +40,16 @@ def store_option(envvar: str | None = None) -> Callable[[F], F]:
             ctx.meta[STORE_TYPED] = source is click.core.ParameterSource.COMMANDLINE
 
     return click.option(
-        "--store", metavar="URL", envvar=envvar, expose_value=False, callback=keep, help=f"{_WHERE}."
+        "--store", metavar="URL", envvar=envvar, expose_value=False, callback=keep, help=f"{_HELP}."
     )
 
 
 def stores_option(command: F) -> F:
-    """`--store`, which may be given again."""
+    """`--store`, which may be repeated."""
 
     def keep(ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> None:
         if len(set(value)) < len(value):
-            raise click.BadParameter("the same store is named twice")
+            raise click.BadParameter("the same store is given twice")
         if value:
             ctx.meta[STORE], ctx.meta[STORES], ctx.meta[STORE_TYPED] = value[0], value, True
 
@@ -57,35 +59,39 @@ def stores_option(command: F) -> F:
         multiple=True,
         expose_value=False,
         callback=keep,
-        help=f"{_WHERE}; may be given again, for a worker at each.",
+        help=f"{_HELP}. May be repeated: one worker runs at each store.",
     )(command)
 
 
 def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def plain_option(command: F) -> F:
     return click.option(
-        "--plain", is_flag=True, help="Without keys: write it in plain although the store is encrypted."
+        "--plain",
+        is_flag=True,
+        help="Write the value unencrypted although the store is encrypted and no keys are set.",
     )(command)
 
 
 def by_option(command: F) -> F:
     return click.option(
-        "--by", metavar="NAME", help="Who does it, for the trail; by default the system's user name."
+        "--by", metavar="NAME", help="Your name for the trail; by default the user name of the system."
     )(command)
 
 
 def limit_key_option(command: F) -> F:
     return click.option(
-        "--limit-key", metavar="KEY", help="Under which limit it runs: see `holdfast limit set --key`."
+        "--limit-key", metavar="KEY", help="The limit key of the run: see `holdfast limit set --key`."
     )(command)
 
 
 def no_wait_timeouts_option(command: F) -> F:
     return click.option(
-        "--no-wait-timeouts", is_flag=True, help="Leave the deadlines of plans' waits to other workers."
+        "--no-wait-timeouts",
+        is_flag=True,
+        help="Do not end the waits of plans at their deadlines: other workers do.",
     )(command)
 
 
@@ -94,10 +100,10 @@ def run_argument(command: F) -> F:
 
 
 class TakesJson(click.Command):
-    """A command whose value may be a negative number, which must not be taken for an option."""
+    """A command with a JSON argument: a negative number must not be parsed as an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # A leading space is nothing to JSON, and everything to the parser of options.
+        # JSON ignores a leading space, and with it the parser does not see an option.
         return super().parse_args(ctx, [f" {arg}" if _NEGATIVE.match(arg) else arg for arg in args])
 
 
@@ -106,7 +112,7 @@ def duration(text: str) -> float:
     found = _DURATION.fullmatch(text.strip())
     if not found:
         raise click.BadParameter(
-            f"{text.strip()[:40]!r} is no duration: write seconds (90), or 500ms, 1.5s, 10m, 2h, 1d"
+            f"{text.strip()[:40]!r} is not a duration: write seconds (90), or 500ms, 1.5s, 10m, 2h, 1d"
         )
     total = float(found[1]) * _UNITS[found[2] or "s"]
     if total > _YEARS_1000:

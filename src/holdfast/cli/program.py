@@ -1,4 +1,4 @@
-"""What a person has to type to call this program again, from where they are, on the store they are at."""
+"""Commands for people to copy: with the program's name as it works here, and with the current store."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from holdfast.stores import shown
 
 from .options import STORE, STORE_TYPED
 
-PASSWORD = "PASSWORD"  # noqa: S105 - what stands in its place, to be filled in
+PASSWORD = "PASSWORD"  # noqa: S105 - a placeholder, to be filled in by the person
 _COMMAND = re.compile(r"`holdfast ([a-z][^`]*)`")
 _TYPED = click.core.ParameterSource.COMMANDLINE
 
 
-def spoken() -> str:
-    """`holdfast` where that works, else the shortest path that does."""
+def program_name() -> str:
+    """`holdfast` if the shell finds it, else the shortest path to it."""
     called = Path(sys.argv[0])
     if called.name != "holdfast":
         return shlex.join([_python(), "-m", "holdfast.cli"]) if called.name == "__main__.py" else "holdfast"
     found = shutil.which("holdfast")
     if found is not None and Path(found).samefile(called):
         return "holdfast"
-    return shlex.quote(nearest(called))
+    return shlex.quote(short_path(called))
 
 
-def nearest(path: Path) -> str:
-    """Relative to here when that is shorter and does not climb."""
+def short_path(path: Path) -> str:
+    """The path relative to the current folder, if that is shorter and inside of it."""
     whole = str(path.absolute())
     here = os.path.relpath(whole)
     return here if not here.startswith("..") and len(here) < len(whole) else whole
 
 
 def pastable(text: str) -> str:
-    """With each command in it, between backticks, as it works from here."""
+    """The text with each command between backticks as it works from here."""
     return _COMMAND.sub(lambda found: f"`{command(found[1])}`", text)
 
 
 def command(words: str) -> str:
-    """One to be typed next, at the store that was named for this one."""
+    """A command with the program's name, and with --store if it was typed."""
     named = words.endswith("--help") or "--store " in words
-    return f"{spoken()} {words}{'' if named else _store()}"
+    return f"{program_name()} {words}{'' if named else _store()}"
 
 
 def repeated(**changed: Any) -> str:
-    """The present command again, with what was typed, but for these."""
+    """The current command as it was typed, with these options changed."""
     context = click.get_current_context()
     words = context.command_path.split(" ")[1:]
     for param in context.command.params:
@@ -59,7 +59,7 @@ def repeated(**changed: Any) -> str:
         if name not in changed and context.get_parameter_source(name) is not _TYPED:
             continue
         value = changed.get(name, context.params.get(name))
-        if isinstance(param, click.Option) and value is not None:  # --store is no value of the command
+        if isinstance(param, click.Option) and value is not None:  # --store has no value in the command
             words += _option(param, value)
         elif value is not None:
             words.append(str(value))
@@ -75,7 +75,7 @@ def _option(option: click.Option, value: Any) -> list[str]:
 
 
 def _store() -> str:
-    """Only if it was typed: a terminal keeps its environment."""
+    """The option --store if it was typed; a store from the environment need not be repeated."""
     context = click.get_current_context(silent=True)
     if context is None or not context.meta.get(STORE_TYPED):
         return ""

@@ -1,4 +1,4 @@
-"""Types that nobody has published: a warning, with what may have been meant."""
+"""Warnings about workflow types that no worker has published."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import difflib
 
 import click
 
-from holdfast.engine.client import Client
+from holdfast.engine.app.client import Client
 from holdfast.engine.definitions import bare
+from holdfast.shown.text import clean
 
 from .follow import say
-from .text import clean
 
 
-def unpublished(name: str, published: list[str]) -> str:
-    """That it is not there, and what is there that looks like it."""
+def not_published(name: str, published: list[str]) -> str:
+    """A message that names the type, and published types with a similar name."""
     near = difflib.get_close_matches(
         name, [*published, *dict.fromkeys(map(bare, published))], n=3, cutoff=0.6
     )
@@ -24,16 +24,16 @@ def unpublished(name: str, published: list[str]) -> str:
 
 
 def warn(doubt: str, meanwhile: str) -> None:
-    """What is odd, and what comes of it."""
+    """Print a warning, and what happens meanwhile."""
     say(click.style("warning: ", fg="yellow") + clean(f"{doubt}; {meanwhile}"))
 
 
 async def warn_if_unknown(client: Client, name: str, meanwhile: str) -> None:
-    """Of a type, a bare name or a prefix with % that nothing published fits."""
+    """Warn if no published type matches a type, a name without version, or a prefix with %."""
     published = [one.type for one in await client.store.definitions()]
     if name.endswith("%"):
         known = any(one.startswith(name[:-1]) for one in published)
     else:
         known = name in published or name in map(bare, published)
     if not known:
-        warn(unpublished(name, published), meanwhile)
+        warn(not_published(name, published), meanwhile)

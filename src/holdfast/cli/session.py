@@ -1,7 +1,7 @@
-"""From a command to a store and back: open, do one thing, let go.
+"""One command's use of a store: open it, do one thing, close it.
 
-Only a command that begins something (`create`) makes a store where there is none, or brings its schema up to
-date: the others leave a file that is missing, foreign or older as it is, and say so.
+Only with `create` a missing store is created or an older schema updated. All other commands leave a file that
+is missing, foreign or older as it is, and raise an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar
 import click
 
 from holdfast.contract import Store
-from holdfast.engine.client import Client
+from holdfast.engine.app.client import Client
 from holdfast.errors import UsageError
 from holdfast.records import ANY, RunFilter
 from holdfast.sealing import Compress, Encrypt, Sealed
@@ -25,14 +25,14 @@ from holdfast.sealing.envelope import hidden_by
 from holdfast.stores import make_store, shown
 from holdfast.world import RealWorld
 
-from .flags import spoken_of
+from .flags import flags_in_errors
 from .options import DEFAULT_STORE, STORE
 
 T = TypeVar("T")
 
 
 def store_url() -> str:
-    """What --store, HOLDFAST_STORE or the default says, in this order."""
+    """The URL from --store, else from HOLDFAST_STORE, else the default."""
     url: str = click.get_current_context().meta.get(STORE, DEFAULT_STORE)
     return url
 
@@ -42,31 +42,32 @@ def run(work: Callable[[Client], Awaitable[T]], *, create: bool = False) -> T:
     url = store_url()
     if url.startswith("memory:"):
         raise UsageError(
-            f"{shown(url)} lives and ends with one process, so nothing could be found in it: "
+            f"{shown(url)} exists only inside one process, so another command cannot find anything in it: "
             f"use {DEFAULT_STORE}"
         )
     store = _sealed(make_store(url, create=create))
-    with spoken_of():
+    with flags_in_errors():
         return asyncio.run(_with_client(Client(store, RealWorld()), work))
 
 
 def _sealed(store: Store) -> Store:
-    """With keys in the environment: behind a codec, as an app that encrypts has it."""
+    """With keys in the environment: the store behind a codec, as in an app that encrypts."""
     if not os.environ.get(ENVIRONMENT):
         return store
-    # Plain values are shown too: whether they may be there, the app knows and this command does not.
-    # Nor does it know whether the app can unpack: it opens what is compressed, and compresses nothing.
+    # Values that are not encrypted are shown too: only the app knows whether they are allowed.
+    # Compressed values are read, but nothing is compressed: the app may not be able to read that.
     return Sealed(store, [Compress(min_bytes=sys.maxsize), Encrypt.from_env(accept_plain=True)])
 
 
 async def refuse_plain(client: Client, *, plain: bool) -> None:
-    """Before a value is written without keys: into an encrypted store, where no app would take it."""
+    """Refuse to write a value without keys into an encrypted store, where apps would refuse it."""
     if plain or isinstance(client.store, Sealed):
         return
     newest = await client.list(RunFilter(tenant=ANY), 1)
     if newest and (by := hidden_by(newest[0].params_json)):
         raise UsageError(
-            f"values of this store are encrypted ({by}): set {ENVIRONMENT}, or --plain if its app takes such"
+            f"the values in this store are encrypted ({by}): set {ENVIRONMENT}, or give --plain if the app "
+            "accepts unencrypted values"
         )
 
 
@@ -79,7 +80,7 @@ async def _with_client(client: Client, work: Callable[[Client], Awaitable[T]]) -
 
 
 def operator(by: str | None) -> str:
-    """Who types this."""
+    """The name of the person at the keyboard, for the trail."""
     if by:
         return by
     try:

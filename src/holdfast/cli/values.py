@@ -1,4 +1,4 @@
-"""JSON and instants that a person typed, and what to say when they are not."""
+"""Values that a person typed: JSON, times, labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLE = """'{"order": 7}'"""
 
 
 def typed_json(text: str | None, what: str) -> Any:
-    """The value; `-` reads it from stdin. BadValue says where it breaks and shows a right one."""
+    """Parse JSON; `-` reads it from stdin. BadValue names the place of the error and shows an example."""
     if text is None:
         return None
     if text == "-":
@@ -26,16 +26,16 @@ def typed_json(text: str | None, what: str) -> Any:
         return parse(text, what)
     except BadValue as error:
         raise BadValue(
-            f"{_where(text, what) or error}; a right one, in quotes for the shell: {EXAMPLE}"
+            f"{_where(text, what) or error}; an example, quoted for the shell: {EXAMPLE}"
         ) from None
 
 
 def _where(text: str, what: str) -> str | None:
-    """The place where it breaks, as the standard library's reader sees it."""
+    """The place of the syntax error, as the standard library reports it."""
     if re.match(r"\s*[a-z][a-z0-9+.-]*://", text, re.IGNORECASE):
-        return f"{what} is a URL, which is no JSON (name a store by --store URL)"
+        return f"{what} is a URL, not JSON (name a store with --store URL)"
     if not text.strip():
-        return f"{what} is empty, which is no JSON (leave it out, or write null)"
+        return f"{what} is empty, which is not JSON (leave it out, or write null)"
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
@@ -57,12 +57,12 @@ def typed_moment(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         right = "write 2030-12-24T18:00, or with a zone 2030-12-24T18:00+01:00"
-        raise click.BadParameter(f"{text!r} is no time: {right}") from None
+        raise click.BadParameter(f"{text!r} is not a time: {right}") from None
 
 
 def typed_label(text: str) -> tuple[str, str]:
     """A key=value pair, split at the first equals sign."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise click.BadParameter(f"{text!r} is no label: write it as key=value")
+        raise click.BadParameter(f"{text!r} is not a label: write key=value")
     return key, value

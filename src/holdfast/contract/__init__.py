@@ -7,23 +7,23 @@
 | `People` | people.py | cancel, pause, resume, rewind, retry_run, set_priority, append_step, … |
 | `Events` | events.py | emit, deliver |
 | `Approvals` | approvals.py | approvals, decide |
-| `Chores` | chores.py | tick, purge: what keepers do |
+| `Chores` | chores.py | tick, purge: the chores of keepers |
 | `Workers` | workers.py | present, absent, listen |
 | `Catalog` | catalog.py | reads |
 | `Outbox` | outbox.py | messages and webhooks |
 | `Schedules` | schedules.py | schedules and their times |
-| `Registry`, `Limits` | limits.py | what may be claimed |
+| `Registry`, `Limits` | limits.py | rules for claims |
 
 Three laws hold for every verb: a change of state and its trail share one commit; a worker without
-the current lease changes nothing; what was recorded is never run again. "Now" is the store's own
+the current lease changes nothing; a recorded step is never run again. "Now" is the store's own
 clock, in microseconds. Times, timers and deadlines are due at equality; leases end after it.
-Every verb that changes something is all or nothing, after a crash at any instant. A verb that
+A verb that changes something is applied completely or not at all, after a crash at any instant. A verb that
 raises `Unavailable` may or may not have been carried out: sending the same call again is safe.
 Every verb refuses numbers, times and names that no store can keep (`stores/checked.py`), with `UsageError`:
 nothing has changed then.
 
-What a move does to a run is written once, in the docstrings of `machine/`. They are a part of the contract,
-also for stores that do not share that code.
+The docstrings of `machine/` say what each move does to a run. They are part of the contract, also for stores
+that do not share that code.
 
 Trail rows that verbs write (`data` in brackets; `status` there is the run's status from then on):
 created [type, steps: the names of a plan's] · leased [worker attempt fence] · started [at] ·
@@ -70,7 +70,7 @@ __all__ = [
     # the parts
     "Approvals", "Catalog", "Chores", "Events", "Holding", "Limits", "Outbox", "People", "Registry",
     "Schedules", "Starting", "Workers",
-    # how long, how much
+    # times and sizes
     "BUDGET", "DELETED_SECONDS", "EVENT_KEEP_SECONDS", "GIVE_UP_SECONDS", "GONE_SECONDS", "LIVE_SECONDS",
     "PURGE_SLICE", "QUEUE_MAX", "SLICE", "SLICES", "START", "TRANSACTION_SECONDS", "TTL_SECONDS",
 ]  # fmt: skip
@@ -92,4 +92,4 @@ class Store(
         at once). `SchemaMismatch` for another major version, `NotADatabase`, `Unavailable`."""
 
     async def close(self) -> None:
-        """Finish what is under way and let go of everything. Twice is fine."""
+        """Finish calls under way and release everything. A second call does nothing."""

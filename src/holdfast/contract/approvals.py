@@ -1,4 +1,4 @@
-"""Gates, and the people who decide them."""
+"""Gates, and the decisions of people about them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from holdfast.records import ApprovalRequest, Decided, Tenant
 
 
 class Approvals(Protocol):
-    """A gate is a step of kind approval. No worker executes it: it is open until someone decides."""
+    """A gate is a step of kind approval. No worker executes it: it is open until a person decides."""
 
     async def approvals(
         self, tenant: Tenant, limit: int = 100, after: tuple[UUID, str] | None = None
     ) -> Sequence[ApprovalRequest]:
-        """Open gates of open runs that are not deleted, by run id (oldest run first) and seq; those after the
-        cursor `after` (run and step of the last one of the page before). ANY: of all."""
+        """Open gates of open runs that are not deleted, by run id (oldest run first) and seq, after the
+        cursor `after` (run and step of the last one of the previous page). ANY: of all tenants.
+        """
 
     async def decide(
         self,
@@ -29,22 +30,23 @@ class Approvals(Protocol):
         digest: str | None = None,
         tenant: Tenant,
     ) -> Decided:
-        """Approve or reject an open gate of an open run, leased, waiting, pending or paused, in one commit.
+        """Approve or reject an open gate of an open run (leased, waiting, pending or paused), in one commit.
 
-        `UnknownRun` as everywhere. The gates of a run are its approval steps that have been opened, decided
-        and cancelled ones included (not a plan's pending ones). step=None: the gate, when there is exactly
+        `UnknownRun` as everywhere. The gates of a run are its approval steps that have been opened, including
+        decided and cancelled ones (not a plan's pending ones). step=None: the gate, when there is exactly
         one; else Conflict, which lists them. A name that is none of them: Conflict, which lists them (not
-        open). Decided before: the same verdict answers as before (repeated=True) and changes nothing, also
-        after the run has ended; the other one: Conflict. A digest that is not the gate's: Conflict. Its
-        deadline is past (due_at < now), though no keeper has noticed: it is settled as `tick` does, and
-        answered as one that was decided so. Run ended, or gate cancelled, without a decision: IllegalMove
-        with the true status (move "approve" or "reject").
+        open). Decided before: the same verdict gets the same answer (repeated=True) and changes nothing, also
+        after the run has ended; the other verdict: Conflict. A digest that is not the gate's: Conflict. Its
+        deadline is past (due_at < now), though no keeper has noticed: the gate is settled as by `tick`, and
+        the call is answered as if that decision had been there. Run ended, or gate cancelled, without a
+        decision: IllegalMove with the true status (move "approve" or "reject").
 
-        The gates are those of the chain's present run: once the chain has gone on, the same call again meets
-        the next run's gate of that name. Only a digest of what one gate alone shows makes it repeatable.
+        The gates are those of the chain's present run: after the chain has gone on, the same call again meets
+        the next run's gate of that name. Only a digest of what one gate alone shows makes a call repeatable.
 
         The output of a decided gate is {"approved", "by", "comment", "at" (µs), "timed_out"}. In a code run
-        the step succeeds either way, under the next seq. In a plan an approved one succeeds, and the run goes
-        on as after `advance`; a rejected one fails, kind `rejected`, with this output, and so does the run.
-        Waking: as in `deliver`. Trail: approved [step by comment status?] or rejected, then what follows.
+        the step succeeds either way, under the next seq. In a plan an approved gate succeeds, and the run
+        goes on as after `advance`; a rejected gate fails, kind `rejected`, with this output, and so does the
+        run. Waking: as in `deliver`. Trail: approved [step by comment status?] or rejected, then what
+        follows.
         """

@@ -1,4 +1,4 @@
-"""What keepers do: time that has come, leases that have ended, rows that have expired."""
+"""Chores of keepers: times that have come, leases that have ended, rows that have expired."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Chores(Protocol):
         self, limit: int = SLICE, *, wait_timeouts: bool = True, only: Chore | None = None
     ) -> Ticked:
         """A keeper's round; any number of keepers at once; finding nothing writes nothing.
-        All parts, or `only` one; each in commits as those of `deliver`, until nothing is due, or SLICES of
-        them: then `more` is set. Many runs are woken no faster than workers take them up, if any does.
+        All parts, or `only` one; each in commits like those of `deliver`, until nothing is due, or SLICES of
+        them: then `more` is set. Many runs are woken no faster than workers claim them, if any worker does.
         expire    leased, lease_until < now: crashes + 1, fence + 1, lease cleared, error of kind
                   lease_expired. At max_crashes failed (trail lease_expired, failed); a pause
                   asked: paused (lease_expired, paused); else pending at now + crash_delay(crashes).
@@ -44,21 +44,21 @@ class Chores(Protocol):
         deleted_seconds: float = DELETED_SECONDS,
         limit: int = PURGE_SLICE,
     ) -> Purged:
-        """Remove for good one slice of what has expired, in one short commit (several, for a run with
-        very many rows: unseen first, its own row last); call again until it answers nothing. Finding
-        nothing writes nothing.
+        """Remove for good one slice of what has expired, in one short commit (several, for a run with very
+        many rows: hidden first, its own row last); call again until the answer is empty. Finding nothing
+        writes nothing.
 
-        A finished run expires at its expires_at, else ttl_seconds after its end; a deleted one, open or
-        not, deleted_seconds after it was deleted; an open one that is not deleted never. With it go
-        its steps, trail, receipts, the events addressed to it and its outbox rows; its key is free.
-        It stays while an outbox row of it is not delivered or dead, and while its open parent has an
-        open wait for it, if it has ended or that is deleted. Else it was deleted and will never end: such a
-        wait is settled in the same commit, as by `deliver`: failed, with status "gone". At most `limit` runs
-        a slice, fewer when they have many rows or large values.
-        Of a chain the runs in the middle expire as any other. The last one goes when they are gone, and with
-        it the first, in the same commit: its key, the chain's receipts and the events addressed to the chain
-        stay until then.
-        Also: delivered events for no one run whose retention is over (never before EVENT_KEEP_SECONDS: the
-        same id again must be known), likewise those addressed to a chain which a run in its middle has taken,
-        and workers not seen for GONE_SECONDS.
+        A finished run expires at its expires_at, else ttl_seconds after its end; a deleted one, open or not,
+        deleted_seconds after it was deleted; an open one that is not deleted never. With it its steps, trail,
+        receipts, the events addressed to it and its outbox rows are removed; its key is free.
+        It stays while an outbox row of it is not delivered or dead, and while its open parent has an open
+        wait for it, if the run has ended or the parent is deleted. Else it was deleted and will never end:
+        such a wait is settled in the same commit, as by `deliver`: failed, with status "gone". At most
+        `limit` runs a slice, fewer when they have many rows or large values.
+        In a chain the runs in the middle expire like any other. The last one is removed when they are gone,
+        and with it the first, in the same commit: its key, the chain's receipts and the events addressed to
+        the chain stay until then.
+        Also removed: delivered events without a run whose retention is over (never before EVENT_KEEP_SECONDS:
+        the same id again must be recognised), likewise those addressed to a chain which a run in its middle
+        has taken, and workers not seen for GONE_SECONDS.
         """

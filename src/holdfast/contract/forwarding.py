@@ -1,8 +1,8 @@
-"""One table of the verbs, for what stands in front of a store or reaches one from afar.
+"""The table of all verbs, for classes that stand in front of a store or reach one from afar.
 
-A class that derives from `Forwards` has every verb of the contract, with the signature and the types that the
-contract gives it. It writes the verbs that need code of their own. All others come to its `_forward`, which
-finds in `VERBS` what a verb takes and answers. A verb that the contract gains is one more row here.
+A class that derives from `Forwards` has every verb of the contract, with the signature and the types of the
+contract. It writes the verbs that need code of their own. All others call its `_forward`, which finds in
+`VERBS` the arguments and the answer of a verb. A new verb of the contract is one more row here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Verb:
         self._signature = inspect.Signature(parameters)
 
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """All arguments of a call by name, in the order of the contract; TypeError as for every function."""
+        """Return all arguments of a call by name, in the order of the contract; TypeError as for every
+        function.
+        """
         given = self._signature.bind(*args, **kwargs)
         given.apply_defaults()
         return given.arguments
@@ -54,14 +56,14 @@ def forwarded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[
 
 
 class Forwards:
-    """Every verb of the contract, each handed on."""
+    """Every verb of the contract, each forwarded."""
 
     async def _forward(self, verb: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The answer of a verb that the class does not write itself."""
+        """Return the answer of a verb that the class does not write itself."""
         raise NotImplementedError(verb)
 
     def _forward_blocking(self, verb: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The same of a verb that is not awaited."""
+        """The same for a verb that is not awaited."""
         raise NotImplementedError(verb)
 
     open = forwarded(Store.open)
@@ -148,5 +150,5 @@ VERBS: Mapping[str, Verb] = {
 
 
 def left_to_forward(kind: type[Forwards]) -> dict[str, Verb]:
-    """The verbs that a class does not write itself."""
+    """Return the verbs that a class does not write itself."""
     return {name: verb for name, verb in VERBS.items() if getattr(kind, name) is vars(Forwards)[name]}

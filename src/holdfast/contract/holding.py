@@ -1,4 +1,4 @@
-"""Holding a run: a worker claims it, writes under its fence, and keeps its lease alive."""
+"""Holding of runs: a worker claims a run, writes under its fence, and keeps its lease alive."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.bounds import BATCH_BYTES
 from holdfast.records import Ask, Claim, Item, Lease, Loaded, Renewal, Verdict
 
-BUDGET = "budget"  # by whom a run is paused that has reached it
+BUDGET = "budget"  # who pauses a run that has reached its budget
 START = -1  # before the first step: the seq of a plan's first row is 0
-TRANSACTION_SECONDS = 5.0  # how long a function may keep the store's transaction to itself
+TRANSACTION_SECONDS = 5.0  # how long a function may have the store's transaction
 
-Thread = Callable[[Callable[[], Any]], Awaitable[Any]]  # where plain code may block
+Thread = Callable[[Callable[[], Any]], Awaitable[Any]]  # where sync code may block
 
 
 class OwnEngine(NamedTuple):
-    """An engine, pool or connect function of the user's, and what its plain functions are called by."""
+    """The user's own engine, pool or connect function, and the thread that calls its sync functions."""
 
     engine: Any
     thread: Thread
@@ -26,38 +26,38 @@ class Holding(Protocol):
     """The moves of a holder. A worker without the current lease changes nothing."""
 
     async def claim(self, ask: Ask) -> list[Claim]:
-        """Take pending, due, not deleted runs of these types (and tenants), by priority (lower
+        """Take pending, due runs of these types (and tenants) that are not deleted: by priority (lower
         first), then run_at, then id; at most `limit`. One commit. Finding none writes nothing.
 
-        Each becomes leased by `worker` until now + lease, attempt + 1, fence + 1, and comes back
-        with all its steps by seq, as they are stored. Concurrent claimers get disjoint sets. A run that
-        crashed c >= 1 times is passed over once the claim holds as many with >= k crashes as ask.crashed[k-1]
-        allows, for any k <= c (above the list: its last; crashed=None: no limit). The cost does
-        not grow with runs of other types or tenants, nor with finished, sleeping or later ones.
-        The answer brings at most ask.bytes bytes of params, labels and steps, in order: a run that does not
-        fit into what is left of them comes `unread`, without any, and `load` reads them; its trace comes
-        along. A store may leave a run unread that would fit, if finding out means to read much. What the
-        registry does not leave to ask.runtime, or a limit holds back, is passed over (see `Registry` and
-        `Limits`, which say what else decides the order): the limits hold in this very commit. Trail: leased.
+        Each becomes leased by `worker` until now + lease, attempt + 1, fence + 1, and is returned with all
+        its steps by seq, as they are stored. Concurrent claims get disjoint sets. A run that crashed c >= 1
+        times is left out once the claim holds as many runs with >= k crashes as ask.crashed[k-1] allows, for
+        any k <= c (above the list: its last value; crashed=None: no limit). The cost does not grow with runs
+        of other types or tenants, nor with finished, sleeping or later ones.
+        The answer has at most ask.bytes bytes of params, labels and steps, in order. A run that does not fit
+        into the rest comes `unread`, without these values but with its trace; `load` reads them. A store may
+        leave a run unread that would fit, if measuring it means reading much. Runs that the registry does not
+        give to ask.runtime, or that a limit holds back, are left out (`Registry` and `Limits` say so, and
+        what else decides the order). The limits hold in this very commit. Trail: leased.
         """
 
     async def load(self, lease: Lease, after: int = START, bytes: int = BATCH_BYTES) -> Loaded:
         """Read large records of one run, for its holder. One page: the steps with seq > `after`, by seq, in
         at most `bytes` bytes, but at least one step.
 
-        With after=START also params and labels. It reads under the fence: status leased, fence equal and
-        lease_until >= now; if not, `cancelled` or `lost`, and nothing is read. It writes nothing. A wait that
-        is settled between two pages moves behind the last seq and is read again there: of two steps with
-        the same key the later one counts.
+        With after=START also params and labels. The read is fenced: status leased, fence equal and
+        lease_until >= now; otherwise the answer is `cancelled` or `lost`, and nothing is read. It writes
+        nothing. A wait that is settled between two pages moves behind the last seq and is read again there:
+        of two steps with the same key the later one counts.
         """
 
     async def commit(self, batch: Sequence[Item]) -> list[Verdict]:
-        """Apply what holders write: the single write path of a worker. Each item is fenced on its own;
-        answers come in order; one commit holds all. An item that is refused does not touch the others. A
-        batch holds at most one item of a run.
+        """Apply what holders write: the single write path of a worker. Each item is fenced on its own.
+        Answers come in order. One commit holds all. A refused item does not affect the others. A batch holds
+        at most one item of a run.
 
-        What an item does is written in `machine/`:
-        `machine.commit.answer`       repeats, and who is refused
+        `machine/` says what an item does:
+        `machine.commit.answer`       repeats, and refusals
         `machine.commit.write`        the order in which the parts of an item are applied
         `machine.steps.record_steps`  steps, waits and children
         `machine.chains.handed_on`    the next run of a chain, which a complete starts
@@ -68,8 +68,8 @@ class Holding(Protocol):
         `machine.ending.end`          how a run ends, whoever ends it
         `machine.moves.Writing.count`, `machine.moves.Writing.verdict`: attempts, and the answer
 
-        Whoever commits events or a child's end calls `deliver` then; if the caller dies, a keeper's tick
-        does.
+        After a commit of events or of a child's end the caller calls `deliver`; if the caller dies, a
+        keeper's tick does it.
         """
 
     async def transact(
@@ -79,31 +79,31 @@ class Holding(Protocol):
         limit_seconds: float = TRANSACTION_SECONDS,
         on: OwnEngine | None = None,
     ) -> Verdict:
-        """One checkpoint that `work` completes: given a connection to this database it answers the item with
-        one more step, the last, and with the events and trail rows that belong to it. What it writes on the
-        connection and the item are one commit, or neither is there.
+        """Commit one checkpoint together with the writes of `work`. `work` gets a connection to this database
+        and returns the item with one more step, the last, and with the events and trail rows that belong to
+        it. Its writes on the connection and the item are one commit, or neither is there.
 
-        Repeat first, as in `commit`: `work` is not called again. Not held: `work` is not called. Held
-        is asked again after `work`, in the same commit, so that whoever was overtaken meanwhile leaves
-        nothing behind. What `work` raises rolls everything back and is raised here, as it is; so is
-        whatever it leaves half done (a commit or rollback of its own: UsageError). Longer than
-        limit_seconds: rolled back, StepTimeout. `work` is plain and may be called on another thread, or
-        with traits.awaits_work what it answers is awaited; a call of this store from inside it is refused
-        (UsageError): it would wait for itself or not be a part of it. A commit whose outcome is not known:
-        Unavailable. A store without a database of its own: UsageError.
-        `on`: the connection comes from there, begun and ended here; UsageError when it is of a kind that this
-        store does not know, or leads to another database.
+        A repeat, as in `commit`, does not call `work` again. A caller that does not hold the run: `work` is
+        not called. The lease is checked again after `work`, in the same commit, so that a holder that lost it
+        meanwhile leaves nothing behind. What `work` raises rolls everything back and is raised here
+        unchanged. Ending the transaction inside `work` is a UsageError, and rolled back. Longer than
+        limit_seconds: rolled back, StepTimeout. `work` is a sync function and may be called on another
+        thread; with traits.awaits_work its result may be awaited. A call of this store from inside `work` is
+        refused (UsageError): it would wait for itself, or not be part of the transaction. A commit whose
+        outcome is unknown: Unavailable. A store without a database: UsageError.
+        `on`: the connection comes from this engine; the transaction is begun and ended here. UsageError when
+        this store does not know that kind of engine, or when it leads to another database.
         """
 
     def renew(self, worker: str, leases: Sequence[Lease], lease_seconds: float) -> Renewal:
-        """Extend leases to now + lease_seconds, in one write, each fenced like a commit's item.
+        """Extend leases to now + lease_seconds, in one write, each fenced like an item of a commit.
 
-        BLOCKING, and called from a thread of its own: a blocked event loop must not starve it.
-        It goes before queued commits. Answers per lease: applied, cancelled or lost; whether it was renewed
-        (not, if someone else keeps the row: then nothing of this lease is written); whether a pause is
-        asked; waits settled with seq > known, or `more`, as in commit. started_at: `started` goes into the
-        trail unless it is there for this fence. heartbeat: a row of it. progress: stored, if JSON.
-        survived: as `machine.claiming.forgive` says.
-        strays: runs leased to this worker which it did not name, with their fences; they are
-        named, not changed. No leases and no strays: nothing is written.
+        BLOCKING, and called from a thread of its own: a blocked event loop must not delay it. It goes before
+        queued commits. The answer says for each lease: applied, cancelled or lost; whether it was renewed
+        (not, if another session keeps the row: then nothing of this lease is written); whether a pause is
+        asked for; the waits settled with seq > known, or `more`, as in commit. started_at: `started` is
+        written to the trail unless it is there for this fence. heartbeat: one such row. progress: stored, if
+        it is JSON. survived: see `machine.claiming.forgive`.
+        strays: runs leased to this worker that it did not name, with their fences; they are not changed. No
+        leases and no strays: nothing is written.
         """

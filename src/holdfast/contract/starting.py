@@ -1,4 +1,4 @@
-"""Starting runs, and publishing the workflows that they are runs of."""
+"""Starting of runs, and publication of their workflows."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from holdfast.records import Definition, NewRun, Started
 
 
 class Starting(Protocol):
-    """Intents become runs, each once."""
+    """Starting: each intent becomes one run."""
 
     async def start(self, runs: Sequence[NewRun], connection: Any = None) -> list[Started | HoldfastError]:
-        """Record intents; one commit for all; answers in order; an error is the answer for its item
-        alone (`KeyReused`, `DuplicateRun`, `UnknownRun`, `UsageError`) and the others are started. Of
-        several, one that meets somebody's open transaction may be answered `Unavailable`; alone it waits.
+        """Record intents, in one commit for all. Answers come in order. An error is the answer of its own
+        item (`KeyReused`, `DuplicateRun`, `UnknownRun`, `UsageError`), and the others are started. One of
+        several that meets another open transaction may be answered `Unavailable`; a single one waits.
 
-        Same tenant and key: the existing run's id with created=False when the digest is the same
-        (two items of one call too), else KeyReused; the key is looked at before the id. Of a chain that is
-        its first run. A run that `follows` another: UsageError, see `machine.chains.handed_on`. What a new
-        run begins with, a plan's rows included, is written in `machine.starting.start_one`. Trail: created.
+        Same tenant and key: the existing run's id with created=False when the digest is the same (also for
+        two items of one call), else KeyReused. The key is checked before the id. In a chain that is the first
+        run. A run that `follows` another: UsageError, see `machine.chains.handed_on`.
+        `machine.starting.start_one` says what a new run begins with, including a plan's rows. Trail: created.
 
-        A parent that is unknown, deleted or another tenant's: UnknownRun(parent); key and id are looked at
-        first. What becomes of the parent later changes nothing of the child, but for its cancels.
+        A parent that is unknown, deleted or another tenant's: UnknownRun(parent); key and id are checked
+        first. What happens to the parent later does not change the child, except for cancels.
 
-        `connection`: the caller's own, on this store's database, in an open transaction; the runs are
-        part of it: rolled back, they never existed; nobody can claim them before it commits. It is
-        used on the calling thread. UsageError when it is of a kind this store does not know, is not
-        on this database, or has no transaction open (one that begins by itself is begun).
+        `connection`: the caller's own, on this store's database, in an open transaction. The runs are part of
+        it: rolled back, they never existed; nobody can claim them before it commits. It is used on the
+        calling thread. UsageError when this store does not know the kind of connection, when it is on another
+        database, or when it has no open transaction (a driver that begins one by itself is fine).
         """
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
-        """Make workflows known by type. The same again writes nothing; a change is taken over. But a plan
-        with other steps than those published under its type, or of another kind: Conflict, and none of them
-        is written: its version is to be bumped."""
+        """Make workflows known by type. The same definition again writes nothing; a changed one replaces it.
+        But a plan with other steps than those published under its type, or another kind under that type, is a
+        Conflict, and none of the definitions is written: the version must be raised.
+        """

@@ -1,4 +1,4 @@
-"""Which workers there are, and how they hear that there may be news."""
+"""Presence of workers, and wake-ups when there may be news."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import Protocol
 
 from holdfast.records import Presence
 
-LIVE_SECONDS = 45.0  # a worker whose presence is older than this is taken for gone
+LIVE_SECONDS = 45.0  # a worker that was not seen for longer is taken for gone
 
 
 class Workers(Protocol):
     """Workers announce themselves, for people to see; nothing depends on it."""
 
     async def present(self, presence: Presence) -> None:
-        """Note that a worker is there, now."""
+        """Record that a worker is there, now."""
 
     async def absent(self, worker: str) -> None:
-        """Note that a worker has gone."""
+        """Record that a worker has gone."""
 
     def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
-        """Call `hint` on the caller's event loop whenever there may be news: work, an event, an
-        end. Never trusted, never needed, may come too often. Answers the call that ends it."""
+        """Call `hint` on the caller's event loop whenever there may be news: work, an event, an end. It is
+        never trusted, never needed, and may come too often. Returns the function that ends it.
+        """

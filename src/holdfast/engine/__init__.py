@@ -1,1 +1,3 @@
-"""The engine: claims runs, executes them, commits what they did. It knows the contract, no store."""
+"""The engine: it claims runs, executes them and commits their results. It knows the contract, but no
+store.
+"""

@@ -1,4 +1,4 @@
-"""Workflows as they are defined: a versioned name, a function, a policy; and which names match."""
+"""Definitions of workflows: a versioned name, a function and a policy; and the matching of names."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from holdfast.arguments import (
     check_duration,
     check_type,
     check_whole,
+    exact_text,
     is_bare,
     is_type,
-    plain_text,
 )
 from holdfast.backoff import DEFAULT, Backoff, check_policy
 from holdfast.bounds import RUN_BYTES
 from holdfast.clipped import clipped
-from holdfast.codec import Codec, annotated, plain
+from holdfast.codec import Codec, annotated, untyped
 from holdfast.errors import UnknownWorkflow, UsageError
 from holdfast.records import Definition, Json
 
 from .failures import text
-from .raising import Raises, check_raises
 from .signatures import check_annotation, check_workflow, is_async
+from .step_failures import Raises, check_raises
 
 _VERSION = re.compile(r"\.v([0-9]+)")
 
 STEPS_MAX = 10_000
-REFRESH_SECONDS = 1.0  # in a segment: how old the news of a run may be at a boundary
+REFRESH_SECONDS = 1.0  # in a segment: the greatest age of the run's state at a boundary
 
 
 def version(type_: str) -> int:
-    """The N of domain.action.vN."""
+    """Return the N of domain.action.vN."""
     return int(type_.rsplit(".v", 1)[1])
 
 
 def bare(name: str) -> str:
-    """A type without its version; any other name as it is."""
+    """Return a type without its version; any other name unchanged."""
     name_, dot, version_ = name.rpartition(".v")
     return name_ if dot and version_.isdigit() else name
 
 
 def newest(name: str, known: Iterable[str]) -> str:
-    """The type that a typed or bare name stands for; the newest version by number, not by text."""
-    name = plain_text(name)
+    """Return the type of a name with or without version; the newest version by number, not by text."""
+    name = exact_text(name)
     if is_type(name):
         return name
     if not is_bare(name) or _VERSION.fullmatch("." + name.rsplit(".", 1)[-1]):
@@ -64,17 +64,20 @@ def newest(name: str, known: Iterable[str]) -> str:
         else "; nothing like it has been published in this store"
     )
     raise UnknownWorkflow(
-        f"no workflow {name!r} has been published{hint} (a full name.vN can be started before it is)"
+        f"no workflow {name!r} has been published{hint}; only a full type (name.v1) can be started "
+        "before that"
     )
 
 
 def matches(type_: str, patterns: Sequence[str]) -> bool:
-    """Whether a worker with these patterns takes this type. `%` only at the end; all else literal."""
+    """Return True when one of the patterns matches the type. `%` counts only at the end; all else is
+    literal.
+    """
     return any(type_.startswith(one[:-1]) if one.endswith("%") else type_ == one for one in patterns)
 
 
 class Defined:
-    """What is common to code workflows and plans: a versioned name, a policy, defaults, and codecs."""
+    """The common part of code workflows and plans: a versioned name, a policy, defaults, and codecs."""
 
     takes_params: bool
 
@@ -87,19 +90,19 @@ class Defined:
             None if timeout is None else check_duration(f"workflow {type_}: timeout", timeout)
         )
         self.budget = None if budget is None else check_budget(f"workflow {type_}: budget", budget)
-        self.params = self.result = plain
+        self.params = self.result = untyped
 
     def result_of(self, cursor: str | None) -> Codec:
-        """How the result of a run is read that has ended there."""
+        """Return the codec for the result of a run that has ended at this step."""
         return self.result
 
     def definition(self) -> Definition:
-        """What is published of it."""
+        """Return the published definition."""
         raise NotImplementedError
 
 
 class Workflow(Defined):
-    """A code workflow: what `@app.workflow` makes of a function. Calling it calls the function."""
+    """A code workflow, made by `@app.workflow` from a function. Calling it calls the function."""
 
     def __init__(
         self,
@@ -120,13 +123,13 @@ class Workflow(Defined):
         self.steps_max = check_whole(f"workflow {type_}: steps_max", steps_max, 1)
         self.bytes_max = check_whole(f"workflow {type_}: bytes_max", bytes_max, 1)
         if checkpoint not in ("step", "segment"):
-            raise UsageError(f"workflow {type_}: checkpoint={clipped(checkpoint)}: 'step' or 'segment'")
+            raise UsageError(f"workflow {type_}: checkpoint={clipped(checkpoint)}: give 'step' or 'segment'")
         self.segment = checkpoint == "segment"
         self.refresh_seconds = check_duration(f"workflow {type_}: refresh", refresh)
         hints = annotated(function)
         self.takes_params = check_workflow(type_, function, hints)
-        self.plain = not is_async(function)
-        self.params = _codec(type_, function, hints) if self.takes_params else plain
+        self.is_sync = not is_async(function)
+        self.params = _codec(type_, function, hints) if self.takes_params else untyped
         wanted = hints.get("return", Any)
         check_annotation(f"workflow {type_}: its result", wanted, result=True)
         self.result = Codec(type(None) if wanted is None else wanted)
@@ -134,11 +137,11 @@ class Workflow(Defined):
         self.__name__ = getattr(function, "__name__", type_)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function itself, as a test may want to."""
+        """Call the function itself, for example in a test."""
         return self.function(*args, **kwargs)
 
     def definition(self) -> Definition:
-        """What is published of it."""
+        """Return the published definition."""
         return Definition(
             type=self.type,
             max_attempts=self.retry.attempts,
@@ -149,7 +152,7 @@ class Workflow(Defined):
 
 
 class Defaulted(Codec):
-    """Of a value with a default: none given is that, as it was when the run started or is now."""
+    """A codec for a value with a default. None stands for the default, when encoding and when decoding."""
 
     __slots__ = ("_default",)
 
@@ -158,11 +161,11 @@ class Defaulted(Codec):
         self._default = super().encode(default, what)
 
     def encode(self, value: Any, what: str) -> Json:
-        """The JSON text of the value, or of the default."""
+        """Return the JSON text of the value, or of the default."""
         return self._default if value is None else super().encode(value, what)
 
     def decode(self, text: Json | bytes, what: str) -> Any:
-        """The value; anew each time, for code may change it."""
+        """Return the value. It is decoded anew each time, because code may change it."""
         return super().decode(self._default if text in {"null", b"null"} else text, what)
 
 

@@ -1,4 +1,4 @@
-"""Errors as they are recorded: kind, type, message, traceback. Recording one cannot itself fail."""
+"""Errors in their recorded form: kind, type, message, traceback. Making the record never raises."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.records import Error, Json
 from holdfast.records.moves import Fail
-from holdfast.records.reading import UNREADABLE, read_error
+from holdfast.records.unreadable import UNREADABLE, read_error
 
 _OURS = {"", *(name for name, one in vars(errors).items() if isinstance(one, type))}
 
@@ -35,7 +35,7 @@ TRACEBACK_MAX = 16_000
 
 
 def text(value: object, limit: int = MESSAGE_MAX) -> str:
-    """Any object as text that every store can keep."""
+    """Return any object as text that every store can keep."""
     try:
         said = str(value)
     except Exception:  # noqa: BLE001 - a broken __str__ of user code must not hide its error
@@ -44,29 +44,31 @@ def text(value: object, limit: int = MESSAGE_MAX) -> str:
 
 
 def error_of(error: BaseException, kind: str, step: str | None = None, args: Json | None = None) -> Error:
-    """What is recorded of an exception."""
+    """Return the record of an exception."""
     trace = text("".join(_traceback(error)), 10 * TRACEBACK_MAX)[-TRACEBACK_MAX:]
     type_, message = type(error).__qualname__, _message(error)
     return Error(kind=kind, type=type_, message=message, traceback=trace, step=step, args=args)
 
 
 def _traceback(error: BaseException) -> list[str]:
-    """The traceback; of a step's failure, first that of the step's own function, as it was recorded."""
-    found = _guilty(error)
+    """Return the traceback. If a step failed, the recorded traceback of the step's function comes first."""
+    found = _step_error(error)
     before = found.traceback if isinstance(found, StepFailed) else ""
     return [*([before, STEP_BEFORE] if before else []), *traceback.format_exception(error)]
 
 
 def _message(error: BaseException) -> str:
-    """A group says only how many it holds: here also what."""
+    """Return the message of an exception. An exception group itself tells only a number: its parts are
+    added.
+    """
     if not isinstance(error, BaseExceptionGroup):
-        return text(error) + _slip(error)
+        return text(error) + _await_hint(error)
     inside = [f"{type(one).__qualname__}: {_message(one)}" for one in error.exceptions[:10]]
     return text(f"{error.message}: {'; '.join(inside)}")
 
 
-def _slip(error: BaseException) -> str:
-    """What a slip of `await` looks like from inside Python, in words."""
+def _await_hint(error: BaseException) -> str:
+    """Return a hint when an exception looks like a missing or superfluous `await`."""
     if not isinstance(error, TypeError | AttributeError):
         return ""
     said = text(error)
@@ -76,12 +78,14 @@ def _slip(error: BaseException) -> str:
 
 
 def encoded(error: Error) -> Json:
-    """An error as JSON text."""
+    """Return an error as JSON text."""
     return msgspec.json.encode(error).decode()
 
 
 def stored(error: Json | bytes | None) -> Error:
-    """An error as a store has it. Anyone may have written it: one that cannot be read says so."""
+    """Read an error from a store. Anyone may have written it: an unreadable one gives an error that says
+    so.
+    """
     found = read_error(error or "")
     if found.kind != UNREADABLE:
         return found
@@ -89,7 +93,7 @@ def stored(error: Json | bytes | None) -> Error:
 
 
 def failing(error: Error) -> Fail:
-    """The move of a run that fails with this error."""
+    """Return the move of a run that fails with this error."""
     return Fail(
         error=encoded(error), last_error=line(error), kind=error.kind,
         attempt=error.attempt, max_attempts=error.max_attempts,
@@ -97,17 +101,19 @@ def failing(error: Error) -> Fail:
 
 
 def named(error: Error) -> str:
-    """What was raised, and what it says: `'card'` alone would not tell that it is a KeyError. Ours tell."""
+    """Return type and message of an error: `'card'` alone would not show a KeyError. Our own errors need no
+    type.
+    """
     return error.message if error.type in _OURS else f"{error.type}: {error.message}"
 
 
 def line(error: Error) -> str:
-    """An error in one line, for people."""
+    """Return an error in one line, for people."""
     what = named(error)
     return f"{error.kind}: {what}".replace("\n", " ")[:500]
 
 
-# The first that fits counts: BadValue is a UsageError.
+# The order matters: BadValue is a UsageError.
 _FINAL: tuple[tuple[type[BaseException], str], ...] = (
     (EventTimeout, "timeout"),
     (RunOverdue, "timeout"),
@@ -122,13 +128,13 @@ _FINAL: tuple[tuple[type[BaseException], str], ...] = (
 
 
 def final_kind(error: BaseException, policy: Backoff) -> str | None:
-    """The kind with which this exception fails a run at once; None when it may be tried again."""
+    """Return the kind with which this exception fails a run at once; None when the run may be retried."""
     return _decided(error, policy)[0]
 
 
 def _decided(error: BaseException, policy: Backoff) -> tuple[str | None, StepFailed | None]:
-    """The kind with which the exception fails a run, and the failure of a step that decides it, if one does.
-    Of a group, the first that fails the run decides.
+    """Return the kind with which the exception fails a run, and the StepFailed that decides it, if one does.
+    In an exception group the first exception that fails the run decides.
     """
     failed = error if isinstance(error, StepFailed) else error.__cause__
     if isinstance(failed, StepFailed) and (failed is error or _rebuilt(error, failed)):
@@ -141,48 +147,52 @@ def _decided(error: BaseException, policy: Backoff) -> tuple[str | None, StepFai
 
 
 def _rebuilt(error: BaseException, cause: StepFailed) -> bool:
-    """Whether the step raised this very exception: another one of its class may have the same cause."""
+    """Return True when the step raised this exception itself: another one of its class may have the same
+    cause.
+    """
     return cause.type == type(error).__qualname__ and cause.raised_with is error.args
 
 
 def blamed(recorded: Error, error: BaseException, policy: Backoff) -> Error:
-    """The error with the step whose recorded failure is at the root of the exception, if one is; and with the
-    tries of that step, if the run fails by them and not by its own.
+    """Add to the error the step whose recorded failure caused the exception, if there is one; and the tries
+    of that step, if the run fails because of them.
     """
     by = _decided(error, policy)[1]
     if by is not None:
         return replace(recorded, step=by.step, attempt=by.attempt, max_attempts=by.max_attempts)
-    found = _guilty(error)
+    found = _step_error(error)
     return recorded if found is None else replace(recorded, step=found.step)
 
 
-Guilty = StepFailed | EventTimeout | ChildFailed
+StepError = StepFailed | EventTimeout | ChildFailed
 
 
-def _guilty(error: BaseException | None) -> Guilty | None:
+def _step_error(error: BaseException | None) -> StepError | None:
     for _ in range(20):
         if error is None:
             break
-        if isinstance(error, Guilty):
+        if isinstance(error, StepError):
             return error
         if isinstance(error, BaseExceptionGroup):
-            found = (_guilty(one) for one in error.exceptions)
+            found = (_step_error(one) for one in error.exceptions)
             return next((one for one in found if one is not None), None)
         error = error.__cause__ or error.__context__
     return None
 
 
 def delay_after(error: BaseException, policy: Backoff, n: int, chance: float) -> float:
-    """Seconds before the next try, by the error itself or the policy; UsageError when that is no duration."""
+    """Return the seconds before the next try, by the error itself or the policy; UsageError when that is no
+    duration.
+    """
     name = type(error).__qualname__
     try:
         if isinstance(error, RetryAfter):
             return check_duration("its delay", error.delay, "; raise Fatal to give up")
         return check_duration("the delay of its policy", policy.delay(n, chance), "; raise Fatal to give up")
-    except Exception as broken:  # noqa: BLE001 - the policy may be a function of the user's
+    except Exception as broken:  # noqa: BLE001 - the policy may be a user's function
         why = (
             text(broken, 500)
             if isinstance(broken, UsageError)
             else f"{type(broken).__name__}: {text(broken, 500)}"
         )
-        raise UsageError(f"the delay after {name} is not known: {why}") from error
+        raise UsageError(f"the delay after {name} cannot be worked out: {why}") from error

@@ -1,4 +1,4 @@
-"""Hooks: the names of what an app may want to be told of, and what it is told."""
+"""Hooks: the names of events that an app may register functions for, and the notice that a function gets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = (
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hook is told. Of a worker's own start and stop there is no run to tell."""
+    """The argument of a hook. Notices of a worker's start and stop have no run."""
 
     name: str
     worker: str
@@ -41,20 +41,20 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     type: str = ""
     tenant: str = ""
     attempt: int = 0
-    status: Status | None = None  # what the run is from then on; None when it is not known here any more
+    status: Status | None = None  # the run's new status; None when it is not known here any more
     step: str | None = None  # the step that failed, if one did
     error: Error | None = None
 
 
 class Hook(msgspec.Struct, frozen=True):
-    """One function, as it was registered."""
+    """One registered function."""
 
     function: Callable[[Notice], Any]
     is_async: bool
 
     @property
     def called(self) -> str:
-        """Its name in the log."""
+        """The name of the function in the log."""
         return getattr(self.function, "__qualname__", None) or repr(self.function)
 
 
@@ -62,10 +62,12 @@ Hooks = dict[str, list[Hook]]
 
 
 def register(hooks: Hooks, names: tuple[str, ...], function: Any) -> None:
-    """Have `function` called for each of these names."""
+    """Register `function` for each of these names."""
     if not callable(function) or not _takes_one(function):
-        raise UsageError(f"a hook takes one argument, the notice: write def told(notice), not {function!r}")
-    inner = getattr(function, "func", None) or type(function).__call__  # a partial, or an object
+        raise UsageError(
+            f"a hook takes one argument, the notice: write def notified(notice), not {function!r}"
+        )
+    inner = getattr(function, "func", None) or type(function).__call__  # a partial, or a callable object
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inner)
     for name in dict.fromkeys(names):
         hooks.setdefault(name, []).append(Hook(function, is_async))
@@ -82,17 +84,17 @@ def _takes_one(function: Callable[..., Any]) -> bool:
 
 
 def check_names(names: tuple[Any, ...]) -> tuple[str, ...]:
-    """Refuse what is never told."""
+    """Refuse names that no hook has."""
     if not names or callable(names[0]):
         raise UsageError('a hook needs a name: write @app.on("run.failed")')
     for name in names:
         if name not in NAMES:
             near = get_close_matches(str(name), NAMES, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise UsageError(f"no hook is called {name!r}: {hint}There are {', '.join(NAMES)}")
+            raise UsageError(f"there is no hook {name!r}; {hint}the hooks are {', '.join(NAMES)}")
     return names
 
 
 def decoded(error: Json | None) -> Error | None:
-    """An error as it was recorded."""
+    """Read a recorded error."""
     return None if error is None else stored(error)

@@ -1,4 +1,4 @@
-"""How one execution ended: data first, committed later in one place."""
+"""Outcomes of one execution, as data. They are committed later, in one place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Completed(msgspec.Struct, frozen=True):
 
 
 class ContinuedAs(msgspec.Struct, frozen=True):
-    """The function asked for its next run."""
+    """The function asked to continue as a new run."""
 
     params: Any
 
@@ -28,8 +28,8 @@ class Raised(msgspec.Struct, frozen=True):
     error: BaseException
 
 
-class Backoff(msgspec.Struct, frozen=True):
-    """A step that is tried again at `due_at`; `write` records the try that failed, if that is to be done."""
+class StepRetry(msgspec.Struct, frozen=True):
+    """A step that is retried at `due_at`. `write` records the failed try, if it is still to be recorded."""
 
     due_at: Instant
     write: StepWrite | None
@@ -37,27 +37,27 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """Nothing is left but waits, and steps that back off."""
+    """The run has only open waits, and steps that wait for their retry."""
 
     opened: tuple[StepWrite, ...]
-    backoffs: tuple[Backoff, ...]
+    backoffs: tuple[StepRetry, ...]
 
 
-class Why(StrEnum):
-    """Why an execution is stopped: as the store's answer says, or since its worker cannot go on with it."""
+class StopReason(StrEnum):
+    """The reason why an execution is stopped: an answer of the store, or a worker that cannot go on."""
 
     CANCELLED = "cancelled"
     LOST = "lost"
     PAUSED = "paused"
     SEALED = "sealed"
     RELEASED = "released"  # its worker stops
-    FULL = "full"  # its worker has no room for what it has recorded
+    FULL = "full"  # its worker has too little memory for the run's record
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """Someone else decided. `reason`: in words, where the run goes back with it."""
+    """The execution was stopped from outside. `reason`: text for a run that is given back."""
 
-    why: Why
+    why: StopReason
     reason: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Answers of a store are bounded in bytes: this puts pages together where so many records are wanted."""
+"""Reading of many records in pages: a store limits each answer in bytes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ async def gathered(
     after: Any,
     cursor: Callable[[T], Any],
 ) -> list[T]:
-    """At most `limit` records after the cursor `after`, fetched in pages.
+    """Return at most `limit` records after the cursor `after`, fetched in pages.
 
-    `fetch` is called with a limit and a cursor; `cursor` gives that of a record.
+    `fetch` is called with a limit and a cursor; `cursor` returns the cursor of a record.
     """
     found: list[T] = []
     while len(found) < limit and (page := await fetch(limit - len(found), after)):

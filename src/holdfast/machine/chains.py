@@ -1,7 +1,7 @@
-"""Chains: runs that went on as another, which are one run to the outside.
+"""Chains: runs that went on as another run. Callers see a chain as one run.
 
-The id of a chain is that of its first run, whose row names the present one; every later row names the first.
-So the present run is two rows away from any of them, however long the chain is.
+The id of a chain is the id of its first run. The row of the first run names the present run; every later row
+names the first. So the present run is two rows away from any run of the chain, however long the chain is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .view import Beginning, R, View
 
 
 def first_of(view: View[R], run: R) -> R:
-    """The first run of the chain. Its row stays for as long as any other of the chain does."""
+    """Return the first run of the chain. Its row is kept as long as any other row of the chain."""
     first = run if run.chain is None else view.run(run.chain)
     if first is None:
         raise UnknownRun(run.id)
@@ -27,7 +27,7 @@ def first_of(view: View[R], run: R) -> R:
 
 
 def present_of(view: View[R], run: R) -> R:
-    """The run that the chain has come to: itself, if it is in none."""
+    """Return the present run of the chain: the run itself, if it is in no chain."""
     first = first_of(view, run)
     present = first if first.present is None else view.run(first.present)
     if present is None:
@@ -36,20 +36,21 @@ def present_of(view: View[R], run: R) -> R:
 
 
 def goes_on_as(new: NewRun, by: RunRow | None) -> bool:
-    """Whether the run that starts this one goes on as it."""
+    """Return True when the run `by` goes on as the new run."""
     return by is not None and new.follows == by.id and new.type == by.type
 
 
 def handed_on(new: NewRun, begins: Beginning, before: RunRow) -> tuple[NewRun, Beginning]:
-    """What the next run of a chain begins with: it sees the events since the chain's start, has spent what
-    the chain has, and has its priority; a pause that was asked for holds for it. Its holder has read the
-    priority earlier, and somebody may have given another one since.
+    """Return the next run of a chain with the values that it takes over: watermark, cost, priority and pause.
+
+    It sees the events since the start of the chain. The priority is read from the row, because it may have
+    changed since the holder read it. A requested pause also applies to the next run.
     """
     paused = before.pause_asked_by is not None
     if new.priority != before.priority:
         new = msgspec.structs.replace(new, priority=before.priority)
     return new, begins._replace(
-        mark=before.mark,
+        watermark=before.watermark,
         chain=before.chain_id,
         cost=before.cost,
         status=Status.PAUSED if paused else Status.PENDING,
@@ -58,14 +59,15 @@ def handed_on(new: NewRun, begins: Beginning, before: RunRow) -> tuple[NewRun, B
 
 
 def link(view: View[R], before: R, next: R) -> None:
-    """The chain has come to the next run. Trail: paused [by], if that was asked of the one before."""
+    """Make `next` the present run of the chain. Trail: paused [by], if a pause of the run before was
+    requested."""
     view.go_on_as(before, first_of(view, before), next.id)
     if before.pause_asked_by is not None:
         view.note(next, "paused", by=before.pause_asked_by)
 
 
 def follow_first(view: View[R], first: R, limit: int) -> int:
-    """Delete or restore a page of the other runs of a chain, as the first one is. Return how many rows."""
+    """Delete or restore some other runs of a chain, like its first run. Return how many rows."""
     deleted = first.deleted_at is not None
     page = view.links(first, limit, deleted=not deleted)
     for run in page:
@@ -77,5 +79,5 @@ def follow_first(view: View[R], first: R, limit: int) -> int:
 
 
 def named(id: UUID) -> str:
-    """What someone is told who means an earlier run."""
+    """Return the message for a caller that names an earlier run."""
     return f"its chain has gone on: the present run is {id}"

@@ -1,7 +1,7 @@
-"""What runs owe since their last commit: news of their end, cancels of children, a look at their waits, the
-same fate for all runs of a chain.
+"""Work that a run's last commit left to do: tell the parent, cancel children, look again at open waits,
+delete or restore the other runs of its chain.
 
-It was recorded with that commit, and is carried out here, a slice a commit, by whoever comes first.
+The commit recorded it in `owes`. Any process may carry it out, in slices of one commit each.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from .waking import settle
 
 
 def carry_out(view: View[R], runs: Sequence[R], limit: int) -> int:
-    """Carry out what these runs owe, as far as a slice of `limit` rows goes. Return how many parents were
-    woken.
-    """
+    """Carry out what these runs owe, up to `limit` rows. Return how many parents were woken."""
     woken, left = 0, limit
     for run in runs:
         if left <= 0 or view.copied >= bounds.BATCH_BYTES:
@@ -34,15 +32,15 @@ def carry_out(view: View[R], runs: Sequence[R], limit: int) -> int:
         if run.owes & (Owes.CHILDREN | Owes.ORPHANS):
             left -= _cancel_children(view, run, max(1, left))
         if run.owes & Owes.LOOK:
-            came = _look_again(view, run)
-            woken, left = woken + came, left - max(1, came)
+            received = _look_again(view, run)
+            woken, left = woken + received, left - max(1, received)
         if run.owes & Owes.CHAIN:
             left -= follow_first(view, run, max(1, left))
     return woken
 
 
 def tell_parent(view: View[R], parent: UUID | None, key: str | None, child: UUID) -> bool | None:
-    """deliver: settle the step of an open parent that waits for this child; None: nobody waits for it."""
+    """deliver: settle the step of an open parent that waits for this child. None: no parent waits for it."""
     run = None if parent is None else view.run(parent)
     if run is None or run.status in FINAL:
         return None
@@ -53,7 +51,7 @@ def tell_parent(view: View[R], parent: UUID | None, key: str | None, child: UUID
 
 
 def _cancel_children(view: View[R], run: R, limit: int) -> int:
-    """Cancel a page of children, theirs included. Return how much that was."""
+    """Cancel some children, which then owe the cancel of their own children. Return how many, at least 1."""
     page = view.children_to_cancel(run, limit, orphans=not run.owes & Owes.CHILDREN)
     for child in page:
         cancel_open(view, child, f"parent {run.id}", children=True)
@@ -63,13 +61,12 @@ def _cancel_children(view: View[R], run: R, limit: int) -> int:
 
 
 def _look_again(view: View[R], run: R) -> int:
-    """One slice of a look that has stopped, whatever became of the run. Return how many waits got what
-    they wait for.
-    """
-    came, begun = 0, view.copied
+    """Continue a look at the waits of a run that stopped before. Return how many waits got what they wait
+    for."""
+    received, begun = 0, view.copied
     for wait in view.to_look_at(run):
         if view.copied - begun >= bounds.BATCH_BYTES:
-            return came
-        came += bool(settle(view, run, wait))
+            return received
+        received += bool(settle(view, run, wait))
     run.owes &= ~Owes.LOOK
-    return came
+    return received

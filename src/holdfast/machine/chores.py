@@ -1,4 +1,4 @@
-"""expire, time_out: what a keeper does to runs whose lease or whose time is over. No user code is needed."""
+"""expire and time_out: a keeper ends leases and runs whose time is over. No user code is needed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .view import R, View
 
 
 def expire(view: View[R], run: R) -> None:
-    """expire: the lease is past. crashes + 1, fence + 1, lease cleared, error of kind lease_expired.
+    """expire: the lease has expired. crashes + 1, fence + 1, lease cleared, error of kind lease_expired.
 
-    At max_crashes: failed (trail lease_expired, failed). A pause asked for: paused (trail lease_expired,
+    At max_crashes: failed (trail lease_expired, failed). With a requested pause: paused (trail lease_expired,
     paused). Else pending at now + crash_delay(crashes) (trail lease_expired).
     """
     worker, asked_by = run.leased_by, run.pause_asked_by
@@ -32,7 +32,8 @@ def expire(view: View[R], run: R) -> None:
 
 
 def time_out(view: View[R], run: R) -> None:
-    """time_out: the run's own timeout is past: failed, kind timeout, fence + 1. Trail: timed_out, failed."""
+    """time_out: the timeout of the run has passed: failed, kind timeout, fence + 1. Trail: timed_out,
+    failed."""
     run.fence += 1
     view.note(run, "timed_out")
     message = f"the run did not end within {run.timeout_seconds:g} s"

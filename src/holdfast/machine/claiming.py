@@ -1,4 +1,4 @@
-"""claim, renew: who holds a run, and until when."""
+"""claim and renew: the lease of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .view import R, View
 def claim(view: View[R], run: R, worker: str, until: Instant) -> None:
     """claim: leased by the worker until then, attempt + 1, fence + 1. Trail: leased [worker attempt fence].
 
-    The caller has found that the run is pending, due and not deleted.
+    The caller has checked that the run is pending, due and not deleted.
     """
     run.status, run.leased_by, run.lease_until = Status.LEASED, worker, until
     run.attempt, run.fence = run.attempt + 1, run.fence + 1
@@ -20,7 +20,7 @@ def claim(view: View[R], run: R, worker: str, until: Instant) -> None:
 
 
 def begin(view: View[R], run: R, started_at: Instant | None) -> None:
-    """Write `started`, once a fence: the first renewal or commit of an execution brings it along."""
+    """Write `started`, once for each fence: the first renewal or commit of an execution brings its time."""
     if started_at is not None and run.started_fence != run.fence:
         run.started_fence = run.fence
         run.started_at = started_at if run.started_at is None else run.started_at
@@ -28,11 +28,11 @@ def begin(view: View[R], run: R, started_at: Instant | None) -> None:
 
 
 def renew(view: View[R], run: R | None, lease: Lease, worker: str, until: Instant) -> Held:
-    """renew: the lease goes on, fenced like an item of a commit. Trail: started, if it is due; heartbeat
-    [worker].
+    """renew: extend the lease, checked by its fence like an item of a commit. Trail: started, if it is due;
+    heartbeat [worker].
 
-    survived: its crashes are forgiven. The answer tells whether a pause is asked for, and the waits settled
-    with seq > known.
+    survived: the crashes are forgiven. The answer says whether a pause is requested, and lists the waits
+    settled with seq > known.
     """
     if run is None or not holds(run, lease.fence, view.now):
         return Held(answer=lost(run))
@@ -50,13 +50,14 @@ def renew(view: View[R], run: R | None, lease: Lease, worker: str, until: Instan
 
 
 def forgive(run: RunRow) -> None:
-    """Count the crashes of a run no more that has executed for a whole lease time: its attempts are what is
-    left. Once since its last progress, or one that kills its worker later than that would never fail.
+    """Forget the crashes of a run that has executed for a whole lease time.
+
+    Only once since its last progress: else a run that kills its worker later than that would never fail.
     """
     if run.crashes and not run.survived:
         run.attempt, run.crashes, run.survived = max(1, run.attempt - run.crashes), 0, 1
 
 
 def lost(run: R | None) -> Answer:
-    """The answer to a holder that holds the run no longer."""
+    """Return the answer for a holder that has lost the run."""
     return Answer.CANCELLED if run is not None and run.status is Status.CANCELLED else Answer.LOST

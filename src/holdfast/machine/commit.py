@@ -1,6 +1,6 @@
-"""commit: one item of a holder on its way into the rows. The moves themselves are in moves.py.
+"""commit: check and apply one item of a leaseholder. The moves themselves are in moves.py.
 
-A store offers each item of a batch to `answer`, in order, and saves the view once.
+A store calls `answer` for each item of a batch, in order, and saves the view once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.records import Answer, Item, Verdict
 from holdfast.records.moves import Checkpoint, Park, starts_of
 
 from .claiming import begin
-from .moves import MOVES, Writing
+from .moves import HOLDER_FUNCTIONS, Writing
 from .plans import strays
 from .rows import holds
 from .starting import follow, start
@@ -28,16 +28,16 @@ _APPLIED = Verdict(answer=Answer.APPLIED, status=Status.LEASED)
 def answer(view: View[R], run: R | None, item: Item) -> Verdict:
     """Apply the item if its holder holds the run, and answer it.
 
-    Repeat first: an item whose (fence, number) was applied before is answered as the first time and changes
-    nothing. It was applied when its number is not above that of the row's last recorded item under the same
-    fence, or when its steps stand under the same pair. This holds also after the run has moved on, until
-    another holder has written. For a repeat `settled` is looked up anew.
+    Repeats: an item whose (fence, number) was applied before gets the same answer as the first time and
+    changes nothing. It was applied when its number is not above that of the row's last recorded item under
+    the same fence, or when its steps are recorded under the same pair. This also holds after the run has
+    moved on, until another holder has written. For a repeat `settled` is looked up again.
 
-    Held means: status leased, fence equal, lease_until >= now. A holder that has lost the run changes
+    A run is held when: status leased, fence equal, lease_until >= now. A holder that has lost the run changes
     nothing: `cancelled` when the run is cancelled, else `lost`, also for a run that is unknown.
 
-    An item of a plan that brings the wrong step is `lost` (`plans.strays`). An item that starts a run or
-    records an event for another tenant than its run's is refused with UsageError.
+    An item of a plan with the wrong step is `lost` (`plans.strays`). An item that starts a run or records an
+    event for another tenant than its run's is refused with UsageError.
     """
     refusal = refused(view, run, item)
     if refusal is not None:
@@ -47,15 +47,15 @@ def answer(view: View[R], run: R | None, item: Item) -> Verdict:
 
 
 def refused(view: View[R], run: R | None, item: Item) -> Verdict | None:
-    """The answer to an item that is not to be applied; None: it is."""
+    """Return the answer to an item that must not be applied. None: apply it."""
     lost = not_held(view, run, item)
     if lost is not None or run is None:
         return lost
     if run.commit_fence == item.fence and item.number <= run.commit_no:
         return _repeated(view, run, item)
     for step in item.steps:
-        stands = view.step(run, step.key)
-        if stands is not None and stands.fence == item.fence and stands.number >= item.number:
+        row = view.step(run, step.key)
+        if row is not None and row.fence == item.fence and row.number >= item.number:
             return _repeated(view, run, item)
     current = view.at_work(run) if run.is_plan and item.steps else None
     if strays(item, None if current is None else current.key, is_plan=run.is_plan):
@@ -65,7 +65,7 @@ def refused(view: View[R], run: R | None, item: Item) -> Verdict | None:
 
 
 def refuse_foreign(item: Item, tenant: str) -> None:
-    """Refuse an item that starts a run or records an event for another tenant than its run's."""
+    """Refuse an item that starts a run or records an event for another tenant."""
     named = [event.tenant for event in item.events] + [new.tenant for new in starts_of(item)]
     named += [write.child.tenant for write in item.steps if write.child is not None]
     for other in named:
@@ -77,9 +77,9 @@ def refuse_foreign(item: Item, tenant: str) -> None:
 
 
 def not_held(view: View[R], run: R | None, item: Item) -> Verdict | None:
-    """The answer to a holder that has lost the run; None: it holds it.
+    """Return the answer to a holder that has lost the run. None: it still holds the run.
 
-    Until another holder has written, a repeat is answered as the first time.
+    Until another holder has written, a repeat gets the same answer as the first time.
     """
     if run is None:
         return Verdict(answer=Answer.LOST, status=Status.CANCELLED)
@@ -96,8 +96,8 @@ def not_held(view: View[R], run: R | None, item: Item) -> Verdict | None:
 
 
 def _repeated(view: View[R], run: R, item: Item) -> Verdict:
-    """The first answer once more; `settled` is looked up anew. Of a number before the last recorded one
-    only this much is sure: the holder went on after it.
+    """Return the first answer again, with `settled` looked up again. For a number before the last recorded
+    one only one thing is certain: it was applied, and the holder went on.
     """
     last = run.commit_fence == item.fence and item.number == run.commit_no
     first = (view.answer(run) if last else None) or _APPLIED
@@ -113,28 +113,28 @@ def write(view: View[R], run: R, item: Item, *, marked: bool = False) -> Verdict
     1. `started` goes into the trail, if started_at is given and no renewal has written it for this fence.
     2. The item's own trail rows.
     3. The steps (`record_steps`). If their costs bring the run from below its budget to it or above, a pause
-       is asked for by BUDGET, unless one is asked for already.
-    4. An item that opens a wait looks at once, as park does: every open wait is settled that can be, as far
-       as BATCH_BYTES of values go in one commit; the rest is owed.
-    5. Events go into the inbox; an id that is there is left alone.
-    6. Starts. An id or key that is there is left alone. So is a start whose parent is refused as in `start`,
-       unless that is this run's own parent. A start with a parent_step takes this run's place in that step,
-       if the step names this run.
-    7. Messages go into the outbox; an id that is there is left alone. Progress is stored.
-    8. The move (`MOVES`), and the answer (`Writing.verdict`).
+       is requested by BUDGET, unless one is requested already.
+    4. An item that opens a wait looks at once, like park: every open wait is settled that can be, up to
+       BATCH_BYTES of values in one commit; the rest is owed.
+    5. Events go into the inbox. A known id changes nothing.
+    6. Starts. A known id or key changes nothing. The same holds for a start whose parent is refused as in
+       `start`, unless it is this run's own parent. A start with a parent_step takes this run's place in that
+       step, if the step names this run.
+    7. Messages go into the outbox. A known id changes nothing. Progress is stored.
+    8. The move (`HOLDER_FUNCTIONS`), and the answer (`Writing.verdict`).
 
-    The run's row is touched only where something differs: the rows of a plain checkpoint tell who wrote them.
-    `marked`: the run's row remembers the item in any case.
+    The row of the run changes only where something differs: the step rows of a simple checkpoint already name
+    the item that wrote them. `marked`: the row of the run records the item in any case.
     """
     writing = Writing(view, run, item)
     begin(view, run, item.started_at)
     for entry in item.trail:
         view.log(run, entry.type, entry.data)
     spent = run.cost
-    recorded = writing.recorded = record_steps(view, run, item)
+    effects = writing.effects = record_steps(view, run, item)
     if run.budget is not None and spent < run.budget <= run.cost and run.pause_asked_by is None:
         run.pause_asked_by = BUDGET
-    if recorded.opened is not None and not isinstance(item.move, Park):
+    if effects.opened is not None and not isinstance(item.move, Park):
         writing.look()
     for event in item.events:
         view.record(event)
@@ -145,12 +145,12 @@ def write(view: View[R], run: R, item: Item, *, marked: bool = False) -> Verdict
         view.send(run, item.outbox)
     if item.progress is not None:
         run.progress = item.progress
-    MOVES[type(item.move)](writing, item.move)
+    HOLDER_FUNCTIONS[type(item.move)](writing, item.move)
     verdict = writing.verdict()
-    # An item of which no row stands, or whose answer says more, must be known by the run's row, to be known
-    # when it is sent again.
+    # An item without a step row, or with a richer answer, must be recorded in the row of the run. Else a
+    # repeat of the item would not be recognised.
     if (
-        marked or recorded.silent or recorded.kept or not isinstance(item.move, Checkpoint)
+        marked or effects.silent or effects.kept or not isinstance(item.move, Checkpoint)
         or run.status is not Status.LEASED
     ):  # fmt: skip
         view.answered(run, item, verdict)

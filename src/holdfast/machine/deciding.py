@@ -18,7 +18,7 @@ from .waking import go_on, settle
 
 
 class Ruling(NamedTuple):
-    """What someone says to a gate. step: None: the only one there has been."""
+    """A decision of a person about a gate. step=None: the only gate that the run has had."""
 
     step: str | None
     approved: bool
@@ -28,7 +28,7 @@ class Ruling(NamedTuple):
 
 
 class Ruled(NamedTuple):
-    """What stands at a gate after a ruling, and whether it did before."""
+    """The decision that a gate has now. `repeated`: it had this decision before."""
 
     step: str
     decision: Decision
@@ -36,15 +36,15 @@ class Ruled(NamedTuple):
 
 
 def decide(view: View[R], id: UUID, tenant: str | None, ruling: Ruling) -> Ruled | Conflict:
-    """decide: give the gate its decision, and let the run go on. Trail: approved or rejected [step by comment
-    status?].
+    """decide: record the decision of the gate, and let the run go on. Trail: approved or rejected [step by
+    comment status?].
 
-    Decided before: the same verdict is answered as before, the other one is a Conflict. A gate whose deadline
-    is past is settled as a keeper does, and answered as one that was decided so: the refusal is returned and
-    not raised, because what was settled is to be saved, and what the run owes by it delivered.
+    If the gate was decided before, the same decision gets the same answer, and the other one is a Conflict. A
+    gate whose deadline has passed is settled first, as a keeper would do it. The Conflict is returned and not
+    raised, because the settled gate has to be saved, and the work that the run owes by it carried out.
     """
     run = found(view, id, tenant)
-    run_id = run.id  # of a chain's present run, by whichever of its ids it was asked for
+    run_id = run.id  # the id of the chain's present run; the caller may have named an earlier run
     gate = meant(run_id, view.gates(run), ruling.step)
     check_digest(run_id, gate.key, gate.digest, ruling.digest, approved=ruling.approved)
     if gate.status is StepStatus.WAITING and gate.due_at is not None and gate.due_at < view.now:

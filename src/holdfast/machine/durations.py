@@ -1,7 +1,7 @@
-"""Seconds as every store counts them: one rounding, and an end to what counts as a time.
+"""Durations: seconds to microseconds with one rounding for all stores, limited to a thousand years.
 
-A delay of 1e12 s would be an instant that no calendar holds, and one row with it would break every
-list; a larger one does not even fit into a column. A thousand years are as good as for ever.
+A delay of 1e12 s would give an instant that no calendar can show, and one row with it would break every list.
+A larger one does not even fit into a column.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from holdfast.records import SECOND
 
 
 def bounded(seconds: float) -> float:
-    """A duration that can be added to any present instant, in whole microseconds."""
+    """Return the duration, limited and rounded to whole microseconds."""
     return micros(seconds) / SECOND
 
 
 def micros(seconds: float) -> int:
-    """Microseconds; NaN is no duration."""
+    """Return the duration in microseconds. NaN is refused."""
     if -FOREVER_SECONDS <= seconds <= FOREVER_SECONDS:
         return round(seconds * SECOND)
     if seconds != seconds:  # noqa: PLR0124 - only NaN differs from itself

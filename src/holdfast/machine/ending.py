@@ -1,4 +1,4 @@
-"""How a run ends: complete, fail, cancel, time_out, and plans whose rows are done all come here."""
+"""The end of a run: complete, fail, cancel, time_out and finished plans all come here."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .view import R, View
 
 def end(view: View[R], run: R, status: Status) -> None:
     """End the run: finished_at now, expires_at by its ttl, the lease cleared, open steps (ready, waiting)
-    cancelled, nothing asked for any more. Its error is set before.
+    cancelled, a requested pause dropped. The caller has set its error.
 
-    However a plan's run ends without success, its current step ends with it: failed, with the run's error
-    (trail step_failed before failed), unless it has failed already, and later ones stay pending; cancelled,
-    with all later ones, when the run is cancelled. However a run ends that has a parent_step, it owes its
-    parent the news: see `deliver`.
+    When the run of a plan ends without success, its current step ends with it. A failed run: the step fails
+    with the error of the run (trail step_failed before failed), unless it has failed already, and later steps
+    stay pending. A cancelled run: the step and all later ones are cancelled. A run with a parent_step then
+    owes its parent the news: see `deliver`.
     """
     if run.kind == "plan" and status is Status.FAILED:
         _fail_current(view, run)
@@ -37,7 +37,7 @@ def _fail_current(view: View[R], run: R) -> None:
 
 
 def _cancel_rest(view: View[R], run: R) -> None:
-    """Cancel what has not ended: the current step, and all behind it."""
+    """Cancel the steps that have not ended: the current step and all later ones."""
     for step in view.outline(run):
         if step.status not in SETTLED:
             step.status, step.finished_at = StepStatus.CANCELLED, view.now
@@ -61,7 +61,7 @@ def succeed(view: View[R], run: R) -> None:
 
 
 def fail(view: View[R], run: R, kind: str | None, message: str | None) -> None:
-    """End the run without success; its error is set before. Trail: failed [kind message attempt
+    """End the run without success. The caller has set its error. Trail: failed [kind message attempt
     max_attempts].
     """
     end(view, run, Status.FAILED)
@@ -69,9 +69,9 @@ def fail(view: View[R], run: R, kind: str | None, message: str | None) -> None:
 
 
 def tries(run: RunRow, *, given_back: bool = False) -> dict[str, object]:
-    """How often it was tried, of how many, for the trail. Crashes use none up.
+    """Return the number of attempts and their maximum, for the trail. Crashes do not count as attempts.
 
-    given_back: the execution that ends now does not count.
+    given_back: the execution that ends now does not count either.
     """
     most = run.max_attempts if run.tried_of is None else run.tried_of
     return {"attempt": max(0, _tried(run) - given_back), "max_attempts": most}

@@ -1,6 +1,5 @@
-"""Gates in words: which one is meant, what a decision reads as, why it is refused. The move is in
-deciding.py.
-"""
+"""Gates: find the gate that a caller means, check a decision, and write it as text. The move is in
+deciding.py."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ G = TypeVar("G", bound=Gate)
 
 
 def meant(run: UUID, gates: Sequence[G], step: str | None) -> G:
-    """The only one there has been, or the one of that name: a repeated call must not decide the next gate."""
+    """Return the gate of that name, or the only one so far: a repeated call must not decide the next gate."""
     if step is None and len(gates) == 1:
         return gates[0]
     for gate in gates:
@@ -40,12 +39,12 @@ def meant(run: UUID, gates: Sequence[G], step: str | None) -> G:
 
 
 def verb(*, approved: bool) -> str:
-    """The word for what is tried."""
+    """Return the verb of the decision, for messages."""
     return "approve" if approved else "reject"
 
 
 def check_digest(run: UUID, gate: str, shown: str | None, named: str | None, *, approved: bool) -> None:
-    """A decision may name what it was shown."""
+    """Refuse a decision that names another digest than the gate shows."""
     if named is not None and named != shown:
         raise Conflict(
             f"cannot {verb(approved=approved)} {gate!r} of run {run}: what it shows has another digest, "
@@ -54,28 +53,29 @@ def check_digest(run: UUID, gate: str, shown: str | None, named: str | None, *, 
 
 
 def check_same(run: UUID, gate: str, before: Decision, *, approved: bool) -> None:
-    """The same verdict again is answered as the first time; the other one is refused."""
+    """Refuse a decision that differs from the decision before."""
     if before.approved is approved:
         return
-    whose = ", for nobody decided in time" if before.timed_out else f" by {before.by}" if before.by else ""
+    reason = ", for nobody decided in time" if before.timed_out else f" by {before.by}" if before.by else ""
     word = "approved" if before.approved else "rejected"
-    raise Conflict(f"cannot {verb(approved=approved)} {gate!r} of run {run}: it has been {word}{whose}")
+    raise Conflict(f"cannot {verb(approved=approved)} {gate!r} of run {run}: it has been {word}{reason}")
 
 
-def said(*, approved: bool, by: str, comment: str, at: Instant, timed_out: bool) -> Json:
-    """A decision, as the gate's output."""
+def decision_json(*, approved: bool, by: str, comment: str, at: Instant, timed_out: bool) -> Json:
+    """Return a decision as JSON, the output of the gate."""
     record = {"approved": approved, "by": by, "comment": comment, "at": at, "timed_out": timed_out}
     return msgspec.json.encode(record).decode()
 
 
 def why_rejected(*, by: str, comment: str, timed_out: bool) -> str:
-    """What the run of a plan fails with; that it was rejected says the kind of the error."""
+    """Return the message with which the run of a plan fails. The kind of the error says that it was
+    rejected."""
     who = "nobody decided in time" if timed_out else f"by {by}" if by else ""
     return ": ".join(filter(None, (who, comment))) or "no reason given"
 
 
 def decision(output: Json) -> Decision:
-    """A gate's output, as people read it."""
+    """Return the decision that the output of a gate holds."""
     found = msgspec.json.decode(output)
     return Decision(
         approved=found["approved"],

@@ -1,4 +1,4 @@
-"""cancel, pause, resume, rewind, retry_run, set_priority, delete, restore: what people do to a run."""
+"""Moves that people make: cancel, pause, resume, rewind, retry_run, set_priority, delete, restore."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .view import R, View
 
 
 def found(view: View[R], id: UUID, tenant: str | None) -> R:
-    """The run that a verb is about, the present one of the chain: UnknownRun if it is unknown, deleted or
-    another tenant's.
+    """Return the run that a verb is about: the present run of the chain. UnknownRun if it is unknown, deleted
+    or of another tenant.
     """
     run = _found_or_deleted(view, id, tenant)
     if chains.first_of(view, run).deleted_at is not None:
@@ -34,7 +34,7 @@ def _found_for(move: Move, view: View[R], id: UUID, tenant: str | None) -> R:
 
 
 def _itself_for(move: Move, view: View[R], id: UUID, tenant: str | None) -> R:
-    """The run of this id, if it is the present one of its chain: what was before stays as it is."""
+    """Return the run of this id. It must be the present run of its chain: earlier runs do not change."""
     present = found(view, id, tenant)
     run = view.run(id)
     assert run is not None
@@ -52,8 +52,8 @@ def cancel(view: View[R], id: UUID, tenant: str | None, by: str, *, children: bo
 
 
 def cancel_open(view: View[R], run: R, by: str, *, children: bool) -> None:
-    """Cancel an open run, deleted or not: fence + 1, lease cleared, open steps and a plan's later ones
-    cancelled; finished steps keep their results. children: the run owes that its open children are cancelled.
+    """Cancel an open run, deleted or not: fence + 1, lease cleared, open steps and the later steps of a plan
+    cancelled; finished steps keep their results. children: the run owes the cancel of its open children.
     Trail: cancelled [by]."""
     run.fence += 1
     ending.end(view, run, Status.CANCELLED)
@@ -63,8 +63,9 @@ def cancel_open(view: View[R], run: R, by: str, *, children: bool) -> None:
 
 
 def pause(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
-    """pause: pending, waiting: paused at once. Leased: asked for, until a boundary; whoever asked first is
-    named. Paused: unchanged. Ended: IllegalMove. Trail: paused [by], not while it is asked for.
+    """pause: pending or waiting: paused at once. Leased: the pause is requested, and takes effect at a
+    boundary; the first requester is named. Paused: unchanged. Ended: IllegalMove. Trail: paused [by], once it
+    takes effect.
     """
     run = _found_for(Move.PAUSE, view, id, tenant)
     if run.status is Status.LEASED:
@@ -76,10 +77,11 @@ def pause(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
 
 
 def resume(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
-    """resume: waiting while nothing has come for it, else pending with the run_at it had. Leased with a pause
-    asked for: withdrawn. Else IllegalMove. Trail: resumed [by status], not for a withdrawn pause.
+    """resume: waiting if nothing has come for it, else pending with the run_at it had. Leased with a
+    requested pause: the request is withdrawn. Else IllegalMove. Trail: resumed [by status], not for a
+    withdrawn request.
 
-    A plan goes on by its rows: what was decided meanwhile counts, and what is current and not open is opened.
+    A plan goes on by its rows: decisions made meanwhile count, and a current row that is not open is opened.
     """
     run = _found_for(Move.RESUME, view, id, tenant)
     if run.status is Status.LEASED:
@@ -98,11 +100,11 @@ def resume(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
 
 def rewind(view: View[R], id: UUID, key: str | None, tenant: str | None, by: str, *, children: bool) -> R:
     """rewind: forget that step, all with a higher seq, and every cancelled one; None: forget all steps. The
-    run is pending now (a paused one stays paused), its counts and its timeout begin anew, fence + 1. Trail:
+    run is pending now (a paused one stays paused), its counts and its timeout start again, fence + 1. Trail:
     rewound [step forgotten status by].
 
-    A plan's rows become pending again instead; one that has not begun is no step to rewind to (UnknownStep).
-    children: the run owes that children of forgotten steps are cancelled.
+    Rows of a plan become pending again instead; a row that has not begun cannot be rewound to (UnknownStep).
+    children: the run owes the cancel of children of forgotten steps.
     """
     run = _itself_for(Move.REWIND, view, id, tenant)
     steps = view.outline(run)
@@ -124,7 +126,7 @@ def rewind(view: View[R], id: UUID, key: str | None, tenant: str | None, by: str
 
 
 def retry_run(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
-    """retry_run: a failed run is pending now, its counts and its timeout begin anew, fence + 1; the step
+    """retry_run: a failed run is pending now, its counts and its timeout start again, fence + 1; the step
     that its error names, and cancelled steps, are forgotten. Else IllegalMove. Trail: retried [by status
     forgotten].
     """
@@ -142,7 +144,7 @@ def retry_run(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
 
 
 def _begun(run: RunRow, steps: Sequence[StepRow]) -> Sequence[StepRow]:
-    """All steps by number; of a plan, those up to the current one."""
+    """Return all steps by number; for a plan, those up to the current one."""
     if not run.is_plan:
         return steps
     end = next((n for n, step in enumerate(steps) if step.status is not StepStatus.SUCCEEDED), len(steps))
@@ -152,11 +154,10 @@ def _begun(run: RunRow, steps: Sequence[StepRow]) -> Sequence[StepRow]:
 def _forget(
     view: View[R], run: R, steps: Sequence[StepRow], keys: Collection[str | None], *, orphans: bool
 ) -> list[str]:
-    """Forget these steps with their receipts; cancelled ones too, for they have no outcome. Plan rows begin
-    anew.
+    """Forget these steps with their receipts, and cancelled steps, which have no outcome. Rows of a plan
+    start again.
 
-    Their numbers are not given again, and the item that wrote the last of them is still known when it is sent
-    once more.
+    Their numbers are not given again. The item that wrote the last of them is still recognised as a repeat.
     """
     gone = [step for step in steps if step.key in keys or step.status is StepStatus.CANCELLED]
     if gone:
@@ -176,19 +177,19 @@ def _forget(
 
 
 def _go_on(view: View[R], run: R) -> None:
-    """A plan's row that is current again may be a gate."""
+    """Let a plan go on: its current row may be a gate or a wait, which is opened."""
     if run.is_plan and run.status is Status.PENDING:
         plans.become(view, run, plans.come_to(view, run))
 
 
 def _blamed(error: Json | None) -> str | None:
-    """The step that made the run fail, as its error names it."""
+    """Return the step that the error of the run names."""
     decoded = msgspec.json.decode(error) if error is not None else None
     return decoded.get("step") if isinstance(decoded, dict) else None
 
 
 def set_priority(view: View[R], id: UUID, tenant: str | None, by: str, priority: int) -> R:
-    """set_priority: give an open run another priority; its status and its holder stay. Ended: IllegalMove.
+    """set_priority: change the priority of an open run; its status and its lease stay. Ended: IllegalMove.
     The same priority: unchanged. Trail: reprioritized [by priority].
     """
     run = found(view, id, tenant)
@@ -209,9 +210,9 @@ def _found_or_deleted(view: View[R], id: UUID, tenant: str | None) -> R:
 
 def delete(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
     """delete: hide the run; its status stays. Leased: first given back as pending (paused, if that was
-    asked for), fence + 1, attempt - 1. Deleted: unchanged. Trail: deleted [by, status when it was leased].
+    requested), fence + 1, attempt - 1. Deleted: unchanged. Trail: deleted [by, status when it was leased].
 
-    Of a chain the present run and the first, which owes the same to all the others.
+    For a chain: the present run and the first one. The first one then owes the same to all others.
     """
     return _all_of_chain(view, _found_or_deleted(view, id, tenant), by, _delete)
 
@@ -244,9 +245,9 @@ def _delete(view: View[R], run: R, by: str) -> None:
 
 
 def restore(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
-    """restore: show a deleted run again, as it is by now. Not deleted: unchanged. Trail: restored [by].
+    """restore: show a deleted run again, in its current state. Not deleted: unchanged. Trail: restored [by].
 
-    Of a chain the present run and the first, which owes the same to all the others.
+    For a chain: the present run and the first one. The first one then owes the same to all others.
     """
     return _all_of_chain(view, _found_or_deleted(view, id, tenant), by, _restore)
 

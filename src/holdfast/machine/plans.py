@@ -1,7 +1,7 @@
-"""Plans: their rows, and the one way in which a run goes on from row to row.
+"""Plans: their rows, and the way of a run from row to row.
 
-All rows are there from the start, numbered from 0. The current one is the first that has not succeeded; a
-task waits for a worker, everything else is opened here, and looked at at once.
+All rows exist from the start, numbered from 0. The current row is the first that has not succeeded. A task
+waits for a worker. Gates, awaited events and sleeps are opened here, and looked at at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .rows import PLAN, StepRow, shown
 from .settling import look
 from .view import Data, R, View
 
-# Of the moves that a plan makes, those that bring its current task, and as what.
+# Moves that bring the current task of a plan, and the status in which they bring it.
 BRINGS: dict[type, StepStatus] = {
     Advance: StepStatus.SUCCEEDED,
     Park: StepStatus.WAITING,
@@ -33,11 +33,11 @@ MAY_BRING_NONE = frozenset({Retry, Fail, Release})
 
 
 def strays(item: Item, current: str | None, *, is_plan: bool) -> bool:
-    """Whether an item is for no plan, or brings anything but the current step as its move brings it.
+    """Return True when an item does not fit the plan: it is not for a plan, or brings another step.
 
-    Of a plan a move brings the current task in its own status, and nothing else: advance and park must
-    (SUCCEEDED, WAITING), retry and fail may (READY, FAILED), release does not. Any other step is `lost`, and
-    so are checkpoints and completes of a plan: it goes on by advance alone.
+    In a plan a move brings the current task in the status of the move, and nothing else: advance and park
+    must (SUCCEEDED, WAITING), retry and fail may (READY, FAILED), release does not. An item with any other
+    step is `lost`. So are checkpoints and completes: a plan goes on only by advance.
     """
     move = type(item.move)
     if move is BeginPlan:
@@ -54,7 +54,7 @@ def strays(item: Item, current: str | None, *, is_plan: bool) -> bool:
 
 
 def refuse_changed(before: Definition | None, now: Definition) -> None:
-    """Runs of a version have its steps: another list of steps is another version."""
+    """Refuse a definition whose steps differ from the published ones: other steps need another version."""
     if before is None or (before.kind, before.steps) == (now.kind, now.steps):
         return
     name, _, version = now.type.rpartition(".v")
@@ -65,14 +65,14 @@ def refuse_changed(before: Definition | None, now: Definition) -> None:
 
 
 def insert(view: View[R], run: R, steps: Sequence[PlanStep]) -> None:
-    """Make the run a plan: all its rows, pending, numbered by their order."""
+    """Make the run a plan: insert all its rows, pending, numbered by their order."""
     run.kind = PLAN
     view.put_all(run, _rows(tuple(steps), run.max_attempts))
 
 
 @lru_cache(maxsize=64)
 def _rows(steps: tuple[PlanStep, ...], max_attempts: int) -> tuple[StepRow, ...]:
-    """The rows of a plan as they begin, the same for all its runs."""
+    """Return the first state of the rows of a plan, which is the same for all its runs."""
     return tuple(
         StepRow(
             seq, step.name, step.kind, StepStatus.PENDING, topic=step.topic, ask=step.ask, digest=step.digest,
@@ -84,7 +84,7 @@ def _rows(steps: tuple[PlanStep, ...], max_attempts: int) -> tuple[StepRow, ...]
 
 
 def as_planned(step: StepRow) -> None:
-    """The row is again as it was at the start."""
+    """Reset the row to its state at the start."""
     step.status, step.attempts, step.output, step.error, step.cost = StepStatus.PENDING, 0, None, None, 0
     step.topic = step.topic if step.kind is StepKind.EVENT else None
     step.due_at = step.started_at = step.finished_at = step.wake = None
@@ -92,15 +92,14 @@ def as_planned(step: StepRow) -> None:
 
 
 def following(view: View[R], run: R, done: StepRow | None) -> StepRow | None:
-    """The row behind one that is done; of a plan that begins or goes on, its current one."""
+    """Return the row after `done`; without it, the current row."""
     return view.current(run) if done is None else view.after(run, done.seq)
 
 
 def come_to(view: View[R], run: R, done: StepRow | None = None) -> StepRow | None:
-    """Make the next row current, opening gates and waits on the way until one holds the run up.
+    """Make the next row current. Gates and waits on the way are opened, until one of them stays open.
 
-    Return a task that is to be called, a wait that is open, one that has failed or is not as it should be; or
-    None: all are done.
+    Return the task to execute, the open wait, or a row that has failed or drifted. None: all rows are done.
     """
     while done is None or done.status is not StepStatus.FAILED:
         step = following(view, run, done)
@@ -121,14 +120,14 @@ def _open(view: View[R], run: R, step: StepRow) -> Data:
 
 
 def opening(kind: StepKind) -> str:
-    """The word of the trail for a wait that is opened."""
+    """Return the type of the trail row for a wait that is opened."""
     return "approval_opened" if kind is StepKind.APPROVAL else "waiting"
 
 
 def become(view: View[R], run: R, step: StepRow | None, *, counts_stay: bool = False) -> None:
-    """Make of a run that nobody holds what its current row says: waiting, pending, succeeded or failed.
+    """Set the status of a run without a lease by its current row: waiting, pending, succeeded or failed.
 
-    Counts begin anew, unless they are to stay.
+    Its counts of attempts and crashes start again, unless counts_stay.
     """
     counts = run.attempt, run.crashes, run.survived
     run.attempt = run.crashes = run.survived = 0
@@ -147,7 +146,7 @@ def become(view: View[R], run: R, step: StepRow | None, *, counts_stay: bool = F
 
 
 def fail(view: View[R], run: R, step: StepRow) -> None:
-    """A row that has failed fails its run; any other that is not pending is drift."""
+    """Fail the run by a row that has failed. Any other row that is not pending is drift."""
     if step.status is StepStatus.FAILED and step.error is not None:
         error = msgspec.json.decode(step.error, type=Error)
     else:
@@ -159,9 +158,9 @@ def fail(view: View[R], run: R, step: StepRow) -> None:
 
 
 def append_step(view: View[R], run: R, name: str, max_attempts: int | None) -> Step:
-    """append_step: add a task behind the last row of an open plan. Trail: step_added.
+    """append_step: add a task after the last row of an open plan. Trail: step_added.
 
-    The last row, if it was added with these attempts and is still pending, is answered as the first time.
+    A repeat returns the last row, if it was added with the same attempts and is still pending.
     """
     if run.status in FINAL:
         raise IllegalMove(run.id, "append_step", run.status)
@@ -180,6 +179,6 @@ def append_step(view: View[R], run: R, name: str, max_attempts: int | None) -> S
 
 
 def _is_added_again(view: View[R], run: R, there: StepRow, attempts: int) -> bool:
-    """Whether the caller that added the last row did not hear the answer."""
+    """Return True when this row was added by the same call before: the caller did not get the answer."""
     as_then = (there.status, there.max_attempts) == (StepStatus.PENDING, attempts)
     return as_then and view.after(run, there.seq) is None and view.was_added(run, there.key)

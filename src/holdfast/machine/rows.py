@@ -1,7 +1,6 @@
-"""The rows that moves work on: a run, and a step of it.
+"""The rows that moves work on: a run, and a step of a run.
 
-A store may add fields of its own. A value that a store has not read is `UNREAD`: moves may write it, and
-never look at it.
+A store may add fields. A value that a store has not read is `UNREAD`: moves may write it, but never read it.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ UNREAD: Any = type("Unread", (), {"__repr__": lambda _: "UNREAD"})()
 
 
 class Owes:
-    """A run's promises, as bits: made in one commit, carried out by `deliver` right after it."""
+    """Bits of work that a commit leaves to do. `deliver` carries it out right after the commit."""
 
-    END = 1  # the parent is told of the end
-    CHILDREN = 2  # the open children are cancelled
-    ORPHANS = 4  # the open children that no step names any more are cancelled
-    LOOK = 8  # the open waits are looked at: the last look stopped, because values were large
-    CHAIN = 16  # the other runs of the chain are deleted, or restored, as its first one is
+    END = 1  # tell the parent about the end
+    CHILDREN = 2  # cancel the open children
+    ORPHANS = 4  # cancel the open children that no step names any more
+    LOOK = 8  # look at the open waits: the last look stopped, because values were large
+    CHAIN = 16  # delete or restore the other runs of the chain, like its first run
     ANY = ~0
 
 
 class StepRow(msgspec.Struct, gc=False):
-    """A recorded step. `mark`: a wait takes no event up to that number."""
+    """A recorded step. `watermark`: a wait takes no event up to that number."""
 
     seq: int
     key: str
@@ -44,8 +43,8 @@ class StepRow(msgspec.Struct, gc=False):
     cost: int = 0
     topic: str | None = None
     due_at: Instant | None = None
-    fence: int = 0  # of the holder that wrote it,
-    number: int = 0  # and the number of its item; 0: no item wrote it
+    fence: int = 0  # the fence of the holder that wrote it
+    number: int = 0  # the number of the item that wrote it; 0: no item wrote it
     started_at: Instant | None = None
     finished_at: Instant | None = None
     max_attempts: int | None = None
@@ -55,12 +54,12 @@ class StepRow(msgspec.Struct, gc=False):
     child: UUID | None = None
     wake: Json | None = None
     waits: int = 0
-    mark: int = 0
+    watermark: int = 0
     on_timeout: str | None = "reject"
 
 
 class RunRow(msgspec.Struct, gc=False):
-    """A run, as far as moves need it: what they may change, then what stays."""
+    """A run, with the fields that moves need: first those that may change, then those that never do."""
 
     id: UUID
     tenant: str
@@ -70,17 +69,19 @@ class RunRow(msgspec.Struct, gc=False):
     resume_to: Status | None = None
     attempt: int = 0
     crashes: int = 0
-    survived: int = 0  # 1: it has executed for a whole lease time since its last progress, and was forgiven
-    tried_of: int | None = None  # of a run that failed by a step: how many tries that had
+    survived: int = (
+        0  # 1: it executed for a whole lease time since its last progress, and its crashes were forgiven
+    )
+    tried_of: int | None = None  # for a run that failed by a step: the max_attempts of that step
     fence: int = 0
     leased_by: str | None = None
     lease_until: Instant | None = None
     pause_asked_by: str | None = None
     started_fence: int = 0  # the execution whose `started` is in the trail
     started_at: Instant | None = None
-    commit_fence: int = 0  # the last item that is recorded in this row,
-    commit_no: int = 0  # its number,
-    commit_answer: Any = None  # and its answer, as the store keeps it
+    commit_fence: int = 0  # the fence of the last item that is recorded in this row
+    commit_no: int = 0  # the number of that item
+    commit_answer: Any = None  # the answer to that item, as the store keeps it
     step_mark: int = 0  # the highest number of a step that was forgotten
     waiting_on: str | None = None  # kind, topic and time of the first due open wait, for people
     wait_topic: str | None = None
@@ -100,18 +101,18 @@ class RunRow(msgspec.Struct, gc=False):
     type: str = ""
     max_attempts: int = MAX_ATTEMPTS
     max_crashes: int = MAX_CRASHES
-    mark: int = 0  # the newest event when the run was started
+    watermark: int = 0  # the newest event when the run was started: it takes only later ones
     parent: UUID | None = None
     parent_step: str | None = None
     budget: int | None = None
     timeout_seconds: float | None = None
     ttl_seconds: float | None = None
     chain: UUID | None = None  # the first run of its chain; None: it is the first, or the only one
-    present: UUID | None = None  # of a first run: the run that its chain has come to; None: itself
+    present: UUID | None = None  # for a first run: the present run of its chain; None: itself
 
     @property
     def chain_id(self) -> UUID:
-        """The id of its chain: receipts and events for the run go by it."""
+        """The id of its chain. Receipts and events addressed to the run are stored under it."""
         return self.id if self.chain is None else self.chain
 
     @property
@@ -120,33 +121,34 @@ class RunRow(msgspec.Struct, gc=False):
 
     @property
     def is_reached(self) -> bool:
-        """Whether news get the run going. A paused or deleted run finds them later."""
+        """True when an event can wake the run now. A paused or deleted run finds it later."""
         return self.status is not Status.PAUSED and self.deleted_at is None
 
     def let_go(self) -> None:
-        """Nobody holds the run any more."""
+        """Clear the lease."""
         self.leased_by = self.lease_until = None
 
     def pause(self, resume_to: Status) -> None:
-        """The run is paused, and will resume to this status."""
+        """Pause the run. It will resume to the given status."""
         self.let_go()
         self.status, self.resume_to, self.pause_asked_by = Status.PAUSED, resume_to, None
 
     def show_wait(self, wait: StepRow | None) -> None:
-        """People are shown what the run waits for, or that it waits no longer."""
+        """Set the fields that show what the run waits for. None: nothing."""
         if wait is None:
             self.waiting_on = self.wait_topic = self.deadline_at = None
         else:
             self.waiting_on, self.wait_topic, self.deadline_at = wait.kind.value, wait.topic, wait.due_at
 
     def blame(self, kind: str, message: str) -> None:
-        """The run's error, decided by the store itself."""
+        """Set an error that the store itself has decided."""
         self.error = msgspec.json.encode({"kind": kind, "message": message}).decode()
         self.last_error = f"{kind}: {message}"
 
     def begin_anew(self, now: Instant) -> None:
-        """Fresh counts and a fresh timeout; the former holder is fenced off. A cancel that still owed the
-        cancels of all children owes them no more: the next execution has its own.
+        """Start the run again: counts and timeout start again, and the fence shuts out the former holder.
+
+        An owed cancel of all children is dropped: the next execution has its own children.
         """
         self.let_go()
         self.attempt, self.crashes, self.fence, self.run_at = 0, 0, self.fence + 1, now
@@ -159,7 +161,7 @@ class RunRow(msgspec.Struct, gc=False):
 
 
 def holds(run: RunRow, fence: int, now: Instant) -> bool:
-    """THE guard of every write of a holder: leased, under this fence, and the lease has not run out."""
+    """Return True when this fence holds the lease: the guard of every write of a holder."""
     return (
         run.status is Status.LEASED
         and run.fence == fence
@@ -169,7 +171,7 @@ def holds(run: RunRow, fence: int, now: Instant) -> bool:
 
 
 def shown(step: StepRow) -> Step:
-    """The step as callers see it."""
+    """Return the step as callers see it."""
     return Step(
         seq=step.seq, key=step.key, kind=step.kind, status=step.status, attempts=step.attempts,
         output=step.output, error=step.error, cost=step.cost, topic=step.topic, due_at=step.due_at,
@@ -180,5 +182,5 @@ def shown(step: StepRow) -> Step:
 
 
 def raw(json: Json | None) -> msgspec.Raw | None:
-    """JSON text as a part of other JSON, not looked into."""
+    """Return JSON text for use inside other JSON, without parsing it."""
     return None if json is None else msgspec.Raw(json.encode())

@@ -1,6 +1,7 @@
-"""How a wait gets its outcome: an event comes, a child ends, a person decides, or its time comes.
+"""Settling: a wait gets its outcome when an event comes, a child ends, a person decides, or its deadline
+passes.
 
-A wait is settled once, whoever notices first. What the outcome means for the run is in waking.py.
+A wait is settled once, by the first that notices. waking.py has the effect on the run.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from holdfast.bounds import text_bytes
 from holdfast.lifecycle import FINAL, WAIT_MOVES, WAITS, Status, StepKind, StepStatus, WaitMove
 from holdfast.records import Error, Json
 
-from .gates import said, why_rejected
+from .gates import decision_json, why_rejected
 from .rows import RunRow, StepRow, raw
 from .view import Data, Event, R, View
 
@@ -22,27 +23,27 @@ COME = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
 
 
 def lapses(run: RunRow, wait: StepRow, *, wait_timeouts: bool) -> bool:
-    """Whether a keeper settles the wait when its time comes: some leave the deadlines of plans' waits
-    alone.
-    """
+    """Return True when a keeper settles the wait at its deadline. Some keepers skip deadlines of plans'
+    waits."""
     return wait.kind in LAPSES and (wait_timeouts or not run.is_plan or wait.kind not in LISTENS)
 
 
 def has_waited(step: StepRow) -> bool:
-    """Whether the step is a wait. A child that was only started is none."""
+    """Return True when the step is a wait. A child that was only started is none."""
     return step.kind in WAITS and (step.kind is not StepKind.CHILD or step.waits > 0)
 
 
-def came(entry: Data) -> bool:
-    """Whether the wait got what it waited for, by its row in the trail; not: its time came."""
+def has_come(entry: Data) -> bool:
+    """Return True when the trail row says that the wait got its event or child, not that its deadline
+    passed."""
     return "event" in entry or "child" in entry
 
 
 def look(view: View[R], run: R, wait: StepRow) -> Data | None:
-    """Give the wait its outcome if there is one. Return its row in the trail; None: not yet.
+    """Settle the wait if its outcome has come. Return its row in the trail. None: not yet.
 
     A wait takes the oldest event available to it, also one that came before it, up to its deadline. Without
-    one a wait whose time has come lapses.
+    an event, a wait whose deadline has passed lapses.
 
     Settling: the step takes the next seq, succeeded with output {"id", "topic", "at" (µs), "payload"} (a
     sleep: null) or failed with its error; a receipt (run, event, step key) is written. The event's count of
@@ -62,7 +63,7 @@ def look(view: View[R], run: R, wait: StepRow) -> Data | None:
 
 
 def look_at_all(view: View[R], run: R) -> bool:
-    """Look at every open wait of a held run. Return whether some are left, because values were large."""
+    """Look at every open wait of a leased run. Return True when some are left, because values were large."""
     begun = view.copied
     for wait in view.to_look_at(run):
         if view.copied - begun >= bounds.BATCH_BYTES:
@@ -83,12 +84,13 @@ def _take(view: View[R], run: R, wait: StepRow, event: Event) -> Data:
 
 
 def _call_again(wait: StepRow, why: Json) -> None:
-    """A plan's task that has waited is pending again, and is told why."""
+    """Make a plan's task that has waited pending again, with the reason `why`."""
     wait.status, wait.wake, wait.due_at = StepStatus.PENDING, why, None
 
 
 def _outcome(view: View[R], run: R, wait: StepRow, status: StepStatus, output: Json | None) -> None:
-    """The wait is numbered by when its outcome became known; a plan's rows keep their number."""
+    """Set the outcome. The wait gets the next number, in the order of outcomes; rows of a plan keep
+    theirs."""
     wait.status, wait.output, wait.finished_at = status, output, view.now
     if not run.is_plan:
         wait.seq = view.next_seq(run)
@@ -114,7 +116,7 @@ def _child_ended(view: View[R], run: R, wait: StepRow) -> Data | None:
 
 
 def _lapse(view: View[R], run: R, wait: StepRow) -> Data:
-    """lapse: its time has come. A sleep succeeds (woken); a gate decides as its on_timeout says; a plan's
+    """lapse: the deadline has passed. A sleep succeeds (woken); a gate is decided by its on_timeout; a plan's
     task is called again; an awaited event fails, kind timeout (timed_out)."""
     match wait.kind:
         case StepKind.SLEEP:
@@ -142,8 +144,9 @@ def decided(
     comment: str = "",
     timed_out: bool = False,
 ) -> None:
-    """decide: a gate has its decision. In a plan a rejected one has failed; code is told, and goes on."""
-    output = said(approved=approved, by=by, comment=comment, at=view.now, timed_out=timed_out)
+    """decide: record the decision of a gate. In a plan a rejected gate fails; code gets the decision and
+    goes on."""
+    output = decision_json(approved=approved, by=by, comment=comment, at=view.now, timed_out=timed_out)
     status = StepStatus.SUCCEEDED if approved or not run.is_plan else StepStatus.FAILED
     _outcome(view, run, gate, status, output)
     if status is StepStatus.FAILED:

@@ -1,4 +1,4 @@
-"""start: intents become runs, each once; a plan's steps become rows."""
+"""start: create runs, each once. The steps of a plan become rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .view import Beginning, R, View
 
 
 def start(view: View[R], runs: Sequence[NewRun], by: R | None = None) -> list[Started | HoldfastError]:
-    """Start runs: one answer each, in order; an error is the answer of its item alone.
+    """Start runs. Return one answer for each, in order; an error concerns only its own run.
 
-    `by`: the run whose commit starts them. Their fence is no smaller than any that was given so far, because
-    each growth of a fence is a row of the trail.
+    `by`: the run whose commit starts them. Their fence is at least as high as any fence so far, because each
+    increase of a fence is a row of the trail.
     """
     fence = view.newest_note()
     return [start_one(view, new, fence, by) for new in runs]
@@ -28,10 +28,10 @@ def start(view: View[R], runs: Sequence[NewRun], by: R | None = None) -> list[St
 def start_one(view: View[R], new: NewRun, fence: int, by: R | None = None) -> Started | HoldfastError:
     """Start one run: pending, attempt 0, run_at as given, else now + delay, else now. Trail: created.
 
-    A timeout counts from run_at, or from now where that has passed. The key is looked at before the id, and
-    both before the parent. max_attempts, timeout and budget are as given, else the published definition's,
-    else 3 and none. The fence is no smaller than any that this store
-    has given so far: the id may be that of a run that was purged, whose holder must stay shut out.
+    A timeout counts from run_at, or from now if that has passed. The key is checked before the id, and both
+    before the parent. max_attempts, timeout and budget are as given, else those of the published definition,
+    else 3 and none. The fence is at least as high as any fence that this store has given so far: the id may
+    be that of a purged run, whose holder must stay shut out.
 
     A published plan: kind `plan`, and all its steps are rows, pending, seq from 0, key = name, each with its
     max_attempts (a task's: else the run's), topic, timeout, ask. Then the first becomes current, as in
@@ -62,14 +62,15 @@ def start_one(view: View[R], new: NewRun, fence: int, by: R | None = None) -> St
 
 
 def _has_parent(view: View[R], new: NewRun, by: RunRow | None) -> bool:
-    """A run that a child goes on as is a child of the same parent, though that may be gone by now."""
+    """Return True when the parent exists. The next run of a child has the same parent, even if that is
+    gone."""
     assert new.parent is not None
     if by is not None and (new.parent, new.tenant) == (by.parent, by.tenant):
         return True
     return view.has_parent(new.parent, new.tenant)
 
 
-def _beginning(new: NewRun, known: Definition | None, now: Instant, mark: int, fence: int) -> Beginning:
+def _beginning(new: NewRun, known: Definition | None, now: Instant, watermark: int, fence: int) -> Beginning:
     attempts, timeout, budget = new.max_attempts, new.timeout_seconds, new.budget
     kind, run_at = "code", now if new.run_at is None else new.run_at
     if new.run_at is None and new.delay_seconds is not None:
@@ -85,16 +86,16 @@ def _beginning(new: NewRun, known: Definition | None, now: Instant, mark: int, f
         MAX_ATTEMPTS if attempts is None else attempts,
         budget,
         None if timeout is None else bounded(timeout),
-        # A delay is not part of it: a run must not time out before it may be claimed.
+        # The timeout does not include the delay: a run must not time out before it may be claimed.
         None if timeout is None else min(max(now, run_at) + micros(timeout), LATEST),
         None if new.ttl_seconds is None else bounded(new.ttl_seconds),
-        mark,
+        watermark,
         fence,
     )
 
 
 def follow(view: View[R], before: RunRow, runs: Sequence[NewRun]) -> None:
-    """A run that a child goes on as takes its place: what waits for the one waits for the other now."""
+    """Let the next run of a child take its place: the step of the parent now waits for the next run."""
     for new in runs:
         parent = None if new.parent is None or new.parent_step is None else view.run(new.parent)
         step = None if parent is None else view.step(parent, new.parent_step or "")

@@ -1,4 +1,4 @@
-"""The steps that an item brings: what was recorded stands, what is open may take its outcome."""
+"""The steps of an item: a recorded outcome never changes, an open step may get its outcome."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ OUTCOMES = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
 
 
 @dataclass(slots=True)
-class Recorded:
-    """What the steps of one item came to. `opened`, `done`: the last trail row of that kind."""
+class StepEffects:
+    """The effects of the steps of one item. `opened`, `done`: the last trail row of that kind."""
 
     kept: list[tuple[str, Json | None]] = field(default_factory=list)
     progress: bool = False
-    silent: bool = True  # no step row stands under this item
-    ready: list[StepWrite] = field(default_factory=list)  # the steps that back off
+    silent: bool = True  # this item has written no step row
+    ready: list[StepWrite] = field(default_factory=list)  # the steps that wait for a retry
     opened: Data | None = None
     done: Data | None = None
 
 
-def record_steps(view: View[R], run: R, item: Item) -> Recorded:
-    """Write the steps of an item. What stands under a key decides.
+def record_steps(view: View[R], run: R, item: Item) -> StepEffects:
+    """Write the steps of an item. The effect depends on the row that the key already has.
 
-    Nothing: a new row, under the run's next seq.
-    Settled: the row keeps its first value, which is returned in `kept`; it adds no cost.
-    `ready`: the row takes the new outcome and the next seq; cost adds up.
-    `waiting`, written as waiting again: the row stays as it is, its first due_at kept.
+    - No row: a new row, with the run's next seq.
+    - Settled: the row keeps its first value, which is returned in `kept`; it adds no cost.
+    - `ready`: the row takes the new outcome and the next seq; cost adds up.
+    - `waiting`, written as waiting again: the row stays as it is, with its first due_at.
 
-    CANCELLED gives a wait up: what it was settled with, unread, is undone, and its event is free for another
-    wait of the run. WAITING opens such a wait anew, its `since` mark kept. An opened wait's due_at is as
+    CANCELLED gives up a wait: an outcome that was not read is undone, and its event is free for another wait
+    of the run. WAITING opens such a wait again, with its old watermark. The due_at of an opened wait is as
     given, else now + delay_seconds, else none. A gate that is opened has started_at now.
 
     `child`: that run is started with the row, as a child of this one (parent, parent_step), its id in the
-    row. A key that stands starts none. WAITING: `waits` of the row grows by one. SUCCEEDED: the child is only
+    row. A key with a row starts none. WAITING: `waits` of the row grows by one. SUCCEEDED: the child is only
     started, and there is no wait that could ever be settled.
 
     The run's cost grows by the cost of every step that was not kept.
@@ -52,33 +52,34 @@ def record_steps(view: View[R], run: R, item: Item) -> Recorded:
     Trail: SUCCEEDED writes step_succeeded, FAILED step_failed, a new WAITING `waiting` (of a gate:
     approval_opened), CANCELLED `cancelled` with the step. child_started comes before the row's own.
     """
-    recorded = Recorded()
+    effects = StepEffects()
     for write in item.steps:
-        stands = view.step(run, write.key)
+        existing = view.step(run, write.key)
         if write.status is StepStatus.CANCELLED:
-            if stands is None:
+            if existing is None:
                 continue
             view.forget_receipts(run, write.key)
-        elif stands is not None and _stays(stands.status, write.status):
-            recorded.kept.append((write.key, stands.output))
+        elif existing is not None and _stays(existing.status, write.status):
+            effects.kept.append((write.key, existing.output))
             continue
-        elif stands is not None and stands.status is StepStatus.WAITING and write.status not in OUTCOMES:
+        elif existing is not None and existing.status is StepStatus.WAITING and write.status not in OUTCOMES:
             continue
         if write.child is not None:
             _start_child(view, run, write)
-        if run.kind == "plan" and stands is not None:
-            _update(run, stands, write, item, view.now)
+        if run.kind == "plan" and existing is not None:
+            _update(run, existing, write, item, view.now)
         else:
-            _put(view, run, stands, write, item)
+            _put(view, run, existing, write, item)
         run.cost += write.cost
-        _tell(view, run, write, recorded)
-    return recorded
+        _note(view, run, write, effects)
+    return effects
 
 
-def _stays(stands: StepStatus, written: StepStatus) -> bool:
-    """What is settled keeps its value; only a wait that was given up may be opened anew."""
-    reopened = stands is StepStatus.CANCELLED and written is StepStatus.WAITING
-    return stands in SETTLED and not reopened
+def _stays(existing: StepStatus, written: StepStatus) -> bool:
+    """Return True when the row keeps its value: a settled row does, except a wait that was given up and
+    is reopened."""
+    reopened = existing is StepStatus.CANCELLED and written is StepStatus.WAITING
+    return existing in SETTLED and not reopened
 
 
 def _start_child(view: View[R], run: R, write: StepWrite) -> None:
@@ -87,33 +88,39 @@ def _start_child(view: View[R], run: R, write: StepWrite) -> None:
     start_one(view, replace(write.child, parent=run.id, parent_step=write.key), view.newest_note())
 
 
-def _put(view: View[R], run: R, stands: StepRow | None, write: StepWrite, item: Item) -> None:
-    """A new row, or a new outcome for one that is open, under the next number."""
+def _put(view: View[R], run: R, existing: StepRow | None, write: StepWrite, item: Item) -> None:
+    """Write a new row, or a new outcome of an open row, with the next number."""
     now, seq = view.now, view.next_seq(run)
     started_at = now if write.kind is StepKind.APPROVAL else write.started_at
     finished_at = now if write.status in SETTLED else None
     child = None if write.child is None else write.child.id
     waits = int(write.kind is StepKind.CHILD and write.status is StepStatus.WAITING)
-    if stands is None:
+    if existing is None:
         row = StepRow(
             seq, write.key, write.kind, write.status, write.attempts, write.output, write.error, write.cost,
             write.topic, _due_at(now, write), item.fence, item.number, started_at, finished_at, ask=write.ask,
             digest=write.digest, child=child, waits=waits, on_timeout=write.on_timeout,
-            mark=view.newest_event() if write.since_now else 0,
+            watermark=view.newest_event() if write.since_now else 0,
         )  # fmt: skip
         view.put(run, row)
         return
-    stands.seq, stands.kind, stands.status, stands.attempts = seq, write.kind, write.status, write.attempts
-    stands.output, stands.error, stands.cost = write.output, write.error, stands.cost + write.cost
-    stands.topic, stands.due_at = write.topic, _due_at(now, write)
-    stands.fence, stands.number = item.fence, item.number
-    stands.started_at, stands.finished_at = started_at, finished_at
-    stands.ask, stands.digest, stands.on_timeout = write.ask, write.digest, write.on_timeout
-    stands.child, stands.waits = stands.child if child is None else child, stands.waits + waits
+    existing.seq, existing.kind, existing.status, existing.attempts = (
+        seq,
+        write.kind,
+        write.status,
+        write.attempts,
+    )
+    existing.output, existing.error, existing.cost = write.output, write.error, existing.cost + write.cost
+    existing.topic, existing.due_at = write.topic, _due_at(now, write)
+    existing.fence, existing.number = item.fence, item.number
+    existing.started_at, existing.finished_at = started_at, finished_at
+    existing.ask, existing.digest, existing.on_timeout = write.ask, write.digest, write.on_timeout
+    existing.child, existing.waits = existing.child if child is None else child, existing.waits + waits
 
 
 def _update(run: RunRow, step: StepRow, write: StepWrite, item: Item, now: Instant) -> None:
-    """A plan's row is there since the start, and keeps its number. A try that failed only adds its cost."""
+    """Write the row of a plan, which exists since the start and keeps its number. A retry only adds its
+    cost."""
     step.cost += write.cost
     if write.status is StepStatus.READY:
         return
@@ -131,18 +138,18 @@ def _due_at(now: Instant, write: StepWrite) -> Instant | None:
     return write.due_at
 
 
-def _tell(view: View[R], run: R, write: StepWrite, recorded: Recorded) -> None:
+def _note(view: View[R], run: R, write: StepWrite, effects: StepEffects) -> None:
     match write.status:
         case StepStatus.SUCCEEDED:
-            recorded.done = view.note(run, "step_succeeded", step=write.key)
+            effects.done = view.note(run, "step_succeeded", step=write.key)
         case StepStatus.FAILED:
             view.note(run, "step_failed", step=write.key, error=raw(write.error))
         case StepStatus.WAITING:
-            recorded.opened = view.note(run, opening(write.kind), step=write.key, kind=write.kind)
+            effects.opened = view.note(run, opening(write.kind), step=write.key, kind=write.kind)
         case StepStatus.CANCELLED:
             view.note(run, "cancelled", step=write.key)
         case _:
-            recorded.ready.append(write)
+            effects.ready.append(write)
             return
-    recorded.silent = False
-    recorded.progress = recorded.progress or write.status in OUTCOMES
+    effects.silent = False
+    effects.progress = effects.progress or write.status in OUTCOMES

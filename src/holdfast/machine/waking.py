@@ -1,4 +1,5 @@
-"""What a settled wait means for its run: the run is woken, hastened, or learns it later."""
+"""Waking: the effect of a settled wait on its run. The run becomes pending, is retried earlier, or learns
+it later."""
 
 from __future__ import annotations
 
@@ -6,34 +7,34 @@ from holdfast.lifecycle import Status, StepKind
 
 from .plans import become, come_to
 from .rows import StepRow
-from .settling import came, look
+from .settling import has_come, look
 from .view import Data, R, View
 
 
 def settle(view: View[R], run: R, wait: StepRow) -> bool | None:
-    """Settle the wait if what it waits for has come, or its time, and let the run go on; None: not yet.
+    """Settle the wait if its event, child or deadline has come, and let the run go on. None: not yet.
 
-    True: what it waited for has come, and reached the run. False: its time came, or the run is paused or
-    deleted.
+    True: the event or child has come and reached the run. False: the deadline has passed, or the run is
+    paused or deleted.
     """
     reached = run.is_reached
     entry = look(view, run, wait)
     if entry is None:
         return None
     go_on(view, run, wait, entry)
-    return reached and came(entry)
+    return reached and has_come(entry)
 
 
 def go_on(view: View[R], run: R, wait: StepRow, entry: Data) -> None:
     """Let the run learn that a wait was settled. `entry`: the wait's row in the trail.
 
     A waiting run becomes pending, run_at now, attempt, crashes and survived 0, and the trail row says so by
-    `status`. A pending run that backs off gets run_at now. A paused run will resume to pending. A leased run
-    stays as it is.
+    `status`. A pending run that waits for a retry gets run_at now. A paused run will resume to pending. A
+    leased run stays as it is.
 
-    A waiting plan whose task has waited becomes pending; behind any other wait the next row is current, as in
-    `advance`. run_at is not earlier than it was. Whenever a plan's wait is settled, attempt and crashes begin
-    anew: 0, also in a pause, at whose end all that is done; 1 where a park finds it so.
+    A waiting plan whose task has waited becomes pending; after any other wait the next row is current, as in
+    `advance`. run_at is not earlier than it was. Whenever a plan's wait is settled, attempt and crashes start
+    again at 0. A paused plan goes on when it resumes. When park itself settles the wait, the attempt is 1.
     """
     now = view.now
     match run.status:

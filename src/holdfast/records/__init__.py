@@ -1,8 +1,8 @@
-"""What is read and written: frozen records, one kind each.
+"""Records that stores read and write: frozen, one class for each kind.
 
-Instants in the write path are integer microseconds since the epoch; in what a person reads they
-are aware datetimes. Values (params, results, payloads, errors) cross the seam as JSON text, which
-stores keep and never look into. Records form no cycles, so the garbage collector leaves them alone.
+Instants in the write path are integer microseconds since the epoch; records for people have aware datetimes.
+Values (params, results, payloads, errors) are JSON text, which stores keep and never parse. Records form no
+cycles, so the garbage collector ignores them.
 """
 
 from .answers import (

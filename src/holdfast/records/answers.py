@@ -1,4 +1,4 @@
-"""What the writing verbs answer."""
+"""Answers of the verbs that write."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 
 from holdfast.lifecycle import Status
 
-from .reading import read_object
 from .shown import Decision, Run, Step
 from .units import Instant, Json
+from .unreadable import read_object
 
 
 class Started(msgspec.Struct, gc=False, frozen=True):
@@ -22,14 +22,14 @@ class Started(msgspec.Struct, gc=False, frozen=True):
 
 
 class Answer(StrEnum):
-    """What a holder is told of a run that it holds, or held.
+    """The answer to a holder about a run that it holds, or held.
 
-    applied    done; the run is held still, or has become what the verdict's `status` says
-    paused     done as far as its steps go, and the run is paused now: stop
+    applied    done; the holder still has the run, or the run has become what the verdict's `status` says
+    paused     the steps are recorded, and the run is paused now: stop
     cancelled  nothing changed: the run was cancelled: stop
-    lost       nothing changed: another holds it, or nobody: stop
-    busy       nothing changed, someone else holds the row: send it again
-    sealed     what it brought cannot be opened here (it is done), or what it holds cannot be sealed
+    lost       nothing changed: another worker holds it, or nobody: stop
+    busy       nothing changed, another session holds the row: send it again
+    sealed     its values cannot be decrypted here (it is done), or cannot be encrypted
                (`refused`: nothing changed); `reason` says why: stop, and give the run back
     """
 
@@ -42,24 +42,24 @@ class Answer(StrEnum):
 
 
 class Verdict(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """The answer to one item. `status` is what the run is now (leased: go on)."""
+    """The answer to one item. `status` is the run's present status (leased: go on)."""
 
     answer: Answer
     status: Status
-    kept: tuple[tuple[str, Json | None], ...] = ()  # keys that existed, with the value that stands
+    kept: tuple[tuple[str, Json | None], ...] = ()  # keys that existed before, with their recorded values
     settled: tuple[Step, ...] = ()  # waits settled since `known`, oldest first; of a plan: the current step
     seq: int = 0  # highest seq of the run, when `known` was given
     more: bool = False  # waits were settled whose values are too large for this answer: `load` reads them
     refused: bool = False  # it was not sent to the store at all
-    reason: str = ""  # where it is sealed
+    reason: str = ""  # for sealed
 
 
 class Held(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What renewal learnt of one run."""
+    """The news of a renewal about one run."""
 
     answer: Answer  # applied, cancelled, lost or sealed
     reason: str = ""
-    renewed: bool = False  # not, although applied: someone else keeps the row, and nothing was written
+    renewed: bool = False  # False, although applied: another session keeps the row, and nothing was written
     pause_asked: bool = False
     settled: tuple[Step, ...] = ()
     more: bool = False  # as in Verdict
@@ -76,7 +76,7 @@ class Renewal(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Loaded(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """One page of what a held run was started with and has recorded; nothing, where it is not applied."""
+    """One page of the params and steps of a held run; nothing, when the answer is not applied."""
 
     answer: Answer  # applied, cancelled, lost or sealed
     reason: str = ""
@@ -87,7 +87,7 @@ class Loaded(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A run that is now held, with all that is needed to execute it; or `unread`, where that is much."""
+    """A run that is now held, with all that is needed to execute it; or `unread`, when that is much."""
 
     id: UUID
     type: str
@@ -100,7 +100,7 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     created_at: Instant
     lease_until: Instant
     steps: tuple[Step, ...] = ()
-    logs: int = 0  # the highest `log_no` of its `log` rows: how many of its own the code has logged
+    logs: int = 0  # the highest `log_no` of its `log` rows: how many the code has logged
     timeout_at: Instant | None = None
     kind: str = "code"
     parent: UUID | None = None
@@ -112,12 +112,12 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> dict[str, str]:
-        """What it is tagged with."""
+        """Labels of the run."""
         return read_object(self.labels_json)
 
 
 class Decided(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """The answer to a decision: which gate, what stands there, and whether it did before."""
+    """The answer to a decision: which gate, its verdict, and whether that was there before."""
 
     step: str
     decision: Decision
@@ -126,9 +126,9 @@ class Decided(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Emitted(msgspec.Struct, gc=False, frozen=True):
-    """The answer to an emit: how many runs it woke, and whether it had been there before.
+    """The answer to an emit: how many runs it woke, and whether the event had been there before.
 
-    Inside a caller's own transaction nothing is delivered before that commits: `woken` is None.
+    Inside a caller's own transaction nothing is delivered before the commit: `woken` is None.
     """
 
     woken: int | None
@@ -151,18 +151,20 @@ class Ticked(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     lapsed: int = 0
     delivered: int = 0
     timed_out: int = 0
-    fired: int = 0  # runs of schedules; by the keeper himself, not by a store's tick
-    failed: tuple[UUID, ...] = ()  # the runs that it has ended: at the crash cap, or past their timeout
+    fired: int = 0  # runs of schedules; started by the keeper itself, not by a store's tick
+    failed: tuple[UUID, ...] = ()  # the runs that it has ended: crashed too often, or timed out
     more: bool = False
 
     @property
     def total(self) -> int:
-        """How much was done; zero means that nothing was written."""
+        """Sum of the counts; zero means that nothing was written."""
         return self.expired + self.lapsed + self.delivered + self.timed_out + self.fired
 
 
 class Due(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """When there may next be something to claim, and to do for each chore; None: nothing is in sight."""
+    """The next instants at which there may be something to claim, and to do for each chore; None: nothing is
+    in sight.
+    """
 
     now: Instant  # the store's clock when it was asked
     claim_at: Instant | None = None
@@ -174,25 +176,25 @@ class Due(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def chore_at(self) -> Instant | None:
-        """When the first of the chores is due, a schedule among them."""
+        """The instant of the first chore that is due, including schedules."""
         times = (self.expire_at, self.time_out_at, self.lapse_at, self.deliver_at, self.fire_at)
         return min((at for at in times if at is not None), default=None)
 
     def is_due(self, chore: Chore) -> bool:
-        """Whether this chore would find something now."""
+        """Return True when this chore would find something now."""
         at: Instant | None = getattr(self, f"{chore}_at")
         return at is not None and at <= self.now
 
 
 class Purged(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What one slice of a purge has removed; nothing at all: there is no more."""
+    """The rows that one slice of a purge has removed; empty: there are no more."""
 
     runs: int = 0
-    events: int = 0  # whose retention has ended
-    workers: int = 0  # that have not been seen for long
-    claims: int = 0  # that no rate counts any more
+    events: int = 0  # events whose retention has ended
+    workers: int = 0  # workers that were not seen for long
+    claims: int = 0  # claims that no rate counts any more
 
     @property
     def total(self) -> int:
-        """How much was removed; zero means that nothing was written."""
+        """Sum of the counts; zero means that nothing was written."""
         return self.runs + self.events + self.workers + self.claims

@@ -1,4 +1,4 @@
-"""What may be taken, and how much of it: registered types, limits, and what holds a run back."""
+"""Registered types, limits, and the reasons why a run is held back."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from datetime import datetime
 
 import msgspec
 
-RUNTIME = "python"  # whose runs are taken unless something else is said
-SCOPES = ("type", "tenant", "key")  # what a limit is about; key: the limit_key of a run
+RUNTIME = "python"  # the default runtime
+SCOPES = ("type", "tenant", "key")  # the subject of a limit; key: the limit_key of a run
 
 
 class Registration(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A registered type: in which runtime it is executed, and whether at all."""
+    """A registered type: its runtime, and whether it is enabled."""
 
     workflow_name: str
     runtime: str = RUNTIME
@@ -23,7 +23,7 @@ class Registration(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Limit(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """How much of one name may be claimed. A name that ends in % speaks for each name with that prefix."""
+    """A limit on the claims of one name. A name that ends in % applies to each name with that prefix."""
 
     scope: str  # one of SCOPES
     name: str
@@ -35,7 +35,7 @@ class Limit(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Hold(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """One thing that keeps a pending run from being claimed, beside its time.
+    """One reason why a pending run cannot be claimed, apart from its time.
 
     disabled     its type is switched off in the registry
     runtime      its type belongs to another `runtime`
@@ -47,7 +47,7 @@ class Hold(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     why: str
     scope: str = "type"
     name: str
-    rule: str  # the name of the entry that says so: `name` itself, its bare name, or a prefix
+    rule: str  # the name of the entry that applies: `name` itself, its name without version, or a prefix
     used: int | None = None
     allowed: int | None = None
     until: datetime | None = None

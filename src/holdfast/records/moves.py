@@ -1,7 +1,7 @@
-"""What a holder writes: an item, and one record for each move that it may make.
+"""Items of holders: one record for each move, and the item around it.
 
-An item has what every write of a holder has. What only one move has is part of that move, so that nothing
-can be said of a move that does not have it. `verb` is the move's name in the lifecycle.
+An item has the fields of every write of a holder. A field that belongs to one move is part of that move.
+`verb` is the move's name in the lifecycle.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Checkpoint(msgspec.Struct, gc=False, frozen=True):
 
 
 class Advance(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """Record the current task of a plan; the next row is current. The item has exactly that step."""
+    """Record the current task of a plan; the next row becomes current. The item has exactly that step."""
 
     verb: ClassVar[Move] = Move.ADVANCE
 
-    result: Json | None = None  # of the run, if that was the last step
+    result: Json | None = None  # the run's result, if that was the last step
     in_place: bool = False  # stay leased, if the next row is a task
 
 
@@ -41,7 +41,7 @@ class BeginPlan(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Park(msgspec.Struct, gc=False, frozen=True):
-    """Wait, unless something has come already."""
+    """Wait, unless an awaited event is there already."""
 
     verb: ClassVar[Move] = Move.PARK
 
@@ -56,12 +56,12 @@ class Complete(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Retry(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """Try again after a delay. No error: what is retried was recorded before."""
+    """Retry after a delay. Without an error: the error was recorded before."""
 
     verb: ClassVar[Move] = Move.RETRY
 
     error: Json | None
-    last_error: str | None  # the error in one line, for people
+    last_error: str | None  # the error on one line, for people
     delay_seconds: float  # from now, by the store's clock
     in_place: bool = False  # stay leased
     refund: bool = False  # the backoff of a code step, which uses up no attempt of the run
@@ -75,8 +75,8 @@ class Fail(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     error: Json
     last_error: str  # as in Retry
     kind: str  # the error's kind, for the trail
-    attempt: int | None = None  # of the step that it failed by: how often it was tried,
-    max_attempts: int | None = None  # of how many
+    attempt: int | None = None  # of the step that made it fail: how often it was tried,
+    max_attempts: int | None = None  # of how many tries
 
 
 class Release(msgspec.Struct, gc=False, frozen=True):
@@ -87,18 +87,18 @@ class Release(msgspec.Struct, gc=False, frozen=True):
 
 HolderMove = Checkpoint | Advance | BeginPlan | Park | Complete | Retry | Fail | Release
 
-CHECKPOINT, PARK, RELEASE = Checkpoint(), Park(), Release()  # those that have nothing of their own
+CHECKPOINT, PARK, RELEASE = Checkpoint(), Park(), Release()  # moves without fields of their own
 
 
 class Item(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """One thing a holder writes: a move with everything that belongs into its commit.
+    """One write of a holder: a move with everything that belongs to its commit.
 
-    (fence, number) names it: numbers grow by one within a fence, from 1. The same pair again is
-    answered as the first time and changes nothing.
+    (fence, number) identifies it: numbers grow by one within a fence, from 1. The same pair again gets the
+    first answer and changes nothing.
     """
 
     run: UUID
-    tenant: str = DEFAULT_TENANT  # whose run it is: for whoever seals what is written; no guard looks at it
+    tenant: str = DEFAULT_TENANT  # tenant of the run, for encryption; no guard checks it
     fence: int
     number: int
     move: HolderMove
@@ -108,10 +108,10 @@ class Item(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     outbox: tuple[Outbound, ...] = ()
     started_at: Instant | None = None  # first item of an execution: when it began
     progress: Json | None = None
-    known: int | None = None  # highest seq the holder has seen, when it has open waits; else None
+    known: int | None = None  # highest seq that the holder has seen, when it has open waits; else None
     lease_seconds: float = 30.0
 
 
 def starts_of(item: Item) -> tuple[NewRun, ...]:
-    """The runs that the item's move starts."""
+    """Return the runs that the item's move starts."""
     return item.move.starts if type(item.move) is Complete else ()

@@ -1,4 +1,4 @@
-"""What leaves: messages of the outbox, those on their way in a relay's hands, and where webhooks go."""
+"""Outgoing messages: the outbox, parcels that a relay holds, and webhooks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import msgspec
 
 from holdfast.bounds import BATCH_BYTES
 
-from .reading import read_error, value
 from .units import OWN, Instant, Json, OwnTenant, Tenant
+from .unreadable import read_error, value
 from .written import Error
 
 
 class MessageStatus(StrEnum):
-    """Where a message is. A dead one is left to people: `resend` makes it pending again."""
+    """The status of a message. A dead one is left to people: `resend` makes it pending again."""
 
     PENDING = "pending"
     SENT = "sent"
@@ -25,7 +25,9 @@ class MessageStatus(StrEnum):
 
 
 class OutboxMessage(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A message of the outbox, as lists show it. `seq` is its place: a key's are sent in that order."""
+    """A message of the outbox, as lists show it. `seq` is its place: messages of a key are sent in that
+    order.
+    """
 
     seq: int
     id: str
@@ -37,13 +39,13 @@ class OutboxMessage(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     payload_json: Json
     status: MessageStatus
     attempts: int
-    held_by: str | None  # the relay that sends it just now
+    held_by: str | None  # the relay that is sending it now
     next_at: (
         datetime | None
-    )  # when it is due; held: when it is, if the relay dies; None: another of its key is first
-    error_json: Json | None  # of the last try that failed
+    )  # when it is due; held: when it is due if the relay dies; None: another of its key is first
+    error_json: Json | None  # error of the last failed try
     created_at: datetime
-    tried_at: datetime | None  # for the first time
+    tried_at: datetime | None  # first try
     sent_at: datetime | None
 
     @property
@@ -53,12 +55,12 @@ class OutboxMessage(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def error(self) -> Error | None:
-        """Why the last try failed; of kind `unreadable` if that cannot be read."""
+        """The error of the last failed try; of kind `unreadable` if it cannot be read."""
         return read_error(self.error_json) if self.error_json is not None else None
 
 
 class OutboxFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """Which messages a list shows."""
+    """The filter of a list of messages."""
 
     statuses: tuple[MessageStatus, ...] = ()
     sink: str | None = None
@@ -68,21 +70,21 @@ class OutboxFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Webhook(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A sink that is an address: any relay may send to it."""
+    """A sink that is a URL: any relay may send to it."""
 
     name: str
     target: Json  # {"url", "secrets": those that sign, the newest first}
     allow_private: bool = False
-    rev: int = 0  # counts its changes; 0: it is not in a store
+    rev: int = 0  # number of changes; 0: it is not in a store
     created_at: Instant = 0
     updated_at: Instant = 0
 
 
 class Parcel(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A message in a relay's hands: nobody else has it, or another of its key, until its lease ends."""
+    """A message that a relay holds: nobody else has it, or another one of its key, until its lease ends."""
 
     id: str
-    fence: int  # of this taking; names it in the answer
+    fence: int  # identifies this delivery in the answer
     tenant: str
     run: UUID
     sink: str
@@ -94,25 +96,25 @@ class Parcel(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class RelayAsk(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What a relay is ready to send."""
+    """The request of a relay: what it can send."""
 
     relay: str
     sinks: tuple[str, ...] = ()  # its own functions
-    tenants: tuple[str, ...] | None = None  # whose messages those may get; None: all
+    tenants: tuple[str, ...] | None = None  # tenants whose messages its functions may get; None: all
     webhooks: bool = True
     limit: int = 100
-    bytes: int = BATCH_BYTES  # of payloads; the first message is taken however large it is
-    each: int = 100  # at most so many of one sink,
-    bounds: dict[str, int] = {}  # but of these
-    taken: dict[str, int] = {}  # of which it has so many already: they count
+    bytes: int = BATCH_BYTES  # bytes of payloads; the first message is taken however large it is
+    each: int = 100  # the most of one sink,
+    bounds: dict[str, int] = {}  # or these numbers, by sink
+    taken: dict[str, int] = {}  # messages of each sink that the relay has already: they count
     lease_seconds: float = 60.0
 
 
 class Relayed(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What became of a parcel.
+    """The outcome of a parcel.
 
     sent      the sink has it
-    failed    it is due again after the delay; dead, once it was first tried long enough ago
+    failed    it is due again after the delay; dead, when its first try is long ago
     dead      the sink will never take it
     released  nobody has tried: it is due again after the delay, and this was no attempt
     """
@@ -125,9 +127,9 @@ class Relayed(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Backlog(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What one sink is still owed."""
+    """The messages that one sink has not received yet."""
 
     sink: str
     pending: int
     dead: int
-    oldest_at: Instant | None  # when the oldest of the pending ones was sent by its run
+    oldest_at: Instant | None  # when the oldest pending one was sent by its run

@@ -1,4 +1,4 @@
-"""Schedules: what they start and when, how they are shown, and how a keeper fires one."""
+"""Schedules: what they start and when, how they are shown, and how a keeper fires them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from uuid import UUID
 
 import msgspec
 
-from .reading import read_object, value
 from .units import DEFAULT_TENANT, PRIORITY, Instant, Json
+from .unreadable import read_object, value
 from .written import NewRun
 
 
 class Overlap(StrEnum):
-    """What becomes of a time that comes while a run of the schedule is still open."""
+    """Rule for a time that comes while a run of the schedule is still open."""
 
-    SKIP = "skip"  # it is skipped, and counted
+    SKIP = "skip"  # the time is skipped, and counted
     ALLOW = "allow"  # another run is started beside it
-    QUEUE = "queue"  # it waits in line until the run has ended
+    QUEUE = "queue"  # the time is queued until the run has ended
 
 
 class CatchUp(StrEnum):
-    """What becomes of times that passed while nobody was there to fire them."""
+    """Rule for times that passed while no keeper was there."""
 
     NONE = "none"
     ONE = "one"  # the latest of them
@@ -31,17 +31,17 @@ class CatchUp(StrEnum):
 
 
 class FiredBy(StrEnum):
-    """What makes a schedule start runs."""
+    """The cause of a firing."""
 
     RHYTHM = "rhythm"  # its time has come
-    QUEUE = "queue"  # the first in line can begin
-    HAND = "hand"  # somebody says so
+    QUEUE = "queue"  # the first queued time can begin
+    HAND = "hand"  # a person fires it
 
 
 class NewSchedule(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A schedule, ready to be recorded: validated, encoded, with its next time."""
 
-    id: UUID  # tells it from another one that is made under the same name after it is gone
+    id: UUID  # differs from the id of a later schedule with the same name
     name: str
     tenant: str = DEFAULT_TENANT
     type: str
@@ -49,12 +49,12 @@ class NewSchedule(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     cron: str | None = None
     zone: str = "UTC"
     every_us: int | None = None
-    anchor_at: Instant = 0  # what `every_us` counts from
+    anchor_at: Instant = 0  # the start of the intervals of `every_us`
     next_at: Instant | None = None
     jitter_us: int = 0
     overlap: Overlap = Overlap.SKIP
     catch_up: CatchUp = CatchUp.ONE
-    # of each of its runs, as in NewRun
+    # For each of its runs, as in NewRun.
     priority: int = PRIORITY
     max_attempts: int | None = None
     timeout_seconds: float | None = None
@@ -65,7 +65,7 @@ class NewSchedule(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Schedule(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A schedule as it stands."""
+    """A schedule in its present state."""
 
     id: UUID
     name: str
@@ -89,13 +89,13 @@ class Schedule(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     paused: bool
     paused_by: str | None
     next_at: datetime | None  # None: there is no further time
-    waiting: tuple[datetime, ...]  # times in line, oldest first
+    waiting: tuple[datetime, ...]  # queued times, oldest first
     fired: int  # runs that it has started
     skipped: int  # times that were skipped because a run was open
-    last_at: datetime | None  # the time that it has last started a run for
+    last_at: datetime | None  # the time of the last run that was started
     last_run: UUID | None
     last_skipped_at: datetime | None
-    last_missed_at: datetime | None  # a time that nobody was there for, and that was not caught up
+    last_missed_at: datetime | None  # a time without a keeper, which was not caught up
     rev: int  # grows with every change
     created_at: datetime
     updated_at: datetime
@@ -107,17 +107,17 @@ class Schedule(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> dict[str, str]:
-        """What each of its runs is tagged with, beside `schedule` and `fire_at`."""
+        """Labels of each of its runs, beside `schedule` and `fire_at`."""
         return read_object(self.labels_json)
 
     @property
     def every(self) -> timedelta | None:
-        """Its interval, if it goes by one."""
+        """The interval; None for a cron schedule."""
         return None if self.every_us is None else timedelta(microseconds=self.every_us)
 
     @property
     def jitter(self) -> timedelta:
-        """How much later than its time a run may begin."""
+        """The longest delay of a run after its time."""
         return timedelta(microseconds=self.jitter_us)
 
 
@@ -129,7 +129,9 @@ class Fire(msgspec.Struct, gc=False, frozen=True):
 
 
 class Firing(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """Times of a schedule that are to start their runs, and what it was when they were worked out."""
+    """Times of a schedule that are to start their runs, and the state of the schedule when they were
+    computed.
+    """
 
     schedule: UUID
     name: str
@@ -137,15 +139,15 @@ class Firing(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     rev: int
     by: FiredBy = FiredBy.RHYTHM
     fires: tuple[Fire, ...] = ()  # oldest first; none: all were missed
-    next_at: Instant | None = None  # rhythm: what comes after them
+    next_at: Instant | None = None  # rhythm: the time after them
     missed_at: Instant | None = None  # rhythm: the latest time that is not caught up
 
 
 class Fired(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What became of a firing: applied; lost, when the schedule is another one by now; or taken."""
+    """The outcome of a firing: applied; lost, when the schedule has changed; or taken."""
 
     answer: str
-    taken: tuple[UUID, ...] = ()  # ids under which other runs stand: nothing was done
+    taken: tuple[UUID, ...] = ()  # ids of other runs that exist already: nothing was done
     started: tuple[UUID, ...] = ()
     skipped: int = 0
     queued: int = 0

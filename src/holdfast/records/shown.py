@@ -1,4 +1,4 @@
-"""What is read: runs, steps, the trail, events, and the store at a glance."""
+"""Records that people read: runs, steps, the trail, events, and an overview of the store."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast.lifecycle import Status, StepKind, StepStatus
 
-from .reading import MARK, Unreadable, read, read_error, read_object, value
 from .units import COST_UNIT, OWN, Instant, Json, OwnTenant, Tenant
+from .unreadable import MARK, Unreadable, read, read_error, read_object, value
 from .written import Error, Presence
 
 
@@ -31,14 +31,14 @@ class Step(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     fence: int = 0
     started_at: Instant | None = None
     finished_at: Instant | None = None
-    max_attempts: int | None = None  # of a plan's task
-    timeout_seconds: float | None = None  # of a plan's gate, awaited event or sleep
+    max_attempts: int | None = None  # for a plan's task
+    timeout_seconds: float | None = None  # for a plan's gate, awaited event or sleep
     ask: Json | None = None  # approval: {"ask", "data"}
-    digest: str | None = None  # approval: of what is shown
+    digest: str | None = None  # approval: digest of what is shown
     child: UUID | None = None
     wake: Json | None = None  # a plan's task that has waited: {"reason": "event" | "timeout", "event": …}
     waits: int = 0  # how often a plan's task, or the step of a child, has waited
-    left_out: bool = False  # whether output, ask or wake was larger than the reader wanted, and is None here
+    left_out: bool = False  # True: output, ask or wake was larger than the reader wanted, and is None here
 
 
 class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -65,10 +65,10 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     waiting_on: tuple[Step, ...]  # its open waits, first due first
     pause_asked_by: str | None
     cursor: str | None
-    current_step_seq: int | None  # of a plan: number and name of the first step that has not succeeded
+    current_step_seq: int | None  # for a plan: number and name of the first step that has not succeeded
     current_step_name: str | None
-    chain: UUID  # the first run of its chain; its own id, where it never went on as another
-    present: UUID  # the run that its chain has come to
+    chain: UUID  # the first run of its chain; its own id, if it never went on as another
+    present: UUID  # the present run of its chain
     parent: UUID | None
     parent_step: str | None  # the parent's step that waits, or waited, for it
     limit_key: str | None
@@ -77,8 +77,8 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     budget_units: int | None
     progress_json: Json | None
     timeout_at: datetime | None
-    timeout_seconds: float | None  # what that was counted from: a rewind and a retry count it anew
-    ttl_seconds: float | None  # how long it is kept after its end; None: by the default
+    timeout_seconds: float | None  # counted from there; a rewind and a retry start it again
+    ttl_seconds: float | None  # how long it is kept after its end; None: the default
     expires_at: datetime | None
     created_at: datetime
     updated_at: datetime
@@ -98,17 +98,19 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def error(self) -> Error | None:
-        """Why it failed, or why it will be tried again; of kind `unreadable` if that cannot be read."""
+        """The error that made it fail or be retried; of kind `unreadable` if it cannot be read."""
         return read_error(self.error_json) if self.error_json is not None else None
 
     @property
     def labels(self) -> dict[str, str]:
-        """What the starter tagged it with."""
+        """Labels of the run."""
         return read_object(self.labels_json)
 
     @property
     def progress(self) -> Any:
-        """The newest `ctx.progress`: done, total, note; `{"holdfast.unreadable": reason}` if not readable."""
+        """The newest `ctx.progress`: done, total, note; `{"holdfast.unreadable": reason}` if it cannot be
+        read.
+        """
         found = None if self.progress_json is None else read(self.progress_json)
         return found.data if isinstance(found, Unreadable) else found
 
@@ -119,24 +121,24 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def budget(self) -> float | None:
-        """At which cost it pauses."""
+        """The cost at which it pauses."""
         return None if self.budget_units is None else self.budget_units / COST_UNIT
 
 
 def without_large(step: Step, largest: int) -> Step:
-    """The step without values of more than so many bytes."""
+    """Return the step without values of more than `largest` bytes."""
     values = {"output": step.output, "ask": step.ask, "wake": step.wake}
     large = [name for name, value in values.items() if value is not None and len(value.encode()) > largest]
     return msgspec.structs.replace(step, **dict.fromkeys(large), left_out=True) if large else step
 
 
 def without_values(run: Run) -> Run:
-    """The run without its params and its result, which may be large."""
+    """Return the run without its params and its result, which may be large."""
     return msgspec.structs.replace(run, params_json="null", result_json=None)
 
 
 class Decision(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What became of a gate. Timed out: nobody decided, and what it says on its own stands."""
+    """The decision about a gate. timed_out: nobody decided, and the gate's default counts."""
 
     approved: bool
     by: str = ""
@@ -177,7 +179,7 @@ class TrailEntry(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     type: str
     at: datetime
     data_json: Json
-    told: bool = False  # by a worker in plain SQL, and no move of the store's own
+    told: bool = False  # written by a worker in user SQL, not by a move of the store
 
     @property
     def data(self) -> dict[str, Any]:
@@ -195,12 +197,12 @@ class Event(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class RunFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """Which runs a list shows. A type that ends in % is a prefix."""
+    """The filter of a list of runs. A type that ends in % is a prefix."""
 
     statuses: tuple[Status, ...] = ()
     waiting_on: StepKind | None = None
     type: str | None = None
-    tenant: Tenant | OwnTenant | None = OWN  # OWN: see there; ANY: all; None only inside of stores, for all
+    tenant: Tenant | OwnTenant | None = OWN  # ANY: all; None: all, only inside of stores
     key: str | None = None
     parent: UUID | None = None
     deleted: bool = False
@@ -208,21 +210,21 @@ class RunFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Stats(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """The store at a glance."""
+    """An overview of the store."""
 
     now: Instant
     by_status: dict[str, int]
     workers: tuple[Presence, ...]
-    oldest_due_at: Instant | None  # of the pending runs
-    unclaimable: dict[str, int]  # due runs by type that no live worker can run
-    undelivered: int  # events recorded whose waiters are not all woken yet
-    extra: dict[str, int] = {}  # what only this store has: commits, wal bytes, …
+    oldest_due_at: Instant | None  # the earliest due time of pending runs
+    unclaimable: dict[str, int]  # due runs by type that no present worker can run
+    undelivered: int  # recorded events whose waits are not all met yet
+    extra: dict[str, int] = {}  # figures that only this store has: commits, wal bytes, …
 
 
 class Finding(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """One thing that a check-up looked at: well, or what is wrong and how to mend it."""
+    """One finding of a check-up: well, or what is wrong and how to mend it."""
 
     level: str  # ok | warning | error
     what: str
     mend: str = ""
-    runs: tuple[UUID, ...] = ()  # the first few that it is about
+    runs: tuple[UUID, ...] = ()  # the first few runs that it is about

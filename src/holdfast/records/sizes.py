@@ -1,4 +1,4 @@
-"""How many bytes of JSON text records take: their values exactly, the rest of a row as a constant."""
+"""Sizes of records as JSON text: values in bytes, keys and ids in characters, the rest of a row as `ROW`."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from .schedules import Schedule
 from .shown import ApprovalRequest, Run, Step, TrailEntry
 from .written import NewEvent, NewRun, Outbound, StepWrite, TrailWrite
 
-ROW = 300  # what a row takes beside its values, in an answer and in a commit
+ROW = 300  # bytes of a row beside its values, in an answer and in a commit
 
 
 def start_bytes(run: NewRun) -> int:
-    """The size of an intent."""
+    """Return the size of an intent."""
     return sent_bytes(run.params) + sent_bytes(run.labels) + sent_bytes(run.key)
 
 
 def step_bytes(step: StepWrite) -> int:
-    """The size of a step, and of the run that is started with it."""
+    """Return the size of a step, and of the run that is started with it."""
     size = sent_bytes(step.output) + sent_bytes(step.error) + sent_bytes(step.ask) + len(step.key)
     return size if step.child is None else size + start_bytes(step.child)
 
 
 def payload_bytes(message: NewEvent | Outbound) -> int:
-    """The size of an event, or of a message for the outbox."""
+    """Return the size of an event, or of a message for the outbox."""
     return ROW + sent_bytes(message.payload) + len(message.id)
 
 
 def row_bytes(row: TrailWrite) -> int:
-    """The size of a trail row that a run writes."""
+    """Return the size of a trail row that a run writes."""
     return ROW + sent_bytes(row.data)
 
 
 def item_bytes(item: Item) -> int:
-    """The size of everything that belongs into one commit of a run."""
+    """Return the size of everything in one commit of a run."""
     size = sent_bytes(item.progress)
     for step in item.steps:
         size += step_bytes(step)
@@ -63,31 +63,31 @@ def _move_bytes(move: HolderMove) -> int:
 
 
 def run_bytes(run: Run) -> int:
-    """The size of a run as lists show it, with its open waits."""
+    """Return the size of a run as lists show it, with its open waits."""
     values = (run.params_json, run.result_json, run.error_json, run.labels_json, run.progress_json)
     return ROW + sum(map(sent_bytes, values)) + sum(map(shown_step_bytes, run.waiting_on))
 
 
 def shown_step_bytes(step: Step) -> int:
-    """The size of a step as it is shown."""
+    """Return the size of a step as it is shown."""
     return ROW + sum(map(sent_bytes, (step.key, step.output, step.error, step.ask, step.wake)))
 
 
 def entry_bytes(entry: TrailEntry) -> int:
-    """The size of a trail row."""
+    """Return the size of a trail row."""
     return ROW + sent_bytes(entry.data_json)
 
 
 def message_bytes(message: OutboxMessage) -> int:
-    """The size of a message as lists show it."""
+    """Return the size of a message as lists show it."""
     return ROW + sent_bytes(message.payload_json) + sent_bytes(message.error_json)
 
 
 def request_bytes(request: ApprovalRequest) -> int:
-    """The size of an open gate."""
+    """Return the size of an open gate."""
     return ROW + sent_bytes(request.ask_json)
 
 
 def schedule_bytes(schedule: Schedule) -> int:
-    """The size of a schedule."""
+    """Return the size of a schedule."""
     return ROW + sent_bytes(schedule.params_json) + sent_bytes(schedule.labels_json)

@@ -1,4 +1,4 @@
-"""What differs from store to store."""
+"""Differences between stores."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 class Traits(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """Facts about a store that the engine adapts to. The defaults are those of an embedded store."""
 
-    writers: int = 1  # how many commits of one worker can be on their way at once
-    poll_seconds: float = 1.0  # how long an idle worker sleeps at most when no hint comes
+    writers: int = 1  # the most commits of one worker under way at once
+    poll_seconds: float = 1.0  # the longest sleep of an idle worker without a wake-up
     awaits_work: bool = (
-        False  # functions of its transactions may be awaited, and keep nobody else from writing
+        False  # functions of its transactions may be awaited, and do not keep others from writing
     )

@@ -1,4 +1,4 @@
-"""The units that records are written in: instants, JSON text, tenants, and the defaults of a run."""
+"""Units of records: instants, JSON text, tenants, and the defaults of a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Annotated, Final
 
-Json = Annotated[str, "json"]  # JSON text of a user's; sealing looks for this mark
+Json = Annotated[str, "json"]  # JSON text of a user; encryption looks for this mark
 Instant = int  # microseconds since 1970-01-01T00:00:00Z
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000  # microseconds
@@ -14,20 +14,20 @@ DEFAULT_TENANT = "default"
 PRIORITY = 100
 MAX_ATTEMPTS = 3
 MAX_CRASHES = 4
-COST_UNIT = 1_000_000  # costs are kept as integers, or sums differ from store to store
+COST_UNIT = 1_000_000  # costs are kept as integers, or sums would differ between stores
 
 
 class AnyTenant(Enum):
     """The type of `ANY`, which has no other value."""
 
-    ANY = object()  # no encoder takes it: nowhere is it a name by mistake
+    ANY = object()  # no encoder accepts it, so it can never become a name by mistake
 
     def __repr__(self) -> str:
         """Give its name, as it is written."""
         return "ANY"
 
 
-ANY: Final = AnyTenant.ANY  # all tenants: an operator, a worker or a keeper writes it out
+ANY: Final = AnyTenant.ANY  # all tenants; operators, workers and keepers must write it
 Tenant = str | AnyTenant  # the name of one tenant, or ANY
 
 
@@ -41,7 +41,7 @@ class Beginning(Enum):
         return "BEGINNING"
 
 
-BEGINNING: Final = Beginning.BEGINNING  # what a run is rewound to that shall forget all its steps
+BEGINNING: Final = Beginning.BEGINNING  # the target of a rewind that forgets all steps
 
 
 class OwnTenant(Enum):
@@ -54,7 +54,7 @@ class OwnTenant(Enum):
         return "OWN"
 
 
-OWN: Final = OwnTenant.OWN  # no tenant is said: the one that an app is bound to, else `default`
+OWN: Final = OwnTenant.OWN  # no tenant was given: the one that an app is bound to, else `default`
 
 
 def tenant_name(tenant: Tenant) -> str | None:
@@ -63,12 +63,12 @@ def tenant_name(tenant: Tenant) -> str | None:
 
 
 def instant(at: datetime) -> Instant:
-    """A datetime that has a zone, as stores keep it. `arguments.check_datetime` refuses one without."""
+    """Return a datetime with a zone as stores keep it. `arguments.check_datetime` refuses one without."""
     return (at.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
 
 
 def moment(at: Instant) -> datetime:
-    """An instant as people read it; one that no calendar has is the first or the last that there is."""
+    """Return an instant as people read it; beyond the calendar it is the first or the last one."""
     try:
         return EPOCH + timedelta(microseconds=at)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""What is written: intents, steps, events, and what workers say of themselves. Items are in moves.py."""
+"""Records that are written: intents, steps, events, and the presence of workers. Items are in moves.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .units import DEFAULT_TENANT, PRIORITY, Instant, Json
 
 
 class Error(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a run or step failed. `step` names the step that made the run fail, if one did."""
+    """The reason why a run or step failed. `step` names the step that made the run fail, if one did."""
 
     kind: str
     type: str = ""
@@ -22,30 +22,29 @@ class Error(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=T
     traceback: str = ""
     step: str | None = None
     attempt: int | None = None  # of a step: how often it was tried,
-    max_attempts: int | None = None  # of how many
-    since: Instant | None = None  # when it first came up, of one that time alone decides (no_handler)
-    args: Json | None = None  # of an exception that `raises=` names: what it is rebuilt from
+    max_attempts: int | None = None  # of how many tries
+    since: Instant | None = None  # for an error that only time ends (no_handler): when it first came up
+    args: Json | None = None  # for an exception that `raises=` names: what it is rebuilt from
 
 
 class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """An intent, ready to be recorded: validated, encoded, with its id.
 
-    `trace` is the W3C traceparent of whoever starts the run. It is kept with the run, comes with every claim,
-    and is never looked into. A worker gives its own run's trace to the children and the successor that the
-    run starts.
+    `trace` is the W3C traceparent of the starter. It is kept with the run, comes with every claim, and is
+    never parsed. A worker gives its own run's trace to the children and the successor that the run starts.
     """
 
     id: UUID
     type: str
     params: Json = "null"
-    digest: str = ""  # of type and params: tells the same call again from another one under the same key
+    digest: str = ""  # digest of type and params: recognises the same call again under the same key
     tenant: str = DEFAULT_TENANT
     key: str | None = None
     priority: int = PRIORITY
     run_at: Instant | None = None  # None: now, by the store's clock
     delay_seconds: float | None = None  # from now, by the store's clock; not beside run_at
     max_attempts: int | None = None  # None: the published definition's, else 3
-    timeout_seconds: float | None = None  # from when it is due, by the store's clock
+    timeout_seconds: float | None = None  # from its due time, by the store's clock
     ttl_seconds: float | None = None
     budget: int | None = None
     limit_key: str | None = None
@@ -59,9 +58,9 @@ class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 class StepWrite(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A step row to be recorded, or a further try of one that is `ready`.
 
-    status SUCCEEDED or FAILED: an outcome. READY: a try failed and another follows at `due_at`.
-    WAITING: a wait is opened; `due_at` is its time or deadline, `topic` its topic. CANCELLED: it is given up.
-    In a plan the row is there already: an outcome, or a task that waits.
+    status SUCCEEDED or FAILED: an outcome. READY: a try failed and another follows at `due_at`. WAITING: a
+    wait is opened; `due_at` is its time or deadline, `topic` its topic. CANCELLED: the wait is given up. In a
+    plan the row exists already: an outcome, or a task that waits.
     """
 
     key: str
@@ -70,17 +69,17 @@ class StepWrite(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     output: Json | None = None
     error: Json | None = None
     attempts: int = 1
-    max_attempts: int | None = None  # of a try that failed: how many there are; for the trail
+    max_attempts: int | None = None  # for a failed try: how many tries there are; for the trail
     cost: int = 0
     topic: str | None = None
     due_at: Instant | None = None
     delay_seconds: float | None = None  # a wait's due_at counted from the commit, by the store's clock
-    since_now: bool = False  # an event wait that does not look back
+    since_now: bool = False  # an event wait that ignores earlier events
     started_at: Instant | None = None
     ask: Json | None = None  # approval: {"ask": text, "data": what is shown}
-    digest: str | None = None  # approval: of what is shown, for a decision that names it
+    digest: str | None = None  # approval: digest of what is shown, for a decision that names it
     on_timeout: str = "reject"  # approval: or "approve"
-    child: NewRun | None = None  # child: the run that is started with this row, unless the key stands
+    child: NewRun | None = None  # child: the run that is started with this row, unless the key is recorded
 
 
 class PlanStep(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
@@ -90,20 +89,20 @@ class PlanStep(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_default
     kind: StepKind = StepKind.TASK  # task, approval, event, sleep
     max_attempts: int | None = None  # task; None: the run's
     topic: str | None = None  # event
-    timeout_seconds: float | None = None  # of a gate or an awaited event; how long, of a sleep
+    timeout_seconds: float | None = None  # timeout of a gate or an awaited event; length of a sleep
     ask: Json | None = None  # as in StepWrite
     digest: str | None = None
     on_timeout: str = "reject"
 
 
 class Outbound(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A message on its way out: into the outbox with the commit that sends it, delivered after it."""
+    """An outgoing message: written to the outbox with the commit that sends it, delivered after it."""
 
     id: str  # the same however often the code is executed
     sink: str
     payload: Json = "null"
     key: str | None = None  # messages of one sink and key are delivered in order
-    step: str | None = None  # that sends it, for people
+    step: str | None = None  # the step that sends it, for people
 
 
 class TrailWrite(msgspec.Struct, gc=False, frozen=True):
@@ -114,7 +113,7 @@ class TrailWrite(msgspec.Struct, gc=False, frozen=True):
 
 
 class NewEvent(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """An event on its way in. `id` makes it idempotent within its tenant."""
+    """An incoming event. `id` makes it idempotent within its tenant."""
 
     topic: str
     payload: Json = "null"
@@ -125,7 +124,7 @@ class NewEvent(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """One run that a worker says it holds, for renewal."""
+    """One run that a worker holds, for renewal."""
 
     run: UUID
     tenant: str = DEFAULT_TENANT  # as in Item
@@ -138,7 +137,7 @@ class Lease(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Ask(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """What a worker is ready to take."""
+    """The request of a worker: what it can take."""
 
     worker: str
     types: tuple[str, ...]
@@ -146,13 +145,13 @@ class Ask(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     lease_seconds: float = 30.0
     tenants: tuple[str, ...] | None = None  # None: all
     runtime: str = RUNTIME
-    # crashed[c - 1]: how many runs that crashed c times or more it would still take (above: the last).
+    # crashed[c - 1]: how many runs that crashed c times or more it still takes (above: the last number).
     crashed: tuple[int, ...] | None = None
-    bytes: int = BATCH_BYTES  # of params, labels and steps that the answer may bring
+    bytes: int = BATCH_BYTES  # bytes of params, labels and steps in the answer
 
 
 class Presence(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """A worker that is there: who, what it can run, how much."""
+    """The presence of a worker: its name, what it can run, how much."""
 
     worker: str
     types: tuple[str, ...]
@@ -160,9 +159,9 @@ class Presence(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     tenants: tuple[str, ...] | None = None
     runtime: str = RUNTIME
     slots: int = 0
-    stragglers: int = 0  # plain functions that were told to stop and have not returned; each keeps a slot
-    sinks: tuple[str, ...] = ()  # its functions that messages can be relayed to
-    lacking: dict[str, tuple[str, ...]] = {}  # by plan, the tasks that it has no handler of
+    stragglers: int = 0  # sync functions that were told to stop and have not returned; each keeps a slot
+    sinks: tuple[str, ...] = ()  # functions of the worker that messages can be relayed to
+    lacking: dict[str, tuple[str, ...]] = {}  # by plan, the tasks without a handler
     seen_at: Instant = 0
 
 
@@ -174,5 +173,5 @@ class Definition(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     max_attempts: int | None = None
     timeout_seconds: float | None = None
     description: str = ""
-    steps: tuple[PlanStep, ...] = ()  # of a plan
+    steps: tuple[PlanStep, ...] = ()  # for a plan
     budget: int | None = None

@@ -1,4 +1,6 @@
-"""The codec of an app: values are sealed before a store sees them. Never pickle: what opens is text."""
+"""The codec of an app: values are sealed before a store sees them, and opened after. A value is always text,
+never a pickle.
+"""
 
 from .encrypt import Encrypt
 from .hooks import CodecHook, Compress, Where

@@ -1,4 +1,4 @@
-"""Values through a codec: sealed in the order of its hooks, opened in reverse; all, or in part."""
+"""The chain of codec hooks: a value is sealed in the order of the hooks and opened in reverse."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Chain:
         self._needed = frozenset(name for name, hook in self._hooks.items() if not hook.optional)
 
     def seal(self, text: Json, where: Where) -> Json:
-        """The sealed form; the text itself when every hook leaves it alone. UsageError when it is no JSON."""
+        """Return the sealed form, or the text itself when no hook changes it. UsageError when it is not
+        JSON."""
         if (why := decoding.fault(text)) is not None:
             raise UsageError(f"{where} is no JSON: {why}")
         value = text.encode()
@@ -40,7 +41,7 @@ class Chain:
         return written(by, value) if by else text
 
     def open(self, text: Json, where: Where) -> Json:
-        """What was sealed; CannotOpen says why it does not open here."""
+        """Return the text that was sealed. CannotOpen says why it cannot be opened here."""
         if not text.startswith(MARK):
             if self._needed:
                 raise NotSealed(
@@ -56,7 +57,7 @@ class Chain:
                 f"{where} is sealed, but not by {', '.join(sorted(missing))}, as this app demands"
             )
         if not names or len(set(names)) < len(names):
-            # Not sealed by any of ours. A thousand times the same hook would be a thousand times its work.
+            # No Holdfast wrote this. The same hook a thousand times would be a thousand times its work.
             raise CannotOpen(f"{where} is damaged: it names no hook, or one of them twice")
         value = seal.data
         for n in range(len(seal.by) - 1, -1, -1):
@@ -67,7 +68,7 @@ class Chain:
             raise CannotOpen(f"{where} is damaged: it holds no text") from None
 
     def demand(self, where: Where) -> None:
-        """Where nothing stands: NotSealed, unless plain values are taken too."""
+        """Raise NotSealed for a value that is missing, unless values that are not sealed are accepted too."""
         if self._needed:
             raise NotSealed(f"{where} is not there, although this app has sealed it: somebody has removed it")
 
@@ -82,28 +83,28 @@ class Chain:
         except CannotOpen:
             raise
         except Exception as error:
-            # A hook of the user's: one value that it cannot open must not take all others with it.
+            # A user's hook failed. One value that cannot be opened must not make the others unreadable.
             log.exception("%s: the hook %r failed", where, hook.name)
             raise CannotOpen(f"{where} does not open: {_failed(hook, error)}") from error
         return opened
 
     def veil(self, shown: dict[str, Any], text: Json, where: Where) -> Json | None:
-        """An object with entries that anyone may read, and the sealed text beside them; None when every
-        hook leaves the text alone."""
+        """Return an object with readable entries and the sealed text beside them. None: no hook changes
+        the text."""
         sealed = self.seal(text, where)
         return (
             None if sealed is text else msgspec.json.encode({**shown, **msgspec.json.decode(sealed)}).decode()
         )
 
     def unveil(self, text: Json, where: Where) -> Json | None:
-        """The text that was veiled; None when nothing is."""
+        """Return the text that `veil` has sealed. None: nothing is sealed."""
         found = decoded(text, Any) if RESERVED in text else None
         if not isinstance(found, dict) or RESERVED not in found:
             return None
         return self.open(msgspec.json.encode({RESERVED: found[RESERVED]}).decode(), where)
 
     def digests(self, digest: str, where: Where) -> list[str]:
-        """What may be stored of a start's digest, then what may be there of the same start from before."""
+        """Return the digest of a start as it is stored now, then as older keys may have stored it."""
         found = [digest]
         for hook in self._hooks.values():
             try:
@@ -134,12 +135,13 @@ def _check(hook: CodecHook, value: object, how: str = "") -> None:
 
 
 def _failed(hook: CodecHook, error: Exception) -> str:
-    """Never what the error says: that may be a part of the value, and this is stored in plain."""
+    """Return a message without the text of the error: that may contain the value, and this message is not
+    sealed."""
     return f"the hook {hook.name!r} failed with {type(error).__name__}, and the log of this process says why"
 
 
 def decoded(text: Json, wanted: Any) -> Any:
-    """What a text of ours holds; CannotOpen when somebody has spoilt it."""
+    """Return the decoded content of a text that Holdfast wrote. CannotOpen when it is damaged."""
     try:
         return decoding.decoded(text, wanted)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Encryption: AES-256-GCM under named keys, bound to the place that the value belongs to."""
+"""Encryption: AES-256-GCM with named keys. A value is bound to its place and opens nowhere else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Encrypt:
         self, keys: Mapping[str, bytes | str], newest: str | None = None, *, accept_plain: bool = False
     ) -> None:
         if not keys or not isinstance(keys, Mapping):
-            # Whatever it is, it may be a key, and is not shown.
+            # It may be a key, so it is not shown.
             raise UsageError(f"Encrypt takes keys by their ids, {{'2026-11': key}}: {MAKE_ONE}")
         if newest is None and len(keys) > 1:
             raise UsageError(f"Encrypt has several keys: say with newest= which one seals: {_listed(keys)}")
@@ -52,45 +52,47 @@ class Encrypt:
         known = {id_: _key(id_, key) for id_, key in keys.items()}
         self._ciphers = {id_: aesgcm(key) for id_, key in known.items()}
         newest_first = sorted(known, key=lambda id_: id_ != self._newest)
-        # Keys of their own: a digest must not be made with the key that encrypts.
+        # Separate keys: a digest must not be made with the key that encrypts.
         self._digest_keys = [hmac.digest(known[id_], DIGEST, "sha256") for id_ in newest_first]
 
     def __repr__(self) -> str:
-        """The names of the keys, never the keys."""
+        """Show the names of the keys, never the keys."""
         return f"Encrypt({_listed(self._ciphers)}; newest={self._newest!r})"
 
     @classmethod
     def from_env(cls, variable: str = ENVIRONMENT, *, accept_plain: bool = False) -> Self:
-        """Keys from an environment variable: `id=base64`, the newest first, blanks or commas between."""
-        said = os.environ.get(variable, "").replace(",", " ").split()
-        if not said:
+        """Read keys from an environment variable: `id=base64`, the newest first, separated by blanks or
+        commas."""
+        words = os.environ.get(variable, "").replace(",", " ").split()
+        if not words:
             raise UsageError(f"{variable} is not set: 2026-11=<base64 of 32 bytes>; {MAKE_ONE}")
-        if not all(KEY_ID.fullmatch(one.partition("=")[0]) and one.partition("=")[2] for one in said):
+        if not all(KEY_ID.fullmatch(one.partition("=")[0]) and one.partition("=")[2] for one in words):
             raise UsageError(f"{variable}: each key is id=base64, as in 2026-11=<base64 of 32 bytes>")
-        keys = {id_: key for id_, _, key in (one.partition("=") for one in said)}
-        if len(keys) < len(said):
+        keys = {id_: key for id_, _, key in (one.partition("=") for one in words)}
+        if len(keys) < len(words):
             raise UsageError(
-                f"{variable} names a key twice: {', '.join(one.partition('=')[0] for one in said)}"
+                f"{variable} names a key twice: {', '.join(one.partition('=')[0] for one in words)}"
             )
-        return cls(keys, newest=said[0].partition("=")[0], accept_plain=accept_plain)
+        return cls(keys, newest=words[0].partition("=")[0], accept_plain=accept_plain)
 
     @staticmethod
     def new_key() -> str:
-        """A fresh key, as base64 text."""
+        """Return a new key as base64 text."""
         return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
     def seal(self, value: bytes, where: Where) -> tuple[str, bytes]:
-        """Under the newest key, with a random nonce in front."""
+        """Encrypt with the newest key. The result begins with a random nonce."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         sealed = self._ciphers[self._newest].encrypt(nonce, value, where.bound)
         return f"{self.name}:{self._newest}", nonce + sealed
 
     def open(self, how: str, value: bytes, where: Where) -> bytes:
-        """Under the key that it names; UnknownKey, or WrongKey when it does not belong here."""
+        """Decrypt with the key that the value names. UnknownKey; WrongKey when the value does not belong
+        to this place."""
         id_ = how.partition(":")[2]
         cipher = self._ciphers.get(id_)
         if cipher is None:
-            # Not a name of ours, perhaps: anyone can write an envelope.
+            # The name may be anything, because anyone can write an envelope. So it is escaped.
             raise UnknownKey(
                 f"{where} is sealed under key {escaped(repr(id_), 2 * KEY_SHOWN)}, and here are only "
                 f"{_listed(self._ciphers)}: add that key to Encrypt(…)",
@@ -106,7 +108,7 @@ class Encrypt:
             ) from None
 
     def digests(self, digest: str, where: Where) -> Sequence[str]:
-        """Keyed: a bare digest would let anyone try what the params may have been."""
+        """Return keyed digests: with a digest without a key anyone could test guesses of the params."""
         text = where.bound + digest.encode()
         keyed = [hmac.digest(key, text, "sha256").hex() for key in self._digest_keys]
         return [*keyed, digest] if self.optional else keyed
@@ -127,7 +129,7 @@ def _listed(keys: Mapping[str, object]) -> str:
 
 def _key(id_: str, key: bytes | str) -> bytes:
     if not KEY_ID.fullmatch(id_):
-        # Not shown: it may be the key itself, with its id forgotten.
+        # Not shown: it may be the key itself, given without its id.
         raise UsageError("a key's id has 1 to 64 letters, digits, '.', '_' or '-', as in '2026-11'")
     if not isinstance(key, str | bytes | bytearray):
         raise UsageError(f"key {id_!r} is of type {type(key).__name__}, not bytes or base64 text: {MAKE_ONE}")

@@ -1,9 +1,9 @@
-"""What a sealed value looks like where values are kept: JSON text that says what it is.
+"""The envelope: the form of a sealed value in a store. It is JSON text that names its hooks.
 
     {"holdfast.sealed":{"v":1,"by":["zlib","aes256gcm:2026-11"],"data":"…base64…"}}
 
-No value of a user's begins so: it would not have been encoded. What could not be opened is handed on
-in the same form, with the reason in it, and nothing is lost.
+No value of a user begins like this: the codec refuses to encode it. A value that cannot be opened is passed
+on in the same form, with the reason in it, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -19,35 +19,38 @@ from holdfast.records import Claim, Json
 from .hooks import Compress
 
 VERSION = 1
-OURS = "sealed"  # the kind of an error that says why a run was not opened: our words, and no secret
-SHUT = "sealed: "  # how the last error begins of a run that was given back, since it could not be opened
+OURS = (
+    "sealed"  # the kind of an error that says why a run cannot be opened: written by Holdfast, so no secret
+)
+SHUT = "sealed: "  # the beginning of the last error of a run that was released because it cannot be opened
 
 
 SAID_MAX = 500  # characters of a reason
-KEY_SHOWN = 64  # characters of the name of a key or a hook: those of ours are no longer
+KEY_SHOWN = 64  # characters of the name of a key or a hook that are shown
 BY_SHOWN = 8
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was done to a value, in order, and what came of it."""
+    """The hooks that sealed a value, in order, and the sealed bytes; or the reason why it cannot be
+    opened."""
 
-    why: str = ""  # the name of an error, where it could not be opened
+    why: str = ""  # the name of the error, if the value cannot be opened
     said: str = ""
     key: str = ""
     v: int = VERSION
     by: tuple[str, ...] = ()
     data: bytes = b""
-    plain: msgspec.Raw = msgspec.Raw()  # what stood there instead of a sealed value
+    plain: msgspec.Raw = msgspec.Raw()  # a value that should have been sealed and was not
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """The one form in which a sealed value is kept."""
+    """The stored form of a sealed value."""
 
     seal: Seal = msgspec.field(name=RESERVED)
 
 
 def read(text: Json) -> Seal:
-    """The seal of a text that begins with the mark; CannotOpen when it is none of ours."""
+    """Return the seal of a text that begins with MARK. CannotOpen when it is not a valid envelope."""
     try:
         seal = msgspec.json.decode(text, type=Envelope).seal
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -60,22 +63,22 @@ def read(text: Json) -> Seal:
 
 
 def written(by: tuple[str, ...], data: bytes) -> Json:
-    """A sealed value as it is kept. The version is always said."""
+    """Return the stored form of a sealed value, always with the version."""
     return msgspec.json.encode({RESERVED: {"v": VERSION, "by": by, "data": data}}).decode()
 
 
 def unopened(why: CannotOpen, text: Json) -> Json:
-    """What could not be opened, with the reason in it."""
+    """Return the envelope of a value that cannot be opened, with the reason in it."""
     try:
         seal = read(text) if text.startswith(MARK) else Seal(plain=msgspec.Raw(text.encode()))
     except CannotOpen:
         seal = Seal()
-    told = msgspec.structs.replace(seal, why=type(why).__name__, said=str(why), key=why.key)
-    return msgspec.json.encode(Envelope(told)).decode()
+    explained = msgspec.structs.replace(seal, why=type(why).__name__, said=str(why), key=why.key)
+    return msgspec.json.encode(Envelope(explained)).decode()
 
 
 def reason(text: Json, what: str) -> CannotOpen:
-    """Why a text that begins with the mark was not opened."""
+    """Return the reason why a text that begins with MARK was not opened."""
     try:
         seal = read(text)
     except CannotOpen as damaged:
@@ -84,12 +87,13 @@ def reason(text: Json, what: str) -> CannotOpen:
         by = escaped(", ".join(seal.by[:BY_SHOWN]))
         return CannotOpen(f"{what} is sealed ({by}), and here is no codec: App(…, codec=…)")
     kinds: dict[str, type[CannotOpen]] = {one.__name__: one for one in (NotSealed, UnknownKey, WrongKey)}
-    # Without a codec the reason is not checked: anyone who can write rows may have written it.
+    # Without a codec the reason is not trusted: anyone who can write rows may have written it. So it is
+    # escaped.
     return kinds.get(seal.why, CannotOpen)(escaped(seal.said, SAID_MAX), escaped(seal.key, KEY_SHOWN))
 
 
 def is_untouched(text: Json) -> bool:
-    """Whether no codec has tried to open what begins with the mark: here is none."""
+    """Return True when no codec has tried to open a text that begins with MARK, because there is none."""
     try:
         return not read(text).why
     except CannotOpen:
@@ -97,7 +101,7 @@ def is_untouched(text: Json) -> bool:
 
 
 def hidden_by(text: Json) -> str:
-    """What hides a value; empty when it is plain, or compressed only."""
+    """Return the names of the hooks that hide a value. Empty when it is not sealed, or only compressed."""
     try:
         by = read(text).by if text.startswith(MARK) else ()
     except CannotOpen:
@@ -106,10 +110,11 @@ def hidden_by(text: Json) -> str:
 
 
 def shut(claim: Claim) -> str:
-    """Why this run cannot be executed here; empty when it can.
+    """Return the reason why this run cannot be executed here. Empty when it can.
 
-    A payload inside a step's record is not looked at. Anyone can emit an event: where there is no codec, one
-    that looks sealed is a value like any other. With a codec, what did not open is marked as a whole.
+    A payload inside the record of a step is not checked. Anyone can emit an event, so without a codec a
+    payload that looks sealed is a value like any other. With a codec, the whole record is marked when it
+    cannot be opened.
     """
     if claim.params.startswith(MARK):
         return str(reason(claim.params, f"the params of run {claim.id}"))

@@ -1,7 +1,7 @@
-"""The outbox through a codec: payloads, addresses with their secrets, and what functions have raised.
+"""The outbox with a codec: payloads, addresses with their secrets, and errors of functions are sealed.
 
-Left readable: sink, key and id, by which a store keeps messages in order; and what we say ourselves of an
-address that does not answer.
+Readable: sink, key and id, by which a store keeps messages in order, and the messages of Holdfast itself
+about an address that does not answer.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from holdfast.contract import Store
 
 HIDDEN = "(sealed)"
-RAISED = "raised"  # the kind of an error that a function of the user's has raised: his words
+RAISED = "raised"  # the kind of an error that a user's function has raised: it may contain values
 
 _replace = msgspec.structs.replace
 
 
 def sealed_message(chain: Chain, message: Outbound, tenant: str, run: UUID) -> Outbound:
-    """Bound to its run and its id: moved to another message, it does not open."""
+    """Seal the payload of a message. It is bound to its run and its id: in another message it does not
+    open."""
     return _replace(message, payload=chain.seal(message.payload, _payload(tenant, run, message.id)))
 
 
@@ -55,7 +56,7 @@ class SealedOutbox:
         return [self._parcel(one) for one in await self.inner.relay(ask)]
 
     def _parcel(self, parcel: Parcel) -> Parcel:
-        """What does not open says so, in its place: whoever relays it gives it back."""
+        """Open the payload. One that does not open holds the reason, and the relay gives the message back."""
         payload = self._shown(parcel.payload, _payload(parcel.tenant, parcel.run, parcel.id))
         return _replace(parcel, payload=payload, webhook=parcel.webhook and self._opened(parcel.webhook))
 
@@ -69,7 +70,9 @@ class SealedOutbox:
         try:
             veiled = self._chain.veil(shown, answer.error, _failure(answer.id)) or answer.error
         except CannotSeal:
-            veiled = msgspec.json.encode(shown).decode()  # the others' answers are worth more than its words
+            veiled = msgspec.json.encode(
+                shown
+            ).decode()  # the error text is dropped, because the other answers are worth more
         return _replace(answer, error=veiled)
 
     async def outbox(
@@ -80,7 +83,7 @@ class SealedOutbox:
         )
 
     def opened_message(self, message: OutboxMessage) -> OutboxMessage:
-        """The message as people see it."""
+        """Return the message as people see it."""
         payload = self._shown(message.payload_json, _payload(message.tenant, message.run, message.id))
         error = message.error_json and self._unveiled(message.error_json, message.id)
         return _replace(message, payload_json=payload, error_json=error)

@@ -1,4 +1,4 @@
-"""What each sealed value is bound to, so that none opens in the place of another."""
+"""The places that sealed values are bound to, so that no value opens in the place of another."""
 
 from __future__ import annotations
 

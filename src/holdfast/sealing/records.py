@@ -1,7 +1,7 @@
-"""Which values of which record are sealed, and what each is bound to.
+"""Records with a codec: the values of each record that are sealed, and the places that they are bound to.
 
-Sealed: params, results, outputs of tasks, payloads of events, and what of errors, logs and progress
-may hold a user's words. Left readable: all that a store guards, finds or counts by.
+Sealed: params, results, outputs of tasks, payloads of events, and the parts of errors, logs and progress that
+may hold users' values. Readable: everything that a store checks, looks up or counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import RESERVED
-from holdfast.decoding import mere
+from holdfast.decoding import decode_untyped
 from holdfast.errors import CannotOpen, CannotSeal
 from holdfast.lifecycle import SETTLED, Status, StepKind, StepStatus
 from holdfast.records import (
@@ -47,8 +47,8 @@ _replace = msgspec.structs.replace
 _NOTHING = (b"", b"null")
 
 
-class _Came(msgspec.Struct):
-    """An event as the store hands it to the wait that took it."""
+class _TakenEvent(msgspec.Struct):
+    """An event as the store gives it to the wait that took it."""
 
     id: str
     topic: str
@@ -57,14 +57,14 @@ class _Came(msgspec.Struct):
 
 
 class _Woken(msgspec.Struct, omit_defaults=True):
-    """Why a plan's task is called again."""
+    """The reason for which a plan's task is called again."""
 
     reason: str
     event: msgspec.Raw = msgspec.Raw()
 
 
 class _Ended(msgspec.Struct, omit_defaults=True):
-    """How a child has ended, as the store hands it to the wait for it."""
+    """The end of a child, as the store gives it to the wait for it."""
 
     run: UUID
     status: str
@@ -73,7 +73,7 @@ class _Ended(msgspec.Struct, omit_defaults=True):
 
 
 class Records:
-    """Seals records on their way in, opens them on their way out."""
+    """Seals records on their way into the store, opens them on their way out."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
@@ -81,12 +81,13 @@ class Records:
     # -- in ------------------------------------------------------------------------------------
 
     def new_run(self, new: NewRun) -> NewRun:
-        """A start. Its digest is bound to its key, or equal params of two runs could be told to be so."""
+        """Seal a start. Its digest is bound to its key: else anyone could see that two runs have equal
+        params."""
         params = self._chain.seal(new.params, Where(tenant=new.tenant, run=new.id, field="params"))
         return _replace(new, params=params, digest=self.digests(new)[0])
 
     def digests(self, new: NewRun) -> list[str]:
-        """What is stored of a start's digest, and what it may have been under older keys."""
+        """Return the digest of a start as it is stored now, and as older keys may have stored it."""
         once = Where(tenant=new.tenant, field="digest", name=str(new.id) if new.key is None else new.key)
         return self._chain.digests(new.digest, once)
 
@@ -95,8 +96,8 @@ class Records:
         return _replace(event, payload=payload)
 
     def step(self, write: StepWrite, tenant: str, run: UUID) -> StepWrite:
-        """A step's outcome, the question of a gate, the start of a child. What is asked at once, and other
-        waits, hold nothing of the user's."""
+        """Seal the outcome of a step, the question of a gate, the start of a child. Other waits hold no
+        user values."""
         if write.ask is not None:
             return self._gate(write, places.ask(tenant, run, write.key))
         if write.child is not None:
@@ -112,13 +113,13 @@ class Records:
         return _replace(write, output=output, error=error)
 
     def _gate(self, write: StepWrite, where: Where) -> StepWrite:
-        """A question, and its digest: in plain, that would tell whether it is one that somebody guesses."""
+        """Seal a question and its digest. A readable digest would let anyone test guesses of the question."""
         assert write.ask is not None
         digest = None if write.digest is None else self._chain.digests(write.digest, where)[0]
         return _replace(write, ask=self._chain.seal(write.ask, where), digest=digest)
 
     def item(self, item: Item) -> Item:
-        """A holder's write with all that belongs to it."""
+        """Seal an item of a holder with all its parts."""
         tenant, run = item.tenant, item.run
         sealed: dict[str, Any] = {}
         if item.steps:
@@ -156,13 +157,13 @@ class Records:
 
     def _log(self, row: TrailWrite, tenant: str, run: UUID) -> TrailWrite:
         found = _fields(row.data)
-        # The store counts by log_no; people look for levels and steps.
+        # These stay readable: the store counts by log_no, and people filter by level and step.
         shown: dict[str, Any] = {key: found[key] for key in ("level", "step", "log_no") if key in found}
         veiled = self._chain.veil({**shown, "message": HIDDEN}, row.data, places.logged(tenant, run))
         return row if veiled is None else TrailWrite(row.type, veiled)
 
     def _failure(self, error: Json, line: str | None, where: Where) -> tuple[Json, str | None]:
-        """The error of a run, with its line for people inside: outside, the line says only what kind."""
+        """Seal the error of a run together with its one-line form. The readable line names only the kind."""
         found = _error(error)
         if found.kind == OURS:
             return error, line
@@ -173,20 +174,22 @@ class Records:
         return veiled, f"{found.kind}: {found.type} {HIDDEN}" if found.type else f"{found.kind} {HIDDEN}"
 
     def _progress(self, progress: Json, tenant: str, run: UUID) -> Json:
-        found = mere(progress)
+        found = decode_untyped(progress)
         if not isinstance(found, dict) or found.get("note") is None:
-            return progress  # numbers
+            return progress  # only numbers
         shown = {**found, "note": HIDDEN}
         try:
             return self._chain.veil(shown, progress, places.progressed(tenant, run)) or progress
         except CannotSeal:
-            # A note is not worth a lease: the renewal that carries it is that of all runs of its worker.
+            # Drop it: the same renewal carries the leases of all runs of the worker, and progress is worth
+            # less.
             return msgspec.json.encode(shown).decode()
 
     # -- out -----------------------------------------------------------------------------------
 
     def run(self, run: Run) -> Run:
-        """A run as people see it. What does not open is shown as it is, with the reason in it."""
+        """Return a run as people see it. A value that does not open is shown sealed, with the reason in
+        it."""
         error, line = self._failed(run)
         progress = run.progress_json
         if progress is not None:
@@ -206,7 +209,7 @@ class Records:
         )
 
     def approval(self, request: ApprovalRequest) -> ApprovalRequest:
-        """An open gate as people see it."""
+        """Return an open gate as people see it."""
         ask = self._asked(request.ask_json, places.ask(request.tenant, request.run, request.step))
         return request if ask is request.ask_json else _replace(request, ask_json=ask)
 
@@ -215,11 +218,11 @@ class Records:
         return _replace(step, ask=self._asked(step.ask, places.ask(tenant, run, step.key))) if asks else step
 
     def _asked(self, ask: Json | None, where: Where) -> Json | None:
-        """What a gate asks. A plan's own question is published, and not sealed."""
+        """Return the question of a gate. The question of a plan is published, and not sealed."""
         return ask if ask is None or RESERVED not in ask else self._shown(ask, where)
 
     def shown_step(self, step: Step, tenant: str, run: UUID) -> Step:
-        """A step as people see it."""
+        """Return a step as people see it."""
         step = self._wait(step, tenant, run)
         if step.left_out and step.status is StepStatus.SUCCEEDED and step.output is None:
             return _replace(step, wake=None)  # there is nothing to open
@@ -231,7 +234,7 @@ class Records:
             return step if step.wake is None else _replace(step, wake=unopened(why, step.wake))
 
     def opened_step(self, step: Step, tenant: str, run: UUID) -> Step:
-        """A step as its run reads it; CannotOpen."""
+        """Return a step as its run reads it. CannotOpen."""
         if step.wake is not None:
             step = _replace(step, wake=self._woken(step.wake, tenant, step.topic or ""))
         if step.kind is StepKind.CHILD and step.output is not None and step.status in SETTLED:
@@ -252,7 +255,8 @@ class Records:
         return _replace(step, error=self._chain.open(step.error, where) if error is None else error)
 
     def _of_plan(self, error: Json, own: Where, runs: Where) -> Json:
-        """Of a plan's task: its own, or its run's, which it shows while it is tried and may end with."""
+        """Open the error of a plan's task: its own, or that of its run, which it shows while it is
+        retried."""
         try:
             found = self._chain.unveil(error, own)
         except CannotOpen:
@@ -262,7 +266,7 @@ class Records:
     def opened_output(
         self, kind: StepKind, key: str, topic: str | None, output: Json | None, of: tuple[str, UUID]
     ) -> Json | None:
-        """What a step has recorded; CannotOpen, also where there must be something and is nothing."""
+        """Return the output of a step. CannotOpen, also when an output is missing that must be there."""
         if kind is not StepKind.TASK and kind is not StepKind.EVENT:
             return output
         if output is None:
@@ -275,11 +279,11 @@ class Records:
         )
 
     def opened_params(self, params: Json, tenant: str, run: UUID) -> Json:
-        """What a run was started with; CannotOpen."""
+        """Return the params of a run. CannotOpen."""
         return self._chain.open(params, Where(tenant=tenant, run=run, field="params"))
 
     def claim(self, claim: Claim) -> Claim:
-        """A run as its holder reads it. One that does not open says so in its params."""
+        """Return a run as its holder reads it. If it does not open, its params hold the reason."""
         try:
             params = self.opened_params(claim.params, claim.tenant, claim.id)
             steps = tuple([self.opened_step(step, claim.tenant, claim.id) for step in claim.steps])
@@ -288,7 +292,7 @@ class Records:
         return _replace(claim, params=params, steps=steps)
 
     def trail(self, entry: TrailEntry, tenant: str) -> TrailEntry:
-        """A row of the trail as people see it."""
+        """Return a row of the trail as people see it."""
         if entry.type == "log":
             return _replace(
                 entry, data_json=self._unveiled(entry.data_json, places.logged(tenant, entry.run))
@@ -297,7 +301,7 @@ class Records:
             data = decoded(entry.data_json, dict[str, msgspec.Raw])
             step = decoded(bytes(data.get("step", b"null")).decode(), str | None) or ""
         except CannotOpen:
-            return entry  # somebody else's row, or a spoilt one: no reason to hide the others
+            return entry  # a foreign or damaged row: show it as it is, and show the others
         if "error" not in data:
             return entry
         veiled = bytes(data["error"]).decode()
@@ -309,21 +313,21 @@ class Records:
         return _replace(entry, data_json=msgspec.json.encode(data).decode())
 
     def _came(self, output: Json, tenant: str, topic: str) -> Json:
-        """An event as its wait took it. Bound to the wait's topic: its own, anyone could have written."""
-        event = decoded(output, _Came)
+        """Open an event. It is bound to the topic of the wait: the topic in the event could be forged."""
+        event = decoded(output, _TakenEvent)
         payload = self._chain.open(bytes(event.payload).decode(), places.payload(tenant, event.id, topic))
         event.topic, event.payload = topic, decoded(payload, msgspec.Raw)
         return msgspec.json.encode(event).decode()
 
     def _woken(self, wake: Json, tenant: str, topic: str) -> Json:
-        """Why a plan's task is called again; an event that came with it is opened."""
+        """Open the wake of a plan's task, with its event if there is one."""
         why = decoded(wake, _Woken)
         if bytes(why.event) not in _NOTHING:
             why.event = msgspec.Raw(self._came(bytes(why.event).decode(), tenant, topic).encode())
         return msgspec.json.encode(why).decode()
 
     def _ended(self, output: Json, tenant: str) -> Json:
-        """How a child has ended: its own words, bound to its own id."""
+        """Open the end of a child: its result or error, bound to the id of the child."""
         end = decoded(output, _Ended)
         if bytes(end.result) not in _NOTHING:
             where = Where(tenant=tenant, run=end.run, field="result")
@@ -338,7 +342,7 @@ class Records:
         if run.result_json is not None:
             return self._shown(run.result_json, where)
         try:
-            if run.status is Status.SUCCEEDED and run.kind != "plan":  # one need not end with a task
+            if run.status is Status.SUCCEEDED and run.kind != "plan":  # a plan need not end with a task
                 self._chain.demand(where)
         except CannotOpen as why:
             return unopened(why, "null")
@@ -350,13 +354,14 @@ class Records:
         return self._failure_of(run.error_json, run.last_error, places.run_error(run.tenant, run.id))
 
     def _failure_of(self, error: Json, line: str | None, where: Where) -> tuple[Json, str | None]:
-        """A run's error and its line. One that the store itself has written is not sealed."""
+        """Return the error of a run and its one-line form. An error that the store itself has written is
+        not sealed."""
         try:
             whole = self._chain.unveil(error, where)
-            found, said = decoded(whole or "null", tuple[msgspec.Raw, str | None])
+            found, line = decoded(whole or "null", tuple[msgspec.Raw, str | None])
         except CannotOpen:
             return error, line
-        return bytes(found).decode(), said
+        return bytes(found).decode(), line
 
     def _unveiled(self, text: Json, where: Where) -> Json:
         try:
@@ -372,14 +377,14 @@ class Records:
 
 
 def veiled(entries: Iterable[TrailEntry]) -> set[UUID]:
-    """The runs of those rows that hold something sealed."""
+    """Return the runs of those rows that hold a sealed value."""
     return {entry.run for entry in entries if RESERVED in entry.data_json}
 
 
 def _fields(data: Json) -> dict[str, Any]:
-    """What a log row holds; nothing, where it is JSON of another shape, or none that can be read."""
+    """Return the content of a log row. Empty, if it is JSON of another shape or cannot be read."""
     try:
-        found = mere(data)
+        found = decode_untyped(data)
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -390,6 +395,6 @@ def _error(error: Json) -> Error:
 
 
 def _shown(error: Error) -> dict[str, Any]:
-    """What a store needs of an error (its step), and what may be known of it."""
+    """Return the readable part of an error: its step, which the store needs, and its kind."""
     step = {} if error.step is None else {"step": error.step}
     return {"kind": error.kind, "type": error.type, "message": HIDDEN, **step}

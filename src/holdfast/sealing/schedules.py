@@ -1,4 +1,4 @@
-"""Schedules through a codec: what their runs are started with. A run's own params are sealed anew, for it."""
+"""Schedules with a codec: the params of their runs are sealed. Each run gets its own seal when it starts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class SealedSchedules:
         return self.opened_schedule(await self.inner.schedule(_replace(new, params=kept or sealed)))
 
     async def _same_params(self, new: NewSchedule, sealed: Json) -> Json | None:
-        """What is there, if it says the same under the same keys: sealed anew it would look like a change."""
+        """Return the stored form if it has the same value and keys: sealed again it would look like a
+        change."""
         for there in await self.inner.schedules(new.tenant, new.name):
             same = self.opened_schedule(there).params_json == new.params
             if same and _by(there.params_json) == _by(sealed):
@@ -64,7 +65,7 @@ class SealedSchedules:
         return await self.inner.fire_schedule(_replace(firing, fires=fires))
 
     def opened_schedule(self, schedule: Schedule) -> Schedule:
-        """What does not open says so, in place of the params: whoever would fire it leaves it."""
+        """Open the params. If they do not open they hold the reason, and the schedule is not fired."""
         try:
             params = self._chain.open(schedule.params_json, _params(schedule.tenant, schedule.name))
         except CannotOpen as why:
@@ -73,7 +74,7 @@ class SealedSchedules:
 
 
 def _by(params: Json) -> tuple[str, ...]:
-    """What it is sealed by, key and all."""
+    """Return the hooks and keys that a value is sealed by."""
     return tuple(read(params).by) if params.startswith(MARK) else ()
 
 

@@ -1,7 +1,7 @@
-"""A store in front of another one that sees sealed values only. Everything else passes through.
+"""A store in front of another store, which sees only sealed values. Everything else passes through.
 
-What passes through is decided when this module is imported, by the types of the contract: a verb that takes
-or answers values and is not written here makes the import fail.
+The verbs that pass through are found when this module is imported, by the types of the contract. A verb that
+takes or returns values and is not written here makes the import fail.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ _replace = msgspec.structs.replace
 
 
 class Sealed(SealedOutbox, SealedSchedules, Forwards):
-    """Every verb of the contract over `inner`: values are sealed on their way in, opened on their way out."""
+    """All verbs of the contract over `inner`: values are sealed on their way in and opened on their way
+    out."""
 
     def __init__(self, inner: Store, codec: CodecHook | Sequence[CodecHook]) -> None:
         self.inner = inner
@@ -86,7 +87,7 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
         return getattr(self.inner, verb)(*args, **kwargs)
 
     def opened_run(self, run: Run) -> Run:
-        """The run as people see it."""
+        """Return the run as people see it."""
         return self._records.run(run)
 
     async def approvals(
@@ -102,8 +103,8 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
 
     async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
         steps = await self.inner.steps(run, tenant, largest=largest)
-        whose = await self._tenant(run) if tenant is ANY else tenant
-        return [self._records.shown_step(step, whose, run) for step in steps]
+        owner = await self._tenant(run) if tenant is ANY else tenant
+        return [self._records.shown_step(step, owner, run) for step in steps]
 
     async def trail(
         self,
@@ -115,14 +116,15 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
         between: tuple[Instant | None, Instant | None] = (None, None),
     ) -> builtins.list[TrailEntry]:
         entries = await self.inner.trail(run, tenant, types, after, limit, between)
-        whose = {one: await self._tenant(one) if tenant is ANY else tenant for one in veiled(entries)}
+        owners = {one: await self._tenant(one) if tenant is ANY else tenant for one in veiled(entries)}
         opened = (
-            self._records.trail(entry, whose[entry.run]) if entry.run in whose else entry for entry in entries
+            self._records.trail(entry, owners[entry.run]) if entry.run in owners else entry
+            for entry in entries
         )
         return page(opened, entry_bytes, limit)
 
     async def _tenant(self, run: UUID) -> str:
-        """Whose run it is. Of one that is deleted nobody is told, and what is sealed of it stays sealed."""
+        """Return the tenant of a run. For a deleted run it is unknown, and its values stay sealed."""
         found = await self.inner.get(run, ANY)
         return "" if found is None else found.tenant
 
@@ -131,10 +133,10 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
     ) -> builtins.list[Started | HoldfastError]:
         sealed = [self._new_run(new) for new in runs]
         known = [one for one in sealed if isinstance(one, NewRun)]
-        told = iter(await self.inner.start(known, connection) if known else ())
+        answers_of_known = iter(await self.inner.start(known, connection) if known else ())
         answers: builtins.list[Started | HoldfastError] = []
         for new, one in zip(runs, sealed, strict=True):
-            answer = one if isinstance(one, CannotSeal | UsageError) else next(told)
+            answer = one if isinstance(one, CannotSeal | UsageError) else next(answers_of_known)
             if isinstance(answer, KeyReused) and isinstance(one, NewRun):
                 answer = await self._same_start(new, one, answer, connection)
             answers.append(answer)
@@ -150,8 +152,10 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
     async def _same_start(
         self, new: NewRun, sealed: NewRun, refused: KeyReused, connection: Any
     ) -> Started | HoldfastError:
-        """Under another key the same start has another digest. Asked once more with each that it may have:
-        so it is known where nothing can be read, of a deleted run and inside the caller's transaction."""
+        """Start again with each digest that older keys may have stored: under another key the same start has
+        another digest. This also works where nothing can be read: for a deleted run, and in the caller's
+        transaction.
+        """
         for digest_ in self._records.digests(new)[1:]:
             (answer,) = await self.inner.start([_replace(sealed, digest=digest_)], connection)
             if not isinstance(answer, KeyReused):
@@ -164,7 +168,8 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
             return refused  # the store need not be open here
 
     async def _compared(self, new: NewRun, refused: KeyReused) -> Started | HoldfastError:
-        """Its params say whether it is the same, or why nobody can say."""
+        """Compare the params of the stored run. They say whether it is the same start, or why that is
+        unknown."""
         found = await self.inner.get(refused.run_id, new.tenant)
         if found is None:
             return refused
@@ -180,7 +185,7 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
         for sealed in await self.inner.claim(ask):
             claim = sealed if sealed.unread else self._records.claim(sealed)
             size = text_bytes(claim.params) + sum(map(shown_step_bytes, claim.steps))
-            if size > left:  # opened, it is more than the worker wants to hold
+            if size > left:  # after opening it is larger than the worker asked for
                 claim = _replace(claim, params="null", labels_json=None, steps=(), unread=True)
             else:
                 left -= size
@@ -211,7 +216,7 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
         return [refused.get(item.run) or self._verdict(item, next(verdicts)) for item in batch]
 
     def _item(self, item: Item) -> Item:
-        """The item, sealed. What no store could keep is refused before nobody can see it any more."""
+        """Return the sealed item. Values that no store can keep are refused before they are sealed."""
         check_nested(item)
         return self._records.item(item)
 
@@ -250,7 +255,7 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
             verdict = await self.inner.transact(begun, performed, limit_seconds, *own)
         except CannotSeal as why:
             if why is not refused:
-                raise  # the function's own
+                raise  # raised by the user's function
             return _refusal(why)
         return self._verdict(made, verdict)
 
@@ -274,7 +279,7 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
                 ]
             )
         except CannotOpen as why:
-            # It was applied. But whoever holds the run cannot be given what came with the answer.
+            # The item was applied, but the values of the answer do not open, so the holder cannot go on.
             if verdict.status is not Status.LEASED:
                 return verdict
             return _replace(verdict, answer=Answer.SEALED, reason=str(why))
@@ -297,7 +302,7 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
 
 Opener = Callable[[Sealed, Any], Any]
 
-# How the answers of verbs that are handed on are opened, by their type.
+# Functions that open the answers of forwarded verbs, by type.
 OPENERS: Mapping[Any, Opener] = {
     Run: Sealed.opened_run,
     Run | None: lambda sealed, run: None if run is None else sealed.opened_run(run),
@@ -305,7 +310,7 @@ OPENERS: Mapping[Any, Opener] = {
     Schedule: Sealed.opened_schedule,
     OutboxMessage: Sealed.opened_message,
 }
-# The verbs whose types could carry values that are handed on all the same, and why.
+# Forwarded verbs whose types could carry values, and the reason why they may be forwarded.
 IN_PLAIN = {
     "publish": "what a plan's gate asks is part of the program, the same for all its runs",
     "definitions": "the same",
@@ -314,7 +319,8 @@ IN_PLAIN = {
 
 
 def opener_of(verb: Verb) -> Opener | None:
-    """How the answer of a verb is opened that is handed on; None: there is nothing in it that was sealed."""
+    """Return the function that opens the answer of a forwarded verb. None: the answer holds no sealed
+    value."""
     if verb.name in IN_PLAIN:
         return None
     if any(carries_values(one) for one in verb.takes.values()):
@@ -329,12 +335,13 @@ _OPENED = {name: opener_of(verb) for name, verb in left_to_forward(Sealed).items
 
 
 def _readable(lease: Lease) -> Lease:
-    """The lease, without a progress that is no JSON: it could not be sealed, and no store would take it."""
+    """Return the lease without a progress that is not JSON: it cannot be sealed, and no store would
+    accept it."""
     if lease.progress is None or fault(lease.progress) is None:
         return lease
     return _replace(lease, progress=None)
 
 
 def _refusal(why: CannotSeal) -> Verdict:
-    """Nothing was written. Whoever holds the run gives it back, and it is executed again later."""
+    """Return a refusal: nothing was written. The holder releases the run, and it is executed again later."""
     return Verdict(answer=Answer.SEALED, status=Status.LEASED, refused=True, reason=str(why))

@@ -1,4 +1,4 @@
-"""Which types carry values of users: JSON text that the store behind a codec must see sealed only."""
+"""Types that carry users' values: JSON text that the store behind a codec must see only sealed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.records import Json
 
 
 def carries_values(hint: Any) -> bool:
-    """Whether `Json` is somewhere inside this type. `Any` may be everything, and carries too."""
+    """Return True when `Json` is somewhere inside this type. `Any` counts too."""
     return _carries(hint, set())
 
 

@@ -1,4 +1,4 @@
-"""Where a URL becomes a store. Drivers are imported only here, and only the one that is asked for."""
+"""`make_store`: the store of a URL. Only the driver that the URL needs is imported."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DEFAULT_URL = "sqlite:///holdfast.db"
 
 
 def make_store(url: str, clock: Callable[[], Instant] | None = None, *, create: bool = True) -> Store:
-    """The store that `url` names, not opened yet: sqlite:///file.db, sqlite:////abs/file.db,
+    """Return the store that `url` names, not opened yet: sqlite:///file.db, sqlite:////abs/file.db,
     postgresql://user:password@host/database, memory://.
 
-    `create`: whether opening it makes it where it is missing, and brings its schema up to date.
+    `create`: opening creates a missing store, and migrates its schema.
     """
     scheme, _, rest = url.partition("://")
     if scheme == "memory":

@@ -1,7 +1,7 @@
-"""Records as every store takes them: numbers, times, names and counts that all of them can keep.
+"""Checks of records that all stores share: numbers, times, names and counts that every store can keep.
 
-A refusal is a `UsageError`. A duration without end is a very long one here (see `durations`): only less than
-nothing, and NaN, are refused.
+A refusal is a `UsageError`. An infinite duration counts as a very long one (see `durations`). Only negative
+durations and NaN are refused.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from holdfast.records import (
 )
 
 UNITS_MAX = COST_MAX * COST_UNIT
-WORKER_MAX = 2 * NAME_MAX  # a worker's name, and the place where it runs
+WORKER_MAX = 2 * NAME_MAX  # the name of a worker, and the place where it runs
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
 
@@ -67,46 +67,46 @@ _LABELS = msgspec.json.Decoder(dict[str, str])
 
 
 def check_at(what: str, at: Instant | None) -> None:
-    """An instant that a calendar can show, or none."""
+    """Check an instant, or None: a calendar must be able to show it."""
     if at is not None and not (type(at) is int and EARLIEST <= at <= LATEST):
         check_instant(what, at)
 
 
 def check_span(what: str, span: float | None) -> None:
-    """A duration that is not negative, or none."""
+    """Check a duration, or None: it must not be negative."""
     if span is not None and not (type(span) is float and span >= 0) and seconds(span, what) < 0:
         raise UsageError(f"{what} is {clipped(span)} s: a duration of 0 s or more")
 
 
 def check_worker(what: str, worker: Any) -> None:
-    """The id of a worker or a relay."""
+    """Check the id of a worker or a relay."""
     check_text(what, worker, WORKER_MAX)
 
 
 def check_rows(what: str, limit: Any) -> None:
-    """How many rows are wanted. Less than none: none."""
+    """Check a number of rows. A negative number counts as 0."""
     check_whole(what, limit, -WHOLE_MAX)
 
 
 def check_big(what: str, number: Any) -> None:
-    """A fence, a revision, a place in a list: 64 bits."""
+    """Check a fence, a revision or a position in a list: 64 bits."""
     if not (type(number) is int and 0 <= number <= BIG_MAX):
         check_whole(what, number, 0, BIG_MAX)
 
 
 def check_number_known(what: str, number: Any) -> None:
-    """The number of an item or a step: 32 bits. Below zero: before the first."""
+    """Check the number of an item or a step: 32 bits. A negative number: before the first."""
     if number is not None and not (type(number) is int and 0 <= number <= WHOLE_MAX):
         check_whole(what, number, -WHOLE_MAX)
 
 
 def check_after(what: str, after: Any) -> None:
-    """A step's number, or -1: before the first."""
+    """Check the number of a step, or -1: before the first."""
     check_whole(what, after, START)
 
 
 def check_bytes(what: str, size: Any) -> None:
-    """How many bytes an answer may bring. Less than none: none."""
+    """Check the number of bytes of an answer. A negative number counts as 0."""
     if not (type(size) is int and 0 <= size <= BIG_MAX):
         check_whole(what, size, -BIG_MAX, BIG_MAX)
 
@@ -116,10 +116,10 @@ def _labels(labels: str | None) -> None:
         try:
             _LABELS.decode(labels)
         except msgspec.ValidationError:
-            said = f"labels {clipped(labels)}: an object of text"
-            raise UsageError(said + """, as in '{"team": "billing"}'""") from None
+            message = f"labels {clipped(labels)}: an object of text"
+            raise UsageError(message + """, as in '{"team": "billing"}'""") from None
         except (msgspec.DecodeError, RecursionError):
-            pass  # an escape that is no text, or nested deep: JSON all the same
+            pass  # a lone surrogate, or deep nesting: still JSON
 
 
 def _attempts(what: str, attempts: Any) -> None:
@@ -147,7 +147,7 @@ def check_optional(what: str, name: str | None) -> None:
 
 
 def check_run(new: NewRun) -> None:
-    """A run that is to be started."""
+    """Check a run that is to be started."""
     check_fields(new)
     check_type(new.type)
     check_tenant(new.tenant)
@@ -166,13 +166,13 @@ def check_run(new: NewRun) -> None:
 
 
 def check_event(_: str, event: NewEvent) -> None:
-    """An event that anyone sends."""
-    check_said(event)
+    """Check an event that a caller sends."""
+    check_event_content(event)
     check_name("event id", event.id)
 
 
-def check_said(event: NewEvent) -> None:
-    """Check an event but for its id."""
+def check_event_content(event: NewEvent) -> None:
+    """Check an event without its id."""
     check_fields(event)
     check_topic(event.topic)
     check_tenant(event.tenant)
@@ -217,14 +217,15 @@ def check_lease(_: str, lease: Lease) -> None:
 
 
 def readable(lease: Lease) -> Lease:
-    """The lease, without a progress that is no JSON: one of them must not stop the renewal of all others."""
+    """Return the lease without a progress that is not JSON: one lease must not stop the renewal of the
+    others."""
     if lease.progress is None or fault(lease.progress) is None:
         return lease
     return msgspec.structs.replace(lease, progress=None)
 
 
 def check_definitions(_: str, definitions: Sequence[Definition]) -> None:
-    """Workflows that are to be published."""
+    """Check definitions that are to be published."""
     for one in definitions:
         check_fields(one)
         check_type(one.type)
@@ -246,7 +247,7 @@ def check_presence(_: str, presence: Presence) -> None:
 
 
 def check_schedule(_: str, new: NewSchedule) -> None:
-    """A schedule, and what its runs begin with."""
+    """Check a schedule, and the values for its runs."""
     check_fields(new)
     check_name("schedule", new.name)
     check_type(new.type)
@@ -268,7 +269,7 @@ def check_schedule(_: str, new: NewSchedule) -> None:
 
 
 def check_firing(_: str, firing: Firing) -> None:
-    """Times of a schedule that start runs."""
+    """Check times of a schedule that start runs."""
     check_fields(firing)
     check_big("rev", firing.rev)
     check_at("next_at", firing.next_at)
@@ -295,7 +296,7 @@ def check_where(_: str, where: RunFilter | OutboxFilter | None) -> None:
     if where is not None:
         check_fields(where)
         if where.tenant is not OWN:
-            check_whose("tenant", where.tenant)
+            check_tenant_or_any("tenant", where.tenant)
 
 
 def _counts(counts: Mapping[str, int]) -> None:
@@ -312,14 +313,14 @@ def check_relayed(_: str, answers: Sequence[Relayed]) -> None:
 
 
 def check_webhook(_: str, webhook: Webhook) -> None:
-    """An address that messages go to."""
+    """Check an address that messages are sent to."""
     check_fields(webhook)
     check_name("sink", webhook.name)
     check_big("rev", webhook.rev)
 
 
 def check_rate(what: str, rate: tuple[int, float]) -> None:
-    """So many claims in a period."""
+    """Check a rate: a number of claims in a period."""
     count, period = rate
     check_whole(what, count, 1)
     if not seconds(period, "the period of a rate") > 0:
@@ -327,14 +328,14 @@ def check_rate(what: str, rate: tuple[int, float]) -> None:
 
 
 def check_weight(what: str, weight: Any) -> None:
-    """A tenant's share."""
+    """Check the weight of a tenant."""
     check_number(what, weight, 0.001, 1000)
 
 
-def check_whose(what: str, tenant: Any) -> None:
-    """Check the tenant of a verb: its name, or ANY where the verb takes that."""
+def check_tenant_or_any(what: str, tenant: Any) -> None:
+    """Check the tenant of a verb: a name, or ANY where the verb accepts it."""
     if not isinstance(tenant, str | AnyTenant):
-        raise UsageError(f"{what} is {clipped(tenant)}: name a tenant, or say ANY where all are meant")
+        raise UsageError(f"{what} is {clipped(tenant)}: name a tenant, or give ANY for all tenants")
 
 
 def check_scope(_: str, scope: Any) -> None:

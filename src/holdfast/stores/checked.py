@@ -1,7 +1,8 @@
-"""The checks of every store's verbs, before the verb: `@checked class SomeStore`.
+"""`@checked`: a class decorator that checks the arguments of every verb of a store before the verb runs.
 
-So all stores refuse the same arguments in the same words, and nothing has changed then. A bad run of `start`
-is answered by its error, and the others are started. A progress that is no JSON is left out of its renewal.
+So all stores refuse the same arguments with the same messages, before anything changes. A bad run in `start`
+gets an error as its answer, and the other runs are started. A progress that is not JSON is left out of the
+renewal.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Check = Callable[[str, Any], object]
 
 
 def _chunk(what: str, limit: Any) -> None:
-    """How many rows one commit of a chore touches: with none it would never end."""
+    """Check the number of rows in one commit of a chore: with 0 the chore would never end."""
     check_whole(what, limit, 1)
 
 
@@ -42,7 +43,7 @@ def _step(_: str, step: Any) -> None:
     check_key(step)
 
 
-# By the name of the argument. What may be None is not looked at then.
+# Checks by the name of the argument. An optional argument that is None is not checked.
 CHECKS: Mapping[str, Check] = {
     "answers": arguments.check_relayed,
     "ask": arguments.check_ask,
@@ -75,7 +76,7 @@ CHECKS: Mapping[str, Check] = {
     "rev": arguments.check_big,
     "runtime": check_name,
     "scope": arguments.check_scope,
-    "tenant": arguments.check_whose,
+    "tenant": arguments.check_tenant_or_any,
     "ttl_seconds": arguments.check_span,
     "until": arguments.check_at,
     "where": arguments.check_where,
@@ -83,7 +84,7 @@ CHECKS: Mapping[str, Check] = {
     "weight": arguments.check_weight,
     "worker": arguments.check_worker,
 }
-# By verb and argument, where the name alone does not tell.
+# Checks by verb and argument, where the name alone is ambiguous.
 OF_VERBS: Mapping[tuple[str, str], Check] = {
     ("append_step", "name"): _step,
     ("deliver", "limit"): _chunk,
@@ -101,7 +102,7 @@ OF_VERBS: Mapping[tuple[str, str], Check] = {
 
 
 def checked(store: S) -> S:
-    """A store whose verbs refuse what no store can keep."""
+    """Return the store class with verbs that refuse bad arguments."""
     for name, verb in inspect.getmembers(Store, inspect.isfunction):
         parameters = list(inspect.signature(verb).parameters.values())[1:]
         checks = [
@@ -119,7 +120,7 @@ def checked(store: S) -> S:
 
 
 def _look(names: list[str], checks: list[tuple[str, Check, bool]]) -> Callable[..., None]:
-    """The check of all arguments of one call. Those that were left out are as the contract has them."""
+    """Return a function that checks the arguments of one call. Arguments that are left out need no check."""
     places = [(names.index(name), name, check, optional) for name, check, optional in checks]
 
     def look(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

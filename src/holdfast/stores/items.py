@@ -1,4 +1,4 @@
-"""What every store says of the items of holders before it looks at any row."""
+"""Checks of the items of leaseholders that all stores share, made before any row is read."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .arguments import (
     UNITS_MAX,
     check_at,
     check_big,
+    check_event_content,
     check_number_known,
     check_optional,
     check_plan_step,
     check_run,
-    check_said,
     check_span,
 )
 
-ROW_KEY_MAX = KEY_MAX + 60  # the key of a step, with the number that a repeated name is given
+ROW_KEY_MAX = KEY_MAX + 60  # the key of a step, with the number that a repeated name gets
 EVENT_ID_MAX = KEY_MAX + 360  # an event that a step emits is named after its run and the step
 
 _WRITABLE = SETTLED | {StepStatus.READY, StepStatus.WAITING}
@@ -37,7 +37,7 @@ _KINDS = frozenset(StepKind)
 
 
 def check_batch(_: str, batch: Sequence[Item]) -> None:
-    """Check the items of one commit: bad content is found before it is queued."""
+    """Check the items of one commit, before it is queued."""
     if len(batch) > 1 and len({item.run for item in batch}) != len(batch):
         raise UsageError("a batch holds at most one item of a run: send the next one after the answer")
     for item in batch:
@@ -62,7 +62,7 @@ def check_item(_: str, item: Item) -> None:
     for write in item.steps:
         _check_step(item.move, write)
     for event in item.events:
-        check_said(event)
+        check_event_content(event)
         check_text("event id", event.id, EVENT_ID_MAX)
     for message in item.outbox:
         check_fields(message)
@@ -74,7 +74,7 @@ def check_item(_: str, item: Item) -> None:
 
 
 def refuse_follower(new: NewRun, by: UUID | None = None) -> None:
-    """Refuse a run that says it follows another, but in the complete of that very run, `by`."""
+    """Refuse a run that follows another run, except in the complete of that run, `by`."""
     if new.follows not in {None, by}:
         raise UsageError(f"follows={new.follows}: only a run's own complete starts what it goes on as")
 
@@ -126,7 +126,7 @@ def _check_step(move: HolderMove, write: StepWrite) -> None:
 
 
 def _check_outcome(move: HolderMove, write: StepWrite) -> None:
-    """Refuse a kind or a status that no step has, and one that this step cannot have in this move."""
+    """Refuse a kind or status that no step has, or that this step cannot have in this move."""
     if write.status is StepStatus.READY and not isinstance(move, Retry):
         raise UsageError(f"step {write.key!r} is to be tried again: only a retry may say so, no {move.verb}")
     if write.kind not in _KINDS:
@@ -142,16 +142,16 @@ def _waits_in_a_plan(move: HolderMove, write: StepWrite) -> bool:
 
 
 def _refuse_large(item: Item) -> None:
-    """Find an item that is too large for one commit. Its fields have been checked."""
+    """Refuse an item that is too large for one commit. Its fields have been checked."""
     if (size := item_bytes(item)) > bounds.ITEM_BYTES:
-        said = f"what run {item.run} writes at once is {size:,} bytes as JSON"
-        raise TooLarge(f"{said}, the limit is {bounds.ITEM_BYTES:,}: write it in several commits")
+        message = f"what run {item.run} writes at once is {size:,} bytes as JSON"
+        raise TooLarge(f"{message}, the limit is {bounds.ITEM_BYTES:,}: write it in several commits")
 
 
 def brings_news(batch: Sequence[Item]) -> bool:
-    """Whether anyone else may care: plain checkpoints are nobody's business.
+    """Return True when listeners should be woken. A simple checkpoint changes nothing for others.
 
-    One that opens a wait is: its look may leave something that a keeper carries out.
+    A checkpoint that opens a wait does: the look at the wait may leave work for a keeper.
     """
     return any(
         not isinstance(item.move, Checkpoint)

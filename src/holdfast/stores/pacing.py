@@ -1,4 +1,4 @@
-"""How fast many runs are woken: no faster than workers take them up, as long as there are any."""
+"""The pace at which many runs are woken: no faster than workers claim them, as long as there are workers."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-NAP_SECONDS, NAP_MAX_SECONDS = 0.005, 0.1  # between looks, after a slice: twice as long each time
-IDLE_SECONDS = 0.25  # when no run of a slice is taken up for so long, perhaps nobody works
-IDLE_MAX = 2  # slices in a row that no live worker can take: then the rest is woken without waiting
-BUSY_SECONDS = 5.0  # when live workers take none for so long, the rest is woken without waiting, too
-PACED_SECONDS = 30.0  # how long one call paces in all
-AHEAD_SECONDS = 0.5  # work for so long is in one slice,
-SMALLEST = 10  # but never fewer waits than these
+NAP_SECONDS, NAP_MAX_SECONDS = 0.005, 0.1  # between two looks after a slice, doubled each time
+IDLE_SECONDS = 0.25  # after so long without a claim, check for live workers
+IDLE_MAX = 2  # slices in a row that no live worker can claim; then the rest is woken without waiting
+BUSY_SECONDS = 5.0  # after so long without a claim by live workers, the rest is woken without waiting
+PACED_SECONDS = 30.0  # the longest time that one call spends on waiting for workers
+AHEAD_SECONDS = 0.5  # one slice holds as many runs as workers claim in this time
+SMALLEST = 10  # the fewest waits in one slice
 
 
 class Pace:
-    """Waits between two slices until workers have taken up half of the runs of the last one.
+    """Waits between two slices until workers have claimed half of the runs of the last slice.
 
-    Runs are claimed by the time they were woken. Twenty thousand at once would stand before every run
-    that is started after them; one slice at a time they let others in between. Where workers are slow a
-    slice is smaller.
+    Runs are claimed in the order in which they were woken. Twenty thousand woken at once would be before
+    every run that is started later. Woken in slices, they let other runs in between. Slow workers make slices
+    smaller.
 
-    `pending` counts the runs that nobody has taken up; `served` says whether a live worker could take any.
+    `pending` counts the runs that no worker has claimed. `served` says whether a live worker could claim any.
     """
 
     def __init__(
@@ -34,20 +34,20 @@ class Pace:
         self._clock = asyncio.get_running_loop().time
         self._begun = self._clock()
         self._idle = self._woken = 0
-        self._ahead: int | None = None  # how many runs are taken up in AHEAD_SECONDS, if that is known
+        self._ahead: int | None = None  # runs that workers claim in AHEAD_SECONDS, if known
 
     @property
     def is_over(self) -> bool:
-        """The call has taken its time: whoever can, leaves the rest to the next one."""
+        """True when the call has used up its time. The rest is left to the next call."""
         return self._clock() - self._begun >= PACED_SECONDS
 
     def size(self, limit: int) -> int:
-        """How many waits the next slice settles."""
+        """Return how many waits the next slice settles."""
         return limit if self._ahead is None else min(limit, max(self._ahead, SMALLEST))
 
     async def after(self, woken: Sequence[Any]) -> None:
-        """Wait for workers."""
-        await asyncio.sleep(0)  # others have their turn in any case
+        """Wait until workers have claimed half of these runs."""
+        await asyncio.sleep(0)  # other tasks can run in any case
         if self._idle >= IDLE_MAX or self.is_over:
             self._ahead = None
         elif woken:
@@ -68,7 +68,7 @@ class Pace:
                 return
             await asyncio.sleep(nap)
             nap = min(2 * nap, NAP_MAX_SECONDS)
-        # Over all slices: slots get free many at once, and one slice tells little.
+        # Measured over all slices: many slots get free at once, so one slice says little.
         self._woken, self._idle = self._woken + len(woken), 0
         seconds = self._clock() - self._begun
         self._ahead = int((self._woken - left) / seconds * AHEAD_SECONDS) if seconds > 0 else None

@@ -1,4 +1,4 @@
-"""All steps of a run, read in pages: no statement and no answer holds more than a bound in bytes."""
+"""All steps of a run, read in pages, so that no statement and no answer exceeds a limit in bytes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import msgspec
 
 from holdfast.records import Step
 
-TRIES = 3  # to read all pages under one fence; after that, what is read is what there is
+TRIES = 3  # attempts to read all pages under one fence; the last attempt accepts a change of the fence
 FIRST = -1  # before the first seq
 
 
 class StepsPage(msgspec.Struct, gc=False, frozen=True):
-    """Some steps by seq, whether there are more, and the run's fence at that moment."""
+    """Some steps by seq, whether there are more, and the fence of the run at that moment."""
 
     fence: int
     steps: list[Step]
@@ -21,10 +21,10 @@ class StepsPage(msgspec.Struct, gc=False, frozen=True):
 
 
 async def all_steps(page: Callable[[int], Awaitable[StepsPage]]) -> list[Step]:
-    """The steps of every page. `page` reads those after a seq.
+    """Return the steps of all pages. `page` reads the steps after a seq.
 
-    A step that is settled meanwhile has moved behind: the newer row counts. A run that was rewound meanwhile
-    has another fence: its pages are read anew.
+    A step that is settled meanwhile gets a later seq: the newer row counts. A run that is rewound meanwhile
+    has another fence: then all pages are read again.
     """
     tries = TRIES
     while True:

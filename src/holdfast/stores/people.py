@@ -1,4 +1,5 @@
-"""What people do to one run, for the stores that share the machine: each verb is one move over a view."""
+"""Verbs that people use on one run, for the stores that share the machine: each verb is one move over a
+view."""
 
 from __future__ import annotations
 
@@ -13,28 +14,29 @@ from holdfast.machine.view import View
 from holdfast.records import Decided, Run, Step, Tenant, tenant_name
 
 T = TypeVar("T")
-Move = Callable[[View[Any]], T]
+ViewMove = Callable[[View[Any]], T]
 
 
 class People:
-    """A part of a store. What a verb has promised to others is carried out right after its own commit."""
+    """The verbs, as a mixin of a store. Work that a verb leaves to do is carried out right after its
+    commit."""
 
     if TYPE_CHECKING:
 
-        async def _moved(self, run: UUID, move: Move[T], *, promises: int = 0) -> tuple[T, Run]:
-            """Make a move of this run, in one commit. Answers what the move does, and the present run of its
-            chain then.
+        async def _moved(self, run: UUID, move: ViewMove[T], *, promises: int = 0) -> tuple[T, Run]:
+            """Make a move of this run, in one commit. Return the answer of the move, and then the present run
+            of the chain.
 
-            promises: of what the run or its chain owes by then, what is carried out.
+            promises: the bits of `owes`, of the run or its chain, that are carried out after the commit.
             """
 
-    async def _changed(self, run: UUID, move: Move[Any], *, promises: int = 0) -> Run:
+    async def _changed(self, run: UUID, move: ViewMove[Any], *, promises: int = 0) -> Run:
         return (await self._moved(run, move, promises=promises))[1]
 
     async def cancel(self, run: UUID, tenant: Tenant, by: str = "", *, children: bool = True) -> Run:
-        whose = tenant_name(tenant)
+        name = tenant_name(tenant)
         return await self._changed(
-            run, lambda view: people.cancel(view, run, whose, by, children=children), promises=Owes.ANY
+            run, lambda view: people.cancel(view, run, name, by, children=children), promises=Owes.ANY
         )
 
     async def pause(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
@@ -46,9 +48,9 @@ class People:
     async def rewind(
         self, run: UUID, step: str | None, tenant: Tenant, by: str = "", *, children: bool = True
     ) -> Run:
-        whose = tenant_name(tenant)
+        name = tenant_name(tenant)
         return await self._changed(
-            run, lambda view: people.rewind(view, run, step, whose, by, children=children), promises=Owes.ANY
+            run, lambda view: people.rewind(view, run, step, name, by, children=children), promises=Owes.ANY
         )
 
     async def retry_run(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
@@ -57,8 +59,8 @@ class People:
         )
 
     async def set_priority(self, run: UUID, priority: int, tenant: Tenant, by: str = "") -> Run:
-        whose = tenant_name(tenant)
-        return await self._changed(run, lambda view: people.set_priority(view, run, whose, by, priority))
+        name = tenant_name(tenant)
+        return await self._changed(run, lambda view: people.set_priority(view, run, name, by, priority))
 
     async def delete(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
         return await self._changed(

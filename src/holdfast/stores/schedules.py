@@ -1,4 +1,4 @@
-"""What every store decides alike about schedules. Pure."""
+"""Decisions about schedules that all stores share, without any I/O."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import Literal, assert_never
 
 from holdfast.contract import QUEUE_MAX
 from holdfast.records import Json, NewRun, NewSchedule, Overlap
-from holdfast.records.reading import read_object
+from holdfast.records.unreadable import read_object
 
-FORGET_MAX = 100  # of the runs that a schedule knows of, those that a firing looks at to forget the ended
+FORGET_MAX = 100  # known runs of a schedule that one firing looks at, to forget those that have ended
 
 Place = Literal["start", "skip", "wait"]
 
 
 def keeps_runs(overlap: Overlap) -> bool:
-    """Whether its open runs matter: where they do not, none is kept, for they may be any number."""
+    """Return True when the schedule has to know its open runs. Else none is stored: there may be any
+    number."""
     return overlap is not Overlap.ALLOW
 
 
 def place(overlap: Overlap, is_open: Callable[[], bool], *, waiting: int) -> Place:
-    """What becomes of a time that has come."""
+    """Return whether the run of a due time is started, skipped or queued."""
     match overlap:
         case Overlap.ALLOW:
             return "start"
@@ -35,15 +36,15 @@ def place(overlap: Overlap, is_open: Callable[[], bool], *, waiting: int) -> Pla
 
 
 def same_time(run: NewRun, tenant: str, labels: Json | None) -> bool:
-    """Whether the run that stands under the id of this one was started for the same time of the schedule."""
+    """Return True when the stored run with the same id was started for the same time of the schedule."""
     return run.tenant == tenant and _time(run.labels) == _time(labels)
 
 
 def _time(labels: Json | None) -> tuple[str | None, str | None]:
-    said = read_object(labels)  # a run of somebody else may stand there, with labels of any shape
-    return said.get("schedule"), said.get("fire_at")
+    found = read_object(labels)  # any run may have the id, with labels of any shape
+    return found.get("schedule"), found.get("fire_at")
 
 
 def same_rhythm(one: NewSchedule, other: NewSchedule) -> bool:
-    """Whether both mean the same times."""
+    """Return True when both have the same times."""
     return (one.cron, one.zone, one.every_us) == (other.cron, other.zone, other.every_us)

@@ -1,4 +1,4 @@
-"""URLs of stores as people may see them."""
+"""URLs of stores, shown to people and logs without passwords."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import unquote
 POSTGRES = ("postgresql", "postgres")
 
 
-# Parts of a sentence: the user of a URL, before a colon; and a possible password that no host follows.
+# Parts of a text: the user of a URL, before a colon; and a possible password without a host after it.
 _USER = re.compile(r"//[^:@\s]{0,200}?(?=(?::|%3a)(?!password$|password@host))", re.IGNORECASE)
 _NO_HOST = re.compile(
     r"(\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@'\"\[]{1,200}:)(?![0-9]+\b|password@host)[^\s'\"]+", re.IGNORECASE
@@ -17,7 +17,7 @@ _OPTION = re.compile(r"((?:password|passwd|pwd)(?:=|%3d))[^\s&;'\"]+", re.IGNORE
 
 
 def shown(url: str, password: str = "") -> str:
-    """For people and logs: without the password, or with this word in its place."""
+    """Return the URL without its password, or with the given word in its place."""
     scheme, slashes, rest = url.partition("://")
     place, mark, query = rest.partition("?")
     if scheme == "sqlite":
@@ -35,7 +35,7 @@ def shown(url: str, password: str = "") -> str:
 
 
 def redacted(text: str) -> str:
-    """A sentence without the passwords of URLs in it, which people may type where no URL belongs."""
+    """Return a text without the passwords of URLs in it. People may type a URL where none belongs."""
     head, at, tail = text.rpartition("@")
     if at and (user := _USER.search(head)):
         text = f"{head[: user.end()]}:…@{tail}"
@@ -45,7 +45,7 @@ def redacted(text: str) -> str:
 
 
 def _strange(text: str) -> str:
-    """No URL of ours, but a password may be anywhere in it."""
+    """Return an unknown URL without any part that may be a password."""
     if not re.search(r"@|password|pwd", unquote(text), re.IGNORECASE):
         return text
     scheme, slashes, _ = text.partition("://")
@@ -56,8 +56,8 @@ def _strange(text: str) -> str:
     return f"{first}:…@{where}" if colon and where.isascii() and "=" not in where else "…"
 
 
-def _option(said: str, password: str) -> str:
-    name = said.partition("=")[0]
+def _option(option: str, password: str) -> str:
+    name = option.partition("=")[0]
     if "password" not in unquote(name).lower():
-        return said
+        return option
     return f"{name}={password}" if password else ""

@@ -1,7 +1,7 @@
-"""For tests: rehearse workflows with a clock turned by hand, explore them crash by crash, test a store.
+"""The testing kit: rehearse workflows in virtual time, explore them crash by crash, test a store.
 
-Names are fetched when they are first asked for: the pytest plugin is loaded in every run of pytest, and
-must cost next to nothing there.
+Names are imported at their first use: the pytest plugin is loaded in every run of pytest, and must cost
+next to nothing there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-# Not lazily: the package of the same name would take its place as soon as it is imported.
+# Imported at once: otherwise the package of the same name replaces it as soon as that is imported.
 from .contract import contract
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ __all__ = [
     "Finding",
     # stores
     "contract",
-    # what it stands on
+    # virtual time
     "VirtualWorld",
     "VirtualLoop",
     "Deadlock",
@@ -44,7 +44,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
-if not TYPE_CHECKING:  # or the type checker would believe in every name
+if not TYPE_CHECKING:  # otherwise the type checker would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _HOME:

@@ -1,4 +1,4 @@
-"""Crashes: one fault at the n-th store call, whoever makes it, and the calls in words."""
+"""Crashes: one fault at the n-th store call of all processes, and a description of each call."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from holdfast.errors import Unavailable
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import Answer, Claim, Item, StepWrite, Verdict
 
-from .faulty import Fault, Faulty, Heard, die_after, die_before, fail_before, lose_reply, send_twice
+from .faulty import Fault, Faulty, OnAnswer, die_after, die_before, fail_before, lose_reply, send_twice
 from .virtual import VirtualWorld
 
 Recorded = Callable[[Item, StepWrite], None]
-Took = Callable[[Claim], None]
+Claimed = Callable[[Claim], None]
 
 
 class Mode(StrEnum):
-    """What happens at the call."""
+    """The kind of fault at the call."""
 
     DIE_BEFORE = "die before"
     DIE_AFTER = "die after"
@@ -30,10 +30,10 @@ class Mode(StrEnum):
     NEVER_SENT = "never sent"
     SENT_TWICE = "sent twice"
     STAND_STILL = "stand still before"
-    ROLLED_BACK = "rolled back"  # of a transaction: its function has run, and nothing of it stands
+    ROLLED_BACK = "rolled back"  # a transaction: its function has run, and its writes are not committed
 
 
-# Reading changes nothing: whether the caller dies before or after it is the same.
+# Reads change nothing: a death before the read and a death after it have the same effect.
 READS = frozenset(
     {
         "now",
@@ -55,13 +55,14 @@ READS = frozenset(
     }
 )
 LOOKS = frozenset({"claim", "tick", "deliver", "purge", "relay"})
-# What is no call to a server cannot be lost on the way.
+# Calls that are not sent to a server: their replies cannot be lost.
 LOCAL = frozenset({"open", "close"})
 
 
 @dataclass(slots=True)
-class Made:
-    """One store call: the n-th of all, the n-th of its verb, what it carried, whether it found nothing."""
+class StoreCall:
+    """One store call: its number among all calls and among those of its verb, its content, and whether it
+    found nothing (`idle`)."""
 
     number: int
     verb: str
@@ -70,66 +71,70 @@ class Made:
     idle: bool = False
 
     def __str__(self) -> str:
-        """In words."""
+        """Return the call in words."""
         return f"{self.verb} {self.nth}{': ' if self.carried else ''}{self.carried}"
 
 
-def modes_of(made: Made, *, briefly: bool) -> tuple[Mode, ...]:
-    """The ways to fail that differ for this call; briefly: one for a mere look that finds nothing."""
-    if made.idle and briefly:
+def modes_of(call: StoreCall, *, briefly: bool) -> tuple[Mode, ...]:
+    """Return the faults that differ for this call; briefly: only one for a call that found nothing."""
+    if call.idle and briefly:
         return (Mode.DIE_BEFORE,)
-    if made.verb in READS:
+    if call.verb in READS:
         return (Mode.DIE_BEFORE, Mode.NEVER_SENT, Mode.STAND_STILL)
-    return tuple(mode for mode in Mode if mode is not Mode.ROLLED_BACK or made.verb == "transact")
+    return tuple(mode for mode in Mode if mode is not Mode.ROLLED_BACK or call.verb == "transact")
 
 
 class Crash:
-    """One fault at one call, counted over all who use the store; none when `at` is 0."""
+    """One fault at one store call, counted over all processes; no fault when `at` is 0."""
 
     def __init__(self, at: int = 0, mode: Mode = Mode.DIE_BEFORE, calls_max: int = 20_000) -> None:
         self.at, self.mode, self._calls_max = at, mode, calls_max
-        self.made: list[Made] = []
-        self.fired: Made | None = None
-        self.late: list[str] = []  # what was written by one who had lost the run: there must be none
+        self.calls: list[StoreCall] = []
+        self.fired: StoreCall | None = None
+        self.late: list[str] = []  # writes of a process that had lost the run: there must be none
         self._verbs: Counter[str] = Counter()
         self._fences: dict[UUID, int] = {}
         self._applied: set[tuple[UUID, int, int]] = set()
 
     def claimed(self, claim: Claim) -> None:
-        """From here on older fences are of no use."""
+        """Note a claim: from now on older fences of the run are void."""
         self._fences[claim.id] = claim.fence
 
     def applied(self, item: Item) -> None:
-        """A store took it. The same one again is an answer to whoever sends it twice."""
+        """Note an item that the store applied. The same item again is only the repeated answer to a
+        resend.
+        """
         sent = (item.run, item.fence, item.number)
         if item.fence < self._fences.get(item.run, 0) and sent not in self._applied:
             self.late.append(f"{_words(item)}, under fence {item.fence}")
         self._applied.add(sent)
 
-    def strikes(self, verb: str, world: VirtualWorld) -> tuple[Fault | None, Made | None]:
-        """What is to happen at this call; and the call, to be described once it is answered."""
-        if len(self.made) >= self._calls_max:
-            raise RuntimeError(f"more than {self._calls_max} store calls: something goes round in circles")
+    def fault_at(self, verb: str, world: VirtualWorld) -> tuple[Fault | None, StoreCall | None]:
+        """Return the fault of this call, if any, and the call, which is described once it is answered."""
+        if len(self.calls) >= self._calls_max:
+            raise RuntimeError(
+                f"more than {self._calls_max} store calls: the runs seem to loop without an end"
+            )
         self._verbs[verb] += 1
-        made = Made(len(self.made) + 1, verb, self._verbs[verb])
-        self.made.append(made)
-        if made.number != self.at:
-            return None, made
-        self.fired = made
-        return _fault(self.mode, world), made
+        call = StoreCall(len(self.calls) + 1, verb, self._verbs[verb])
+        self.calls.append(call)
+        if call.number != self.at:
+            return None, call
+        self.fired = call
+        return _fault(self.mode, world), call
 
 
-class Calm(Crash):
-    """None at all, and nothing is counted: for plays of any length."""
+class NoCrash(Crash):
+    """No crash, and no call is counted: for simulations of any length."""
 
-    def strikes(self, verb: str, world: VirtualWorld) -> tuple[Fault | None, Made | None]:
+    def fault_at(self, verb: str, world: VirtualWorld) -> tuple[Fault | None, StoreCall | None]:
         return None, None
 
 
 def _fault(mode: Mode, world: VirtualWorld) -> Fault | None:
     match mode:
         case Mode.ROLLED_BACK:
-            return None  # it happens inside of the call
+            return None  # the fault happens inside the call, in _TransactionFunction
         case Mode.DIE_BEFORE | Mode.STAND_STILL:
             return die_before(world)
         case Mode.DIE_AFTER:
@@ -144,45 +149,45 @@ def _fault(mode: Mode, world: VirtualWorld) -> Fault | None:
             assert_never(mode)
 
 
-class Stricken(Faulty):
-    """The store as one process sees it."""
+class CrashingStore(Faulty):
+    """The store as one simulated process sees it."""
 
     def __init__(
-        self, store: Any, crash: Crash, world: VirtualWorld, recorded: Recorded | None, took: Took
+        self, store: Any, crash: Crash, world: VirtualWorld, recorded: Recorded | None, claimed: Claimed
     ) -> None:
         super().__init__(store)
-        self._crash, self._world, self._recorded, self._took = crash, world, recorded, took
+        self._crash, self._world, self._recorded, self._claimed = crash, world, recorded, claimed
 
-    def struck(self, verb: str, args: tuple[Any, ...]) -> tuple[Fault | None, Heard | None]:
-        """The crash, if it is this call's."""
+    def fault_for(self, verb: str, args: tuple[Any, ...]) -> tuple[Fault | None, OnAnswer | None]:
+        """Return the crash if it is planned at this call."""
         if verb in LOCAL:
             return None, None
-        fault, made = self._crash.strikes(verb, self._world)
-        if made is not None and made is self._crash.fired and self._crash.mode is Mode.ROLLED_BACK:
+        fault, call = self._crash.fault_at(verb, self._world)
+        if call is not None and call is self._crash.fired and self._crash.mode is Mode.ROLLED_BACK:
             args[1].undone = True
-        return fault, None if made is None else partial(self._heard, made, args)
+        return fault, None if call is None else partial(self._answered, call, args)
 
     async def transact(self, item: Item, work: Callable[[Any], Item], *limit: float) -> Verdict:
-        """Its last step is known only to whoever hears what the function answers."""
+        """Call the store with a function that notes the item: its last step is known only when it returns."""
         verdict: Verdict = await self._call(
-            "transact", self.inner.transact, item, _Performed(item, work), *limit
+            "transact", self.inner.transact, item, _TransactionFunction(item, work), *limit
         )
         return verdict
 
-    def _heard(self, made: Made, args: tuple[Any, ...], answer: Any) -> None:
-        made.idle = _found_nothing(made.verb, args, answer)
-        nothing = made.idle and made.verb in LOOKS
-        made.carried = "found nothing" if nothing else _carried(made.verb, args, answer)
-        for claim in answer if made.verb == "claim" else ():
+    def _answered(self, call: StoreCall, args: tuple[Any, ...], answer: Any) -> None:
+        call.idle = _found_nothing(call.verb, args, answer)
+        nothing = call.idle and call.verb in LOOKS
+        call.carried = "found nothing" if nothing else _carried(call.verb, args, answer)
+        for claim in answer if call.verb == "claim" else ():
             self._crash.claimed(claim)
-            self._took(claim)
-        if made.verb == "commit":
+            self._claimed(claim)
+        if call.verb == "commit":
             self._note(args[0], answer)
-        if made.verb == "transact":
+        if call.verb == "transact":
             self._note((args[1].item,), (answer,))
 
     def _note(self, batch: Sequence[Item], verdicts: Sequence[Verdict]) -> None:
-        """From here on these steps must not be done again."""
+        """Note recorded steps: from now on they must not run again."""
         for item, verdict in zip(batch, verdicts, strict=True):
             if verdict.answer not in {Answer.APPLIED, Answer.PAUSED}:
                 continue
@@ -193,8 +198,8 @@ class Stricken(Faulty):
                     self._recorded(item, step)
 
 
-class _Performed:
-    """The function of a transaction, and the item as it completed it; undone, that is rolled back."""
+class _TransactionFunction:
+    """The function of a transaction. It keeps the completed item; when `undone` is set it rolls back."""
 
     def __init__(self, item: Item, work: Callable[[Any], Item]) -> None:
         self.item, self._work, self.undone = item, work, False

@@ -1,8 +1,8 @@
-"""Exploring a workflow: it is played again and again, each time with a crash at another store call.
+"""Exploring a workflow: it is executed again and again, each time with a crash at another store call.
 
-Undisturbed it is played first. Whatever then differs is a finding: how it ended, what it recorded, a
-recorded step that ran again, and what the outside world saw. Only a step that was cut off before its commit
-may be seen twice: steps run at least once, and are recorded once.
+Each execution is called a play. The first play is undisturbed. A difference from it is a finding: another
+end, other records, a recorded step that ran again, or another effect on the outside world. Only a step that
+was cut off before its commit may be seen twice: steps run at least once, and are recorded once.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from holdfast.engine.app import App
+from holdfast.engine.app.app import App
+from holdfast.engine.app.handle import CONTINUED
 from holdfast.engine.definitions import Defined
-from holdfast.engine.handle import CONTINUED
 from holdfast.engine.plans.plan import Plan
 from holdfast.errors import UsageError
 from holdfast.lifecycle import FINAL
 from holdfast.records import Claim, Item, Run, StepWrite
 
-from .clockwork import MakeStore, Watch
-from .complaints import complaints
-from .crashes import Crash, Made, Mode, modes_of
+from .crashes import Crash, Mode, StoreCall, modes_of
 from .findings import AGAIN, FAULT, FENCE, OF_CODE, OF_PLANS, RESTLESS, UNENDED, Report, where
+from .logged_errors import logged_errors
 from .rehearsal import Rehearsal, RehearsedRun, Stuck
+from .simulation import MakeStore, Watch
 
-LEASE_SECONDS = 1.0  # short, so that a takeover moves the play's times by little
+LEASE_SECONDS = 1.0  # short, so that a takeover changes times by little
 GENERATIONS_MAX = 100  # of runs that go on as others
-ENOUGH = 5  # plays that do not end: red as it is, and each takes its time
+ENOUGH = 5  # plays that do not end, after which the exploration stops: each one takes long
 
 Script = Callable[[Rehearsal, RehearsedRun], object]
 
@@ -50,26 +50,27 @@ def explore(
     store: str | MakeStore = "memory",
     check: bool = True,
 ) -> Report:
-    """Play the workflow with a crash at every store call in turn; AssertionError with a report if that shows.
+    """Execute the workflow with a crash at every store call in turn; AssertionError with a report if any
+    differs.
 
-    `script(stage, run)` plays the outside world: it emits events, lets time pass. `reset()` is called before
-    each play, `observe()` after it: what the outside world saw. `compare(result)` leaves out of the result
-    what may differ. `idempotent`: not even a step that was cut off may be seen twice. `app` brings further
-    workflows along; `replace` and `store` are as in `Rehearsal`. `check=False` never raises.
+    `script(stage, run)` acts as the outside world: it emits events and lets time pass. `reset()` is called
+    before each play, and `observe()` after it returns what the outside world saw. `compare(result)` leaves
+    out of the result what may differ. `idempotent`: not even a step that was cut off may be seen twice. `app`
+    brings further workflows; `replace` and `store` are as in `Rehearsal`. `check=False` never raises.
     """
     if not isinstance(workflow, Defined):
         raise UsageError(f"explore({workflow!r}): give the decorated function, or a plan")
-    scene = _Scene(workflow, params, script, observe, reset, compare, app, replace, store)
-    with complaints() as heard:
-        report = _Exploration(scene, idempotent=idempotent).report()
-    if heard:
-        report.add("Holdfast logged an error", "none", heard[0], FAULT, "the worker was disturbed")
+    setup = _Setup(workflow, params, script, observe, reset, compare, app, replace, store)
+    with logged_errors() as errors:
+        report = _Exploration(setup, idempotent=idempotent).report()
+    if errors:
+        report.add("Holdfast logged an error", "none", errors[0], FAULT, "the worker was disturbed")
     return report.check() if check else report
 
 
 @dataclass(frozen=True)
-class _Scene:
-    """What is played."""
+class _Setup:
+    """The workflow to explore, with the arguments of `explore`."""
 
     workflow: Defined
     params: Any
@@ -82,7 +83,7 @@ class _Scene:
     store: str | MakeStore
 
     def play(self, crash: Crash) -> _Played:
-        """Once."""
+        """Execute the workflow once, with this crash."""
         if self.reset is not None:
             self.reset()
         notes = _Notes()
@@ -94,9 +95,9 @@ class _Scene:
             run = stage.start(self.workflow, self.params, key="explored")
             stuck = self._run(stage, run, crash)
             ended = [self._outcome(one.get(), stage) for one in stage.runs()]
-            # A copy: the next play will change what it holds.
+            # A copy: the next play changes the observed object.
             seen = None if self.observe is None else copy.deepcopy(self.observe())
-        # Not by their ids: those of children differ from play to play.
+        # Not sorted by id: ids of children differ from play to play.
         ended.sort(key=lambda one: (one["workflow"], repr(one)))
         return _Played(crash, ended, seen, notes, stuck)
 
@@ -121,26 +122,26 @@ class _Scene:
             "workflow": run.type,
             "status": str(run.status),
             "result": self._result(run),
-            # An open run may have one of a lease that ran out: that is no outcome.
+            # An open run may have the error of an expired lease: that is no outcome.
             "error": None if run.error is None or run.status not in FINAL else run.error.kind,
             "steps": sorted(f"{step.key} ({step.kind}) {step.status}" for step in steps),
         }
 
     def _result(self, run: Run) -> Any:
         if (run.result_json or "").startswith(CONTINUED):
-            return "continued as another run"  # whose id differs from play to play
+            return "continued as another run"  # without its id, which differs from play to play
         return run.result if self.compare is None or run.result is None else self.compare(run.result)
 
 
 def _finish_others(stage: Rehearsal) -> None:
-    """Runs that it started or went on as; one that waits for the outside world is left waiting."""
+    """Finish the other runs: children and later runs of a chain. A run that is stuck is left waiting."""
     left: set[UUID] = set()
     generations = 0
     while others := [one for one in stage.runs() if one.id not in left and one.get().status not in FINAL]:
         generations += 1
         if generations > GENERATIONS_MAX:
             raise Stuck(
-                f"{others[0].get().type} goes on as another again and again: let a script= cancel it."
+                f"{others[0].get().type} goes on as another run without an end: let a script= cancel it."
             )
         for one in others:
             left.add(one.id)
@@ -149,30 +150,30 @@ def _finish_others(stage: Rehearsal) -> None:
 
 
 class _Notes:
-    """How often steps were begun, by workflow and key; and which of them after they had been recorded."""
+    """Counts of begun steps, by workflow and key; and of steps that began after they had been recorded."""
 
     def __init__(self) -> None:
-        self.bodies = 0  # executions, all in all
+        self.bodies = 0  # executions of workflow bodies
         self.begun: Counter[tuple[str, str]] = Counter()
         self.again: Counter[str] = Counter()
-        self._stands: dict[tuple[UUID, str], int] = {}  # the fence under which it was recorded
+        self._recorded: dict[tuple[UUID, str], int] = {}  # the fence under which a step was recorded
 
     def begin(self, claim: Claim, key: str) -> None:
         if not key:
             self.bodies += 1
             return
         self.begun[claim.type, key] += 1
-        # A zombie under an older fence cannot know; whoever holds the run, or did so later, must.
-        if claim.fence >= self._stands.get((claim.id, key), claim.fence + 1):
+        # A zombie under an older fence cannot know of the record; the holder and later holders must know.
+        if claim.fence >= self._recorded.get((claim.id, key), claim.fence + 1):
             self.again[key] += 1
 
     def record(self, item: Item, step: StepWrite) -> None:
-        self._stands.setdefault((item.run, step.key), item.fence)
+        self._recorded.setdefault((item.run, step.key), item.fence)
 
 
 @dataclass(frozen=True)
 class _Played:
-    """How one play ended."""
+    """The end of one play."""
 
     crash: Crash
     outcome: list[dict[str, Any]]
@@ -182,24 +183,24 @@ class _Played:
 
 
 class _Exploration:
-    def __init__(self, scene: _Scene, *, idempotent: bool) -> None:
-        self._scene, self._idempotent = scene, idempotent
+    def __init__(self, setup: _Setup, *, idempotent: bool) -> None:
+        self._setup, self._idempotent = setup, idempotent
 
     def report(self) -> Report:
-        calm, second = self._scene.play(Crash()), self._scene.play(Crash())
-        hints = OF_PLANS if isinstance(self._scene.workflow, Plan) else OF_CODE
-        report = Report(self._scene.workflow.type, plays=2, calls=len(calm.crash.made), hints=hints)
-        report.observed = self._scene.observe is not None
+        calm, second = self._setup.play(Crash()), self._setup.play(Crash())
+        hints = OF_PLANS if isinstance(self._setup.workflow, Plan) else OF_CODE
+        report = Report(self._setup.workflow.type, plays=2, calls=len(calm.crash.calls), hints=hints)
+        report.observed = self._setup.observe is not None
         if calm.stuck:
             raise Stuck(f"undisturbed, {calm.stuck} Let a script= give it what it needs")
         if (calm.outcome, calm.seen) != (second.outcome, second.seen):
             self._differences(report, calm, second, "nobody was disturbed", hint=RESTLESS)
             return report
         unended = 0
-        for made, mode in _crashes(calm.crash.made):
-            played = self._scene.play(Crash(made.number, mode))
+        for call, mode in _crashes(calm.crash.calls):
+            played = self._setup.play(Crash(call.number, mode))
             report.plays += 1
-            self._judge(report, calm, played, where(mode, made))
+            self._judge(report, calm, played, where(mode, call))
             unended += bool(played.stuck)
             if unended >= ENOUGH:
                 break
@@ -231,12 +232,14 @@ class _Exploration:
 
 
 def _cut_off(calm: _Played, played: _Played) -> bool:
-    """A step was begun more often than undisturbed: someone died between its begin and its commit."""
+    """Return True when a step began more often than in the undisturbed play: it was cut off before its
+    commit.
+    """
     return played.notes.begun != calm.notes.begun
 
 
-def _crashes(made: list[Made]) -> Iterator[tuple[Made, Mode]]:
-    return ((one, mode) for one in made for mode in modes_of(one, briefly=True))
+def _crashes(calls: list[StoreCall]) -> Iterator[tuple[StoreCall, Mode]]:
+    return ((one, mode) for one in calls for mode in modes_of(one, briefly=True))
 
 
 def _compared(calm: list[dict[str, Any]], played: list[dict[str, Any]]) -> Iterator[tuple[str, Any, Any]]:

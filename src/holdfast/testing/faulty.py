@@ -1,7 +1,7 @@
-"""A store that fails on command: it stands before another one and is no relative of it.
+"""A store that fails on command: a wrapper around any other store.
 
-A fault is a function of the call to make; it decides whether the call is made, how often, and what
-comes back. Faults are planned per verb and number of the call: `faulty.plan("commit", 2, lose_reply)`.
+A fault is a function of the call to make. It decides whether the call is made, how often, and what is
+returned. Faults are planned by verb and number of the call: `faulty.plan("commit", 2, lose_reply)`.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from .virtual import VirtualWorld
 
 Call = Callable[[], Awaitable[Any]]
 Fault = Callable[[Call], Coroutine[Any, Any, Any]]
-Heard = Callable[[Any], None]
+OnAnswer = Callable[[Any], None]
 
 VERBS = frozenset(name for name in dir(Store) if inspect.iscoroutinefunction(getattr(Store, name)))
 
 
 async def fail_before(_: Call) -> Any:
-    """The call never reaches the store."""
+    """Fail before the call reaches the store."""
     raise Unavailable("the store cannot be reached")
 
 
 async def lose_reply(call: Call) -> Any:
-    """The store does its work, and nobody hears of it."""
+    """Make the call, and lose its reply."""
     await call()
     raise Unavailable("the reply was lost")
 
 
 async def send_twice(call: Call) -> Any:
-    """The call reaches the store twice; the answer is that to the second."""
+    """Make the call twice, and return the second answer."""
     await call()
     return await call()
 
 
 async def break_down(_: Call) -> Any:
-    """The store raises what no contract speaks of."""
+    """Raise an error that the contract does not know."""
     raise ValueError("a bug in the store")
 
 
 def delay(seconds: float) -> Fault:
-    """The call reaches the store late."""
+    """Make the call late."""
 
     async def late(call: Call) -> Any:
         await asyncio.sleep(seconds)
@@ -58,7 +58,7 @@ def delay(seconds: float) -> Fault:
 
 
 def delay_reply(seconds: float) -> Fault:
-    """The reply comes late."""
+    """Make the call, and return the reply late."""
 
     async def late(call: Call) -> Any:
         answer = await call()
@@ -69,7 +69,7 @@ def delay_reply(seconds: float) -> Fault:
 
 
 def die_before(world: VirtualWorld) -> Fault:
-    """The process dies as it makes the call; thawed, it makes it after all."""
+    """Freeze the process before the call; a thawed process then makes the call."""
 
     async def dying(call: Call) -> Any:
         world.freeze()
@@ -80,7 +80,7 @@ def die_before(world: VirtualWorld) -> Fault:
 
 
 def die_after(world: VirtualWorld) -> Fault:
-    """The process dies before it hears the answer."""
+    """Freeze the process after the call, before it gets the answer."""
 
     async def dying(call: Call) -> Any:
         answer = await call()
@@ -92,7 +92,7 @@ def die_after(world: VirtualWorld) -> Fault:
 
 
 class Faulty:
-    """Every verb of the contract, handed on; the planned ones fail as planned."""
+    """Every verb of the contract, passed on to the store; planned calls fail as planned."""
 
     def __init__(self, store: Any) -> None:
         self.inner = store
@@ -101,41 +101,41 @@ class Faulty:
         self._always: dict[str, Fault] = {}
 
     def __getattr__(self, name: str) -> Any:
-        """A verb, or what else the store has."""
+        """Return a verb with its faults, or any other attribute of the store."""
         found = getattr(self.inner, name)
         return partial(self._call, name, found) if name in VERBS else found
 
     def plan(self, verb: str, number: int, fault: Fault) -> None:
-        """The number-th call of the verb from now on fails so; "*" counts every call."""
+        """Plan this fault for the number-th call of the verb from now on; "*" counts every call."""
         self._plans[verb, self.calls[verb] + number] = fault
 
     def always(self, verb: str, fault: Fault | None) -> None:
-        """Every call of the verb fails so, until None is given."""
+        """Plan this fault for every call of the verb; None ends it."""
         if fault is None:
             self._always.pop(verb, None)
         else:
             self._always[verb] = fault
 
-    def struck(self, verb: str, args: tuple[Any, ...]) -> tuple[Fault | None, Heard | None]:
-        """What is to happen at this call, and who is told what the store answered to it."""
+    def fault_for(self, verb: str, args: tuple[Any, ...]) -> tuple[Fault | None, OnAnswer | None]:
+        """Return the fault of this call, if any, and a callback for the store's answer, if any."""
         self.calls[verb] += 1
         self.calls["*"] += 1
         planned = self._plans.get((verb, self.calls[verb])) or self._plans.get(("*", self.calls["*"]))
         return planned or self._always.get(verb), None
 
     async def _call(self, verb: str, real: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
-        fault, heard = self.struck(verb, args)
-        call = _told(partial(real, *args, **options), heard)
+        fault, on_answer = self.fault_for(verb, args)
+        call = _notifying(partial(real, *args, **options), on_answer)
         return await (call() if fault is None else fault(call))
 
     def renew(self, *args: Any) -> Any:
-        """Not awaited: a fault that would take time is a renewal that does not get through."""
-        fault, heard = self.struck("renew", args)
+        """Renew without await: a fault that takes time becomes a renewal that fails."""
+        fault, on_answer = self.fault_for("renew", args)
 
         async def real() -> Any:
             return self.inner.renew(*args)
 
-        call = _told(real, heard)
+        call = _notifying(real, on_answer)
         made = call() if fault is None else fault(call)
         try:
             made.send(None)
@@ -145,11 +145,11 @@ class Faulty:
         raise Unavailable("the renewal did not get through")
 
 
-def _told(real: Call, heard: Heard | None) -> Callable[[], Coroutine[Any, Any, Any]]:
+def _notifying(real: Call, on_answer: OnAnswer | None) -> Callable[[], Coroutine[Any, Any, Any]]:
     async def call() -> Any:
         answer = await real()
-        if heard is not None:
-            heard(answer)
+        if on_answer is not None:
+            on_answer(answer)
         return answer
 
     return call

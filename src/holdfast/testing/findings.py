@@ -1,11 +1,11 @@
-"""What an exploration found, in words: at which crash, what was seen, what was expected, how to mend it."""
+"""Findings of an exploration, in words: the crash, what was seen, what was expected, how to mend it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .crashes import Made, Mode
+from .crashes import Mode, StoreCall
 
 CASES_SHOWN = 3
 VALUE_MAX = 300
@@ -23,12 +23,12 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Hints:
-    """How to mend what differed, by the kind of the workflow."""
+    """Hints how to mend a difference, by the kind of the workflow."""
 
-    outside: str  # the outside world saw something else, though no step was cut off
-    outside_step: str  # or where one was, and was said to be idempotent
+    outside: str  # the outside world saw a difference, and no step was cut off
+    outside_step: str  # the same, but a step was cut off, and `idempotent=True` was given
     outcome: str
-    unseen: str  # nothing was found, but little was looked at
+    unseen: str  # nothing was found, but little was compared
 
 
 OF_CODE = Hints(
@@ -64,14 +64,14 @@ RESTLESS = (
 )
 
 
-def where(mode: Mode, made: Made) -> str:
-    """One crash, in words."""
-    return WORDS[mode].format(f"{made} (store call {made.number})")
+def where(mode: Mode, call: StoreCall) -> str:
+    """Return one crash in words."""
+    return WORDS[mode].format(f"{call} (store call {call.number})")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One way in which plays differed from the undisturbed one; `cases` are the crashes that show it."""
+    """One difference from the undisturbed play; `cases` are the crashes that show it."""
 
     what: str
     expected: str
@@ -80,12 +80,12 @@ class Finding:
     cases: tuple[str, ...]
 
     def __str__(self) -> str:
-        """As it stands in a report."""
+        """Return the finding as text, as in the report."""
         more = len(self.cases) - CASES_SHOWN
-        # A commit says most: it names the step.
-        told = sorted(self.cases, key=lambda case: "commit" not in case)
+        # Commits come first: they name the step.
+        shown = sorted(self.cases, key=lambda case: "commit" not in case)
         lines = [
-            *(f"  when {case}" for case in told[:CASES_SHOWN]),
+            *(f"  when {case}" for case in shown[:CASES_SHOWN]),
             *([f"  and in {more} more plays"] if more > 0 else []),
             f"    {self.what}: {self.seen}",
             f"    {'expected':>{len(self.what)}}: {self.expected}",
@@ -96,31 +96,34 @@ class Finding:
 
 @dataclass
 class Report:
-    """How an exploration went. `cut_off` counts plays in which a step was cut off before its commit,
-    `compared` those in which the body was executed again, and what the outside saw had to be the same."""
+    """The result of an exploration. A play is one simulated execution from start to end, with one crash.
+
+    `cut_off` counts plays in which a step was cut off before its commit. `compared` counts plays in which the
+    body was executed again and the outside world had to see the same.
+    """
 
     workflow: str
     plays: int = 0
     calls: int = 0
     cut_off: int = 0
     compared: int = 0
-    observed: bool = False  # somebody looked at the outside
+    observed: bool = False  # `observe=` was given
     findings: list[Finding] = field(default_factory=list)
     hints: Hints = field(default=OF_CODE, repr=False)
 
     @property
     def ok(self) -> bool:
-        """Nothing was found."""
+        """Return True when nothing was found."""
         return not self.findings
 
     def check(self) -> Report:
-        """Itself, or AssertionError with all of it in words."""
+        """Return the report, or raise AssertionError with its text."""
         if not self.ok:
             raise AssertionError(str(self))
         return self
 
     def add(self, what: str, expected: object, seen: object, hint: str, case: str) -> None:
-        """Note a difference; the same one again is another case of it."""
+        """Note a difference; a known difference gets a further case."""
         told = (what, _short(expected), _short(seen), hint)
         for n, one in enumerate(self.findings):
             if (one.what, one.expected, one.seen, one.hint) == told:
@@ -129,7 +132,7 @@ class Report:
         self.findings.append(Finding(*told, (case,)))
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the report as text."""
         played = f"{self.workflow}: {self.plays} plays, with a crash at each of {self.calls} store calls"
         if self.ok:
             again = f"; in {self.cut_off} a step was cut off before its commit and ran again"

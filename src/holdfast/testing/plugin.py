@@ -1,4 +1,6 @@
-"""The pytest plugin: fixtures for rehearsals and explorations. Nothing of Holdfast is imported before use."""
+"""The pytest plugin: fixtures for rehearsals and explorations. It imports Holdfast only when a test uses
+it.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,26 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The contract suite says which lines of the specification each of its tests shows."""
-    config.addinivalue_line("markers", "spec(*ids): the lines of Holdfast's specification that it shows")
+    """Register the marker `spec`, by which tests of the contract suite name lines of the specification."""
+    config.addinivalue_line(
+        "markers", "spec(*ids): the lines of Holdfast's specification that the test shows"
+    )
 
 
 @pytest.fixture
 def rehearsal() -> Iterator[Callable[..., Rehearsal]]:
-    """Makes a `holdfast.testing.Rehearsal` of an app, which ends with the test."""
+    """Return a function that makes a `holdfast.testing.Rehearsal`, which ends with the test."""
     from .rehearsal import Rehearsal
 
-    with ExitStack() as stages:
-        yield lambda *what, **options: stages.enter_context(Rehearsal(*what, **options))
+    with ExitStack() as stack:
+        yield lambda *what, **options: stack.enter_context(Rehearsal(*what, **options))
 
 
 @pytest.fixture
 def explore() -> Callable[..., Report]:
-    """`explore(workflow, params, …)`: a crash at every store call in turn, as `holdfast.testing.explore`."""
+    """Return `holdfast.testing.explore`: `explore(workflow, params, …)` crashes at every store call in
+    turn.
+    """
     from .exploring import explore as explored
 
     return explored

@@ -1,7 +1,7 @@
-"""A rehearsal: an app's workflows on a stage of their own, with a clock that the test turns.
+"""Rehearsals: workflows of an app in a simulation, with a clock that the test turns.
 
-Time stands still while the test looks, and passes in no time when it says so. The app's own store is
-never opened. Everything is decided by the order of calls: a rehearsal goes the same way every time.
+Time stands still until the test lets it pass, which takes no real time. The app's own store is never opened.
+The order of calls decides everything: a rehearsal runs the same way every time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Self, cast
 from uuid import UUID
 
 from holdfast.arguments import Seconds, check_datetime, check_positive, check_units
-from holdfast.engine.app import APPS, App
+from holdfast.engine.app.app import APPS, App
+from holdfast.engine.app.handle import Handle
 from holdfast.engine.definitions import Defined
-from holdfast.engine.handle import Handle
 from holdfast.engine.pages import gathered
 from holdfast.errors import UsageError
 from holdfast.lifecycle import FINAL, Status, StepKind
@@ -36,71 +36,70 @@ from holdfast.records import (
     moment,
 )
 
-from .clockwork import Clockwork, MakeStore, Watch
-from .curtain import Curtain
-from .understudy import Parts, taken_over
+from .app_isolation import AppIsolation
+from .replacements import Replacements, with_replacements
+from .simulation import MakeStore, Simulation, Watch
 from .virtual import EPOCH, VirtualWorld
 
 LEASE_SECONDS = 30.0
 ALL = 100_000  # runs, gates or trail rows that are shown
-TURNS_MAX = 100_000  # of the clock, until a run that has not ended is taken for one that never will
-LINKS_MAX = 1000  # runs of a chain, until it is taken for one that never ends
-IDLE_TURNS_MAX = (
-    500  # and of one that only others can wake, while they go on without it: a schedule never ends
-)
+TURNS_MAX = 100_000  # turns of the clock; a run that is then open counts as one that never ends
+LINKS_MAX = 1000  # runs of a chain; a longer chain counts as endless
+# The same for a run that only other runs or people can wake: beside a schedule, time never stops by itself.
+IDLE_TURNS_MAX = 500
 
 
 class Stuck(AssertionError):
-    """The run cannot end by itself: something must come from outside, or it stands in its own way."""
+    """The run cannot end by itself: it waits for something from outside, or for itself."""
 
 
 class RehearsedRun:
-    """A run on a stage: everything about it, without `await`."""
+    """A run in a rehearsal: its state and history, without `await`."""
 
     def __init__(self, stage: Rehearsal, handle: Handle[Any]) -> None:
         self._stage, self._handle = stage, handle
         self.id, self.created = handle.id, handle.created
 
     def __repr__(self) -> str:
-        """With its status, for it stands in the message of a failed assert."""
+        """Return the run with its status, for messages of failed asserts."""
         return f"<run {self.id}>" if self._stage.over else f"<run {self.id} {self.status}>"
 
     def get(self) -> Run:
-        """The run as it is now."""
+        """Return the run as it is now."""
         return cast("Run", self._stage.do(self._handle.get()))
 
     @property
     def status(self) -> Status:
-        """Its status now, or that of the run which its chain has come to."""
+        """The status now, of this run or of the last run of its chain."""
         return cast("Run", self._stage.do(self._stage.app.present(self.id))).status
 
     def result(self) -> Any:
-        """What it returns, or the last run of its chain, in its own type; time passes until it ends.
-        RunFailed, RunCancelled, Stuck.
+        """Let time pass until the run ends, and return the result, of this run or of the last run of its
+        chain. Raises RunFailed, RunCancelled, Stuck.
         """
         self._stage.finish(self)
         return self._stage.do(self._handle.result())
 
     def steps(self) -> dict[str, Step]:
-        """Its recorded steps by key, in the order in which their outcomes became known."""
+        """Return the recorded steps by key, in the order in which they ended."""
         return {step.key: step for step in self._stage.do(self._stage.app.steps(self.id))}
 
     def trail(self) -> list[TrailEntry]:
-        """What happened to it, in order."""
+        """Return the trail of the run, in order."""
         app = self._stage.app
         pages = gathered(lambda limit, after: app.trail(self.id, after, limit), ALL, 0, lambda row: row.seq)
         return cast("list[TrailEntry]", self._stage.do(pages))
 
     def explain(self) -> str:
-        """Why it is not moving, in a sentence."""
+        """Return a sentence that says why the run does not go on."""
         return str(self._stage.do(self._stage.app.explain(self.id)))
 
 
 class Rehearsal:
-    """`with Rehearsal(app) as stage:` — a store in memory, one worker, and a clock that stands still.
+    """A simulation with a store in memory, one worker, and a stopped clock: `with Rehearsal(app) as stage:`.
 
-    `what` are apps, or single workflows. `store` is "memory", "sqlite", or `make_store(clock)`;
-    `replace` maps functions that steps call to those that stand for them; `at` is the time it begins.
+    `what`: apps, or single workflows. `store`: "memory", "sqlite", or a function `make_store(clock)`.
+    `replace`: replacements for functions that steps call. `at`: the time at which the rehearsal begins.
     """
 
     def __init__(
@@ -121,47 +120,47 @@ class Rehearsal:
         )
         self._begins_at = EPOCH if at is None else check_datetime("at", at)
         self._watch = watch or Watch()
-        self._parts = Parts(replace, self._watch.begun)
-        self._curtain = Curtain(what)
+        self._replacements = Replacements(replace, self._watch.begun)
+        self._isolation = AppIsolation(what)
 
     def __enter__(self) -> Self:
-        """Raise the curtain: a worker stands ready."""
+        """Begin the rehearsal: isolate the apps, open the store, and start a worker."""
         if _inside_a_loop():
-            raise UsageError("a rehearsal turns a loop of its own: use it in a plain `def test_…`, not async")
-        self._works = Clockwork(
+            raise UsageError("a rehearsal runs an event loop of its own: use it in a `def test_…`, not async")
+        self._simulation = Simulation(
             self._make_store, self._make_app, self._lease_seconds, self._begins_at, self._watch
         )
-        self.app = self._works.app
+        self.app = self._simulation.app
         try:
-            self._curtain.rise(self._works)
-            self._works.begin()
+            self._isolation.isolate(self._simulation)
+            self._simulation.begin()
         except BaseException:
-            self._fall()
+            self._close()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Everything is gone; what went wrong behind the scenes is raised now."""
-        self._fall()
+        """End the rehearsal, and raise an error that a forgotten task has raised."""
+        self._close()
         if error is None:
-            self._works.check()
+            self._simulation.check()
 
-    def _fall(self) -> None:
+    def _close(self) -> None:
         try:
-            self._works.close()
+            self._simulation.close()
         finally:
-            self._curtain.fall()
+            self._isolation.restore()
 
-    # -- what the outside world does -----------------------------------------------------------
+    # -- calls from outside --------------------------------------------------------------------
 
     def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> RehearsedRun:
-        """Start a run; it comes as far as it comes without time passing. Options as in `app.start`."""
+        """Start a run; it goes as far as it can without time passing. Options as in `app.start`."""
         return RehearsedRun(self, self.do(self.app.start(workflow, params, **options)))
 
     def emit(self, topic: str, payload: Any = None, **options: Any) -> Emitted:
-        """Send an event; whoever it wakes goes on at once. Options as in `app.emit`."""
+        """Send an event; runs that it wakes go on at once. Options as in `app.emit`."""
         return cast("Emitted", self.do(self.app.emit(topic, payload, **options)))
 
     def approve(self, run: RehearsedRun | UUID, step: str | None = None, **said: Any) -> Decided:
@@ -173,16 +172,16 @@ class Rehearsal:
         return cast("Decided", self.do(self.app.reject(_id(run), step, **{"by": "test", **said})))
 
     def approvals(self) -> list[ApprovalRequest]:
-        """The gates that wait for a decision, of all runs."""
+        """Return the gates of all runs that wait for a decision."""
         fetch = partial(self.app.approvals, ANY)
         return cast("list[ApprovalRequest]", self.do(gathered(fetch, ALL, None, lambda gate: gate)))
 
     def cancel(self, run: RehearsedRun | UUID, *, children: bool = True) -> None:
-        """Cancel a run, and its open children unless they are to go on."""
+        """Cancel a run, and its open children unless `children=False`."""
         self.do(self.app.cancel(_id(run), by="test", children=children))
 
     def pause(self, run: RehearsedRun | UUID) -> None:
-        """Pause a run, at its next step boundary if it is at work."""
+        """Pause a run; a running one pauses at its next step."""
         self.do(self.app.pause(_id(run), by="test"))
 
     def resume(self, run: RehearsedRun | UUID) -> None:
@@ -190,7 +189,7 @@ class Rehearsal:
         self.do(self.app.resume(_id(run), by="test"))
 
     def rewind(self, run: RehearsedRun | UUID, step: str | Beginning, *, children: bool = True) -> None:
-        """Forget a step and all later ones; the run goes on from there. BEGINNING: it begins anew."""
+        """Forget a step and all later ones; the run goes on from there. BEGINNING: from the start."""
         self.do(self.app.rewind(_id(run), step, by="test", children=children))
 
     def retry(self, run: RehearsedRun | UUID) -> None:
@@ -198,43 +197,46 @@ class Rehearsal:
         self.do(self.app.retry(_id(run), by="test"))
 
     def do(self, call: Awaitable[Any]) -> Any:
-        """Any other verb of the app: `stage.do(stage.app.list())`. All that it sets off happens at once."""
-        return self._works.do(call)
+        """Await any other call of the app: `stage.do(stage.app.list())`. Its effects happen at once."""
+        return self._simulation.do(call)
 
     def replace(self, function: Callable[..., Any], other: Callable[..., Any]) -> None:
-        """From now on steps call `other` where they would call `function`."""
-        self._parts.replace(function, other)
+        """Let steps call `other` from now on where they would call `function`."""
+        self._replacements.replace(function, other)
 
     def crash(self) -> None:
-        """The worker dies as by kill -9. Another stands ready, and takes over when the lease has run out.
+        """Crash the worker as by kill -9. Another worker takes over when the lease has expired.
 
-        Called inside a step it dies there: what the step returns is recorded nowhere.
+        Inside a step it crashes there: the result of the step is not recorded.
         """
-        self._works.crash()
+        self._simulation.crash()
 
     # -- time ----------------------------------------------------------------------------------
 
     @property
     def now(self) -> datetime:
-        """The time on the stage."""
-        return moment(self._begins_at + self._works.elapsed)
+        """The time in the rehearsal."""
+        return moment(self._begins_at + self._simulation.elapsed)
 
     @property
     def over(self) -> bool:
-        """The curtain has fallen."""
-        return self._works.over
+        """True when the rehearsal has ended."""
+        return self._simulation.over
 
     def advance(self, duration: Seconds = 0, **units: float) -> None:
-        """Let time pass: `stage.advance(days=30)`, seconds, or a timedelta. All that comes due happens."""
+        """Let time pass: `stage.advance(days=30)`, seconds, or a timedelta. Everything that is due
+        happens.
+        """
         delay = check_units("advance", duration, units)
-        until = self._works.elapsed + round(delay * SECOND)
-        while self._works.elapsed < until:
-            self._works.turn(until)
+        until = self._simulation.elapsed + round(delay * SECOND)
+        while self._simulation.elapsed < until:
+            self._simulation.turn(until)
 
     def finish(self, run: RehearsedRun | UUID, links: int = LINKS_MAX) -> Run:
-        """Let time pass until the run has ended, and those it went on as, at most `links`: the last of them.
+        """Let time pass until the run and its chain, of at most `links` runs, have ended; return the last
+        run.
 
-        Stuck, saying what it waits for, when it never will.
+        Raises Stuck, with the reason, when the run can never end.
         """
         idle, before, seen = 0, None, set[UUID]()
         for _ in range(TURNS_MAX):
@@ -244,27 +246,27 @@ class Rehearsal:
             seen.add(found.id)
             if len(seen) > links:
                 raise Stuck(
-                    f"{found.type} goes on as another again and again: let a script= or the test cancel it."
+                    f"{found.type} goes on as another run without an end: let a script= or the test cancel it"
                 )
             idle = idle + 1 if found == before and _needs_others(found) else 0
             if idle > IDLE_TURNS_MAX:
                 break
             before = found
-            paused = found.status is Status.PAUSED and not self._works.busy
-            # Looking lets the stage settle: what was seen may be past when nothing more is to come.
-            if (paused or not self._works.turn(None)) and self._get(run) == found:
+            paused = found.status is Status.PAUSED and not self._simulation.busy
+            # `turn` may have changed the run though nothing more is to come: read it again before giving up.
+            if (paused or not self._simulation.turn(None)) and self._get(run) == found:
                 raise Stuck(f"{found.type} can never end by itself. {self._explained(found)}")
         found = self._get(run)
         raise Stuck(f"{found.type} has not ended by {self.now:%Y-%m-%d %H:%M}. {self._explained(found)}")
 
     def rest(self) -> None:
-        """Let time pass until whoever stood still has come back, and everyone has learnt what there is."""
-        while self._works.cast.standing_still:
+        """Let time pass until a frozen zombie has come back, and until all workers know the current state."""
+        while self._simulation.processes.zombie_frozen:
             self.advance(self._lease_seconds)
         self.advance(2 * self._lease_seconds)
 
     def runs(self, type: str | None = None) -> list[RehearsedRun]:
-        """All runs, or those of a type (`shop.%` is a prefix), in the order of their starts."""
+        """Return all runs, or those of a type (`shop.%` is a prefix), in the order of their starts."""
         fetch = partial(self.app.list, RunFilter(type=type, tenant=ANY))
         found = self.do(gathered(fetch, ALL, None, lambda run: run.id))
         return [RehearsedRun(self, self._handle(run)) for run in reversed(found)]
@@ -281,19 +283,23 @@ class Rehearsal:
         return str(self.do(self.app.explain(run.id)))
 
     def _make_app(self, world: VirtualWorld, store: Any) -> App:
-        """The first app with all that is configured on it, before another store, in another world."""
+        """Return a copy of the first app, with its configuration, on another store and in another world."""
         app = next((copy.copy(one) for one in self._what if isinstance(one, App)), None) or self._new(store)
         app.store, app.world = store, world
-        app.hooks, app.sinks = {}, {}  # or a test would ring a real pager, and send real mail
+        app.hooks, app.sinks = {}, {}  # or a test would call real hooks, and send real mail
         known = [[*one.workflows.values()] if isinstance(one, App) else [one] for one in self._what]
-        app.workflows = {one.type: taken_over(one, self._parts) for many in known for one in many}
+        app.workflows = {
+            one.type: with_replacements(one, self._replacements) for many in known for one in many
+        }
         return app
 
     def _new(self, store: Any) -> App:
-        """For single workflows: what they write must be read by the app they are of, and the reverse."""
-        codecs = [app._codec for app in self._curtain.apps]  # noqa: SLF001 - of our own engine
+        """Make an app for single workflows, with the codec of their own app: each reads values of the
+        other.
+        """
+        codecs = [app._codec for app in self._isolation.apps]  # noqa: SLF001 - of our own engine
         made = App(store, codec=codecs[0] if codecs else None)
-        APPS.discard(made)  # the stage's own, and no user's: it has nothing to be kept from
+        APPS.discard(made)  # the rehearsal's own app needs no isolation
         return made
 
 
@@ -316,21 +322,21 @@ def _maker(store: str | MakeStore) -> MakeStore:
 
             return lambda clock: MemoryStore(clock=clock)
         case "sqlite":
-            from .scratch import ScratchStore
+            from .temporary_sqlite import TemporarySqliteStore
 
-            return ScratchStore
+            return TemporarySqliteStore
         case str():
             raise UsageError(
                 f"store={store!r}: 'memory', 'sqlite', or a function of the clock that makes one"
             )
         case _:
-            from .threaded import Threaded
+            from .threaded_store import ThreadedStore
 
-            return lambda clock: Threaded(store(clock))
+            return lambda clock: ThreadedStore(store(clock))
 
 
 def _needs_others(run: Run) -> bool:
-    """Whether no time will wake it, and no child of its own."""
+    """Return True when only an event or a decision can wake the run: no timer, and no child."""
     kinds = {wait.kind for wait in run.waiting_on}
     timed = run.timeout_at is not None or any(wait.due_at is not None for wait in run.waiting_on)
     return run.status is Status.WAITING and kinds <= {StepKind.EVENT, StepKind.APPROVAL} and not timed

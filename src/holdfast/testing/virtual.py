@@ -1,10 +1,10 @@
-"""A world in virtual time: when nothing is ready, the clock jumps to the next timer at once.
+"""Virtual time: when nothing is ready to run, the clock jumps to the next timer at once.
 
-Only what a thread is asked for is really waited for, and the clock stands still meanwhile.
+Only answers of threads are waited for in real time, and the virtual clock stands still meanwhile.
 
-Everything is decided by the seed and by the order of calls, so the same test runs the same way
-every time. A world stands for one process: it can be frozen, as kill -9 and SIGSTOP do it, without
-a line of its code being told, and thawed again as a zombie.
+The seed and the order of calls decide everything, so the same test runs the same way every time. A world
+simulates one process: it can be frozen, as by kill -9 or SIGSTOP, so that none of its code runs any more, and
+thawed again as a zombie.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from uuid import UUID
 
 from holdfast.arguments import Seconds, seconds
 from holdfast.records import SECOND, Instant
-from holdfast.threads import Ended, Pool, Stragglers, Talk, TurnTalk
+from holdfast.threads import CallResult, Exchange, LockstepExchange, Pool, Stragglers
 from holdfast.world import Dice, Pulse, uuid7
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 EPOCH: Instant = 1_767_225_600 * SECOND  # 2026-01-01T00:00:00Z
-GRACE_TURNS = 100  # what leftovers get to end when a play is over
+GRACE_TURNS = 100  # turns of the loop in which leftover tasks may end
 RESOLUTION_SECONDS = 1e-7  # well below the microseconds that clocks here count in
-PATIENCE_SECONDS = 60.0  # real ones, for a thread to answer
+PATIENCE_SECONDS = 60.0  # of real time, for a thread to answer
 
 _THREADS = Pool(10_000, "holdfast-virtual")
 
@@ -38,28 +38,29 @@ _OWNER: ContextVar[VirtualWorld | None] = ContextVar("holdfast_process", default
 
 
 def process() -> VirtualWorld | None:
-    """Whose code this is, also in a thread of his; None for who plays no process."""
+    """Return the simulated process that runs this code, also in one of its threads; None outside of any."""
     return _OWNER.get()
 
 
 def disowned(context: Context) -> Context:
-    """The same context, but of no process."""
+    """Return the same context, but outside of any simulated process."""
     context.run(_OWNER.set, None)
     return context
 
 
 class Deadlock(Exception):
-    """Nothing is ready and nothing is scheduled: what is awaited can never come."""
+    """Nothing is ready and nothing is scheduled: the awaited result can never come."""
 
 
 class _Selector(selectors.DefaultSelector):
-    """Instead of waiting it turns the clock."""
+    """A selector that turns the clock instead of waiting."""
 
     elapsed = 0  # microseconds
-    rest: Callable[[], None] | None = None  # what to do instead of turning the clock
-    wait: float | None = None  # at rest: seconds to the next timer
-    awaited = 0  # answers that are to come from threads
-    linger: Callable[[float | None], bool] | None = None  # what may end before the clock is turned so far
+    rest: Callable[[], None] | None = None  # called instead of turning the clock
+    wait: float | None = None  # seconds to the next timer, when `rest` was called
+    awaited = 0  # answers of threads that have not come yet
+    # ends a lingering call that is due before the clock would be turned so far
+    linger: Callable[[float | None], bool] | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
@@ -75,16 +76,16 @@ class _Selector(selectors.DefaultSelector):
             self.rest()
             return ready
         if not ready and timeout is None:
-            raise Deadlock("nothing is ready and nothing is scheduled, but the play is not over")
+            raise Deadlock("nothing is ready and nothing is scheduled, but the coroutine has not ended")
         if not ready and timeout:
-            # Up to the next microsecond: a store that counts in them must find the timer due. Rounded
-            # first, or the noise of a float would make each jump one too long.
+            # Round up to the next microsecond: a store that counts in microseconds must find the timer due.
+            # Round to nanoseconds first, or float noise would make each jump a microsecond too long.
             self.elapsed += math.ceil(round(timeout * SECOND, 3))
         return ready
 
 
 class _Owned:
-    """A callback of a process: kept back while that is frozen."""
+    """A callback of a simulated process: it is kept while the process is frozen."""
 
     __slots__ = ("callback", "context", "handle", "world")
 
@@ -94,7 +95,7 @@ class _Owned:
 
     def __call__(self, *args: Any) -> None:
         if self.handle is not None and self.handle.cancelled():
-            return  # it came while the process was frozen, and was cancelled after the thaw, before its turn
+            return  # it became due while the process was frozen, and was cancelled after the thaw
         if self.world.frozen:
             self.world.missed.append((self, args))
         else:
@@ -102,7 +103,7 @@ class _Owned:
 
 
 class _Lingering:
-    """Something that is to be called unless it is taken back."""
+    """A function to call later, unless it is taken back."""
 
     __slots__ = ("context", "then", "until")
 
@@ -126,37 +127,37 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._virtual)
         self._virtual.linger = self._end_lingering
         self._lingering: list[_Lingering] = []
-        # asyncio runs what is due before now + this. After half a year a nanosecond more is the same float as
-        # now itself: then what is due at this very instant would never be run.
+        # asyncio runs timers that are due before now + this resolution. After half a year a nanosecond more
+        # is the same float as now itself: a timer that is due at this very instant would then never run.
         self._clock_resolution = RESOLUTION_SECONDS
         self.faults: list[dict[str, Any]] = []
         self.frozen: set[VirtualWorld] = set()
         self.set_exception_handler(lambda _, fault: self.faults.append(fault))
 
     def check(self) -> None:
-        """Raise what a callback or a forgotten task has raised."""
+        """Raise an error that a callback or a forgotten task has raised."""
         for fault in self.faults:
             raise fault.get("exception") or RuntimeError(fault["message"])
 
     def time(self) -> float:
-        """Seconds since the loop was made."""
+        """Return the seconds since the loop was made."""
         return self._virtual.elapsed / SECOND
 
     @property
     def elapsed(self) -> int:
-        """Microseconds since the loop was made."""
+        """Return the microseconds since the loop was made."""
         return self._virtual.elapsed
 
     def leap(self, delay: float) -> None:
-        """Turn the clock as if everything had stood still meanwhile: timers ring late, once."""
+        """Turn the clock as if everything had stood still meanwhile: timers fire late, once."""
         self._virtual.elapsed += round(delay * SECOND)
 
     def leap_to(self, elapsed: int) -> None:
-        """The same, to an instant; never back."""
+        """Turn the clock to an instant; never back."""
         self._virtual.elapsed = max(self._virtual.elapsed, elapsed)
 
     def settle(self) -> float | None:
-        """Run all that can run while the clock stands still; then the seconds to the next timer, if any."""
+        """Run everything that can run without time; return the seconds to the next timer, if any."""
         self._virtual.rest = self.stop
         try:
             self.run_forever()
@@ -165,17 +166,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual.wait
 
     def really_wait(self, answer: asyncio.Future[Any]) -> None:
-        """The clock stands still until it is there: it is made where no virtual time passes."""
+        """Stop the clock until this answer is there: it is made outside of virtual time."""
         self._virtual.awaited += 1
-        # In nobody's context: the answer may be for one who is frozen, and the clock goes on all the same.
+        # In an empty context: a frozen process may get the answer, and the clock must still go on.
         answer.add_done_callback(self._answered, context=Context())
 
     def _answered(self, _: asyncio.Future[Any]) -> None:
         self._virtual.awaited -= 1
 
     def linger(self, delay: float, then: Callable[[], None]) -> Callable[[], None]:
-        """Call it when nothing is ready, no thread is to answer and no timer rings before then; at once: the
-        clock need not be turned for it."""
+        """Call `then` when nothing is ready, no thread has to answer and no timer fires within `delay`. The
+        call comes at once: the clock is not turned for it. Return a function that takes it back."""
         self._lingering.append(one := _Lingering(self.time() + delay, then))
         return one.take_back
 
@@ -265,13 +266,13 @@ class _TaskPulse:
 
 
 class VirtualWorld:
-    """A process in virtual time, with seeded chance. Several may share one loop."""
+    """A simulated process in virtual time, with seeded random numbers. Several may share one loop."""
 
     def __init__(self, seed: int = 0, begins_at: Instant = EPOCH) -> None:
         self._seed, self._begins_at = seed, begins_at
         self._random = random.Random(seed)  # noqa: S311 - a test is repeated by its seed
         self._ids = 0
-        self._loop: asyncio.AbstractEventLoop | None = None  # the first one it is used on
+        self._loop: asyncio.AbstractEventLoop | None = None  # the first loop that it is used on
         self.frozen = False
         self.missed: list[tuple[_Owned, tuple[Any, ...]]] = []
 
@@ -287,10 +288,10 @@ class VirtualWorld:
         return self._random.random()
 
     def dice(self, seed: str) -> Dice:
-        return random.Random(seed)  # noqa: S311 - the same for the same seed is what is asked for
+        return random.Random(seed)  # noqa: S311 - the same seed must give the same numbers
 
     def uuid7(self) -> UUID:
-        # A count stands before the chance, so that ids made in the same instant are in order too.
+        # The count comes before the random bits, so that ids of the same instant are in order too.
         self._ids += 1
         return uuid7(self.now() * 1000, self._ids << 32 | self._random.getrandbits(32))
 
@@ -303,18 +304,20 @@ class VirtualWorld:
         return asyncio.get_running_loop().create_task(work, name=name, context=context)
 
     async def thread(
-        self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None, aside: bool = False
+        self, work: Callable[..., T], *args: Any, stragglers: Stragglers | None = None, separate: bool = False
     ) -> T:
-        """Inline, after the others had a turn; what blocks here blocks the world."""
+        """Run the work in this thread, after other tasks had a turn; work that blocks stops everything."""
         await asyncio.sleep(0)
-        return cast("T", copy_context().run(Ended.of, partial(work, *args)).value())
+        return cast("T", copy_context().run(CallResult.of, partial(work, *args)).value())
 
     def exhausted(self) -> bool:
         return _THREADS.exhausted
 
-    def talk(self, stragglers: Stragglers) -> Talk:
-        """In a thread, since it blocks where it asks; but no time passes and nothing else runs meanwhile."""
-        return TurnTalk(_THREADS, stragglers)
+    def exchange(self, stragglers: Stragglers) -> Exchange:
+        """Return a talk with a real thread: sync code blocks there. No time passes and nothing else runs
+        then.
+        """
+        return LockstepExchange(_THREADS, stragglers)
 
     def linger(self, delay_seconds: float, then: Callable[[], None]) -> Callable[[], None]:
         return _loop().linger(delay_seconds, then)
@@ -323,23 +326,23 @@ class VirtualWorld:
         return _TaskPulse(beat, interval_seconds, self, name)
 
     def freeze(self) -> None:
-        """Nothing that was spawned here runs any more: no cleanup, no `finally`, no goodbye."""
+        """Crash the process: none of its tasks runs any more, not even a `finally`."""
         self.frozen = True
-        loop = self._loop or _loop()  # its own: it may be called from a thread of a plain function
+        loop = self._loop or _loop()  # its own loop: the caller may be a sync function in a thread
         assert isinstance(loop, VirtualLoop)
         loop.frozen.add(self)
 
     def thaw(self) -> None:
-        """Go on as if nothing had been; what came meanwhile comes now."""
+        """Let a frozen process go on; callbacks that became due meanwhile run now."""
         self.frozen = False
         _loop().frozen.discard(self)
         missed, self.missed = self.missed, []
         for owned, args in missed:
-            # In its own context, or what is spawned from here on would belong to no process.
+            # In its own context, or tasks that it spawns later would belong to no process.
             asyncio.SelectorEventLoop.call_soon(_loop(), owned, *args, context=owned.context)
 
     def leap(self, duration: Seconds = 0) -> None:
-        """Turn the clock by hand, past all polls: a month of waiting in one step."""
+        """Turn the clock, past all polls: a month of waiting in one step."""
         _loop().leap(seconds(duration))
 
 
@@ -350,9 +353,9 @@ def _loop() -> VirtualLoop:
 
 
 def play(scene: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine in virtual time to its end; whatever it leaves behind is cancelled.
+    """Run a coroutine in virtual time to its end, and cancel the tasks that it leaves behind.
 
-    `Deadlock` when it can never end. What a callback or a forgotten task has raised is raised here.
+    Raise `Deadlock` when it can never end, and an error that a callback or a forgotten task has raised.
     """
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
@@ -372,13 +375,13 @@ async def _raising(scene: Callable[[], Coroutine[Any, Any, T]], loop: VirtualLoo
 
 
 def sweep(loop: VirtualLoop) -> None:
-    """End what is left on a loop that is over."""
+    """Cancel all tasks that are left on a loop."""
     for _ in range(GRACE_TURNS):
         left = asyncio.all_tasks(loop)
         if not left:
             return
         for world in loop.frozen:
-            loop.call_soon(world.thaw)  # a frozen task could not even be cancelled
+            loop.call_soon(world.thaw)  # a frozen task could not be cancelled
         for task in left:
             task.cancel()
         loop.call_later(1.0, loop.stop)

@@ -1,31 +1,32 @@
-"""Threads for plain code: pools that hold up no exit, talks between a thread and a loop, a loop for callers
-that have none.
+"""Threads for sync code: pools of daemon threads, the exchange between a thread and the event loop, and a
+background loop for sync callers.
 
-A plain function cannot be stopped. Who no longer waits for one leaves it; it is counted as a straggler
-until it returns, and whatever it still asks for is refused. Nothing here crosses a fork: a child begins anew.
+A sync function cannot be stopped. A caller that no longer waits for it leaves it behind: the function is
+counted as a straggler until it returns, and its further calls are refused. Nothing here crosses a fork: a
+child process starts its own threads.
 """
 
 from __future__ import annotations
 
-from .background import Background
-from .children import hear, hear_no_more
-from .executor import Unjoined
-from .pool import Ended, Errand, Pool, Stragglers
-from .talk import Talk, TurnTalk
-from .tally import Tally
+from .background_loop import BackgroundLoop
+from .exchange import Exchange, LockstepExchange
+from .executor import DaemonExecutor
+from .forked_signals import keep_signals_in_children, reset_signals_in_children
+from .pool import CallResult, Pool, Stragglers, ThreadCall
+from .shared_counter import SharedCounter
 from .watchdog import Watchdog
 
 __all__ = [
-    "Background",
-    "Ended",
-    "Errand",
+    "BackgroundLoop",
+    "CallResult",
+    "ThreadCall",
     "Pool",
     "Stragglers",
-    "Talk",
-    "Tally",
-    "TurnTalk",
-    "Unjoined",
+    "Exchange",
+    "SharedCounter",
+    "LockstepExchange",
+    "DaemonExecutor",
     "Watchdog",
-    "hear",
-    "hear_no_more",
+    "reset_signals_in_children",
+    "keep_signals_in_children",
 ]

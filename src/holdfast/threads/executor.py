@@ -1,6 +1,6 @@
-"""What asyncio.to_thread and run_in_executor run on, where nothing may hold the exit of a process.
+"""The executor for asyncio.to_thread and run_in_executor in a worker process.
 
-Python's own executor is joined when the interpreter ends: one call that hangs would keep it for ever.
+Python's own executor is joined when the interpreter ends: one call that hangs would keep the process alive.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ T = TypeVar("T")
 THREADS = 32
 
 
-class Unjoined(ThreadPoolExecutor):
-    """An executor by name, which event loops insist on; what runs the calls is a pool of daemons."""
+class DaemonExecutor(ThreadPoolExecutor):
+    """An executor whose calls run in a pool of daemon threads.
+
+    It is a ThreadPoolExecutor because event loops accept nothing else.
+    """
 
     def __init__(self) -> None:
         super().__init__(1)
         self._pool = Pool(THREADS, "holdfast-executor")
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call it as soon as a thread is free, unless it is cancelled before."""
+        """Call `fn` as soon as a thread is free, unless the call is cancelled before."""
         answer: Future[T] = Future()
         self._pool.put(partial(_answer, answer, partial(fn, *args, **kwargs)))
         return answer
@@ -37,5 +40,5 @@ def _answer(answer: Future[Any], work: Callable[[], Any]) -> None:
         return
     try:
         answer.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - it is handed to whoever waits
+    except BaseException as error:  # noqa: BLE001 - it is handed to the waiting caller
         answer.set_exception(error)

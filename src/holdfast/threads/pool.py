@@ -1,4 +1,4 @@
-"""A pool of threads for plain functions, and errands into it: who no longer waits for one leaves it."""
+"""A pool of threads for sync functions, and calls into it that a coroutine awaits and may abandon."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _pools: WeakSet[Pool] = WeakSet()
 
 
 class Pool:
-    """At most so many threads, begun when needed, used again, ended when idle for long.
+    """A pool of at most `threads` threads: started when needed, used again, ended after IDLE_SECONDS idle.
 
-    Daemons, and none that the interpreter joins at its exit: a function that never returns must not hold
-    its process.
+    They are daemon threads that the interpreter does not join at its exit: a function that never returns
+    must not keep its process alive.
     """
 
     def __init__(self, threads: int, name: str) -> None:
         if threads < 1:
-            raise UsageError(f"threads is {threads}: at least 1")
+            raise UsageError(f"threads is {threads}: give 1 or more")
         self._threads_max, self._name = threads, name
         self._begin()
         _pools.add(self)
@@ -39,12 +39,15 @@ class Pool:
         self._threads = self._idle = self._made = self._kept = 0
 
     def put(self, work: Callable[[], None]) -> None:
-        """Run it as soon as a thread is free. It must not raise. RuntimeError: no thread is to be had."""
+        """Run `work` as soon as a thread is free. `work` must not raise. RuntimeError when no thread can be
+        started.
+        """
         with self._news:
             if self._idle > len(self._queue):
                 self._news.notify()
             elif self._threads < self._threads_max:
-                self._add()  # before it is queued: whoever is told that it failed may come again with it
+                # before the append: a caller that gets the RuntimeError may put the same work again
+                self._add()
             self._queue.append(work)
 
     def _add(self) -> None:
@@ -53,64 +56,69 @@ class Pool:
         self._threads += 1
 
     def keep(self, count: int) -> None:
-        """So many threads more are kept by functions that nobody waits for any more, or fewer."""
+        """Add to the number of threads that stragglers hold; `count` may be negative."""
         with self._news:
             self._kept += count
 
     @property
     def exhausted(self) -> bool:
-        """All its threads are kept so."""
+        """True when stragglers hold all threads."""
         return self._kept >= self._threads_max
 
     def _main(self) -> None:
         while (work := self._next()) is not None:
             work()
-            del work  # or an idle thread would keep the last run in memory
+            del work  # otherwise an idle thread would keep the last run in memory
 
     def _next(self) -> Callable[[], None] | None:
         with self._news:
             self._idle += 1
-            came = self._news.wait_for(lambda: self._queue, IDLE_SECONDS)
+            has_work = self._news.wait_for(lambda: self._queue, IDLE_SECONDS)
             self._idle -= 1
-            if came:
+            if has_work:
                 return self._queue.popleft()
             self._threads -= 1
             return None
 
-    def left_behind(self) -> None:
-        """In a child: none of its threads is there, and its lock may be held by one of them for ever."""
+    def reset_after_fork(self) -> None:
+        """Start empty in a forked child: the threads do not exist there, and one of them may have held the
+        lock at the fork.
+        """
         self._begin()
 
 
 def _in_child() -> None:
     for pool in list(_pools):
-        pool.left_behind()
+        pool.reset_after_fork()
 
 
 os.register_at_fork(after_in_child=_in_child)
 
 
 class Stragglers:
-    """Plain functions that nobody waits for any more and that have not returned. The event loop counts."""
+    """The number of sync functions that nobody waits for any more and that have not returned.
+
+    It is changed on the event loop only.
+    """
 
     def __init__(self, returned: Callable[[], None]) -> None:
         self._returned = returned
         self.count = 0
 
     def left(self, pool: Pool) -> None:
-        """One more, in a thread of this pool."""
+        """Count one more, in a thread of this pool."""
         self.count += 1
         pool.keep(1)
 
     def returned(self, pool: Pool) -> None:
-        """One of them has come to its end."""
+        """Count one less: the function has returned."""
         self.count -= 1
         pool.keep(-1)
         self._returned()
 
 
-class Ended:
-    """The last word of a talk: what the function returned or raised."""
+class CallResult:
+    """The value that a sync function returned, or the exception that it raised."""
 
     __slots__ = ("_error", "_value")
 
@@ -118,40 +126,41 @@ class Ended:
         self._value, self._error = value, error
 
     @classmethod
-    def of(cls, work: Callable[[], Any]) -> Ended:
-        """What came of a plain function, here and now."""
+    def of(cls, work: Callable[[], Any]) -> CallResult:
+        """Call the function in this thread."""
         try:
             return cls(work())
-        except BaseException as error:  # noqa: BLE001 - it is handed to whoever waits
+        except BaseException as error:  # noqa: BLE001 - it is handed to the waiting caller
             return cls(None, _raisable(error))
 
     def value(self) -> Any:
-        """What it returned; raises what it raised."""
+        """Return the value, or raise the exception."""
         error, self._error = self._error, None
         if error is not None:
             try:
                 raise error
             finally:
-                del error  # or it would hold the frame that holds it
+                del error  # otherwise the exception and this frame would refer to each other
         return self._value
 
 
 def _raisable(error: BaseException) -> BaseException:
-    """On an event loop these would not mean what the function did: they end loops and coroutines there.
+    """Return an exception that may be raised on an event loop.
 
-    But what interrupts the main thread is a person's Ctrl-C.
+    KeyboardInterrupt, GeneratorExit and StopIteration would end the loop or the coroutine there, so they are
+    wrapped. A KeyboardInterrupt of the main thread is a person's Ctrl-C and stays.
     """
     if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
         return error
     if not isinstance(error, (KeyboardInterrupt, GeneratorExit, StopIteration)):
         return error
-    told = RuntimeError(f"a plain function raised {type(error).__name__}")
+    told = RuntimeError(f"a sync function raised {type(error).__name__}")
     told.__cause__ = error
     return told
 
 
-class Errand:
-    """A plain function in a thread, for a coroutine that waits for it."""
+class ThreadCall:
+    """A call of a sync function in a thread of a pool, which a coroutine awaits."""
 
     __slots__ = (
         "_begun",
@@ -170,11 +179,13 @@ class Errand:
         self._pool, self._work, self._stragglers = pool, work, stragglers
         self._context = copy_context()
         self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[Ended] = self._loop.create_future()
+        self._ended: asyncio.Future[CallResult] = self._loop.create_future()
         self._begun = self._left = self._counted = self._returned = False
 
     async def done(self) -> Any:
-        """What it returns or raises. Whoever is cancelled here leaves it behind."""
+        """Run the function and return its value or raise its exception. A cancel leaves the function
+        behind.
+        """
         self._pool.put(self._run)
         try:
             ended = await self._ended
@@ -187,13 +198,13 @@ class Errand:
         return ended.value()
 
     def _run(self) -> None:
-        """In the thread."""
+        """Run the function, in the thread."""
         self._begun = True
-        ended = Ended(None) if self._left else self._context.run(Ended.of, self._work)
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody is left to tell
+        ended = CallResult(None) if self._left else self._context.run(CallResult.of, self._work)
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._end, ended)
 
-    def _end(self, ended: Ended) -> None:
+    def _end(self, ended: CallResult) -> None:
         self._returned = True
         if self._counted and self._stragglers is not None:
             self._stragglers.returned(self._pool)

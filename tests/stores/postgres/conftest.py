@@ -1,4 +1,4 @@
-"""Databases with a store in them, and links to them."""
+"""Fixtures: databases with a store, and sessions on them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import inspect
 import psycopg
 import pytest
 
-from holdfast.testing.contract.hand import Clock, Hand
+from holdfast.testing.contract.driver import Clock, StoreDriver
 from tests.stores.postgres import kit
-from tests.stores.postgres.deeds import Holder
-from tests.stores.postgres.engines import KINDS
-from tests.stores.postgres.opened import VERBS, opened
-from tests.stores.postgres.proxy import Proxy
-from tests.stores.postgres.sessions import Session
-from tests.stores.postgres.stranger import Stranger
+from tests.stores.postgres.caller.engines import KINDS
+from tests.stores.postgres.caller.holder import Holder
+from tests.stores.postgres.session import Session
+from tests.stores.postgres.sessions.opened import VERBS, opened
+from tests.stores.postgres.sessions.proxy import Proxy
+from tests.stores.postgres.user_sql.user_sql import UserSqlSession
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """An async test has an event loop of its own, on the wall clock: the server has no other."""
+    """Run each async test on its own event loop, by the wall clock: the server has no other clock."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
@@ -37,7 +37,7 @@ def database(postgres_database):
 
 
 @pytest.fixture
-def link(database):
+def proxy(database):
     with Proxy(database.dsn) as proxy:
         yield proxy
 
@@ -59,38 +59,38 @@ def clock():
 
 
 @pytest.fixture
-def hand(clock, tmp_path):
-    hand = Hand(kit.make(clock, tmp_path), clock)
-    yield hand
-    hand.close()
+def driver(clock, tmp_path):
+    driver = StoreDriver(kit.make(clock, tmp_path), clock)
+    yield driver
+    driver.close()
 
 
 @pytest.fixture
-def sessions(hand):
+def sessions(driver):
     """Two sessions beside the store's own, for races."""
-    two = [Session(hand.clock.now) for _ in range(2)]
+    two = [Session(driver.clock.now) for _ in range(2)]
     yield two
     for one in two:
         one.close()
 
 
 @pytest.fixture
-def plain(hand):
-    """A stranger on the store of the hand."""
-    stranger = Stranger(kit.database()[0], hand.clock)
-    yield stranger
-    stranger.close()
+def user_sql(driver):
+    """A session of user SQL on the driver's store."""
+    session = UserSqlSession(kit.database()[0], driver.clock)
+    yield session
+    session.close()
 
 
 @pytest.fixture(params=sorted(KINDS))
-def holder(request, hand):
-    """One who holds a run, with a connection of each kind."""
-    holder = Holder(hand, request.param)
+def holder(request, driver):
+    """A holder of a run, with a connection of each kind."""
+    holder = Holder(driver, request.param)
     yield holder
     holder.close()
 
 
 @pytest.fixture
-def mine(hand):
-    """On sessions of the store's own."""
-    return Holder(hand)
+def mine(driver):
+    """A holder with sessions of the store."""
+    return Holder(driver)

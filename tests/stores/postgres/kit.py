@@ -1,5 +1,5 @@
 """A Postgres store for a test, and the database behind it."""
 
-from servers.kept import database, make
+from servers.reused_store import database, make
 
 __all__ = ["database", "make"]

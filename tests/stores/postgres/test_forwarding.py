@@ -1,4 +1,4 @@
-"""Verbs that are one call of the function of their name: what is sent, and what is not guessed."""
+"""Verbs that are one call of the function of the same name: the arguments that are sent."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from holdfast.contract.forwarding import VERBS, Forwards, Verb
 from holdfast.records import ANY, Presence, Run
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.forwarding import Call, call_of
+from holdfast.stores.postgres.verbs.forwarding import Call, call_of
 
 RUN = UUID(int=7)
 
 
 def is_forwarded(name):
-    """The store's own verb stands behind the check of its arguments."""
+    """True when the verb is forwarded; the check of its arguments wraps it."""
     method = getattr(PostgresStore, name)
     while method is not vars(Forwards)[name] and hasattr(method, "__wrapped__"):
         method = method.__wrapped__
@@ -25,7 +25,7 @@ def is_forwarded(name):
 
 @pytest.mark.parametrize("name", [name for name in sorted(VERBS) if is_forwarded(name)])
 def test_the_types_of_the_contract_say_how_it_is_called(name):
-    """Each verb that the store does not write has arguments and an answer that are understood."""
+    """Each verb that the store does not write has arguments and an answer of known types."""
     assert call_of(name).answer == VERBS[name].answer
 
 
@@ -38,7 +38,7 @@ def test_arguments_go_in_the_order_of_the_contract_with_their_defaults():
 
 
 def test_a_call_that_lacks_an_argument_is_refused():
-    """As that of any function: nothing is sent instead."""
+    """With the error of any function; nothing is sent."""
     with pytest.raises(TypeError, match="tenant"):
         call_of("pause").encoded((RUN,), {})
 

@@ -1,4 +1,4 @@
-"""Reads on a server: lists that keep to their indexes, and a trail that others write to meanwhile."""
+"""Reads on a server: lists that use their indexes, and a trail that others write to meanwhile."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 from holdfast.lifecycle import Status, StepKind
 from holdfast.records import ANY, Definition, NewRun, PlanStep, RunFilter
-from holdfast.stores.filters import inside
-from holdfast.stores.postgres.calls import json_text
+from holdfast.stores.postgres.verbs.calls import json_text
+from holdfast.stores.tenant_filter import inside
 from tests.stores.postgres import kit
 
 TYPE = "shop.order.v1"
 MANY = 20_000
 PARENT = UUID("018bcfe5-0000-7000-8000-000000000001")
-# Nearly all have succeeded; of every other status there is one in a hundred or fewer.
+# Nearly all runs have succeeded; of every other status there is one in a hundred or fewer.
 FILL = """
 insert into workflow.workflow_run (
     id, type, status, max_attempts, rev, finished_at, idempotency_key, parent_id, leased_by, lease_until,
@@ -45,7 +45,7 @@ def full():
     """A connection to a store with many runs."""
     _, connection = kit.database()
     connection.execute("select workflow.wipe()")
-    # What other tests have left in the indexes would make them look large, and another plan cheaper.
+    # Entries of other tests would make the indexes look large, and another plan cheaper.
     connection.execute("truncate workflow.workflow_run cascade")
     connection.execute(FILL)
     yield connection
@@ -88,7 +88,7 @@ def rows_read(connection, where, after=None):
     ],
 )
 def test_a_list_reads_little_more_than_it_shows(full, where):
-    """By the index that serves its filter, whatever the other filters need."""
+    """By the index for its filter, whatever the other filters need."""
     found, read = rows_read(full, RunFilter(**where))
     assert found == (1 if "key" in where else 10)
     assert read <= 150
@@ -99,14 +99,14 @@ def test_a_list_reads_little_more_than_it_shows(full, where):
 @pytest.mark.spec("READ-1")
 @pytest.mark.parametrize("text", ["'; drop table workflow_run; --", "%", "_", "\\", "$1", "x' or true --"])
 def test_a_filter_is_a_value_and_never_a_part_of_the_statement(full, text):
-    """Whatever it says: it is looked for, and not found."""
+    """The text is searched for, and not found."""
     for field in ("type", "tenant", "key"):
         found, _ = rows_read(full, RunFilter(**{field: text}))
         assert found == (10 if (field, text) == ("type", "%") else 0)
 
 
-def test_counts_are_exact_whoever_is_deleted(full):
-    """Of succeeded runs it is what is left: the counts must agree with those of the rows."""
+def test_counts_are_exact_whatever_is_deleted(full):
+    """The count of succeeded runs is the rest: the counts must agree with the rows."""
     with full.transaction(force_rollback=True):
         full.execute(
             "update workflow.workflow_run set deleted_at = now(), rev = rev + 1 where idempotency_key ~ '9$'"
@@ -124,7 +124,7 @@ def new_run():
 
 
 def live(story, clock=None):
-    """A story with a store, and the connection of somebody else, in a transaction of its own."""
+    """A test with a store, and another connection with a transaction of its own."""
     store = kit.make(clock, None)
     url, _ = kit.database()
 
@@ -147,7 +147,7 @@ def start_in(connection, run):
 @pytest.mark.spec("TRAIL-3")
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_a_row_that_is_committed_late_is_not_passed_over(end):
-    """Numbers are given early and seen late: until that is settled, none above it is shown over all runs."""
+    """Numbers are given early and become visible late: until then no higher number is returned."""
 
     async def story(store, other):
         first, second, third = new_run(), new_run(), new_run()
@@ -181,7 +181,7 @@ def test_a_transaction_that_has_not_written_to_the_trail_hides_nothing():
 
 @pytest.mark.spec("TRAIL-3")
 def test_what_was_long_before_an_open_transaction_is_shown_meanwhile():
-    """Only what came to pass since then is held back: one that is forgotten does not hide everything."""
+    """Only later rows are held back: a forgotten transaction does not hide everything."""
     now = 1_700_000_000_000_000
 
     async def story(store, other):
@@ -202,7 +202,7 @@ def test_what_was_long_before_an_open_transaction_is_shown_meanwhile():
 
 @pytest.mark.spec("TRAIL-3")
 def test_who_follows_the_trail_of_all_runs_sees_every_row_once():
-    """Among many that write at once, some of which take a while to commit, and some of which do not."""
+    """Among many concurrent writers, some of which commit late or not at all."""
 
     async def story(store, _):
         writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
@@ -254,7 +254,7 @@ def test_two_who_publish_another_plan_at_once_do_not_both_succeed():
 
 
 def test_steps_that_another_language_has_written_down_are_the_same_steps():
-    """What is left out and what is said in full: no other plan."""
+    """A plan with defaults left out is the same as one with all fields."""
 
     async def story(store, other):
         full = {"name": "A", "kind": "task", "max_attempts": None, "on_timeout": "reject"}
@@ -268,7 +268,7 @@ def test_steps_that_another_language_has_written_down_are_the_same_steps():
 
 @pytest.mark.parametrize("size", [100, 126, 127, 1_000, 5_000])
 def test_a_value_of_just_the_size_that_is_asked_for_is_no_large_one(size):
-    """However it is stored: with a header of one byte or of four, compressed, or apart from its row."""
+    """However it is stored: with a header of one byte or of four, compressed, or outside of its row."""
 
     async def story(_, other):
         other.execute("create temporary table kept (n integer, value json)")

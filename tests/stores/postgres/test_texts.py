@@ -1,4 +1,4 @@
-"""Text that Postgres cannot hold: NUL characters, and half of a surrogate pair."""
+"""Texts that Postgres cannot hold: NUL characters, and half of a surrogate pair."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def live(story):
 
 
 async def started(store, run):
-    """The error of one start is its answer."""
+    """Start one run; raise its error."""
     (answer,) = await store.start([run])
     raise answer
 
@@ -67,7 +67,7 @@ CALLS = {
 @pytest.mark.parametrize("bad", BAD, ids=ascii)
 @pytest.mark.parametrize("verb", CALLS)
 def test_a_verb_that_is_given_no_text_says_so(verb, bad):
-    """One line, not the driver's words; never `Unavailable`, for it would be sent again and again."""
+    """One line, not the driver's text; never `Unavailable`, because it would be retried for ever."""
 
     async def story(store):
         with pytest.raises(UsageError) as caught:
@@ -80,7 +80,7 @@ def test_a_verb_that_is_given_no_text_says_so(verb, bad):
 
 
 def test_values_that_a_holder_commits_are_not_looked_into():
-    """JSON text may hold such an escape: it comes back as it was, and stops nobody. A start is refused."""
+    """JSON text may hold such an escape: it comes back unchanged, and breaks nothing. A start is refused."""
     value = '{"a":"x\\u0000y","b":"\\ud800"}'
 
     async def story(store):
@@ -111,7 +111,7 @@ def test_values_that_a_holder_commits_are_not_looked_into():
 
 
 def test_whatever_an_exception_says_its_run_fails_with_it():
-    """And whatever code logs, and a docstring says: words are made fit to be kept before they are sent."""
+    """The same for logs and docstrings: such text is cleaned before it is sent."""
     app = hf.App(kit.make(None, None))
 
     async def order(ctx: hf.Context) -> None:

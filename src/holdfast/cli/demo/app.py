@@ -1,8 +1,8 @@
 """The workflow that `holdfast demo` runs: an order, from the shelf to the customer.
 
-A workflow is a function. Everything that touches the world goes through `ctx`: what came of it is
-recorded before the function goes on, and when another process takes over, recorded steps are
-answered from the record and not run again.
+A workflow is a function. Everything that touches the outside world goes through `ctx`. The result of each
+step is recorded before the function continues. When another process takes over the run, it gets the results
+of recorded steps from the record, and does not execute these steps again.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ ledger = Ledger()
 
 
 class Order(TypedDict):
-    """What the run is started with."""
+    """The params of the run."""
 
     order: int
     eur: float
@@ -29,20 +29,20 @@ async def fulfil(ctx: Context, order: Order) -> str:
     shelf = await ctx.step("reserve", reserve, ctx)
     await ctx.step("charge", charge, ctx, order, retry=Backoff.fixed(0.5, attempts=3))
     parcel = await ctx.step("pack", pack, ctx, shelf)
-    await ctx.sleep(1)  # could be a month: a sleeping run costs a row, nothing else
+    await ctx.sleep(1)  # could be a month: a sleeping run needs only its row in the store
     courier = await ctx.await_event(f"picked-up:{order['order']}")
     return await ctx.step("thank", thank, ctx, parcel, courier.payload)
 
 
 async def reserve(ctx: Context) -> str:
-    """Find it on a shelf."""
+    """Reserve the article on its shelf."""
     ledger.executes(ctx.run_id, "reserve")
     await asyncio.sleep(0.3)
     return "shelf B4"
 
 
 async def charge(ctx: Context, order: Order) -> float:
-    """Charge the card. The bank does not answer the first time: the engine tries again."""
+    """Charge the card. The bank does not answer the first time, so the engine retries the step."""
     if ledger.executes(ctx.run_id, "charge") == 1:
         raise ConnectionError("no answer")
     await asyncio.sleep(0.3)
@@ -50,13 +50,13 @@ async def charge(ctx: Context, order: Order) -> float:
 
 
 async def pack(ctx: Context, shelf: str) -> str:
-    """Pack the parcel: slow enough to be killed in the middle of it."""
+    """Pack the parcel; this is slow enough to be killed in the middle."""
     ledger.executes(ctx.run_id, "pack")
     await asyncio.sleep(1.5)
     return f"parcel from {shelf}"
 
 
 async def thank(ctx: Context, parcel: str, courier: str) -> str:
-    """Tell the customer."""
+    """Thank the customer."""
     ledger.executes(ctx.run_id, "thank")
     return f"{parcel} left with {courier}"

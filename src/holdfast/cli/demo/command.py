@@ -13,48 +13,49 @@ from types import FrameType
 
 import click
 
-from holdfast.cli.find import short
-from holdfast.cli.program import nearest, spoken
+from holdfast.cli.program import program_name, short_path
 from holdfast.errors import HoldfastError
+from holdfast.shown.text import short
 
 from . import app as order_app_source
-from .play import Play, PlayFailed
+from .claims import claims
+from .scenario import Scenario, ScenarioFailed
 from .timeline import timeline
-from .verdict import claims
 
 
 @click.command()
 @click.option(
     "--keep", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="Put database, ledger and logs there instead of into a temporary folder.",
+    help="Keep the database, the ledger and the logs in this folder instead of a temporary one.",
 )  # fmt: skip
 def demo(keep: Path | None) -> None:
     """See a workflow survive a killed process.
 
-    Starts a real worker, kills it with SIGKILL in the middle of an order, starts another, and
-    checks by a ledger outside the store that no recorded step ran again. Takes about ten seconds;
-    exit 0 only if all it claims is true.
+    The demo starts a worker, kills it with SIGKILL in the middle of an order, and starts another one. Then it
+    checks, by a ledger outside the store, that no recorded step ran again. It takes about ten seconds. The
+    exit code is 0 only if all checks pass.
     """
     folder = _folder(keep)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
-    click.echo("An order goes through a shop; the process that works on it is killed on the way.\n")
-    play = Play(folder)
+    click.echo("A shop handles an order; the process that executes it is killed in the middle.\n")
+    scenario = Scenario(folder)
     try:
-        asyncio.run(play.perform())
-    except (PlayFailed, HoldfastError) as error:
+        asyncio.run(scenario.execute())
+    except (ScenarioFailed, HoldfastError) as error:
         click.echo(
-            f"\n{click.style('FAILED', fg='red')}: {error}\nWhat there is to look at is in {folder}", err=True
+            f"\n{click.style('FAILED', fg='red')}: {error}\nDatabase, ledger and logs are in {folder}",
+            err=True,
         )
         sys.exit(1)
     except KeyboardInterrupt:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    if not _told(play):
-        click.echo(f"\nWhat there is to look at is in {folder}", err=True)
+    if not _print_claims(scenario):
+        click.echo(f"\nDatabase, ledger and logs are in {folder}", err=True)
         sys.exit(1)
-    _print_next(play)
+    _print_next(scenario)
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:
@@ -67,19 +68,23 @@ def _folder(keep: Path | None) -> Path:
     try:
         keep.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise click.UsageError(f"{keep} cannot be made: {error.strerror}; name another folder") from None
+        raise click.UsageError(
+            f"the folder {keep} cannot be created: {error.strerror}; choose another one"
+        ) from None
     if (keep / "demo.db").exists():
-        raise click.UsageError(f"{keep} holds an earlier demo: name another folder, or remove it")
+        raise click.UsageError(
+            f"{keep} has the files of an earlier demo: choose another folder, or remove it"
+        )
     return keep.resolve()
 
 
-def _told(play: Play) -> bool:
-    """Print the picture and the claims; whether all are true."""
-    found = list(claims(play))
-    if play.run is not None and play.run.finished_at is not None:
+def _print_claims(scenario: Scenario) -> bool:
+    """Print the timeline and the claims; return whether all are true."""
+    found = list(claims(scenario))
+    if scenario.run is not None and scenario.run.finished_at is not None:
         click.echo("")
-        click.echo("\n".join(f"  {line}" for line in timeline(play)))
-    click.echo("\nChecked, by a ledger that the steps write outside the store:")
+        click.echo("\n".join(f"  {line}" for line in timeline(scenario)))
+    click.echo("\nChecked against a ledger that the steps write outside the store:")
     for claim in found:
         mark = (
             click.style("  ok    ", fg="green")
@@ -88,21 +93,21 @@ def _told(play: Play) -> bool:
         )
         click.echo(mark + claim.text.replace("\n", "\n        "))
         if not claim.true:
-            click.echo(f"        found instead: {claim.evidence}")
+            click.echo(f"        evidence: {claim.evidence}")
     return all(claim.true for claim in found)
 
 
-def _print_next(play: Play) -> None:
-    run, program = short(play.run_id or ""), spoken()
-    click.echo(f"\nThe code: {nearest(Path(order_app_source.__file__))}\nWhat to type next:")
-    click.echo(f"  export HOLDFAST_STORE={shlex.quote(play.url)}")
+def _print_next(scenario: Scenario) -> None:
+    run, program = short(scenario.run_id or ""), program_name()
+    click.echo(f"\nThe code: {short_path(Path(order_app_source.__file__))}\nTry next:")
+    click.echo(f"  export HOLDFAST_STORE={shlex.quote(scenario.url)}")
     rows = [
-        (f"{program} show {run}", "what is recorded of it"),
-        (f"{program} trail {run}", "everything that happened to it"),
-        (f"{program} rewind {run} pack", "forget that step and what came after"),
-        (f"{program} dev holdfast.cli.demo.app:app", "a worker: see how it is packed again"),
+        (f"{program} show {run}", "the run and its recorded steps"),
+        (f"{program} trail {run}", "everything that happened to the run"),
+        (f"{program} rewind {run} pack", "forget the step pack and all later ones"),
+        (f"{program} dev holdfast.cli.demo.app:app", "a worker: watch it execute pack again"),
     ]
     width = max(len(command) for command, _ in rows)
     for command, meaning in rows:
         click.echo(f"  {command:<{width}}  {click.style(meaning, dim=True)}")
-    click.echo(f"All of it is in {play.folder}; remove it when you like.")
+    click.echo(f"The files are in {scenario.folder}; you may remove that folder.")

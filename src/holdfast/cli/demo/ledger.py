@@ -1,6 +1,6 @@
-"""What really happened, written down outside the store: a line each time a step's code begins.
+"""A file outside the store: one line each time that the code of a step begins.
 
-The store is what is on trial here, so it is not asked for its own alibi.
+The demo checks the store, so the evidence must not come from the store alone.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Executed(NamedTuple):
 
 
 class Ledger:
-    """A file of lines, each on the disk before the step goes on."""
+    """A file of lines; each line is on the disk before the step continues."""
 
     def __init__(self, path: Path | None = None) -> None:
         fallback = Path(tempfile.gettempdir()) / "holdfast-demo-ledger.jsonl"
         self.path = path or Path(os.environ.get(VARIABLE) or fallback)
 
     def executes(self, run: UUID, step: str) -> int:
-        """Note that a step's code begins now; answers how often it has, this time included."""
+        """Write that a step's code begins now; return how often it has begun, this time included."""
         before = [one for one in self.read() if (one.run, one.step) == (str(run), step)]
         line = Executed(str(run), step, len(before) + 1, os.getpid(), time.time())
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -1,4 +1,4 @@
-"""The whole story in one picture: a line a step, time from left to right. Plain ASCII."""
+"""A picture of the demo in ASCII: a line for each step, time from left to right."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from holdfast.lifecycle import WAITS
 from holdfast.records import SECOND, Step
 
 from .ledger import Executed
-from .play import Play
+from .scenario import Scenario
 
 WIDTH = 40
-_LEGEND = "= runs, recorded   ! failed try   - in vain   X kill -9   ~ only a row"
+_LEGEND = "= ran, recorded   ! failed   - ran, not recorded   X kill -9   ~ waited"
 
 
-def timeline(play: Play) -> Iterator[str]:
-    """Who did what when."""
-    assert play.run is not None
-    assert play.run.finished_at is not None
-    end = play.run.finished_at.timestamp()
-    scale = _Scale(play.begun_at, end)
-    names = {actor.pid: actor.name for actor in play.actors}
-    width = max(len(step.key) for step in play.steps)
-    yield f"{'':<{width}}  0 s{f'{end - play.begun_at:.1f} s':>{WIDTH - 3}}"
-    for step in sorted(play.steps, key=lambda one: one.started_at or 0):
-        executed = [one for one in play.executed() if one.step == step.key]
-        bar, who = _bar(step, executed, play, scale), _who(executed, names)
+def timeline(demo: Scenario) -> Iterator[str]:
+    """The lines of the picture."""
+    assert demo.run is not None
+    assert demo.run.finished_at is not None
+    end = demo.run.finished_at.timestamp()
+    scale = _Scale(demo.begun_at, end)
+    names = {worker.pid: worker.name for worker in demo.workers}
+    width = max(len(step.key) for step in demo.steps)
+    yield f"{'':<{width}}  0 s{f'{end - demo.begun_at:.1f} s':>{WIDTH - 3}}"
+    for step in sorted(demo.steps, key=lambda one: one.started_at or 0):
+        executed = [one for one in demo.executed() if one.step == step.key]
+        bar, who = _bar(step, executed, demo, scale), _who(executed, names)
         yield f"{step.key:<{width}}  {_coloured(bar)}  {who}".rstrip()
     yield click.style(_LEGEND, dim=True)
 
@@ -40,7 +40,7 @@ class _Scale:
         return min(WIDTH - 1, max(0, int((at - self._begin) / self._span * WIDTH)))
 
 
-def _bar(step: Step, executed: list[Executed], play: Play, scale: _Scale) -> str:
+def _bar(step: Step, executed: list[Executed], demo: Scenario, scale: _Scale) -> str:
     cells = [" "] * WIDTH
     began, ended = (step.started_at or 0) / SECOND, (step.finished_at or 0) / SECOND
     if step.kind in WAITS:
@@ -49,9 +49,9 @@ def _bar(step: Step, executed: list[Executed], play: Play, scale: _Scale) -> str
     for number, one in enumerate(executed, 1):
         if number == len(executed):
             _fill(cells, scale(one.at), scale(ended), "=")
-        elif one.at < play.killed_at < executed[number].at:
-            _fill(cells, scale(one.at), scale(play.killed_at), "-")
-            cells[scale(play.killed_at)] = "X"
+        elif one.at < demo.killed_at < executed[number].at:
+            _fill(cells, scale(one.at), scale(demo.killed_at), "-")
+            cells[scale(demo.killed_at)] = "X"
         else:
             cells[scale(one.at)] = "!"
     return "".join(cells)

@@ -1,1 +1,3 @@
-"""Plans: a fixed list of steps, of which the store keeps the rows. After the start only the rows decide."""
+"""Plans: workflows that are a fixed list of steps. Each step is a row from the start, and only rows
+decide.
+"""

@@ -1,4 +1,4 @@
-"""What a plan is made of: tasks, gates, awaited events, sleeps; each is one row from the start of a run."""
+"""Elements of a plan: tasks, gates, awaited events and sleeps. Each is one row from the start of a run."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ import msgspec
 
 from holdfast.arguments import Seconds, check_attempts, check_duration, check_key, check_topic
 from holdfast.clipped import clipped
+from holdfast.engine.code.approvals import shown
 from holdfast.engine.definitions import STEPS_MAX
-from holdfast.engine.gates import shown
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
 from holdfast.records import PlanStep
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A step that a handler executes; `attempts`: how often it may fail, else as the run says."""
+    """A step that a handler executes. `attempts`: its number of tries, by default that of the run."""
 
     name: str
     attempts: int | None = None
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """A gate: the run waits until a person decides. Rejected, it fails; `on_timeout`: what it says itself."""
+    """A gate: the run waits until a person decides, and fails if rejected. `on_timeout`: the decision at the
+    timeout.
+    """
 
     name: str
     ask: str = ""
@@ -34,7 +36,7 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """The run waits for an event on `topic`, which is this step's output; without it in time it fails."""
+    """A wait for an event on `topic`, which is the step's output. The run fails if none comes in time."""
 
     name: str
     topic: str
@@ -42,7 +44,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Sleep(msgspec.Struct, frozen=True):
-    """The run waits for a while."""
+    """A wait for a fixed time."""
 
     name: str
     duration: Seconds
@@ -52,7 +54,7 @@ Element = Task | Approval | Wait | Sleep
 
 
 def rows(type_: str, steps: Sequence[Element]) -> tuple[PlanStep, ...]:
-    """The rows with which a run of this plan begins; UsageError when it could not be lived."""
+    """Return the rows with which a run of this plan begins; UsageError when the list is not valid."""
     made = tuple([_row(type_, one) for one in _listed(type_, steps)])
     if not made:
         raise UsageError(
@@ -62,7 +64,7 @@ def rows(type_: str, steps: Sequence[Element]) -> tuple[PlanStep, ...]:
     for one in made:
         if one.name in seen:
             raise UsageError(
-                f"plan {type_} has two steps {one.name!r}: handlers are found by name, give each its own"
+                f"plan {type_} has two steps {one.name!r}: give each step its own name, for its handler"
             )
         seen.add(one.name)
     return made
@@ -70,18 +72,18 @@ def rows(type_: str, steps: Sequence[Element]) -> tuple[PlanStep, ...]:
 
 def _listed(type_: str, steps: Any) -> list[Any]:
     if isinstance(steps, str | Element) or not hasattr(steps, "__iter__"):
-        raise UsageError(f"plan {type_}: {clipped(steps)} is no list of steps, such as [hf.Task('SHIP')]")
+        raise UsageError(f"plan {type_}: {clipped(steps)} is not a list of steps, such as [hf.Task('SHIP')]")
     listed: list[Any] = list(steps)
     if len(listed) > STEPS_MAX:
         raise UsageError(
             f"plan {type_} has {len(listed):,} steps, the limit is {STEPS_MAX:,}: "
-            f"make it several plans, or a code workflow with a loop"
+            f"split it into several plans, or write a code workflow with a loop"
         )
     for one in listed:
         name = getattr(one, "name", None)
         if not isinstance(one, Element):
             raise UsageError(
-                f"plan {type_}: {clipped(one)} is no step: there are Task, Approval, Wait, Sleep, "
+                f"plan {type_}: {clipped(one)} is not a step: give Task, Approval, Wait or Sleep, "
                 f"as in hf.Task('SHIP')"
             )
         if not isinstance(name, str) or not name.strip():
@@ -110,5 +112,5 @@ def _row(type_: str, one: Element) -> PlanStep:
 
 
 def check_span(what: str, span: Seconds | None) -> float | None:
-    """A duration, or none."""
+    """Check an optional duration and return its seconds."""
     return None if span is None else check_duration(what, span)

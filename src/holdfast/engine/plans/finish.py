@@ -1,4 +1,4 @@
-"""The end of one execution of a step: which move its outcome is, and whether this worker goes on."""
+"""The end of one execution of a plan's step: commit its outcome, and decide whether this worker goes on."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 from holdfast.backoff import IN_PLACE_MAX_SECONDS
 from holdfast.durations import seconds
 from holdfast.engine import outcome as ends
-from holdfast.engine.ending import ended, stopped
+from holdfast.engine.code.scope import add_cost
 from holdfast.engine.failures import delay_after, encoded, error_of, failing, final_kind, line, stored, text
-from holdfast.engine.messages import Message, check_said, outbound
-from holdfast.engine.steps import add_cost
+from holdfast.engine.outbox.messages import Message, check_sent, outbound
+from holdfast.engine.worker.giving_back import ended, stopped
 from holdfast.errors import HistoryFull, HoldfastError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepStatus
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 log = safe_logger("holdfast.run")
 
-NO_HANDLER_SECONDS = 60.0  # before a run is claimed again whose current step nobody here knows
-OTHERS_SECONDS = 3600.0  # the longest time that a run of another version goes back for
-MESSAGES_MAX = 1_000_000  # numbers of one outcome, more than SAID_MAX: those of the next have their own
+NO_HANDLER_SECONDS = 60.0  # delay of a run whose current step has no handler here
+OTHERS_SECONDS = 3600.0  # the longest delay of a run of another version that is given back
+MESSAGES_MAX = 1_000_000  # message numbers reserved for one outcome, more than SENT_MAX
 
 
 class NoRows(msgspec.Struct, frozen=True):
-    """There is no row to execute: the run was started before its plan was published."""
+    """The run has no rows: it was started before its plan was published."""
 
 
 class NoHandler(msgspec.Struct, frozen=True):
-    """Nobody here knows the current step; or, in a run of another version, one that is still to come.
+    """The current step has no handler here; or, in a run of another version, a later step has none.
 
-    `why` is given where there is a handler, but it cannot read the values of that version.
+    `why` is set when there is a handler that cannot read the values of that version.
     """
 
     step: str
@@ -51,7 +51,7 @@ End = Completed[Any] | Waiting | Retry | Dead | ends.Raised | ends.Stopped | NoR
 
 
 async def finish(run: PlanExecution, end: End) -> bool:
-    """Commit the outcome; True when this worker goes on with what is current then."""
+    """Commit the outcome; return True when this worker goes on with the row that is current then."""
     match end:
         case ends.Stopped():
             return await stopped(run, end)
@@ -78,9 +78,9 @@ async def _commit(run: PlanExecution, end: Completed[Any] | Waiting) -> bool:
     except (
         UsageError,
         HistoryFull,
-    ) as error:  # nothing was sent: what is wrong was found while it was encoded
-        if run.cancelled:  # it was told to stop: whatever it answers is no failed try
-            return await stopped(run, ends.Stopped(ends.Why.RELEASED))
+    ) as error:  # raised while encoding: nothing was sent yet
+        if run.stopped:  # the run was told to stop: this is no failed try
+            return await stopped(run, ends.Stopped(ends.StopReason.RELEASED))
         return await _retry_or_fail(run, error)
 
 
@@ -89,8 +89,8 @@ async def _complete(run: PlanExecution, end: Completed[Any]) -> bool:
     output = run.codec.encode(end.output, f"the output of step {step.key!r}")
     add_cost(run.scope, end.cost)
     messages = _outgoing(run, end.outbound)
-    run.record.count(output)
-    _say(run, messages)
+    run.record.count_bytes(output)
+    _emit(run, messages)
     goes_on = run.goes_on
     if not goes_on:
         run.worker.ends(run)
@@ -107,7 +107,7 @@ async def _wait(run: PlanExecution, end: Waiting) -> bool:
         said = f"task {step.key!r} has waited {step.waits} times: max_waits= of the plan allows no more"
         return await _fail(run, _recorded(run, said, "loop"))
     delay = None if end.timeout is None else seconds(end.timeout)
-    _say(run, _outgoing(run, end.outbound))
+    _emit(run, _outgoing(run, end.outbound))
     write = _write(run, StepStatus.WAITING, topic=end.topic, delay_seconds=delay)
     verdict = await _sent(run, moves.PARK, write)
     if _leased(verdict):
@@ -146,7 +146,9 @@ async def _retry(run: PlanExecution, recorded: Error, delay: float) -> bool:
     if not _leased(verdict):
         return ended(run, verdict, recorded, "run.retried")
     if run.worker.hooks:
-        run.worker.teller.run("run.retried", run, status=verdict.status, error=recorded, step=recorded.step)
+        run.worker.hook_notifier.run(
+            "run.retried", run, status=verdict.status, error=recorded, step=recorded.step
+        )
     run.attempt += 1
     await asyncio.sleep(delay)
     return True
@@ -160,7 +162,7 @@ async def _fail(run: PlanExecution, recorded: Error) -> bool:
 
 
 async def _fail_unread(run: PlanExecution, error: BaseException) -> bool:
-    """Its rows could not be read: no step is known that has failed."""
+    """Fail a run whose rows could not be read: no step is known that has failed."""
     kind = final_kind(error, run.plan.retry) or "too_large"
     recorded = error_of(error, kind)
     run.worker.ends(run)
@@ -168,16 +170,16 @@ async def _fail_unread(run: PlanExecution, error: BaseException) -> bool:
 
 
 async def _give_back(run: PlanExecution, end: NoHandler) -> bool:
-    """Perhaps another worker knows the step, or this one's next version will."""
+    """Give back a run without a handler: another worker, or this one's next version, may have the handler."""
     step, now = end.step, run.now()
     found = await run.patiently(lambda: run.worker.store.get(run.claim.id, run.claim.tenant))
-    if found is None:  # deleted: it has been taken from this worker
+    if found is None:  # deleted: the run no longer belongs to this worker
         return ended(run, Verdict(answer=Answer.LOST, status=Status.PENDING))
     before = None if found.error_json is None else stored(found.error_json)
-    # An error of the run's own code is kept: it says more than that this code is not here.
+    # An error of the run's own code is kept: it says more than the missing handler.
     kept = before if before is not None and run.plan.stands_in and before.kind != "no_handler" else None
-    again = before is not None and (kept is not None or (before.kind, before.step) == ("no_handler", step))
-    since = before.since if before is not None and again and before.since is not None else now
+    repeated = before is not None and (kept is not None or (before.kind, before.step) == ("no_handler", step))
+    since = before.since if before is not None and repeated and before.since is not None else now
     said = end.why or (
         f"no worker here has a handler for step {step!r} of {run.claim.type}: "
         f"register one with @plan.task({step!r})"
@@ -185,10 +187,10 @@ async def _give_back(run: PlanExecution, end: NoHandler) -> bool:
     recorded = Error(kind="no_handler", message=said, step=step, since=since)
     delay = _back_seconds(run, (now - since) / SECOND)
     if delay <= 0:
-        run.attempt -= 1  # no handler was called: this execution is no try
+        run.attempt -= 1  # no handler was called: this execution counts as no try
         attempt, most = _tries(run)
         return await _fail(run, msgspec.structs.replace(recorded, attempt=attempt, max_attempts=most))
-    log.warning("run %s goes back for %.0f s: %s", run.claim.id, delay, said)
+    log.warning("run %s is released for %.0f s: %s", run.claim.id, delay, said)
     move = moves.Retry(
         error=encoded(recorded if kept is None else msgspec.structs.replace(kept, since=since)),
         last_error=line(recorded) if kept is None else found.last_error,
@@ -200,9 +202,9 @@ async def _give_back(run: PlanExecution, end: NoHandler) -> bool:
 
 
 def _back_seconds(run: PlanExecution, waited: float) -> float:
-    """How long a run goes back that has waited so long for a handler; 0 or less: no longer.
+    """Return the delay of a run that has waited so long for a handler; 0 or less: it fails now.
 
-    A run of another version goes back for half of the time that it has waited, so that runs which only a
+    The delay of a run of another version is half of the time that it has waited, so that runs which only a
     worker that is gone could execute cost less and less.
     """
     if run.plan.stands_in:
@@ -230,7 +232,7 @@ def _recorded(run: PlanExecution, error: BaseException | str, kind: str) -> Erro
 
 
 def _tries(run: PlanExecution) -> tuple[int, int]:
-    """How often the current task was tried, of how many. Crashes use none up."""
+    """Return the number of tries of the current task, and its limit. Crashes do not count as tries."""
     return run.attempt - run.crashes, _current(run).max_attempts or run.claim.max_attempts
 
 
@@ -254,20 +256,22 @@ async def _sent(run: PlanExecution, move: moves.HolderMove, write: StepWrite) ->
 
 
 def _outgoing(run: PlanExecution, messages: Sequence[Message]) -> list[Outbound]:
-    """Messages of the step as rows. Their numbers grow over its waits, and are the same at every try."""
+    """Return the rows of the step's messages. Their numbers grow with its waits, and are the same at every
+    try.
+    """
     step, claim = _current(run), run.claim
     where = f"task {step.key!r}"
-    check_said(len(messages), 0, where)
+    check_sent(len(messages), 0, where)
     first = step.waits * MESSAGES_MAX + 1
     rows = [
         outbound(one, claim.id, claim.created_at, step.key, number)
         for number, one in enumerate(messages, first)
     ]
-    check_said(len(rows), sum(map(payload_bytes, rows)), where)
+    check_sent(len(rows), sum(map(payload_bytes, rows)), where)
     return rows
 
 
-def _say(run: PlanExecution, messages: Sequence[Outbound]) -> None:
-    """Send messages with the step. Nothing may be refused after this."""
+def _emit(run: PlanExecution, messages: Sequence[Outbound]) -> None:
+    """Buffer messages for the step's commit. Nothing may be refused after this."""
     for one in messages:
         run.journal.emit(one)

@@ -1,4 +1,4 @@
-"""What a handler of a plan's task may answer. Any other value is an output: the task is completed."""
+"""The outcomes that a handler of a plan's task may return. Any other value is an output and completes it."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ import msgspec
 
 from holdfast.arguments import Seconds, check_cost, check_duration, check_topic
 from holdfast.clipped import clipped
-from holdfast.codec import Codec, annotated, plain
-from holdfast.engine.messages import Message
+from holdfast.codec import Codec, annotated, untyped
+from holdfast.engine.outbox.messages import Message
 from holdfast.errors import UsageError
 
 T = TypeVar("T")
 
 
 class Completed(msgspec.Struct, Generic[T], frozen=True):
-    """The step has succeeded; messages go out with the commit that says so."""
+    """The step has succeeded. Messages are sent with the commit that records it."""
 
     output: T = None  # type: ignore[assignment]  # left out, it is None
     cost: float = 0.0
     outbound: Sequence[Message] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be recorded or sent, where the handler can see it."""
+        """Refuse a cost or messages that cannot be recorded, inside the handler."""
         check_cost(self.cost)
         _check_outbound("Completed", self.outbound)
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """The run waits for an event on `topic`, for a while, or both: then the same handler is called again."""
+    """The run waits for an event on `topic`, for a time, or both; then the same handler is called again."""
 
     topic: str | None = None
     timeout: Seconds | None = None
     outbound: Sequence[Message] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what nothing could ever end."""
+        """Refuse a wait that nothing could end."""
         if self.topic is None and self.timeout is None:
             raise UsageError("Waiting() would wait for ever: give a topic, a timeout, or both")
         if self.topic is not None:
@@ -51,13 +51,15 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Call the handler again after `delay`, else as the policy says; with its attempts used up it is Dead."""
+    """Call the handler again after `delay`, by default the delay of the policy; Dead after the last
+    attempt.
+    """
 
     delay: Seconds | None = None
     error: str | BaseException = "the handler asked to be called again"
 
     def __post_init__(self) -> None:
-        """Refuse what is no duration, and what is no error."""
+        """Refuse a delay that is no duration and an error that is no error."""
         if self.delay is not None:
             check_duration("Retry: delay", self.delay)
         _check_error("Retry", self.error)
@@ -69,7 +71,7 @@ class Dead(msgspec.Struct, frozen=True):
     error: str | BaseException = "the handler gave up"
 
     def __post_init__(self) -> None:
-        """Refuse what is no error."""
+        """Refuse an error that is no error."""
         _check_error("Dead", self.error)
 
 
@@ -78,27 +80,27 @@ Outcome = Completed[Any] | Waiting | Retry | Dead
 
 def _check_error(what: str, error: Any) -> None:
     if not isinstance(error, str | BaseException):
-        raise UsageError(f"{what}: error={clipped(error)}: text, or an exception")
+        raise UsageError(f"{what}: error={clipped(error)}: give text or an exception")
 
 
 def _check_outbound(what: str, outbound: Any) -> None:
     if not isinstance(outbound, list | tuple) or not all(isinstance(one, Message) for one in outbound):
-        raise UsageError(f"{what}: outbound={clipped(outbound)}: a list of hf.Message(sink, payload)")
+        raise UsageError(f"{what}: outbound={clipped(outbound)}: give a list of hf.Message(sink, payload)")
 
 
 def output_codec(handler: Any) -> Codec:
-    """How a handler's output is recorded, by its annotation: `-> Receipt`, `-> hf.Completed[Receipt]`."""
+    """Return the codec of a handler's output, by its annotation: `-> Receipt`, `-> hf.Completed[Receipt]`."""
     wanted = output_type(annotated(handler))
-    return plain if wanted is Any else Codec(type(None) if wanted is None else wanted)
+    return untyped if wanted is Any else Codec(type(None) if wanted is None else wanted)
 
 
 def output_type(hints: dict[str, Any]) -> Any:
-    """What a handler's annotations say of its output; Any when they do not say."""
+    """Return the type of a handler's output from its annotations; Any when they do not say."""
     return _output(hints.get("return", Any))
 
 
 def _output(said: Any) -> Any:
-    """What of an annotation is the output's; Any when it does not say."""
+    """Return the output's part of a return annotation; Any when it has none."""
     parts = get_args(said) if get_origin(said) in {Union, UnionType} else (said,)
     kinds = [_kind(one) for one in parts if one not in {Waiting, Retry, Dead}]
     return reduce(or_, kinds) if kinds and Any not in kinds else Any

@@ -1,4 +1,4 @@
-"""A plan as it is defined: a versioned name, its steps, a policy, and the handlers of its tasks."""
+"""The definition of a plan: a versioned name, its steps, a policy, and the handlers of its tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.arguments import Seconds, check_step_name, check_text, check_whole
 from holdfast.backoff import Backoff
-from holdfast.codec import Codec, annotated, plain
+from holdfast.codec import Codec, annotated, untyped
 from holdfast.engine.definitions import Defined
 from holdfast.engine.signatures import check_annotation, check_handler, is_async
 from holdfast.errors import UsageError
@@ -25,7 +25,7 @@ MAX_WAITS = 1000
 
 
 class Handler(msgspec.Struct, frozen=True):
-    """The function that executes a task, and how its output is recorded."""
+    """The function that executes a task, and the codec of its output."""
 
     function: Callable[[Any], Any]
     is_async: bool
@@ -34,10 +34,12 @@ class Handler(msgspec.Struct, frozen=True):
 
 
 class Plan(Defined):
-    """What `app.plan` makes of a list of steps. `@plan.task("SHIP")` names the handler of one."""
+    """A plan, made by `app.plan` from a list of steps. `@plan.task("SHIP")` registers the handler of a
+    task.
+    """
 
     takes_params = True
-    stands_in = False  # for a version that is not here: see versions.py
+    stands_in = False  # True when it serves another version, which is not defined here: see versions.py
 
     def __init__(
         self,
@@ -64,14 +66,14 @@ class Plan(Defined):
         self.handlers: dict[str, Handler] = {}
 
     def __repr__(self) -> str:
-        """Short, for messages."""
+        """Return a short text for messages."""
         return f"<plan {self.type}>"
 
     def task(self, name: str, *, only_this_version: bool = False) -> Callable[[F], F]:
-        """Name the function that executes a task: async, or plain, which runs in a thread.
+        """Register the function that executes a task: async, or sync, which runs in a thread.
 
-        Also of a step that is not in the list: one that `append_step` adds to a run. It executes the task of
-        this name in runs of other versions too that have no handler of their own here, unless
+        The task may also be a step that `append_step` adds to a run. The function executes the task of this
+        name also in runs of other versions that have no handler of their own here, unless
         `only_this_version` is set.
         """
         if callable(name):
@@ -79,9 +81,7 @@ class Plan(Defined):
         name = check_step_name(name)
         kind = self._kinds.get(name, StepKind.TASK)
         if kind is not StepKind.TASK:
-            raise UsageError(
-                f"plan {self.type}: step {name!r} is of kind {kind}: no handler is called for it"
-            )
+            raise UsageError(f"plan {self.type}: step {name!r} has kind {kind}: only tasks have handlers")
         if name in self.handlers:
             raise UsageError(f"plan {self.type}: task {name!r} has a handler already")
 
@@ -98,9 +98,9 @@ class Plan(Defined):
         return named
 
     def result_of(self, cursor: str | None) -> Codec:
-        """How the output of a run's last step is read, which may be one that was added to it."""
+        """Return the codec for the output of a run's last step, which may have been appended to the run."""
         handler = self.handlers.get(cursor or "")
-        return plain if handler is None else handler.codec
+        return untyped if handler is None else handler.codec
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class Plan(Defined):
         return tuple(name for name in tasks if name not in self.handlers)
 
     def definition(self) -> Definition:
-        """What is published of it: all that a start by name needs."""
+        """Return the published definition, which holds everything that a start by name needs."""
         return Definition(
             type=self.type,
             kind="plan",

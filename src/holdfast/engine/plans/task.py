@@ -1,4 +1,4 @@
-"""What a handler of a plan's task is given: why it is called, with what, and where it may say things."""
+"""The argument of a plan's handler: the reason of the call, params, earlier outputs, and logging."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from uuid import UUID
 import msgspec
 
 from holdfast.arguments import check_name
-from holdfast.codec import plain, unwrapped
-from holdfast.engine.arrived import Came, event, event_of
+from holdfast.codec import untyped, unwrapped
+from holdfast.engine.code.approvals import decision
+from holdfast.engine.code.events import RecordedEvent, event, event_of
+from holdfast.engine.code.scope import add_cost, progress_of
 from holdfast.engine.failures import text
-from holdfast.engine.gates import decision
-from holdfast.engine.steps import add_cost, progress_of
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import Event, Step, TrailWrite
 
 if TYPE_CHECKING:
-    from holdfast.engine.steps import Scope
+    from holdfast.engine.code.scope import Scope
 
     from .execution import PlanExecution
 
@@ -27,9 +27,9 @@ Reason = Literal["start", "retry", "event", "timeout"]
 
 
 class PlanTask:
-    """One execution of a task. Its handler completes it, lets it wait, or has it tried again.
+    """One execution of a task. The handler completes it, lets it wait, or asks for a retry.
 
-    BadValue when the event that it is called for cannot be read.
+    BadValue when the event that woke the task cannot be read.
     """
 
     def __init__(self, execution: PlanExecution, step: Step, scope: Scope) -> None:
@@ -44,12 +44,12 @@ class PlanTask:
 
     @property
     def tenant(self) -> str:
-        """Who this run belongs to."""
+        """The tenant of this run."""
         return self._run.claim.tenant
 
     @property
     def labels(self) -> dict[str, str]:
-        """What this run is tagged with: of a schedule's, `fire_at` is the time that it stands for."""
+        """The labels of this run. A schedule's run has `fire_at`, the time that it was due at."""
         return self._run.claim.labels
 
     @property
@@ -59,7 +59,7 @@ class PlanTask:
 
     @property
     def number(self) -> int:
-        """Its place in the plan, from 0."""
+        """The position of the task in the plan, from 0."""
         return self._step.seq
 
     @property
@@ -69,34 +69,34 @@ class PlanTask:
 
     @property
     def params(self) -> Any:
-        """What the run was started with, in the type that the plan's `params=` says."""
+        """The params of the run, in the type of the plan's `params=`."""
         plan = self._run.plan
         return plan.params.decode(self._run.claim.params, f"params of {plan.type}")
 
     @property
     def idempotency_key(self) -> str:
-        """This task's own key for the outside world, the same at every try, takeover and rewind."""
+        """The key of this task for calls to other systems, the same at every try, takeover and rewind."""
         return f"{self.run_id}:{self.name}"
 
     @property
     def cancelled(self) -> bool:
-        """The run was cancelled, lost, or is to stop: come to an end."""
-        return self._scope.over or self._run.cancelled
+        """True when the run was cancelled or lost, or its worker stops: the handler should return."""
+        return self._scope.over or self._run.stopped
 
     def log(self, /, message: str, level: str = "info", **data: Any) -> None:
         """Add a row to the trail with the commit of this execution."""
         self._check()
         said = {"message": text(message), "level": check_name("level", level), "step": self.name}
         row = {**data, **said}
-        self._run.journal.note(TrailWrite("log", plain.encode(row, f"log {text(message, 40)!r}")))
+        self._run.journal.note(TrailWrite("log", untyped.encode(row, f"log {text(message, 40)!r}")))
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """How far the run is, for people; written with the next commit or renewal, at most once a second."""
+        """Show people how far the run is; written with the next commit or renewal, at most once a second."""
         self._check()
         self._run.journal.progress(progress_of(done, total, note))
 
     def cost(self, amount: float) -> None:
-        """What this execution has cost so far; `Completed(cost=)` adds to it."""
+        """Add to the cost of this execution; `Completed(cost=)` adds to it too."""
         self._check()
         add_cost(self._scope, amount)
 
@@ -106,13 +106,13 @@ class PlanTask:
 
 
 class Outputs(Mapping[str, Any]):
-    """What earlier steps came to, by name: a task's output, an awaited event, a decision."""
+    """Results of earlier steps by name: the output of a task, an awaited event, a decision."""
 
     def __init__(self, execution: PlanExecution) -> None:
         self._run = execution
 
     def __getitem__(self, name: str) -> Any:
-        """In the type that its handler's annotation says."""
+        """Return the result of a step, in the type of its handler's annotation."""
         step = self._run.rows.get(name)
         if step is None or step.status is not StepStatus.SUCCEEDED:
             raise KeyError(name)
@@ -123,21 +123,21 @@ class Outputs(Mapping[str, Any]):
                 return event_of(step.output, f"the event of step {name!r}")
             case _:
                 handler = self._run.handler(name)
-                codec = plain if handler is None else handler.codec
+                codec = untyped if handler is None else handler.codec
                 return codec.decode(step.output or "null", f"the recorded output of step {name!r}")
 
     def __iter__(self) -> Iterator[str]:
-        """In the order of the plan."""
+        """Yield the names in the order of the plan."""
         return (step.key for step in self._run.rows.values() if step.status is StepStatus.SUCCEEDED)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of results."""
         return sum(1 for _ in self)
 
 
 class _Wake(msgspec.Struct):
     reason: Literal["event", "timeout"]
-    event: Came | None = None
+    event: RecordedEvent | None = None
 
 
 def _woken(step: Step, attempt: int) -> tuple[Reason, Event | None]:

@@ -1,9 +1,10 @@
-"""Runs of older versions of a plan: which of them a worker serves, and by which handlers.
+"""Runs of older versions of a plan: which of them a worker serves, and with which handlers.
 
 After its start only the rows of a run decide. So the handler of a task is found by the plan's name and the
-task's, in whatever version of the plan this process knows it, unless it is bound to its own version. A worker
-that knows only v2 of a plan stands in for v1, as the store has it published, while no live worker has v1
-itself: it executes the runs whose remaining tasks it has handlers of. It never stands in for a newer version.
+task's name, in any version of the plan that this process knows, unless the handler is bound to its own
+version. A worker that knows only v2 of a plan stands in for v1, as v1 is published in the store, while no
+live worker has v1 itself: it executes the runs for whose remaining tasks it has handlers. It never stands in
+for a newer version.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from holdfast.records import Definition, Presence
 from .plan import Handler, Plan
 
 if TYPE_CHECKING:
-    from holdfast.engine.worker import Worker
+    from holdfast.engine.worker.worker import Worker
 
 log = safe_logger("holdfast.worker")
 
-SHARE = 10  # of this many slots one may take a run of another version that has not begun; at least one does
+SHARE = 10  # one slot in this many, but at least one, may hold a run of another version that has not begun
 
 Claiming = Callable[[tuple[str, ...], int], Awaitable[bool]]
 
 
 class Versions:
-    """What a worker can execute. `lacking`: by plan, the tasks that it has no handler of.
+    """The workflows that a worker can execute. `lacking`: by plan, the tasks without a handler here.
 
-    `workflows` are all that its app has, `own` those that match the worker's patterns.
+    `workflows` are all workflows of its app, `own` those that match the worker's patterns.
     """
 
     def __init__(self, worker: Worker, workflows: Mapping[str, Defined], own: Mapping[str, Defined]) -> None:
@@ -43,34 +44,39 @@ class Versions:
         for one in sorted(workflows.values(), key=lambda one: -version(one.type)):
             if isinstance(one, Plan):
                 self._plans.setdefault(bare(one.type), []).append(one)
-        self._known: dict[str, Plan] = {}  # that stand in for versions that are not here
-        self._missed: dict[str, tuple[str, ...]] = {}  # by version that it could stand in for: what it lacks
-        self._stood: tuple[str, ...] = ()  # those of them that no live worker has itself
-        self._left = 0  # how many runs of them it may still claim before the next look
-        self._first = False  # whether they go before its own once
+        self._stand_ins: dict[str, Plan] = {}  # plans that stand in for versions that are not defined here
+        self._lacking: dict[
+            str, tuple[str, ...]
+        ] = {}  # by type that it could stand in for: tasks without a handler
+        self._served: tuple[str, ...] = ()  # types that it stands in for now: no live worker has them itself
+        self._claims_left = 0  # runs of these types that it may still claim before the next look
+        self._others_first = False  # the next claim asks for these types before its own
         self._own_lacking = {type_: tasks for type_, one in own.items() if (tasks := self._missing(one))}
         self._own = tuple(type_ for type_ in own if type_ not in self._own_lacking)
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types of which it can execute every run."""
-        return (*self._own, *(type_ for type_ in self._stood if not self._missed[type_]))
+        """The types whose every run it can execute."""
+        return (*self._own, *(type_ for type_ in self._served if not self._lacking[type_]))
 
     @property
     def claimed(self) -> tuple[str, ...]:
         """The types that it claims now."""
-        return (*self._own, *self._stood) if self._left else self._own
+        return (*self._own, *self._served) if self._claims_left else self._own
 
     @property
     def lacking(self) -> dict[str, tuple[str, ...]]:
-        """By plan, the tasks without a handler. A type that it stands in for is there even if it lacks none:
-        this tells other workers that the version is not its own.
+        """By plan, the tasks without a handler. A type that it stands in for is listed even with no such
+        task:
+        this tells other workers that the version is not defined here.
         """
-        stood = {type_: tasks for type_, tasks in self._missed.items() if tasks or type_ in self._stood}
-        return {**self._own_lacking, **stood}
+        served = {type_: tasks for type_, tasks in self._lacking.items() if tasks or type_ in self._served}
+        return {**self._own_lacking, **served}
 
     def handler(self, plan: Plan, task: str) -> Handler | None:
-        """The handler of a task: of the run's own version, else of the newest that has one."""
+        """Return the handler of a task: from the run's own version, else from the newest version that has
+        one.
+        """
         found = plan.handlers.get(task)
         if found is not None:
             return found
@@ -78,19 +84,19 @@ class Versions:
         return next((one for one in others if one is not None and not one.only_this_version), None)
 
     def _missing(self, known: Defined) -> tuple[str, ...]:
-        """The tasks that have no handler: the worker could not bring a run of this plan to its end."""
+        """Return the tasks without a handler: the worker could not finish a run of this plan."""
         if not isinstance(known, Plan):
             return ()
         return tuple(name for name in known.missing if self.handler(known, name) is None)
 
     async def claim(self, claim: Claiming, limit: int) -> bool:
-        """Claim runs by this function; whether there may be more at once.
+        """Claim runs with this function; return True when more may be claimed at once.
 
-        A worker's own runs go first. Once after each look the others do, so that they do not wait for ever
-        for a worker that is never idle.
+        A worker's own types come first. Once after each look the other versions come first, so that their
+        runs do not wait for ever for a worker that is never idle.
         """
-        if self._first:
-            self._first = False
+        if self._others_first:
+            self._others_first = False
             await self._claim_others(claim, limit)
             limit = min(limit, self._worker.free)
         if not limit or (self._own and await claim(self._own, limit)):
@@ -98,17 +104,17 @@ class Versions:
         return await self._claim_others(claim, min(limit, self._worker.free))
 
     async def _claim_others(self, claim: Claiming, limit: int) -> bool:
-        limit = min(limit, self._left)
-        return bool(self._stood and limit) and await claim(self._stood, limit)
+        limit = min(limit, self._claims_left)
+        return bool(self._served and limit) and await claim(self._served, limit)
 
     def taken(self, type_: str) -> Plan:
-        """A run of a version that is not here was claimed: the plan that stands in for it."""
-        self._left = max(0, self._left - 1)
-        return self._known[type_]
+        """Count a claimed run of a version that is not defined here, and return the plan that stands in."""
+        self._claims_left = max(0, self._claims_left - 1)
+        return self._stand_ins[type_]
 
     def begins(self) -> None:
-        """Such a run is executed, not given back: another one may be claimed for it."""
-        self._left = min(self._left + 1, self._most)
+        """Allow one more claim: such a run is executed here, not given back."""
+        self._claims_left = min(self._claims_left + 1, self._most)
         self._worker.look_again()
 
     @property
@@ -116,48 +122,52 @@ class Versions:
         return max(1, self._worker.slots // SHARE)
 
     async def look(self) -> None:
-        """Learn which other versions of the plans here are published, and whether somebody serves them."""
+        """Read which other versions of the plans here are published, and which of them no live worker
+        serves.
+        """
         if not self._plans:
             return
         plans = [self._stand_in(one) for one in await self._worker.store.definitions()]
         known = {one.type: self._missing(one) for one in plans if one is not None}
         found = {type_: tasks for type_, tasks in known.items() if not tasks or self._ends_here(type_)}
-        stood = await self._unserved(tuple(found)) if found else ()
-        for type_ in sorted({*stood} - {*self._stood}):
+        served = await self._unserved(tuple(found)) if found else ()
+        for type_ in sorted({*served} - {*self._served}):
             but = f", but for {', '.join(found[type_])}" if found[type_] else ""
             log.info("runs of %s are executed by handlers of another version%s", type_, but)
-        self._missed, self._stood = found, stood
-        self._left, self._first = (self._most, True) if stood else (0, False)
+        self._lacking, self._served = found, served
+        self._claims_left, self._others_first = (self._most, True) if served else (0, False)
 
     def _stand_in(self, published: Definition) -> Plan | None:
-        """The plan of an older version that is not here, with the options of the newest one that is.
+        """Return the plan for an older version that is not defined here, with the options of the newest
+        version.
 
-        But for `no_handler_after`, which speaks of the runs of its own version: these may have a worker yet.
+        `no_handler_after` is left out: it concerns runs of its own version. The older runs may still get a
+        worker.
         """
         plans, type_ = self._plans.get(bare(published.type)), published.type
         if published.kind != "plan" or not plans or type_ in self.workflows or not is_type(type_):
             return None
-        if version(type_) > version(plans[0].type):  # old code must not decide what a newer version means
+        if version(type_) > version(plans[0].type):  # older code must not execute a newer version
             return None
         if not matches(type_, self._worker.patterns):
             return None
-        known = self._known.get(type_)
+        known = self._stand_ins.get(type_)
         if known is None or known.steps != published.steps:
-            known = self._known[type_] = copy.copy(plans[0])
+            known = self._stand_ins[type_] = copy.copy(plans[0])
             known.type, known.steps, known.handlers, known.stands_in = type_, published.steps, {}, True
             known.no_handler_seconds = None
         return known
 
     def _ends_here(self, type_: str) -> bool:
-        """Whether a run may come to where all that is left can be executed here."""
-        plan = self._known[type_]
+        """Return True when at least the last task can be executed here: a run may get so far."""
+        plan = self._stand_ins[type_]
         last = next((one.name for one in reversed(plan.steps) if one.kind is StepKind.TASK), None)
         return last is not None and self.handler(plan, last) is not None
 
     async def _unserved(self, types: tuple[str, ...]) -> tuple[str, ...]:
-        """Those that have runs to claim, and that no live worker has as its own.
+        """Return the types, if one of them has a run to claim, that no live worker has as its own.
 
-        The workers are read only if there is such a run: that read counts all runs.
+        The workers are read only if there is such a run, because that read counts all runs.
         """
         worker = self._worker
         if (await worker.store.due(types, worker.tenants, runtime=worker.runtime)).claim_at is None:
@@ -167,7 +177,7 @@ class Versions:
         return tuple(type_ for type_ in types if type_ not in served)
 
     def _serves(self, other: Presence) -> bool:
-        """Whether another worker takes every run that this one may take, as far as tenants and runtime go."""
+        """Return True when another worker has the same runtime and at least the tenants of this worker."""
         ours = self._worker.tenants
         covered = other.tenants is None or (ours is not None and {*ours} <= {*other.tenants})
         return covered and other.runtime == self._worker.runtime

@@ -1,7 +1,6 @@
-"""The reference store: plain Python, obviously right, gone with its process.
+"""The memory store: simple Python dicts, the reference for the other stores. Its runs end with its process.
 
-The other stores are compared with it. One lock guards every verb, because renewals come from a
-thread of their own.
+Tests compare the other stores with it. One lock guards every verb, because renewals come from another thread.
 """
 
 from __future__ import annotations
@@ -49,15 +48,15 @@ from holdfast.records import (
 )
 from holdfast.records.shown import without_large
 from holdfast.stores.checked import checked
-from holdfast.stores.filters import inside
+from holdfast.stores.tenant_filter import inside
 
-from . import claim, cleaning, commit, reads, start
-from .keeping import NO_DATABASE, KeeperRoom
-from .limits import LimitsRoom
-from .outbox import OutboxRoom
-from .people import PeopleRoom
+from . import claim, purge, reads, writes
+from .keeper import NO_DATABASE, KeeperVerbs
+from .limits import LimitVerbs
+from .outbox import OutboxVerbs
+from .people import PeopleVerbs
 from .rows import State
-from .schedules import ScheduleRoom
+from .schedules import ScheduleVerbs
 
 _all: WeakSet[MemoryStore] = WeakSet()
 
@@ -67,8 +66,8 @@ def _wall_clock() -> Instant:
 
 
 @checked
-class MemoryStore(PeopleRoom, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
-    """Every verb of the contract over dicts."""
+class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVerbs):
+    """All verbs of the contract over dicts."""
 
     traits = Traits()
 
@@ -150,10 +149,10 @@ class MemoryStore(PeopleRoom, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
 
     async def stuck(self, limit: int = 100) -> builtins.list[UUID]:
         with self._lock:
-            return cleaning.stuck(self._state, limit)
+            return purge.stuck(self._state, limit)
 
     async def checkup(self) -> builtins.list[Finding]:
-        return cleaning.checkup()
+        return purge.checkup()
 
     # Writes.
 
@@ -163,7 +162,7 @@ class MemoryStore(PeopleRoom, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
         if connection is not None:
             raise UsageError(NO_DATABASE)
         with self._lock:
-            answers = start.start(self._state, runs, self._clock())
+            answers = writes.start(self._state, runs, self._clock())
             self._hint()
             return answers
 
@@ -177,7 +176,7 @@ class MemoryStore(PeopleRoom, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         with self._lock:
-            verdicts = commit.commit(self._state, batch, self._clock())
+            verdicts = writes.commit(self._state, batch, self._clock())
             self._hint()
             return verdicts
 
@@ -201,14 +200,14 @@ class MemoryStore(PeopleRoom, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
         limit: int = PURGE_SLICE,
     ) -> Purged:
         with self._lock:
-            purged = cleaning.purge(self._state, ttl_seconds, deleted_seconds, limit, self._clock())
+            purged = purge.purge(self._state, ttl_seconds, deleted_seconds, limit, self._clock())
             if purged.runs:
                 self._hint()
             return purged
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
         with self._lock:
-            start.publish(self._state, definitions)
+            writes.publish(self._state, definitions)
 
     async def present(self, presence: Presence) -> None:
         with self._lock:
@@ -222,7 +221,7 @@ class MemoryStore(PeopleRoom, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
     # Hints.
 
     def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
-        """Hints go to the loop that asked for them, whichever thread has the news."""
+        """Call `hint` on this event loop whenever there may be news. Return a function that ends it."""
         loop, token = asyncio.get_running_loop(), object()
         self._hints[token] = (loop, hint)
 
@@ -236,7 +235,8 @@ class MemoryStore(PeopleRoom, KeeperRoom, LimitsRoom, OutboxRoom, ScheduleRoom):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(hint)
 
-    # Forks: the child has a copy of its own. Nobody may be at it meanwhile, nor hold its lock for ever.
+    # Forks: the child gets a copy of the state. The lock is held during the fork, so that the copy is
+    # consistent and no thread that is missing in the child holds the lock there.
 
     def hold_still(self) -> None:
         self._lock.acquire()

@@ -1,4 +1,5 @@
-"""What runs owe since their last commit: news of their end, cancels of children, a look at their waits."""
+"""Work that a run's last commit left to do: tell the parent, cancel children, look at the waits of the
+run."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ from .view import MemoryView
 
 
 def carry_out(state: State, now: Instant) -> int:
-    """Until nobody owes anything, for a cancelled child has children too. Answers the parents woken."""
+    """Carry out everything that runs owe, also what that adds: a cancelled child has children, too.
+
+    Return how many parents were woken.
+    """
     woken = 0
     while is_owed(state):
         woken += carry_out_some(state, now, max(1, len(state.runs)))
@@ -22,7 +26,7 @@ def is_owed(state: State) -> bool:
 
 
 def carry_out_some(state: State, now: Instant, limit: int) -> int:
-    """Carry out what a few runs owe, by id. Returns how many parents were woken."""
+    """Carry out what some runs owe, by id. Return how many parents were woken."""
     view = MemoryView(state, now)
     owing = sorted((row for row in state.runs.values() if row.owes), key=lambda row: row.id)
     woken = children.carry_out(view, owing[:limit], limit)

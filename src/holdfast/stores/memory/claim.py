@@ -1,4 +1,5 @@
-"""claim, renew: who holds a run, and until when."""
+"""claim, load and renew: the leases of runs. The order of the queue is explained in
+stores/sqlite/claiming."""
 
 from __future__ import annotations
 
@@ -14,29 +15,29 @@ from holdfast.machine import claiming as machine
 from holdfast.machine.durations import micros
 from holdfast.machine.rows import holds, shown
 from holdfast.records import Answer, Ask, Claim, Instant, Lease, Loaded, Renewal, Step
-from holdfast.stores.rules import Rooms
-from holdfast.stores.shares import Shares
+from holdfast.stores.claiming.capacity import Capacities
+from holdfast.stores.claiming.shares import Shares
 
-from .limits import note_claims, note_turns, rooms
+from .limits import capacities_of, note_claims, note_turns
 from .rows import RunRow, State, TrailRow, step_bytes
 from .view import MemoryView
 
 
 def claim(state: State, ask: Ask, now: Instant) -> list[Claim]:
-    room = rooms(state, now)
-    due = sorted(_claimable(state, ask, room, now), key=lambda row: (row.priority, row.run_at, row.id))
-    shares = state.limiting.shares(room.rules, ask, {row.tenant for row in due}, now)
+    capacities = capacities_of(state, now)
+    due = sorted(_claimable(state, ask, capacities, now), key=lambda row: (row.priority, row.run_at, row.id))
+    shares = state.limiting.shares(capacities.rules, ask, {row.tenant for row in due}, now)
     taken: list[RunRow] = []
-    for row in _in_turn(due, shares) if room.rules.weighs else due:
+    for row in _in_turn(due, shares) if capacities.rules.weighs else due:
         if len(taken) >= ask.limit:
             break
         named = (row.type, row.tenant, row.limit_key)
-        if not room.full(*named) and not _too_many_crashed(ask.crashed, taken, row):
+        if not capacities.full(*named) and not _too_many_crashed(ask.crashed, taken, row):
             taken.append(row)
-            room.take(*named)
+            capacities.take(*named)
             shares.take(row.tenant)
-    note_claims(state, room, now)
-    if taken and room.rules.weighs:
+    note_claims(state, capacities, now)
+    if taken and capacities.rules.weighs:
         note_turns(state.limiting, ask, shares, now)
     left, claims, view = ask.bytes, [], MemoryView(state, now)
     for row in taken:
@@ -53,7 +54,7 @@ def _size(row: RunRow) -> int:
 
 
 def _in_turn(due: list[RunRow], shares: Shares) -> Iterator[RunRow]:
-    """The tenant whose turn it is, each time anew: a row that is taken moves its tenant on."""
+    """Yield runs by turns of the tenants. The caller's `take` moves a tenant on."""
     lanes: dict[str, deque[RunRow]] = {}
     for row in due:
         lanes.setdefault(row.tenant, deque()).append(row)
@@ -64,18 +65,18 @@ def _in_turn(due: list[RunRow], shares: Shares) -> Iterator[RunRow]:
             del lanes[tenant]
 
 
-def _claimable(state: State, ask: Ask, room: Rooms, now: Instant) -> list[RunRow]:
+def _claimable(state: State, ask: Ask, capacities: Capacities, now: Instant) -> list[RunRow]:
     return [
         row
         for row in state.runs.values()
         if row.status is Status.PENDING and row.run_at <= now and row.deleted_at is None
         and row.type in ask.types and (ask.tenants is None or row.tenant in ask.tenants)
-        and room.rules.open_to(row.type, ask.runtime)
+        and capacities.rules.open_to(row.type, ask.runtime)
     ]  # fmt: skip
 
 
 def _too_many_crashed(allowed: Sequence[int] | None, taken: Sequence[RunRow], row: RunRow) -> bool:
-    """Whether the claim already holds as many runs that crashed k times as the worker would take, for a k."""
+    """Return True when for some k the claim already has as many runs with k crashes as the worker accepts."""
     if not allowed:
         return False
     return any(
@@ -133,7 +134,7 @@ def renew(state: State, worker: str, leases: Sequence[Lease], lease_seconds: flo
 
 
 def _log_number(entry: TrailRow) -> int:
-    """What the code itself logged is numbered; what its steps logged is not."""
+    """Return the number of a log row. Only rows of the workflow code have one, not those of its steps."""
     if entry.type != "log":
         return 0
     data = _decoded(entry.data) if isinstance(entry.data, str) else entry.data
@@ -142,7 +143,7 @@ def _log_number(entry: TrailRow) -> int:
 
 
 def _decoded(data: str) -> object:
-    """What a holder has logged may be any JSON, also what cannot be read as a value."""
+    """Decode a log row. It may be any JSON, even JSON that cannot be decoded; then return None."""
     try:
         return msgspec.json.decode(data)
     except (ValueError, RecursionError):  # msgspec's own errors are of the first kind

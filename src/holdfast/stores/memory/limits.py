@@ -1,4 +1,4 @@
-"""The registry and the limits: what is set, what is used of it, and what that means for a claim."""
+"""Limits and the registry: the settings, their usage, and the capacities that they leave for a claim."""
 
 from __future__ import annotations
 
@@ -14,17 +14,9 @@ import msgspec
 from holdfast.lifecycle import Status
 from holdfast.machine.durations import micros
 from holdfast.records import RUNTIME, Ask, Hold, Instant, Limit, Registration, Tenant, moment, tenant_name
-from holdfast.stores.rules import (
-    Entry,
-    Rooms,
-    Rule,
-    Rules,
-    Used,
-    made_rule,
-    shown_limit,
-    shown_limits,
-)
-from holdfast.stores.shares import Shares, book_of, kept_since, reweighed
+from holdfast.stores.claiming.capacity import Capacities, Used
+from holdfast.stores.claiming.rules import Entry, LimitRule, Rules, made_rule, shown_limit, shown_limits
+from holdfast.stores.claiming.shares import Shares, book_of, kept_since, reweighed
 
 if TYPE_CHECKING:
     from .rows import RunRow, State
@@ -33,7 +25,7 @@ Name = tuple[str, str]  # scope and name
 
 
 class Uses(NamedTuple):
-    """Claims that a rate counts: when they were made, how many, and when they do not count any more."""
+    """Claims that a rate counts: their time, their number, and when they stop counting."""
 
     at: Instant
     taken: int
@@ -41,7 +33,8 @@ class Uses(NamedTuple):
 
 
 class Book(NamedTuple):
-    """The turns of one kind of worker: the place served last, that of each tenant who waits, and when."""
+    """The turns of one kind of worker: the place served last, the places of waiting tenants, and the last
+    use."""
 
     passed: int
     places: dict[str, int]
@@ -50,10 +43,10 @@ class Book(NamedTuple):
 
 @dataclass(slots=True)
 class Limiting:
-    """All that is set, and what claims have used of it."""
+    """All settings, and their usage by claims."""
 
     registry: dict[str, Registration] = field(default_factory=dict)
-    limits: dict[Name, Rule] = field(default_factory=dict)
+    limits: dict[Name, LimitRule] = field(default_factory=dict)
     claims: dict[Name, list[Uses]] = field(default_factory=dict)
     books: dict[str, Book] = field(default_factory=dict)
 
@@ -68,13 +61,13 @@ class Limiting:
         return Shares(rules, book.passed, book.places, due)
 
 
-def rooms(state: State, now: Instant) -> Rooms:
+def capacities_of(state: State, now: Instant) -> Capacities:
     def leased(scope: str, name: str) -> int:
         return sum(row.status is Status.LEASED and _named(row, scope) == name for row in state.runs.values())
 
     def spent(scope: str, name: str, rate: int, period: int) -> Used:
         known = state.limiting.claims.get((scope, name), ())
-        # One that lies further ahead than a period is of a clock that went wrong.
+        # A claim more than one period in the future was made with a wrong clock.
         counted = [one for one in known if now - period < one.at <= now + period]
         left = count = sum(one.taken for one in counted)
         for one in counted:
@@ -83,7 +76,7 @@ def rooms(state: State, now: Instant) -> Rooms:
                 return Used(count, partial(int, one.at + period))
         return Used(count, partial(int, now))
 
-    return Rooms(state.limiting.rules(), now, leased, spent)
+    return Capacities(state.limiting.rules(), now, leased, spent)
 
 
 def _named(row: RunRow, scope: str) -> str | None:
@@ -91,25 +84,25 @@ def _named(row: RunRow, scope: str) -> str | None:
 
 
 def note_turns(limiting: Limiting, ask: Ask, shares: Shares, now: Instant) -> None:
-    """Remember who waits, and where."""
+    """Store the places of the waiting tenants."""
     kept = {name: book for name, book in limiting.books.items() if book.used_at > kept_since(now)}
     limiting.books = {**kept, book_of(ask): Book(shares.passed, shares.places, now)}
 
 
-def note_claims(state: State, taken: Rooms, now: Instant) -> None:
-    """Remember them while they count; none earlier than the last, though the clock be turned back."""
+def note_claims(state: State, taken: Capacities, now: Instant) -> None:
+    """Record claims under a rate, never earlier than the last one, even when the clock was turned back."""
     claims, rated = state.limiting.claims, list(taken.rated())
-    for room in rated:
-        name, period = (room.scope, room.name), room.period or 0
+    for capacity in rated:
+        name, period = (capacity.scope, capacity.name), capacity.period or 0
         known = [one for one in claims.get(name, ()) if one.at <= now + period]
         at = max([now, *(one.at for one in known)])
-        claims[name] = [*known, Uses(at, room.taken, at + period)]
+        claims[name] = [*known, Uses(at, capacity.taken, at + period)]
     if rated:
         forget_claims(state.limiting, now)
 
 
 def forget_claims(limiting: Limiting, now: Instant) -> int:
-    """Those that no rate counts any more; how many."""
+    """Remove claims that no rate counts any more. Return how many."""
     before = sum(map(len, limiting.claims.values()))
     kept = {name: [one for one in claims if one.gone_at > now] for name, claims in limiting.claims.items()}
     limiting.claims = {name: claims for name, claims in kept.items() if claims}
@@ -124,10 +117,10 @@ def register(limiting: Limiting, name: str, now: Instant, given: dict[str, Any])
     return made
 
 
-def set_limit(limiting: Limiting, rule: Rule) -> Rule:
-    """As given; a pause stays. What no longer says anything goes."""
+def set_limit(limiting: Limiting, rule: LimitRule) -> LimitRule:
+    """Set a limit and keep its pause. A limit that limits nothing is removed."""
     name, before = (rule.scope, rule.name), limiting.rules()
-    made = rule._replace(paused_until=limiting.limits.get(name, Rule(*name)).paused_until)
+    made = rule._replace(paused_until=limiting.limits.get(name, LimitRule(*name)).paused_until)
     _put(limiting, made)
     _forget(limiting, before, made)
     return made
@@ -136,18 +129,19 @@ def set_limit(limiting: Limiting, rule: Rule) -> Rule:
 def unlimit(limiting: Limiting, scope: str, name: str) -> bool:
     before = limiting.rules()
     there = limiting.limits.pop((scope, name), None) is not None
-    _forget(limiting, before, Rule(scope, name))
+    _forget(limiting, before, LimitRule(scope, name))
     return there
 
 
-def _put(limiting: Limiting, rule: Rule) -> None:
+def _put(limiting: Limiting, rule: LimitRule) -> None:
     limiting.limits[rule.scope, rule.name] = rule
-    if rule == Rule(rule.scope, rule.name):
+    if rule == LimitRule(rule.scope, rule.name):
         del limiting.limits[rule.scope, rule.name]
 
 
-def _forget(limiting: Limiting, before: Rules, changed: Rule) -> None:
-    """What was claimed under another rate, and the places that are of another weight."""
+def _forget(limiting: Limiting, before: Rules, changed: LimitRule) -> None:
+    """Forget claims that were counted under another rate, and places that were computed with another
+    weight."""
     after = limiting.rules()
     for scope, name in tuple(limiting.claims):
         if scope == changed.scope and before.rate(scope, name) != after.rate(scope, name):
@@ -159,18 +153,18 @@ def _forget(limiting: Limiting, before: Rules, changed: Rule) -> None:
             del book.places[tenant]
 
 
-def pause_key(limiting: Limiting, key: str, until: Instant, now: Instant) -> Rule:
+def pause_key(limiting: Limiting, key: str, until: Instant, now: Instant) -> LimitRule:
     for rule in tuple(limiting.limits.values()):
         if rule.paused_until is not None and rule.paused_until <= now:
             _put(limiting, rule._replace(paused_until=None))
-    rule = limiting.limits.get(("key", key), Rule("key", key))
+    rule = limiting.limits.get(("key", key), LimitRule("key", key))
     paused = rule._replace(paused_until=max(rule.paused_until or 0, until))
     _put(limiting, paused)
     return paused
 
 
 def resume_key(limiting: Limiting, key: str, now: Instant) -> bool:
-    rule = limiting.limits.get(("key", key), Rule("key", key))
+    rule = limiting.limits.get(("key", key), LimitRule("key", key))
     _put(limiting, rule._replace(paused_until=None))
     return rule.paused_until is not None and rule.paused_until > now
 
@@ -179,11 +173,11 @@ def held_back(state: State, run: UUID, tenant: str | None, runtime: str, now: In
     row = state.seen(run, tenant)
     if row is None or row.status is not Status.PENDING:
         return ()
-    return rooms(state, now).holds(row.type, row.tenant, row.limit_key, runtime)
+    return capacities_of(state, now).holds(row.type, row.tenant, row.limit_key, runtime)
 
 
-class LimitsRoom:
-    """The verbs of registry and limits, for a store that keeps its state behind one lock."""
+class LimitVerbs:
+    """The verbs of limits and the registry, as a mixin of the store."""
 
     _state: State
     _lock: AbstractContextManager[object]

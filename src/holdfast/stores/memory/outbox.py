@@ -1,4 +1,4 @@
-"""The outbox: messages in line by tenant, sink and key, taken by relays, first of a line first."""
+"""The outbox: messages in queues by tenant, sink and key. Relays take the first message of each queue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from holdfast.records import (
     tenant_name,
 )
 from holdfast.records.sizes import message_bytes
-from holdfast.stores.filters import inside
+from holdfast.stores.tenant_filter import inside
 
 if TYPE_CHECKING:
     from .rows import State
@@ -45,7 +45,7 @@ Line = tuple[str, str, str]  # tenant, sink, key
 
 @dataclass(slots=True, kw_only=True)
 class MessageRow:
-    """A message. Whether it is first of its line is looked up, never kept."""
+    """A message. Its position in the queue is looked up, never stored."""
 
     seq: int
     id: str
@@ -72,26 +72,26 @@ class MessageRow:
 
 @dataclass(slots=True)
 class Post:
-    """All messages by id and all webhooks by name; what is pending by line, in the order of seq."""
+    """All messages by id, all webhooks by name, and the pending messages by queue, in the order of seq."""
 
     messages: dict[str, MessageRow] = field(default_factory=dict)
     webhooks: dict[str, Webhook] = field(default_factory=dict)
     seq: int = 0
-    loose: dict[int, MessageRow] = field(default_factory=dict)  # without a key
+    loose: dict[int, MessageRow] = field(default_factory=dict)  # pending messages without a key
     lines: dict[Line, dict[int, MessageRow]] = field(default_factory=dict)
-    owed: Counter[UUID] = field(default_factory=Counter)  # how many are pending, by run
+    owed: Counter[UUID] = field(default_factory=Counter)  # the number of pending messages, by run
 
     def next_seq(self) -> int:
         self.seq += 1
         return self.seq
 
     def enter(self, row: MessageRow) -> None:
-        """It is pending, under the newest seq."""
+        """Add a pending message, with the next seq."""
         self.owed[row.run] += 1
         (self.loose if row.line is None else self.lines.setdefault(row.line, {}))[row.seq] = row
 
     def leave(self, row: MessageRow) -> None:
-        """It is not any more."""
+        """Remove a message from its queue: it is not pending any more."""
         self.owed[row.run] -= 1
         if not self.owed[row.run]:
             del self.owed[row.run]
@@ -103,7 +103,8 @@ class Post:
         return None if line is None else next(iter(self.lines.get(line, {}).values()), None)
 
     def is_first(self, row: MessageRow) -> bool:
-        """Whether it waits for no other: pending, and without a key or first of its line."""
+        """Return True when a message waits for no other: it is pending, and has no key or is first of its
+        queue."""
         is_pending = row.status is MessageStatus.PENDING
         return is_pending and (row.line is None or self.first_of(row.line) is row)
 
@@ -111,17 +112,17 @@ class Post:
         return [*self.loose.values(), *(next(iter(line.values())) for line in self.lines.values())]
 
     def remove_of(self, runs: Iterable[UUID]) -> None:
-        """With its run goes all that it has sent."""
+        """Remove all messages of these runs."""
         gone = set(runs)
         self.messages = {id_: row for id_, row in self.messages.items() if row.run not in gone}
 
     def holds(self, run: UUID) -> bool:
-        """Whether a message of this run is still on its way: then the run is not removed."""
+        """Return True when a message of this run is pending. Then the run is not removed."""
         return run in self.owed
 
 
 def put(post: Post, messages: Sequence[Outbound], tenant: str, run: UUID, now: Instant) -> None:
-    """With the sender's own commit; an id that is there is left alone."""
+    """Add messages, as a part of the sender's commit. A known id changes nothing."""
     for new in messages:
         if new.id not in post.messages:
             post.messages[new.id] = row = MessageRow(
@@ -167,7 +168,7 @@ def relayed(post: Post, answers: Sequence[Relayed], now: Instant) -> list[bool]:
 
 
 def refuse_bad(answers: Sequence[Relayed]) -> None:
-    """Before the first write: all of them are one commit."""
+    """Refuse bad answers before the first write: all answers are one commit."""
     for answer in answers:
         micros(answer.delay_seconds)
         if answer.answer not in ANSWERS:
@@ -198,7 +199,7 @@ def _has_been_tried_enough(row: MessageRow, now: Instant) -> bool:
 
 
 def _leave(post: Post, row: MessageRow, status: MessageStatus, now: Instant) -> None:
-    """The next one of its line is due at once, though it may have been sent with a later clock."""
+    """End a message. The next one of its queue is due at once, whatever time it was sent at."""
     row.status = status
     post.leave(row)
     following = post.first_of(row.line)
@@ -209,8 +210,8 @@ def _leave(post: Post, row: MessageRow, status: MessageStatus, now: Instant) -> 
 def relay_at(
     post: Post, sinks: Sequence[str], tenants: Sequence[str] | None, *, webhooks: bool
 ) -> Instant | None:
-    whose = None if tenants is None else tuple(tenants)
-    ask = RelayAsk(relay="", sinks=tuple(sinks), tenants=whose, webhooks=webhooks)
+    names = None if tenants is None else tuple(tenants)
+    ask = RelayAsk(relay="", sinks=tuple(sinks), tenants=names, webhooks=webhooks)
     return min((row.next_at for row in post.first() if _is_for(post, row, ask)), default=None)
 
 
@@ -278,8 +279,8 @@ def put_webhook(post: Post, webhook: Webhook, now: Instant) -> bool:
     return True
 
 
-class OutboxRoom:
-    """The verbs of the outbox, for a store that keeps its state behind one lock."""
+class OutboxVerbs:
+    """The verbs of the outbox, as a mixin of the store."""
 
     _state: State
     _lock: AbstractContextManager[object]

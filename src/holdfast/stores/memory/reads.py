@@ -1,4 +1,4 @@
-"""Reads: the rows as people see them, and when there is next something to do."""
+"""Reads: runs, steps, trail and counts as callers see them, and when there is next something to do."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from holdfast.machine.settling import COME, lapses
 from holdfast.records import Instant, Presence, Run, RunFilter, Stats, Step, TrailEntry, moment
 from holdfast.records.shown import without_values
 from holdfast.records.sizes import entry_bytes, run_bytes
-from holdfast.stores.rules import Rules
+from holdfast.stores.claiming.rules import Rules
 
 from . import schedules
-from .limits import rooms
+from .limits import capacities_of
 from .rows import RunRow, State
 from .view import open_waits
 
@@ -52,7 +52,7 @@ def _moment(at: Instant | None) -> datetime | None:
 
 
 def _cursor(row: RunRow) -> str | None:
-    """The step whose outcome became known last; of a plan, the current one, at its end the last."""
+    """Return the step with the latest outcome; for a plan, the current step, or the last one at its end."""
     if row.is_plan:
         step = row.current() or row.in_order()[-1]
         return step.key
@@ -61,7 +61,8 @@ def _cursor(row: RunRow) -> str | None:
 
 
 def steps(row: RunRow) -> list[Step]:
-    """The current task of a plan takes its live status from the run: it is not stored twice."""
+    """Return all steps. The current task of a plan shows the live status of its run, which is not stored
+    twice."""
     live, current = _LIVE.get(row.status), row.current()
     shown = list(map(shown_step, row.in_order()))
     if (
@@ -137,14 +138,14 @@ def _is_there(state: State, run: UUID) -> bool:
 def next_claim(
     state: State, types: Sequence[str], tenants: Sequence[str] | None, by: tuple[str, Instant]
 ) -> Instant | None:
-    """`by`: the runtime that asks, and when."""
+    """Return when a claim may next find something. `by`: the runtime of the worker, and the present time."""
     runtime, now = by
-    room = rooms(state, now)
+    capacities = capacities_of(state, now)
     pending = (
-        (row.run_at, room.opens_at(row.type, row.tenant, row.limit_key)) for row in state.runs.values()
+        (row.run_at, capacities.opens_at(row.type, row.tenant, row.limit_key)) for row in state.runs.values()
         if row.status is Status.PENDING and row.deleted_at is None
         and row.type in types and (tenants is None or row.tenant in tenants)
-        and room.rules.open_to(row.type, runtime)
+        and capacities.rules.open_to(row.type, runtime)
     )  # fmt: skip
     claims = (max(run_at, opens_at) for run_at, opens_at in pending if opens_at is not None)
     return min(claims, default=None)
@@ -153,10 +154,10 @@ def next_claim(
 def next_chores(
     state: State, besides: Sequence[tuple[UUID, int]], *, wait_timeouts: bool
 ) -> dict[str, Instant | None]:
-    """When each chore may next find something, also a schedule, but for those left out."""
+    """Return when each chore may next find something, and when a schedule is due, except those left out."""
     runs = [row for row in state.runs.values() if row.status not in FINAL]
     waits = ((row, wait) for row in runs for wait in open_waits(row))
-    # At once, whatever the clock said when it was recorded.
+    # Due at once, whatever time it was recorded at.
     undelivered = not all(event.delivered for event in state.events)
     owes = any(row.owes for row in state.runs.values())
     return {
@@ -180,7 +181,7 @@ def _live(state: State, now: Instant) -> list[Presence]:
 
 
 def is_served(state: State, runs: Sequence[UUID], now: Instant) -> bool:
-    """Whether a live worker can take any of these runs."""
+    """Return True when a live worker can claim any of these runs."""
     rows, rules, live = [state.runs.get(run) for run in runs], state.limiting.rules(), _live(state, now)
     return any(row is not None and _can_run(worker, row, rules) for worker in live for row in rows)
 

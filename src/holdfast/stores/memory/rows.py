@@ -1,4 +1,4 @@
-"""What the reference keeps: plain mutable rows, and the laws that no row may break."""
+"""The rows of the memory store, and the checks that every row must pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .outbox import Post
 
 
 class RunRow(machine.RunRow, gc=True, kw_only=True):
-    """A run with its steps by key. `first`: the first run of its chain, if it is another one.
+    """A run with its steps by key. `first`: the first run of its chain, if that is another run.
 
     Receipts belong to the chain, and are kept with its first run: by the event's seq, the run and the step
     that took it.
@@ -34,22 +34,22 @@ class RunRow(machine.RunRow, gc=True, kw_only=True):
     labels: Json | None
     created_at: Instant
     trace: str = ""
-    seq: int = 0  # the highest number given to a step so far; one that was forgotten is not given again
+    seq: int = 0  # the highest number given to a step; numbers of forgotten steps are not given again
     steps: dict[str, StepRow] = msgspec.field(default_factory=dict)
     receipts: dict[int, tuple[UUID, str]] = msgspec.field(default_factory=dict)
     first: RunRow | None = None
-    logs: list[TrailRow] = msgspec.field(default_factory=list)  # those of its trail that holders brought
+    logs: list[TrailRow] = msgspec.field(default_factory=list)  # rows of its trail that holders brought
 
     @property
     def head(self) -> RunRow:
-        """The first run of its chain, which may be itself."""
+        """The first run of its chain, which may be the run itself."""
         return self if self.first is None else self.first
 
     def in_order(self) -> list[StepRow]:
         return sorted(self.steps.values(), key=lambda step: step.seq)
 
     def current(self) -> StepRow | None:
-        """Of a plan: the first step that has not succeeded."""
+        """Return the first step of a plan that has not succeeded."""
         left = (step for step in self.steps.values() if step.status is not StepStatus.SUCCEEDED)
         return min(left, key=lambda step: step.seq, default=None) if self.is_plan else None
 
@@ -68,8 +68,8 @@ class EventRow:
     keep_seconds: float
     delivered: bool = False
     woken: int = 0
-    left: deque[tuple[UUID, str]] | None = None  # under way: the waits that have not looked yet
-    _output: Json | None = None  # one text for all waits that take it: a large one is not copied for each
+    left: deque[tuple[UUID, str]] | None = None  # during delivery: the waits that have not looked yet
+    _output: Json | None = None  # one text for all waits that take it, so that a large one is not copied
     _wake: Json | None = None
 
     @property
@@ -78,16 +78,16 @@ class EventRow:
 
     @property
     def output(self) -> Json:
-        """What a wait is settled with that takes it."""
+        """The output of a wait that takes the event."""
         if self._output is None:
             payload = msgspec.Raw(self.payload.encode())
-            said = {"id": self.id, "topic": self.topic, "at": self.at, "payload": payload}
-            self._output = msgspec.json.encode(said).decode()
+            output = {"id": self.id, "topic": self.topic, "at": self.at, "payload": payload}
+            self._output = msgspec.json.encode(output).decode()
         return self._output
 
     @property
     def wake(self) -> Json:
-        """What a plan's task is told."""
+        """The `wake` of a plan's task that takes the event."""
         if self._wake is None:
             self._wake = '{"reason":"event","event":' + self.output + "}"
         return self._wake
@@ -95,7 +95,7 @@ class EventRow:
 
 @dataclass(slots=True, kw_only=True)
 class TrailRow:
-    """One thing that happened. What a holder logs is kept as the text it came as."""
+    """A row of the trail. Rows that a holder logs keep their text."""
 
     seq: int
     run: UUID
@@ -107,8 +107,8 @@ class TrailRow:
 
 @dataclass(slots=True, kw_only=True)
 class ScheduleRow:
-    """A schedule: what it was last said to be, and how far it has come. `open`: its runs, but for those
-    that were seen to have ended; none where they may go beside each other."""
+    """A schedule as it was last given, and its progress. `open`: its runs, except those that were seen to
+    have ended; empty if its runs may overlap."""
 
     new: NewSchedule
     created_at: Instant
@@ -128,13 +128,13 @@ class ScheduleRow:
 
 @dataclass(slots=True)
 class State:
-    """All that there is."""
+    """The whole state of the store."""
 
     runs: dict[UUID, RunRow] = field(default_factory=dict)
     keys: dict[tuple[str, str], UUID] = field(default_factory=dict)
     events: list[EventRow] = field(default_factory=list)
     event_ids: dict[tuple[str, str], EventRow] = field(default_factory=dict)
-    # By tenant and topic: the events, and the steps that have waited there. Some of them do no longer.
+    # By tenant and topic: the events, and the steps that wait there. Some of the steps may not wait any more.
     topics: dict[tuple[str, str], list[EventRow]] = field(default_factory=dict)
     listeners: dict[tuple[str, str], set[tuple[UUID, str]]] = field(default_factory=dict)
     trail: list[TrailRow] = field(default_factory=list)
@@ -143,28 +143,28 @@ class State:
     post: Post = field(default_factory=Post)
     limiting: Limiting = field(default_factory=Limiting)
     schedules: dict[tuple[str, str], ScheduleRow] = field(default_factory=dict)  # by tenant and name
-    # The newest numbers given so far: rows may go, their numbers are not given again.
+    # The highest numbers given so far. Numbers of removed rows are not given again.
     event_seq: int = 0
     trail_seq: int = 0
 
     def seen(self, run: UUID, tenant: str | None) -> RunRow | None:
-        """The run, unless it is unknown, deleted or another tenant's."""
+        """Return the run. None: it is unknown, deleted or of another tenant."""
         row = self.runs.get(run)
         hidden = row is None or row.deleted_at is not None or tenant not in {None, row.tenant}
         return None if hidden else row
 
     def chain_of(self, run: UUID) -> UUID:
-        """The id of the run's chain; its own, if it is not known."""
+        """Return the id of the run's chain; the given id, if the run is unknown."""
         row = self.runs.get(run)
         return run if row is None else row.head.id
 
     def present_of(self, row: RunRow) -> RunRow:
-        """The run that its chain has come to."""
+        """Return the present run of its chain."""
         head = row.head
         return head if head.present is None else self.runs[head.present]
 
     def listen(self, row: RunRow, step: StepRow) -> None:
-        """A wait was opened: whoever hands an event over finds it by its topic."""
+        """Register an open wait under its topic, so that the delivery of events finds it."""
         if step.topic is not None:
             self.listeners.setdefault((row.tenant, step.topic), set()).add((row.id, step.key))
 
@@ -182,7 +182,7 @@ class State:
             self.topics[name] = [event for event in self.topics[name] if event.seq not in numbers]
 
     def note(self, row: RunRow, what: str, data: dict[str, Any] | Json, now: Instant) -> TrailRow:
-        """Write into the trail, in the same breath as the change itself."""
+        """Add a row to the trail, together with the change itself."""
         self.trail_seq += 1
         entry = TrailRow(seq=self.trail_seq, run=row.id, tenant=row.tenant, type=what, at=now, data=data)
         self.trail.append(entry)
@@ -219,5 +219,5 @@ def check(row: RunRow, *, steps: bool) -> None:
 
 
 def step_bytes(step: StepRow) -> int:
-    """How many bytes a step takes in an answer."""
+    """Return how many bytes a step takes in an answer."""
     return ROW_BYTES + sum(map(text_bytes, (step.key, step.output, step.error, step.ask, step.wake)))

@@ -1,4 +1,4 @@
-"""Schedules, and the runs that they start."""
+"""Schedules: stored, listed and fired. Each time of a schedule starts one run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast.records.sizes import schedule_bytes
 from holdfast.stores.schedules import FORGET_MAX, keeps_runs, place, same_rhythm, same_time
 
 from .rows import ScheduleRow, State
-from .start import start
+from .writes import start
 
 LOST = Fired(answer="lost")
 
@@ -90,7 +90,7 @@ def due(state: State, limit: int, after: UUID | None, now: Instant) -> list[Sche
 
 
 def due_at(state: State, besides: Sequence[tuple[UUID, int]]) -> Iterable[Instant]:
-    """When a keeper may find one to fire."""
+    """Return the times at which a keeper may find a schedule to fire."""
     rows = [row for row in state.schedules.values() if (row.new.id, row.rev) not in besides]
     return [at for row in rows if (at := _due_at(state, row)) is not None]
 
@@ -113,7 +113,7 @@ def fire(state: State, firing: Firing, now: Instant) -> Fired:
 
 
 def _taken(state: State, firing: Firing) -> tuple[UUID, ...]:
-    """Ids of its runs under which something else stands; one that is fired by hand has an id of its own."""
+    """Return the ids of its runs that other runs already use. A run that is fired by hand has a fresh id."""
     if firing.by is FiredBy.HAND:
         return ()
     there = [(one.run, state.runs[one.run.id]) for one in firing.fires if one.run.id in state.runs]
@@ -151,7 +151,7 @@ def _in_rhythm(state: State, row: ScheduleRow, firing: Firing, now: Instant) -> 
 
 
 def _start(state: State, row: ScheduleRow, one: Fire, now: Instant) -> tuple[UUID, ...]:
-    """The run, unless it was started for this very time before."""
+    """Start the run. Return its id, or nothing if it was already started for this time."""
     (answer,) = start(state, [one.run], now)
     if keeps_runs(row.new.overlap):
         row.open = (*row.open, one.run.id)
@@ -166,7 +166,7 @@ def _is_open(state: State, row: ScheduleRow) -> bool:
 
 
 def _runs_on(state: State, run: UUID, *, hidden: bool = False) -> bool:
-    """Whether the chain that the run has begun is open."""
+    """Return True when the chain that the run has begun is open."""
     first = state.runs.get(run)
     found = None if first is None else state.present_of(first)
     return found is not None and found.status not in FINAL and (hidden or found.deleted_at is None)
@@ -175,7 +175,7 @@ def _runs_on(state: State, run: UUID, *, hidden: bool = False) -> bool:
 def _due_at(state: State, row: ScheduleRow) -> Instant | None:
     if row.paused:
         return None
-    # One in line that can begin: at once, whatever the clock says.
+    # A queued time that can start its run is due at once, whatever the clock says.
     return 0 if row.waiting and not _is_open(state, row) else row.new.next_at
 
 
@@ -209,8 +209,8 @@ def _moment(at: Instant | None) -> datetime | None:
     return None if at is None else moment(at)
 
 
-class ScheduleRoom:
-    """The verbs of schedules, for a store that keeps its state behind one lock."""
+class ScheduleVerbs:
+    """The verbs of schedules, as a mixin of the store."""
 
     _state: State
     _lock: AbstractContextManager[object]

@@ -1,4 +1,4 @@
-"""The machine's view of the dicts. Rows are changed in place: there is nothing to save, but laws to check."""
+"""The machine's view of the dicts. Rows are changed in place: saving only checks them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ OPEN_STEP = frozenset({StepStatus.READY, StepStatus.WAITING})
 
 
 class MemoryView:
-    """One verb's window on the state."""
+    """The rows that one verb reads and changes."""
 
     def __init__(self, state: State, now: Instant) -> None:
         self.now, self.copied = now, 0
         self._state = state
         self._touched: dict[UUID, RunRow] = {}
-        self._grown: set[UUID] = set()  # runs with further steps
+        self._grown: set[UUID] = set()  # runs with new steps
         self._seen: list[tuple[RunRow, StepRow]] = []  # steps that a move may have opened
 
     def save(self) -> None:
-        """Refuse rows that no move may leave behind; let waits that were opened be found by their topic."""
+        """Check the changed rows, and register the waits that were opened under their topics."""
         for run in self._touched.values():
             check(run, steps=run.id in self._grown)
         for run, step in self._seen:
@@ -81,7 +81,7 @@ class MemoryView:
         run = self._state.runs.get(child)
         return None if run is None else End(run.status, run.result, run.error)
 
-    # Its steps.
+    # Steps.
 
     def step(self, run: RunRow, key: str) -> StepRow | None:
         return self._see(run, run.steps.get(key))
@@ -164,9 +164,9 @@ class MemoryView:
     def available(self, run: RunRow, wait: StepRow) -> EventRow | None:
         chain = run.head
         for event in self._state.topics.get((run.tenant, wait.topic or ""), ()):
-            mine = event.run == chain.id or (event.run is None and event.seq > run.mark)
+            mine = event.run == chain.id or (event.run is None and event.seq > run.watermark)
             in_time = wait.due_at is None or event.at <= wait.due_at
-            if mine and in_time and event.seq > wait.mark and event.seq not in chain.receipts:
+            if mine and in_time and event.seq > wait.watermark and event.seq not in chain.receipts:
                 return event
         return None
 
@@ -232,7 +232,7 @@ class MemoryView:
 
 
 def open_waits(run: RunRow) -> list[StepRow]:
-    """What the run waits for, first due first."""
+    """Return the open waits of a run, first due first."""
     waits = [step for step in run.steps.values() if step.status is StepStatus.WAITING]
     return sorted(waits, key=lambda wait: (inf if wait.due_at is None else wait.due_at, wait.seq))
 
@@ -247,7 +247,7 @@ def _is_orphan(parent: RunRow, child: RunRow) -> bool:
 
 
 def record(state: State, event: NewEvent, now: Instant) -> EventRow:
-    """Put an event into the inbox; one whose id is there is left alone."""
+    """Put an event into the inbox. A known id changes nothing."""
     known = state.event_ids.get((event.tenant, event.id))
     if known is not None:
         return known

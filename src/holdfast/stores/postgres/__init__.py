@@ -1,6 +1,14 @@
-"""The Postgres store: every verb a function in the database, one round trip and one commit each.
+"""The Postgres store: every verb is one function in the database, one round trip and one commit.
 
-Any number of processes share it. This side encodes, calls and decodes; what a verb does stands in functions/.
+Any number of processes share a store. Python encodes, calls and decodes; the functions in functions/ do the
+work.
+
+| folder | content |
+|---|---|
+| `verbs/` | the verbs of the contract, as calls of functions |
+| `sessions/` | connections to the server: pools, calls with retries, lease renewal, listeners |
+| `caller/` | verbs in the caller's own transaction |
+| `functions/`, `schema/` | SQL: the functions, and the tables |
 """
 
 from __future__ import annotations
@@ -14,26 +22,27 @@ from holdfast.errors import Unavailable
 from holdfast.records import Instant, Traits
 from holdfast.stores.checked import checked
 
-from . import forks, migrate
+from . import migrate
 from .address import parsed
-from .calling import CALL_SECONDS, ONCE, called
-from .calls import seconds_for
+from .caller.guarded_session import GuardedSession, refuse_inside
+from .caller.transact import TransactVerbs
 from .errors import DRIVER, translated
-from .forwarding import ForwardRoom
-from .lent import LentLink, refuse_inside
-from .limits import LimitsRoom
-from .links import Link, connected
-from .listening import Ears, brings_news
-from .openings import check_server
-from .outbox import OutboxRoom
-from .pools import Pool
-from .purge import PurgeRoom
-from .queue import QueueRoom
-from .reads import ReadsRoom
-from .renewing import Renewer, RenewingRoom
-from .schedules import ScheduleRoom
-from .transact import TransactRoom
-from .waits import WaitsRoom
+from .server_check import check_server
+from .sessions import forks
+from .sessions.listener import Listeners, brings_news
+from .sessions.pool import Pool
+from .sessions.renewal import RenewalVerb, Renewer
+from .sessions.sending import CALL_SECONDS, NOT_RESENT, send
+from .sessions.session import Session, connected
+from .verbs.calls import seconds_for
+from .verbs.forwarding import ForwardedVerbs
+from .verbs.limits import LimitVerbs
+from .verbs.outbox import OutboxVerbs
+from .verbs.purge import PurgeVerb
+from .verbs.queue import QueueVerbs
+from .verbs.reads import ReadVerbs
+from .verbs.schedules import ScheduleVerbs
+from .verbs.waits import WaitVerbs
 
 Clock = Callable[[], Instant]
 Pools = dict[asyncio.AbstractEventLoop, Pool]
@@ -41,66 +50,69 @@ Pools = dict[asyncio.AbstractEventLoop, Pool]
 
 @checked
 class PostgresStore(
-    QueueRoom,
-    TransactRoom,
-    RenewingRoom,
-    WaitsRoom,
-    OutboxRoom,
-    ScheduleRoom,
-    LimitsRoom,
-    PurgeRoom,
-    ReadsRoom,
-    ForwardRoom,
+    QueueVerbs,
+    TransactVerbs,
+    RenewalVerb,
+    WaitVerbs,
+    OutboxVerbs,
+    ScheduleVerbs,
+    LimitVerbs,
+    PurgeVerb,
+    ReadVerbs,
+    ForwardedVerbs,
 ):
     """Every verb of the contract over one schema of a database.
 
-    `clock`: for tests, on a database that was told to heed it. `create`: False for a store that is opened
-    only if it is there and up to date.
+    `clock`: for tests, on a database whose `clock()` reads it. `create`: False opens only a store that exists
+    and is up to date.
     """
 
     def __init__(self, url: str, clock: Clock | None = None, *, create: bool = True) -> None:
         self.address, self._clock, self._create = parsed(url), clock, create
         self.call_seconds = CALL_SECONDS
-        # One commit is written while the other is read, on whichever side. Where no hints come, it polls.
+        # Two commits may be under way: one is written while the other is read. Without wake-ups the worker
+        # polls.
         polls = 10.0 if self.address.listen else 1.0
         self.traits = Traits(writers=2, poll_seconds=polls, awaits_work=True)
         self._sql: dict[tuple[str, int], str] = {}
         self._is_open = False
         self._begin()
-        forks.watched(self)
+        forks.watch(self)
 
     def _begin(self) -> None:
-        self._changing = threading.Lock()  # a store may be opened, asked and closed from several event loops
+        self._changing = threading.Lock()  # several event loops may open, use and close a store
         self._pools: Pools = {}
-        self._lenders: Pools = {}  # apart: user code that keeps all of them must not keep verbs from theirs
+        # Apart from `_pools`: user code that uses all of these sessions must not take sessions away from
+        # verbs.
+        self._guarded_pools: Pools = {}
         self._renewer = Renewer(self.address)
-        self._ears = Ears(self.address)
+        self._listeners = Listeners(self.address)
 
     async def open(self) -> None:
         if self._is_open:
             return
         try:
-            link = await connected(self.address)
+            session = await connected(self.address)
             try:
-                await self._check(link)
+                await self._check(session)
             except BaseException:
-                link.abandon()
-                await asyncio.sleep(0)  # or its transport may outlive the loop
+                session.abandon()
+                await asyncio.sleep(0)  # otherwise its transport may outlive the loop
                 raise
         except DRIVER as error:
             raise translated(error, self.address.shown) from error
         self._is_open = True
-        self._pool().adopt(link)
+        self._pool().adopt(session)
 
-    async def _check(self, link: Link) -> None:
-        await check_server(link, self.address)
-        await migrate.up_to_date(link, self.address, create=self._create)
+    async def _check(self, session: Session) -> None:
+        await check_server(session, self.address)
+        await migrate.up_to_date(session, self.address, create=self._create)
 
     async def close(self) -> None:
         self._is_open = False
         with self._changing:
-            pools = [*self._lenders.items(), *self._pools.items()]
-            self._lenders, self._pools = {}, {}
+            pools = [*self._guarded_pools.items(), *self._pools.items()]
+            self._guarded_pools, self._pools = {}, {}
         here = asyncio.get_running_loop()
         for loop, pool in pools:
             if loop is here:
@@ -109,36 +121,36 @@ class PostgresStore(
                 pool.abandon()
             else:
                 loop.call_soon_threadsafe(pool.abandon)
-        await self._ears.close()
+        await self._listeners.close()
         self._renewer.close()
 
-    def left_behind(self) -> object:
-        for pool in (*self._pools.values(), *self._lenders.values()):
+    def forget_sessions(self) -> object:
+        for pool in (*self._pools.values(), *self._guarded_pools.values()):
             pool.disown()
         self._renewer.disown()
-        self._ears.disown()
-        kept = self._pools, self._lenders, self._renewer, self._ears
+        self._listeners.disown()
+        kept = self._pools, self._guarded_pools, self._renewer, self._listeners
         self._begin()
         return kept
 
-    # How verbs reach the database.
+    # Calls of functions.
 
     def _pool(self) -> Pool:
-        """That of this event loop."""
+        """Return the pool of this event loop."""
         refuse_inside(self.address)
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # beside a caller's connection, in plain code
+        except RuntimeError:  # in sync code, beside a caller's connection
             raise Unavailable(f"{self.address.shown}: there is no event loop to ask it on") from None
         pool = self._pools.get(loop)
         return pool if pool is not None else self._new_pool(self._pools, loop)
 
-    def _lending(self) -> Pool:
+    def _guarded_pool(self) -> Pool:
         loop = asyncio.get_running_loop()
-        return self._lenders.get(loop) or self._new_pool(self._lenders, loop, LentLink)
+        return self._guarded_pools.get(loop) or self._new_pool(self._guarded_pools, loop, GuardedSession)
 
     def _new_pool(
-        self, pools: Pools, loop: asyncio.AbstractEventLoop, kind: type[Link] | None = None
+        self, pools: Pools, loop: asyncio.AbstractEventLoop, kind: type[Session] | None = None
     ) -> Pool:
         if not self._is_open:
             raise Unavailable(f"{self.address.shown}: the store is not open")
@@ -152,11 +164,13 @@ class PostgresStore(
         sql = self._statement(verb, len(args))
         limit = self.call_seconds + seconds_for(*args)
         if self._clock is not None:
-            answer = await called(self._pool(), sql, (*args, str(self._clock())), 1, limit, once=verb in ONCE)
+            answer = await send(
+                self._pool(), sql, (*args, str(self._clock())), 1, limit, once=verb in NOT_RESENT
+            )
         else:
-            answer = await called(self._pool(), sql, args, 0, limit, once=verb in ONCE)
+            answer = await send(self._pool(), sql, args, 0, limit, once=verb in NOT_RESENT)
         if not self.address.listen and brings_news(verb, args):
-            self._ears.ring()
+            self._listeners.notify()
         return answer
 
     def _call_blocking(self, limit_seconds: float, verb: str, *args: Any) -> Any:
@@ -177,10 +191,10 @@ class PostgresStore(
             sql = self._sql[verb, count] = f"select {sql}"
         return sql
 
-    # Hints.
+    # Wake-ups.
 
     def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
-        return self._ears.listen(hint)
+        return self._listeners.listen(hint)
 
 
 __all__ = ["PostgresStore"]

@@ -1,4 +1,4 @@
-"""What a URL says: where the database is, in which schema the store lives, and what it may do without."""
+"""The store URL: where the database is, the schema of the store, and options."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 _SWITCH = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 _OURS = frozenset({"schema", "listen", "allow_fsync_off"})
 _WHICH = "target_session_attrs"
-_WHICH_SERVER = ("any", "primary", "read-write")  # a store writes: no standby will do
+_WHICH_SERVER = ("any", "primary", "read-write")  # a store writes, so a standby is of no use
 
 
 class Address(NamedTuple):
-    """Where a store is, and how it is reached."""
+    """The place of a store, and how it is reached."""
 
-    dsn: str  # for the driver, without what is ours
+    dsn: str  # for the driver, without our own options
     shown: str  # for people and logs: without password and options
     schema: str = SCHEMA
-    listen: bool = True  # off: behind a pooler that hands out another session for each transaction
+    listen: bool = True  # off: behind a pooler that gives out another session for each transaction
     allow_fsync_off: bool = False
 
     @property
     def channel(self) -> str:
-        """Where hints are given."""
+        """The channel of wake-ups."""
         return f"holdfast_{self.schema}"
 
     @property
     def each(self) -> list[str]:
-        """Where several servers are named, one DSN for each."""
+        """One DSN for each server that the URL names."""
         parts = _Parts.of(self.dsn)
         credentials, at, hosts = parts.netloc.rpartition("@")
         rest = f"{parts.path}?{parts.query}" if parts.query else parts.path
@@ -46,7 +46,7 @@ class Address(NamedTuple):
 
     @property
     def typed(self) -> str:
-        """As a person would type it, but for a password."""
+        """The URL as a person would type it, without the password."""
         ours = {"schema": self.schema} if self.schema != SCHEMA else {}
         ours |= {} if self.listen else {"listen": "off"}
         ours |= {"allow_fsync_off": "on"} if self.allow_fsync_off else {}
@@ -55,7 +55,7 @@ class Address(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """Of a URL. Several hosts, some of them in brackets, are more than every urllib takes."""
+    """The parts of a URL. Some versions of urllib cannot read several hosts or hosts in brackets."""
 
     netloc: str
     path: str
@@ -71,7 +71,7 @@ class _Parts(NamedTuple):
 
 
 def parsed(url: str) -> Address:
-    """The address that a URL names."""
+    """Return the address that a URL names."""
     parts = _Parts.of(url)
     options = parse_qsl(parts.query, keep_blank_values=True)
     _check(parts.netloc, "".join([parts.path, parts.fragment, *(name for name, _ in options)]))
@@ -85,9 +85,9 @@ def parsed(url: str) -> Address:
         )
     _check_server(dict(theirs).get(_WHICH, "any"))
     if _WHICH not in dict(theirs) and "," in parts.netloc.rpartition("@")[2]:
-        theirs.append((_WHICH, "read-write"))  # of several servers one takes writes, and it may change which
-    path = parts.path.rstrip("/")  # no part of a name, where one was typed after it
-    # Put together by hand: urllib forgets the slashes before an empty host, which is a unix socket.
+        theirs.append((_WHICH, "read-write"))  # one of several servers takes writes, and which one may change
+    path = parts.path.rstrip("/")  # a trailing slash is not part of the name
+    # Concatenated by hand: urllib drops the slashes before an empty host, which is a unix socket.
     dsn = f"postgresql://{parts.netloc}{path}" + (f"?{urlencode(theirs, safe='/')}" if theirs else "")
     return Address(
         dsn,
@@ -102,7 +102,9 @@ _EXAMPLE = "postgresql://user:password@host:5432/database"
 
 
 def _check(netloc: str, after: str) -> None:
-    """A password with a sign of URLs in it ends too early: nothing of it may be told."""
+    """Refuse a URL that cannot be read. A password with a special character of URLs ends too early, so the
+    message must not quote any part of the URL.
+    """
     ports = (host.rpartition("]")[2].partition(":")[2] for host in netloc.rpartition("@")[2].split(","))
     wrong = [port for port in ports if port and not (port.isdecimal() and 0 < int(port) < 65536)]
     if wrong or netloc.count("[") != netloc.count("]") or "@" in after or netloc.count("@") > 1:
@@ -113,7 +115,7 @@ def _check(netloc: str, after: str) -> None:
 
 
 def _check_server(which: str) -> None:
-    """Here, for the driver's own words name an object in memory."""
+    """Checked here, because the driver's own message names an object in memory."""
     if which not in _WHICH_SERVER:
         raise UsageError(f"{_WHICH}={which} in the store URL: write one of {', '.join(_WHICH_SERVER)}")
 
@@ -130,9 +132,9 @@ def _shown(netloc: str, path: str, options: dict[str, str]) -> str:
 
 
 def _switch(given: dict[str, str], name: str, *, default: bool = False) -> bool:
-    said = given.get(name)
-    if said is None:
+    value = given.get(name)
+    if value is None:
         return default
-    if said.lower() not in _SWITCH:
-        raise UsageError(f"{name}={said} in the store URL: write {name}=on or {name}=off")
-    return _SWITCH[said.lower()]
+    if value.lower() not in _SWITCH:
+        raise UsageError(f"{name}={value} in the store URL: write {name}=on or {name}=off")
+    return _SWITCH[value.lower()]

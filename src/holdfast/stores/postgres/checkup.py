@@ -1,4 +1,4 @@
-"""checkup: whether the server is set up so that committed means on disk, and what of it may soon hurt."""
+"""checkup: whether the server's settings make commits durable, and what may soon cause trouble."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ import msgspec
 
 from holdfast.records import SECOND, Finding, Instant
 
-from . import declared
+from . import declared_indexes
 from .address import Address
 from .migrate import ours, schemas
 
-OLDEST = 130000  # the first version that has all that the functions use
-CROWDED = 0.8  # of the connections that there may be
+OLDEST = 130000  # the first version that has everything the functions use
+CROWDED = 0.8  # share of the possible connections
 SKEW_SECONDS = 1.0  # between the server's clock and this host's
-DEAD_ROWS, DEAD_SHARE = (
-    50_000,
-    0.5,
-)  # so many, and so much of a table, are left behind where vacuum does not come by
+DEAD_ROWS, DEAD_SHARE = 50_000, 0.5  # a table with more of both lacks vacuum
 SHOWN = 3  # sessions that a finding names
 
 
@@ -32,7 +29,7 @@ class Idle(msgspec.Struct):
 
 
 class Table(msgspec.Struct):
-    """How many rows there are, and how many are left behind."""
+    """The numbers of live and dead rows of a table."""
 
     rows: int
     dead: int
@@ -40,7 +37,7 @@ class Table(msgspec.Struct):
 
 
 class Facts(msgspec.Struct):
-    """What the server tells of itself."""
+    """The facts that the SQL function `checkup` returns."""
 
     version: int
     settings: dict[str, str]
@@ -53,8 +50,8 @@ class Facts(msgspec.Struct):
     tables: dict[str, Table]
     indexes: dict[str, bool]
     now: Instant
-    unique: list[str] = []  # of the indexes; older functions do not tell
-    sees_all: bool = True  # what the sessions of other roles do
+    unique: list[str] = []  # unique indexes; older functions do not return them
+    sees_all: bool = True  # False: sessions of other roles are hidden
 
 
 def host_clock() -> Instant:
@@ -62,7 +59,9 @@ def host_clock() -> Instant:
 
 
 def findings(facts: Facts, address: Address, asked: tuple[Instant, Instant]) -> list[Finding]:
-    """`asked`: when the question left, and when the answer came, by this host's clock."""
+    """Turn facts into findings. `asked`: when the question was sent and when the answer came, by this host's
+    clock.
+    """
     return [
         *_server(facts),
         *_schema(facts.schema),
@@ -103,26 +102,26 @@ def _server(facts: Facts) -> Iterator[Finding]:
         )
     if (isolation := facts.settings["default_transaction_isolation"]) != "read committed":
         yield _error(
-            f"default_transaction_isolation is {isolation}: after a lock one would see what was before",
+            f"default_transaction_isolation is {isolation}: after a lock a statement would see old rows",
             "set it to 'read committed' for this role or database",
         )
 
 
-def _schema(there: tuple[int, int, int]) -> Iterator[Finding]:
-    here, shown = ours(), ".".join(map(str, there))
-    if there == here[:3]:
+def _schema(found: tuple[int, int, int]) -> Iterator[Finding]:
+    here, shown = ours(), ".".join(map(str, found))
+    if found == here[:3]:
         yield _ok(f"the schema is of version {shown}")
     else:
-        newer = there > here[:3]
+        newer = found > here[:3]
         yield _warning(
-            f"the schema is of version {shown}, this library's is {here.version}{': it works on' * newer}",
+            f"the schema is of version {shown}, this library's is {here.version}{': it can be used' * newer}",
             "upgrade holdfast here too" if newer else "run `holdfast migrate`",
         )
 
 
 def _durability(facts: Facts, *, spared: bool) -> Iterator[Finding]:
     for name, loss in (
-        ("fsync", "a power failure may undo what was committed, or leave the database damaged"),
+        ("fsync", "a power failure may undo commits, or leave the database damaged"),
         ("full_page_writes", "a power failure may leave the database damaged"),
     ):
         if facts.settings[name] == "on":
@@ -133,11 +132,11 @@ def _durability(facts: Facts, *, spared: bool) -> Iterator[Finding]:
     mode = facts.settings["synchronous_commit"]
     if mode == "off":
         yield _warning(
-            "synchronous_commit is off: a crash of the server may undo the last commits that were answered",
+            "synchronous_commit is off: a crash of the server may undo the last commits",
             "set synchronous_commit = on for this role or database",
         )
     else:
-        yield _ok(f"synchronous_commit is {mode}: what is committed is on disk")
+        yield _ok(f"synchronous_commit is {mode}: every commit is on disk")
 
 
 def _sessions(facts: Facts) -> Iterator[Finding]:
@@ -151,7 +150,7 @@ def _sessions(facts: Facts) -> Iterator[Finding]:
         more = len(facts.idle) - SHOWN
         yield _warning(
             f"sessions keep a transaction open and do nothing: {some}{f' and {more} more' * (more > 0)}; "
-            "vacuum cannot remove what has changed since",
+            "vacuum cannot remove rows that changed since",
             "end them with `select pg_terminate_backend(pid)`, and set idle_in_transaction_session_timeout",
         )
     elif facts.sees_all:
@@ -159,7 +158,7 @@ def _sessions(facts: Facts) -> Iterator[Finding]:
     else:
         yield _ok(
             "no session of this role keeps a transaction open for long; "
-            "of others it may not know, unless it is granted pg_read_all_stats"
+            "sessions of other roles are visible only with pg_read_all_stats"
         )
     if facts.prepared:
         yield _warning(
@@ -173,7 +172,7 @@ def _tables(facts: Facts) -> Iterator[Finding]:
     if "off" in {facts.settings["autovacuum"], facts.settings["track_counts"]}:
         name = "autovacuum" if facts.settings["autovacuum"] == "off" else "track_counts"
         yield _warning(
-            f"{name} is off: rows that were left behind pile up, and every verb gets slower",
+            f"{name} is off: dead rows accumulate, and every call gets slower",
             f"set {name} = on in postgresql.conf, and reload",
         )
     elif still:
@@ -198,7 +197,7 @@ def _tables(facts: Facts) -> Iterator[Finding]:
 
 def _indexes(facts: Facts) -> Iterator[Finding]:
     text = "\n".join(schemas())
-    named, keys = declared.indexes(text), declared.keys(text)
+    named, keys = declared_indexes.indexes(text), declared_indexes.keys(text)
     undone = sorted(set(keys) - set(facts.indexes))
     lacking = sorted(set(named) - set(facts.indexes))
     broken = sorted(name for name, valid in facts.indexes.items() if not valid)
@@ -220,7 +219,7 @@ def _indexes(facts: Facts) -> Iterator[Finding]:
     if broken:
         yield _error(f"indexes are invalid: {', '.join(broken)}", f"run `reindex index {broken[0]}`")
     if not (undone or lacking or loose or broken):
-        yield _ok(f"all {len(facts.indexes)} indexes are there")
+        yield _ok(f"all {len(facts.indexes)} indexes exist")
 
 
 def _unique(named: dict[str, bool], keys: dict[str, str]) -> set[str]:
@@ -228,13 +227,13 @@ def _unique(named: dict[str, bool], keys: dict[str, str]) -> set[str]:
 
 
 def _clock(server: Instant, asked: tuple[Instant, Instant]) -> Iterator[Finding]:
-    """What lies between question and answer is nobody's fault."""
-    left, came = asked
-    off = max(left - server, server - came, 0) / SECOND
+    """Compare the clocks. The time between question and answer is not counted as a difference."""
+    sent_at, answered_at = asked
+    off = max(sent_at - server, server - answered_at, 0) / SECOND
     if off > SKEW_SECONDS:
         yield _warning(
             f"this host's clock and the server's differ by {off:.1f} s; only the server's counts",
-            "let both keep their time by NTP, or what people read here is told by another clock",
+            "synchronise both clocks by NTP: the times that people read here come from the server's clock",
         )
     else:
         yield _ok("this host's clock and the server's agree")
@@ -242,6 +241,6 @@ def _clock(server: Instant, asked: tuple[Instant, Instant]) -> Iterator[Finding]
 
 def _hints(address: Address) -> Iterator[Finding]:
     if address.listen:
-        yield _ok("news are listened for")
+        yield _ok("notifications (LISTEN) are used")
     else:
-        yield _ok("listen is off in the store's URL: news are found by polling alone")
+        yield _ok("listen is off in the store's URL: changes are found by polling only")

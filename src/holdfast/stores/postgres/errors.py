@@ -1,7 +1,7 @@
-"""What the server and the driver say, in our own words: one clear line, never a driver's error to a caller.
+"""Errors of the server and the driver as errors of this library: one clear line each.
 
-`Unavailable` means: try again, it is safe. What trying again cannot mend, a statement that is wrong or
-values that the server does not take, is a `StoreError`.
+`Unavailable` means that a retry is safe. An error that a retry cannot mend (a wrong statement, a value that
+the server does not accept) is a `StoreError`.
 """
 
 from __future__ import annotations
@@ -27,60 +27,60 @@ from holdfast.errors import (
 )
 from holdfast.lifecycle import Status
 
-from .calls import NO_TEXT
+from .verbs.calls import NO_TEXT
 
-OURS = "HF"  # the first letters of the codes that our functions raise
-# Of each other: sent again, it goes through. A number that two would take at once is a unique violation.
-IN_THE_WAY = frozenset({"40P01", "40001", "55P03", "23505"})
+OURS = "HF"  # the first letters of the error codes that our functions raise
+# Two calls collided: a retry succeeds. A number that two calls take at once is a unique violation.
+COLLISIONS = frozenset({"40P01", "40001", "55P03", "23505"})
 LOCK_TIMEOUT = "55P03"
-_NO_TEXT = frozenset({"22021", "22P05"})  # of a text itself, and of one inside a record
+_NO_TEXT = frozenset({"22021", "22P05"})  # codes for a text itself, and for a text inside a record
 NO_RIGHT = "42501"
 
-# All that may happen on the way. A timeout is an OSError, and so is a name that nobody knows.
+# Every error of a call. A timeout is an OSError, and so is an unknown host name.
 DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError)
 
-_PLAIN: dict[str, type[HoldfastError]] = {
+_BY_NAME: dict[str, type[HoldfastError]] = {
     "Conflict": Conflict,
     "UnknownStep": UnknownStep,
     "UsageError": UsageError,
     "SchemaMismatch": SchemaMismatch,
 }
-_POOLER = "a pooler that shares sessions stands in between: add listen=off to the URL"
+_POOLER = "a pooler that shares sessions is between this process and the server: add listen=off to the URL"
 _OPTIONS = "ours are schema, listen and allow_fsync_off"
 _WORDS = {
     "25006": "it takes no writes now (a standby, or default_transaction_read_only is on): name the primary",
     "26000": _POOLER,
     "42P05": _POOLER,
-    "28000": "the server does not let this user in ({said}): check user and password, and pg_hba.conf",
+    "28000": "the server does not let this user in ({reason}): check user and password, and pg_hba.conf",
     "28P01": "the server refuses the password of this user: check the URL",
-    "3D000": "there is no such database ({said}): create it, or check the URL",
-    NO_RIGHT: "this user lacks a right ({said}): grant it, as grants.sql of this package does",
-    "42P01": "the store is not there, or not all of it ({said}): `holdfast migrate` makes it",
-    "42883": "the store is not there, or not all of it ({said}): `holdfast migrate` makes it",
-    "40001": "the call was overtaken again and again by others",
-    "40P01": "the call stood in the way of others again and again",
+    "3D000": "there is no such database ({reason}): create it, or check the URL",
+    NO_RIGHT: "this user lacks a right ({reason}): grant it, as grants.sql of this package does",
+    "42P01": "the store is not there, or not all of it ({reason}): `holdfast migrate` makes it",
+    "42883": "the store is not there, or not all of it ({reason}): `holdfast migrate` makes it",
+    "40001": "other transactions changed the same rows at each of several tries",
+    "40P01": "the call deadlocked with others at each of several tries",
     "53100": "the server's disk is full; nothing recorded is lost, and work goes on by itself with space",
     "53200": "the server is out of memory; nothing recorded is lost",
     "53300": "the server has no connection left: raise max_connections, or start fewer processes",
     LOCK_TIMEOUT: "a row or table has been locked by someone else for too long: look at pg_locks",
     "57014": "the server gave the call up (statement_timeout, or an administrator)",
     "57P01": "the server is shutting down",
-    "57P02": "the server has crashed and starts anew",
+    "57P02": "the server has crashed and restarts",
     "57P03": "the server is starting up, or shutting down",
-    "58P01": "the server misses one of its own files ({said})",
+    "58P01": "the server misses one of its own files ({reason})",
 }
-# Only what is about values, or about our own statements, is somebody's mistake: sent again, it fails again.
-# Everything else passes, and a run must not be lost for it; schema and functions may be away for a moment.
+# Only errors about values or about our own statements are permanent: a retry fails again. All other errors
+# are transient, and a run must not fail because of them; schema and functions may be missing for a moment.
 _MISTAKES = ("0A", "21", "22", "23", "2B", "2F", "39", "42", "54", "P0")
-_WEATHER_TOO = frozenset({NO_RIGHT, "42P01", "42883", *IN_THE_WAY})
+_TRANSIENT_TOO = frozenset({NO_RIGHT, "42P01", "42883", *COLLISIONS})
 _PASSING = ("cached plan must not change result type", "too many notifications in the NOTIFY queue")
 
 
 def translated(error: BaseException, where: str) -> HoldfastError:
-    """Never a driver's error to a caller."""
+    """Return the library's error for an error of a driver."""
     if isinstance(error, HoldfastError):
         return error
-    code, message, detail = told(error)
+    code, message, detail = error_parts(error)
     if code.startswith(OURS) and detail:
         return refusal(message, detail)
     if code in _NO_TEXT or isinstance(error.__cause__, UnicodeEncodeError):
@@ -89,29 +89,29 @@ def translated(error: BaseException, where: str) -> HoldfastError:
         return StoreError(f"{where}: {_POOLER}, or leave out what it does not take ({message})")
     if message.startswith("unrecognized configuration parameter"):
         return StoreError(f"{where}: {message}: check the options of the URL; {_OPTIONS}")
-    said = _WORDS.get(code, "{said}").format(said=message)
+    reason = _WORDS.get(code, "{reason}").format(reason=message)
     if code and _passes(code, message):
-        return Unavailable(f"{where}: {said}" + ("" if code in _WORDS else f" ({code})"))
+        return Unavailable(f"{where}: {reason}" + ("" if code in _WORDS else f" ({code})"))
     if code or _is_mistake(error):
         notes = [*getattr(error, "__notes__", ()), *([code] if code and code not in _WORDS else [])]
-        return StoreError(f"{where}: {said}" + (f" ({', '.join(notes)})" if notes else ""))
-    return Unavailable(f"{where}: {_of_the_way(error, message)}")
+        return StoreError(f"{where}: {reason}" + (f" ({', '.join(notes)})" if notes else ""))
+    return Unavailable(f"{where}: {_unreachable(error, message)}")
 
 
 def _passes(code: str, message: str) -> bool:
-    return not code.startswith(_MISTAKES) or code in _WEATHER_TOO or message.startswith(_PASSING)
+    return not code.startswith(_MISTAKES) or code in _TRANSIENT_TOO or message.startswith(_PASSING)
 
 
-def lost(error: BaseException) -> bool:
-    """The session is gone, or cannot be trusted any more."""
-    code = told(error)[0]
-    # A cancel (57014) and a full disk leave the session as it was.
-    # One that takes no writes has become a standby: another server may be the primary now.
+def is_session_lost(error: BaseException) -> bool:
+    """Return True when the session is gone or cannot be trusted any more."""
+    code = error_parts(error)[0]
+    # A cancel (57014) and a full disk leave the session usable. A session that takes no writes is on a server
+    # that has become a standby: another server may be the primary now.
     return code.startswith(("08", "57P", "25P03", "25P04", "25006")) if code else not _is_mistake(error)
 
 
-def told(error: BaseException) -> tuple[str, str, str]:
-    """Code, message and detail of whatever driver raised it."""
+def error_parts(error: BaseException) -> tuple[str, str, str]:
+    """Return code, message and detail of an error of any driver."""
     message = str(error.args[0]).splitlines()[0] if error.args and str(error.args[0]) else ""
     code = getattr(error, "sqlstate", None) or ""
     detail = getattr(error, "detail", None) or getattr(getattr(error, "diag", None), "message_detail", None)
@@ -119,15 +119,17 @@ def told(error: BaseException) -> tuple[str, str, str]:
 
 
 def _is_mistake(error: BaseException) -> bool:
-    """Of ours, or of the URL: a value that cannot be sent, an option that the driver does not know."""
+    """Return True for a mistake of the caller or in the URL: a value that cannot be sent, an option that the
+    driver does not know.
+    """
     if isinstance(error, asyncpg.InterfaceError):
-        # The driver has one class for its own state and for what it was asked: only words tell them apart.
-        said = str(error)
-        return isinstance(error, ValueError) or not ("operation" in said or "connection" in said)
+        # The driver has one class for its own state and for wrong arguments: only the text tells them apart.
+        text = str(error)
+        return isinstance(error, ValueError) or not ("operation" in text or "connection" in text)
     return not isinstance(error, DRIVER)
 
 
-def _of_the_way(error: BaseException, message: str) -> str:
+def _unreachable(error: BaseException, message: str) -> str:
     if isinstance(error, TimeoutError):
         return message or "it does not answer in time"
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
@@ -142,9 +144,9 @@ def _of_the_way(error: BaseException, message: str) -> str:
 
 
 def refusal(message: str, detail: str) -> HoldfastError:
-    """What a function of ours has refused."""
-    said: dict[str, Any] = msgspec.json.decode(detail)
-    name, data = said["error"], said["data"]
+    """Return the error that one of our functions has raised."""
+    refused: dict[str, Any] = msgspec.json.decode(detail)
+    name, data = refused["error"], refused["data"]
     match name:
         case "UnknownRun":
             return UnknownRun(UUID(data["run"]))
@@ -155,4 +157,4 @@ def refusal(message: str, detail: str) -> HoldfastError:
         case "UnknownSchedule":
             return UnknownSchedule(data["name"])
         case _:
-            return _PLAIN[name](message)
+            return _BY_NAME[name](message)

@@ -1,9 +1,10 @@
-"""The schema: forward only, additive within a major version, under a lock, safe when many open at once.
+"""Migration of the schema: forward only, additive within a major version, under a lock, safe when many open
+at once.
 
-Tables and functions are numbered apart. A newer minor version of the tables, or a newer set of functions,
-only added things, so an older library works on with it and leaves it as it is. Another major version is
-refused. All of it is one transaction; what stands in its way is waited for in short turns, for a lock that
-is queued for stops a running fleet.
+Tables and functions have separate numbers. A newer minor version of the tables, or a newer set of functions,
+only added things, so an older library works with it and does not change it. Another major version is refused.
+A migration is one transaction. It waits for locks of others only for short times and then pauses, because
+every statement that comes later queues behind a waiting lock.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from holdfast.errors import HoldfastError, NotADatabase, SchemaMismatch, StoreEr
 from holdfast.escaping import safe_logger
 
 from .address import Address
-from .errors import IN_THE_WAY, NO_RIGHT, told
-from .replacing import Replacing
+from .errors import COLLISIONS, NO_RIGHT, error_parts
+from .replace_functions import FunctionReplacement
 
 log = safe_logger("holdfast.postgres")
 
 MAJOR = 1
-# To be raised by each release whose functions differ. With the same number and other functions the last one
-# to open wins: that is development.
+# Each release with different functions must raise this number. With the same number and different functions,
+# the library that opened last wins; that happens in development.
 FUNCTIONS = 1
-# Who asks for a table that somebody has makes all others queue behind him: not long, then they have a turn.
+# A statement that waits for a table's lock makes all later ones queue behind it. So it waits for a short
+# time, and then lets the others continue.
 LOCK_SECONDS, PAUSE_SECONDS = 0.3, 1.0
 PATIENCE_SECONDS = 120.0
-_PLACES = {"words.sql": -1, "rights.sql": 1}
-CHANGE_SECONDS = 3600.0  # an index over many millions of rows takes its time
-_LOCK = 1752132454  # beside those of topics and lines
+CHANGE_SECONDS = 3600.0  # an index over many millions of rows takes long
+_LOCK = 1752132454  # next to the numbers of the locks of topics and outbox queues
 _UNKNOWN_COLUMN = "42703"
 
 _TABLE = """
@@ -50,8 +51,8 @@ insert into workflow_schema (id, major, minor, functions, digest) values (1, $1,
 on conflict (id) do update
 set major = excluded.major, minor = excluded.minor, functions = excluded.functions, digest = excluded.digest
 """
-# From the tables themselves, not by to_regclass and the like: these answer from what the session remembers,
-# and that may be older than the lock.
+# Read from the tables themselves, not by to_regclass or similar: those answer from the session's cache, which
+# may be older than the lock.
 _NAMESPACE = "select exists (select 1 from pg_namespace where nspname = $1)"
 _NAMES = """
 select relname from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
@@ -61,7 +62,7 @@ order by c.relname
 
 
 class Stamp(NamedTuple):
-    """What a store says of itself."""
+    """The version that a store has."""
 
     major: int
     minor: int
@@ -75,22 +76,33 @@ class Stamp(NamedTuple):
 
 @cache
 def functions() -> dict[str, str]:
-    """The files of functions, `words` first, and `rights` last: it speaks of functions of other files."""
-    folder = files(__package__) / "functions"
+    """Return the texts of functions/ in the order in which they are run, by path ("claiming/claim.sql").
+
+    Folder `shared` is first, then the other folders by name, then `rights.sql`. Inside a folder files go by
+    name. A function in the language SQL, and a view, need the functions that they call to exist: these come
+    earlier in this order, mostly in `shared`. `rights.sql` names functions of all other files.
+    """
+    root = files(__package__) / "functions"
+    folders = sorted(
+        (one for one in root.iterdir() if one.is_dir()), key=lambda one: (one.name != "shared", one.name)
+    )
     found = {
-        entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")
+        f"{folder.name}/{file.name}": file.read_text("utf-8")
+        for folder in folders
+        for file in sorted(folder.iterdir(), key=lambda one: one.name)
+        if file.name.endswith(".sql")
     }
-    return dict(sorted(found.items(), key=lambda pair: (_PLACES.get(pair[0], 0), pair[0])))
+    return found | {"rights.sql": (root / "rights.sql").read_text("utf-8")}
 
 
 @cache
 def digest() -> str:
-    """Tells one set of functions from another."""
+    """Return a digest of the set of functions."""
     return sha256("\0".join(functions().values()).encode()).hexdigest()[:16]
 
 
 def schemas() -> list[str]:
-    """The schema files, in order: 0001.sql is minor 1."""
+    """Return the schema files in order: 0001.sql is minor version 1."""
     folder = files(__package__) / "schema"
     found = sorted(
         (entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda one: one.name
@@ -99,98 +111,98 @@ def schemas() -> list[str]:
 
 
 def ours() -> Stamp:
-    """What this library brings."""
+    """Return the version that this library brings."""
     return Stamp(MAJOR, len(schemas()), FUNCTIONS, digest())
 
 
-async def up_to_date(link: asyncpg.Connection, address: Address, *, create: bool = True) -> None:
-    """Bring tables and functions up to date, or see to it that they are."""
-    there = await _stamp(link, address)
-    if _is_current(there):
+async def up_to_date(session: asyncpg.Connection, address: Address, *, create: bool = True) -> None:
+    """Bring tables and functions up to date; with create=False, refuse a store that is not."""
+    found = await _stamp(session, address)
+    if _is_current(found):
         return
     if not create:
-        raise _refusal(there, address)
-    until, said = time.monotonic() + PATIENCE_SECONDS, False
+        raise _refusal(found, address)
+    until, warned = time.monotonic() + PATIENCE_SECONDS, False
     while True:
-        attempt = _Attempt(link, address)
+        attempt = _Attempt(session, address)
         try:
             await attempt.make()
             return
         except asyncpg.PostgresError as error:
-            code, message, _ = told(error)
+            code, message, _ = error_parts(error)
             if code == NO_RIGHT:
-                raise _no_right(there, address, message) from error
-            if code not in IN_THE_WAY:
+                raise _no_right(found, address, message) from error
+            if code not in COLLISIONS:
                 raise
             if time.monotonic() > until:
                 raise Unavailable(
-                    f"{address.shown}: waited {PATIENCE_SECONDS:g} s for {attempt.waits_for}, in vain"
+                    f"{address.shown}: waited {PATIENCE_SECONDS:g} s for {attempt.waits_for}, and gave up"
                 ) from error
-        if not said:
-            said = True
+        if not warned:
+            warned = True
             log.warning("%s: waiting for %s", address.shown, attempt.waits_for)
         await asyncio.sleep(PAUSE_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
 
 
 class _Attempt:
-    """One transaction."""
+    """One transaction that migrates."""
 
-    def __init__(self, link: asyncpg.Connection, address: Address) -> None:
-        self._link, self._address = link, address
+    def __init__(self, session: asyncpg.Connection, address: Address) -> None:
+        self._session, self._address = session, address
         self.waits_for = "another process to bring the schema up to date"
 
     async def make(self) -> None:
-        link, schema = self._link, self._address.schema
-        async with link.transaction():
-            # Not for the waiting, but so that nobody queues behind us for long who only wants to work.
-            await link.execute(
+        session, schema = self._session, self._address.schema
+        async with session.transaction():
+            # The timeout keeps sessions that queue behind this one from waiting long.
+            await session.execute(
                 f"set local lock_timeout = '{LOCK_SECONDS:g}s'; set local statement_timeout = 0"
             )
-            await link.execute(f"select pg_advisory_xact_lock({_LOCK}, hashtext('{schema}'))")
-            self.waits_for = "those who are at work on its tables, to bring the schema up to date"
-            there = await _stamp(link, self._address)
-            if not _is_current(there):
-                await self._change(there or Stamp(MAJOR, 0, 0, ""))
+            await session.execute(f"select pg_advisory_xact_lock({_LOCK}, hashtext('{schema}'))")
+            self.waits_for = "other transactions on its tables, to bring the schema up to date"
+            found = await _stamp(session, self._address)
+            if not _is_current(found):
+                await self._change(found or Stamp(MAJOR, 0, 0, ""))
 
-    async def _change(self, there: Stamp) -> None:
-        link, schema, ours_ = self._link, self._address.schema, ours()
-        # Asked first: `if not exists` wants the right to create, even where there is nothing to do.
-        if not await link.fetchval(_NAMESPACE, schema):
-            await link.execute(f'create schema "{schema}"')
-        await link.execute(f'set local search_path = "{schema}", pg_temp')
-        await link.execute(_TABLE)
-        for number, text in enumerate(schemas()[there.minor :], there.minor + 1):
+    async def _change(self, found: Stamp) -> None:
+        session, schema, ours_ = self._session, self._address.schema, ours()
+        # Checked first, because `if not exists` needs the right to create even when nothing is to be done.
+        if not await session.fetchval(_NAMESPACE, schema):
+            await session.execute(f'create schema "{schema}"')
+        await session.execute(f'set local search_path = "{schema}", pg_temp')
+        await session.execute(_TABLE)
+        for number, text in enumerate(schemas()[found.minor :], found.minor + 1):
             await self._run(f"schema/{number:04}.sql", text)
-        known = max(there, ours_, key=lambda stamp: stamp.functions)
-        if there.functions <= ours_.functions:
+        known = max(found, ours_, key=lambda stamp: stamp.functions)
+        if found.functions <= ours_.functions:
             known = ours_
             files = {f"functions/{name}": text for name, text in functions().items()}
-            await Replacing(link, self._run).replace(files)
-        await link.execute(_STAMP, MAJOR, max(there.minor, ours_.minor), known.functions, known.digest)
+            await FunctionReplacement(session, self._run).replace(files)
+        await session.execute(_STAMP, MAJOR, max(found.minor, ours_.minor), known.functions, known.digest)
         log.info("%s: schema %s is of version %s now", self._address.shown, schema, ours_.version)
 
     async def _run(self, file: str, text: str) -> None:
         try:
-            await self._link.execute(text, timeout=CHANGE_SECONDS)
+            await self._session.execute(text, timeout=CHANGE_SECONDS)
         except asyncpg.PostgresError as error:
             error.add_note(f"in {file}")
             raise
 
 
-async def _stamp(link: asyncpg.Connection, address: Address) -> Stamp | None:
-    """None: there is no store yet."""
+async def _stamp(session: asyncpg.Connection, address: Address) -> Stamp | None:
+    """Return the version of the store; None: there is no store yet."""
     schema = address.schema
-    names = [row[0] for row in await link.fetch(_NAMES, schema)]
+    names = [row[0] for row in await session.fetch(_NAMES, schema)]
     if "workflow_schema" not in names:
         if names:
             raise _foreign(address, names[0])
         return None
     try:
-        row: Any = await link.fetchrow(
+        row: Any = await session.fetchrow(
             f'select major, minor, functions, digest from "{schema}".workflow_schema'  # noqa: S608 - checked name
         )
     except asyncpg.PostgresError as error:
-        if told(error)[0] == _UNKNOWN_COLUMN:
+        if error_parts(error)[0] == _UNKNOWN_COLUMN:
             raise _foreign(address, "workflow_schema") from error
         raise
     if row is None:
@@ -204,10 +216,10 @@ async def _stamp(link: asyncpg.Connection, address: Address) -> Stamp | None:
     return stamp
 
 
-def _is_current(there: Stamp | None) -> bool:
-    if there is None or there.minor < len(schemas()):
+def _is_current(found: Stamp | None) -> bool:
+    if found is None or found.minor < len(schemas()):
         return False
-    return there.functions > FUNCTIONS or there[2:] == (FUNCTIONS, digest())
+    return found.functions > FUNCTIONS or found[2:] == (FUNCTIONS, digest())
 
 
 def _foreign(address: Address, table: str) -> NotADatabase:
@@ -217,28 +229,28 @@ def _foreign(address: Address, table: str) -> NotADatabase:
     )
 
 
-def _refusal(there: Stamp | None, address: Address) -> HoldfastError:
-    if there is None:
+def _refusal(found: Stamp | None, address: Address) -> HoldfastError:
+    if found is None:
         return NotADatabase(
             f"{address.shown}: there is no store in schema {address.schema}; name another one by --store "
             "(or HOLDFAST_STORE), or make one in it: `holdfast migrate`"
         )
-    return SchemaMismatch(f"{address.shown}: {_apart(there)}; run `holdfast migrate`, or start a worker")
+    return SchemaMismatch(f"{address.shown}: {_apart(found)}; run `holdfast migrate`, or start a worker")
 
 
-def _apart(there: Stamp) -> str:
-    if there.version == ours().version:  # development
-        return f"its functions are not this library's, though both are of version {there.version}"
-    return f"its schema is of version {there.version}, this library's is {ours().version}"
+def _apart(found: Stamp) -> str:
+    if found.version == ours().version:  # in development
+        return f"its functions are not this library's, though both are of version {found.version}"
+    return f"its schema is of version {found.version}, this library's is {ours().version}"
 
 
-def _no_right(there: Stamp | None, address: Address, message: str) -> StoreError:
-    if there is None:
+def _no_right(found: Stamp | None, address: Address, message: str) -> StoreError:
+    if found is None:
         return StoreError(
             f"{address.shown}: there is no store in schema {address.schema} yet, and this user may not "
             f"make one ({message}): run `holdfast migrate --store URL` with its owner's URL"
         )
     return SchemaMismatch(
-        f"{address.shown}: {_apart(there)}, and this user may not change it ({message}): "
+        f"{address.shown}: {_apart(found)}, and this user may not change it ({message}): "
         "run `holdfast migrate --store URL` with its owner's URL"
     )

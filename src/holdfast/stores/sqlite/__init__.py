@@ -1,8 +1,16 @@
-"""The SQLite store: one file, one writer thread with group commit, readers beside it.
+"""The SQLite store: one file, one writer thread with group commit, and separate readers.
 
-Reads run at once on the caller's thread, on a connection of their own. Writes are jobs for the
-writer: plain functions of the database and the instant, one module a verb, their statements in a
-readable file of the same name.
+Reads run at once on the caller's thread, on the reader's connection. Writes are jobs for the writer:
+functions of the database and the instant. Statements are in .sql files beside the modules that use them.
+
+- `connection/`: connections, the writer thread, turns between processes, forks.
+- `claiming/`: claims, limits, fair shares.
+- `view/`: the rows that the machine reads and changes.
+- `chores/`: events, timeouts, purge.
+- `transactions/`: transactions shared with users' tables.
+- `writes`, `fast_writes`: start, commit, renew. `reads`, `rows`: reads and their records.
+- `people`, `publish`, `outbox`, `schedules`: the verbs of those names.
+- `migrate`, `schema/`: the schema. `checkup`: checks of the file.
 """
 
 from __future__ import annotations
@@ -53,37 +61,25 @@ from holdfast.records import (
 from holdfast.records.sizes import item_bytes, start_bytes
 from holdfast.stores import items
 from holdfast.stores.checked import checked
-from holdfast.stores.filters import inside
-from holdfast.threads import Ended, Pool
+from holdfast.stores.tenant_filter import inside
+from holdfast.threads import CallResult, Pool
 
-from . import (
-    checkup,
-    claim,
-    cleaning,
-    commit,
-    forks,
-    guard,
-    log,
-    migrate,
-    publish,
-    reads,
-    renew,
-    start,
-    strangers,
-    transact,
-)
-from .database import MEMORY, Database
-from .errors import translated
-from .hints import Hints
-from .keeping import KeeperRoom
-from .limits import LimitsRoom
-from .openings import UNSURE, Openings
-from .outbox import OutboxRoom
-from .people import PeopleRoom
-from .purge import Past, PurgeRoom
-from .schedules import ScheduleRoom
-from .turnstile import Turnstile
-from .writer import Committer, Inline, Work, Writer
+from . import checkup, migrate, publish, reads, writes
+from .chores.keeper import KeeperVerbs
+from .chores.purge import Past, PurgeVerbs
+from .claiming import claim
+from .claiming.limits import LimitVerbs
+from .claiming.next_claim import UNSURE, Surveys
+from .connection import forks, other_sqlite, wal
+from .connection.database import MEMORY, Database
+from .connection.errors import translated
+from .connection.hints import Hints
+from .connection.turnstile import Turnstile
+from .connection.writer import Inline, Transactor, Work, Writer
+from .outbox import OutboxVerbs
+from .people import PeopleVerbs
+from .schedules import ScheduleVerbs
+from .transactions import guard, transact
 
 T = TypeVar("T")
 Clock = Callable[[], Instant]
@@ -94,7 +90,7 @@ def _wall_clock() -> Instant:
 
 
 @checked
-class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, PurgeRoom, Openings):
+class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, PurgeVerbs, Surveys):
     """Every verb of the contract over one database file.
 
     `inline`: no thread; each write runs at once, in its own transaction, on the caller's thread.
@@ -112,13 +108,13 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
 
     def _begin(self) -> None:
         self._hints = Hints(None if self._inline else self._data_version)
-        # A store may be opened, asked and closed from several event loops.
+        # A store may be used from several event loops, so these are thread locks.
         self._life, self._reading, self._loading, self._checking = (threading.Lock() for _ in range(4))
         self._reader: Database | None = None
-        self._loader: Database | None = None  # for large reads, on a thread of their own
+        self._loader: Database | None = None  # for large reads, on a separate thread
         self._loads = Pool(1, "holdfast-load")
         self._writer: Writer | Inline | None = None
-        self._committer: Committer | None = None
+        self._transactor: Transactor | None = None
         self._turnstile: Turnstile | None = None
         self._past: Past = {}
 
@@ -132,10 +128,12 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
     def _open(self) -> None:
         if self.path != MEMORY:
             forks.refuse_forked(self.path)
-            strangers.watch()
-            strangers.refuse_beside_seen(self.path)
+            other_sqlite.watch()
+            other_sqlite.refuse_beside_seen(self.path)
             migrate.check_place(self.path, create=self._create)
-            self.path = str(Path(self.path).absolute())  # it is opened again later, maybe from another folder
+            self.path = str(
+                Path(self.path).absolute()
+            )  # it may be opened again after a change of the working directory
             forks.opened(self)
         try:
             self._connect()
@@ -154,47 +152,47 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
                 turnstile.close()
             raise
         self._turnstile = turnstile
-        self._committer = Committer(self.path, db, self._clock, turnstile, self._hints)
-        self._writer = Inline(self._committer, self._reading) if self._inline else Writer(self._committer)
+        self._transactor = Transactor(self.path, db, self._clock, turnstile, self._hints)
+        self._writer = Inline(self._transactor, self._reading) if self._inline else Writer(self._transactor)
 
     async def close(self) -> None:
         with self._life:
-            if self._writer is not None and self._committer is not None:
-                self._close(self._writer, self._committer)
+            if self._writer is not None and self._transactor is not None:
+                self._close(self._writer, self._transactor)
 
-    def _close(self, writer: Writer | Inline, committer: Committer) -> None:
+    def _close(self, writer: Writer | Inline, transactor: Transactor) -> None:
         self._writer = None
         self._hints.close()
         writer.stop()
         with self._reading, self._loading:
             for db in (self._reader, self._loader):
-                if db is not None and db is not committer.db:
+                if db is not None and db is not transactor.db:
                     db.close()
             self._reader = self._loader = None
-            committer.db.close()
+            transactor.db.close()
         if self._turnstile is not None:
             self._turnstile.close()
-        self._committer = self._turnstile = None
+        self._transactor = self._turnstile = None
         forks.closed(self)
 
     def locks(self) -> builtins.list[threading.Lock]:
-        """Whoever holds them all has the file for himself."""
+        """Return all locks. The thread that holds them all is the only one that uses the file."""
         writing = [self._writer.working] if isinstance(self._writer, Writer) else []
         return [self._life, self._reading, self._loading, self._checking, *writing]
 
     def connections(self) -> builtins.list[Database]:
-        """What is open, to one who holds the locks."""
-        found = self._reader, self._loader, self._committer and self._committer.db
+        """Return the open connections. The caller must hold the locks."""
+        found = self._reader, self._loader, self._transactor and self._transactor.db
         return [db for db in found if isinstance(db, Database)]
 
     def left_behind(self) -> object:
-        kept = self._writer, self._reader, self._loader, self._committer
+        kept = self._writer, self._reader, self._loader, self._transactor
         if self._turnstile is not None:
             self._turnstile.close()
         self._begin()
         return kept
 
-    # How verbs reach the file.
+    # Access to the file.
 
     async def _write(self, work: Work[T], *, news: bool = False, alone: bool = False, size: int = 0) -> T:
         guard.refuse_inside(self.path)
@@ -202,30 +200,33 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
             raise Unavailable(f"{self.path}: the store is not open")
         return await self._writer.write(work, news=news, alone=alone, size=size)
 
-    def _as_guest(self, connection: Any, work: Work[T]) -> T:
-        # Few bring a connection, and with this comes the standard library's whole sqlite3.
-        from . import guests  # noqa: PLC0415
+    def _in_caller_transaction(self, connection: Any, work: Work[T]) -> T:
+        # Imported late: few callers bring a connection, and this imports the standard library's sqlite3.
+        from .transactions import caller_transaction  # noqa: PLC0415
 
         guard.refuse_inside(self.path)
-        return guests.within(connection, self.path, self._clock(), work)
+        return caller_transaction.within(connection, self.path, self._clock(), work)
 
     def _read(self, work: Callable[..., T], *args: Any) -> T:
-        """Several statements of one read see one state of the file."""
+        """Run a read. All its statements see the same state of the file."""
         guard.refuse_inside(self.path)
         with self._reading:
-            return self._looked(self._reader, work, *args)
+            return self._in_transaction(self._reader, work, *args)
 
     async def _read_apart(self, work: Callable[..., T], *args: Any) -> T:
-        """The same for much at once, on a thread and a connection of its own: nobody else waits meanwhile.
+        """Run a large read on a separate thread and connection, so that others do not wait for it.
 
-        Not on the event loop's executor, which users' own calls may fill. Where no thread is to be had, here.
+        Not on the event loop's executor, because users' calls may fill it. If no thread can be started, it
+        runs here.
         """
         if self._inline:
             return self._read(work, *args)
         guard.refuse_inside(self.path)
-        answer: Future[Ended] = Future()
+        answer: Future[CallResult] = Future()
         try:
-            self._loads.put(lambda: answer.set_result(Ended.of(lambda: self._read_on_loader(work, *args))))
+            self._loads.put(
+                lambda: answer.set_result(CallResult.of(lambda: self._read_on_loader(work, *args)))
+            )
         except RuntimeError:
             return self._read(work, *args)
         read: T = (await asyncio.wrap_future(answer)).value()
@@ -233,9 +234,9 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
 
     def _read_on_loader(self, work: Callable[..., T], *args: Any) -> T:
         with self._loading:
-            return self._looked(self._loader, work, *args)
+            return self._in_transaction(self._loader, work, *args)
 
-    def _looked(self, db: Database | None, work: Callable[..., T], *args: Any) -> T:
+    def _in_transaction(self, db: Database | None, work: Callable[..., T], *args: Any) -> T:
         if db is None:
             raise Unavailable(f"{self.path}: the store is not open")
         try:
@@ -243,7 +244,7 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
             try:
                 return work(db, *args)
             finally:
-                if db.connection.in_transaction:  # or what is gone would be told instead of why
+                if db.connection.in_transaction:  # else an error of this commit would hide the first error
                     db.run("commit")
         except apsw.Error as error:
             raise translated(error, self.path) from error
@@ -253,8 +254,8 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
             try:
                 row = self._reader.one("pragma data_version") if self._reader is not None else None
             except apsw.Error:
-                return 0  # whoever is woken by this change asks, and is told what is wrong
-            # Counted by each connection for itself: one that was opened anew has news to tell.
+                return 0  # the change wakes listeners, and their next read raises the error
+            # Each connection counts for itself, so a reopened connection must show as a change.
             return self._reader.opened << 32 | row[0] if self._reader is not None and row is not None else 0
 
     # Reads.
@@ -299,18 +300,18 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
     ) -> Due:
         tenants = None if tenants is None else tuple(tenants)
         ask = Ask(worker="", types=tuple(types), limit=0, tenants=tenants, runtime=runtime)
-        look = partial(reads.due, wait_timeouts=wait_timeouts, besides=besides)
-        due = self._read(look, self._clock(), ask)
+        read_due = partial(reads.due, wait_timeouts=wait_timeouts, besides=besides)
+        due = self._read(read_due, self._clock(), ask)
         return due if due.claim_at != UNSURE else replace(due, claim_at=await self._opens_at(ask))
 
     async def stats(self) -> Stats:
-        commits = self._committer.commits if self._committer is not None else 0
+        commits = self._transactor.commits if self._transactor is not None else 0
         return self._read(
-            reads.stats, self._clock(), {"commits": commits, "wal_bytes": log.length(self.path)}
+            reads.stats, self._clock(), {"commits": commits, "wal_bytes": wal.length(self.path)}
         )
 
     async def stuck(self, limit: int = 100) -> builtins.list[UUID]:
-        return self._read(cleaning.stuck, limit)
+        return self._read(reads.stuck, limit)
 
     async def checkup(self) -> builtins.list[Finding]:
         if self._inline:
@@ -325,12 +326,12 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
         self, runs: Sequence[NewRun], connection: Any = None
     ) -> builtins.list[Started | HoldfastError]:
         if connection is not None:
-            return self._as_guest(connection, lambda db, now: start.start(db, now, runs))
+            return self._in_caller_transaction(connection, lambda db, now: writes.start(db, now, runs))
         size = sum(map(start_bytes, runs))
-        return await self._write(lambda db, now: start.start(db, now, runs), news=True, size=size)
+        return await self._write(lambda db, now: writes.start(db, now, runs), news=True, size=size)
 
     async def claim(self, ask: Ask) -> builtins.list[Claim]:
-        # A look first: polling a queue with nothing in it takes no lock and writes nothing.
+        # Read first: polling an empty queue takes no lock and writes nothing.
         found = self._read(claim.found, self._clock(), ask)
         if not (await self._is_open(ask) if found is None else found):
             return []
@@ -342,7 +343,7 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         news = items.brings_news(batch)
         size = sum(map(item_bytes, batch))
-        return await self._write(lambda db, now: commit.commit(db, now, batch), news=news, size=size)
+        return await self._write(lambda db, now: writes.commit(db, now, batch), news=news, size=size)
 
     async def transact(
         self,
@@ -361,8 +362,8 @@ class SqliteStore(PeopleRoom, KeeperRoom, OutboxRoom, ScheduleRoom, LimitsRoom, 
         if self._writer is None:
             raise Unavailable(f"{self.path}: the store is not open")
         if not leases:
-            return Renewal(held=(), strays=self._read(renew.strays_of, worker, leases))
-        return self._writer.write_now(lambda db, now: renew.renew(db, now, worker, leases, lease_seconds))
+            return Renewal(held=(), strays=self._read(writes.strays_of, worker, leases))
+        return self._writer.write_now(lambda db, now: writes.renew(db, now, worker, leases, lease_seconds))
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
         await self._write(lambda db, now: publish.publish(db, now, definitions))

@@ -1,4 +1,4 @@
-"""checkup: whether the file is set up so that committed means on disk, and what of it may soon hurt."""
+"""checkup: check that committed data is on disk, and find problems of the file before they hurt."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import apsw
 from holdfast.errors import Unavailable
 from holdfast.records import Finding
 
-from .database import Database
-from .errors import translated
-from .log import TOO_LONG
+from .connection.database import Database
+from .connection.errors import translated
+from .connection.turnstile import Turnstile
+from .connection.wal import TOO_LONG
 from .migrate import BUSY_MS, MAJOR, minors, opened, version
-from .turnstile import Turnstile
 
-SMALL_BYTES = 256 << 20  # a file up to this size is looked through from end to end
+SMALL_BYTES = 256 << 20  # a file up to this size is checked completely for damage
 SPARE_BYTES = 100 << 20  # free space inside the file that is worth giving back
 SPARE_SHARE = 0.5
 PATIENCE_SECONDS = BUSY_MS / 1000  # as long as every writer waits for the lock
-_FULL = 2  # as the pragma tells it
+_FULL = 2  # the value of `pragma synchronous` for full
 
 
 def alone(path: str, checking: threading.Lock) -> list[Finding]:
-    """On a connection of its own: to look through a file takes a while, and others want to read.
+    """Run the checkup on a separate connection, because it takes a while and others want to read.
 
-    Under a lock of the store's, for nothing of this is to be open over a fork.
+    It holds a lock of the store, so that this connection is never open during a fork.
     """
     with checking:
         db = opened(path, reader=True)
@@ -62,7 +62,7 @@ def _error(what: str, mend: str) -> Finding:
 def _in_memory() -> Iterator[Finding]:
     yield _warning(
         "this store is in memory: all runs are gone when the process ends",
-        "use sqlite:///holdfast.db for what must last",
+        "use sqlite:///holdfast.db to keep the runs",
     )
 
 
@@ -76,16 +76,16 @@ def _settings(db: Database, right_mode: str) -> Iterator[Finding]:
             "put the file on a local disk, and let no other program change its journal_mode",
         )
     if synchronous == _FULL:
-        yield _ok("synchronous is full: what is committed is on disk")
+        yield _ok("synchronous is full: every commit is on disk")
     else:
         yield _error(
-            f"synchronous is {synchronous}, not full: a power failure may undo what was committed",
-            "open the file by this store only",
+            f"synchronous is {synchronous}, not full: a power failure may undo commits",
+            "open the file only with Holdfast",
         )
     if db.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1):
-        yield _ok("statements keep their plans")
+        yield _ok("query plans are stable")
     else:
-        yield _warning("statements are planned anew at each call", "use a newer apsw")
+        yield _warning("queries are planned again at each call", "use a newer apsw")
 
 
 def _pragma(db: Database, name: str) -> object:
@@ -97,7 +97,7 @@ def _schema(db: Database, path: str) -> Iterator[Finding]:
     there, here = version(db, path), len(minors())
     if there > here:
         yield _warning(
-            f"the schema is of version {MAJOR}.{there}, this library's is {MAJOR}.{here}: it works on",
+            f"the schema is of version {MAJOR}.{there}, this library's is {MAJOR}.{here}: it can be used",
             "upgrade holdfast here too",
         )
     elif there < here:
@@ -110,7 +110,7 @@ def _schema(db: Database, path: str) -> Iterator[Finding]:
 
 
 def _lock(path: str) -> Finding:
-    """Whether one can write: the lock is taken when it is our turn, and given back."""
+    """Check that a write is possible: take the write lock in turn, and give it back."""
     turnstile = Turnstile(path, PATIENCE_SECONDS)
     try:
         turnstile.enter()
@@ -124,26 +124,26 @@ def _lock(path: str) -> Finding:
         finally:
             db.close()
     except Unavailable as error:
-        return _error(f"nobody could write for {PATIENCE_SECONDS:g} s", str(error))
+        return _error(f"no write was possible for {PATIENCE_SECONDS:g} s", str(error))
     finally:
         turnstile.close()
-    return _ok("the lock for writing can be had")
+    return _ok("the write lock is available")
 
 
 def _content(db: Database) -> Iterator[Finding]:
     pages, free, page = (int(str(_pragma(db, n))) for n in ("page_count", "freelist_count", "page_size"))
     if pages * page > SMALL_BYTES:
-        yield _ok(f"the file is {_size(pages * page)} large: it was not looked through for damage")
+        yield _ok(f"the file is {_size(pages * page)} large: it was not checked for damage")
     else:
-        told = [str(row[0]) for row in db.all("pragma quick_check(3)")]
-        if told == ["ok"]:
+        damage = [str(row[0]) for row in db.all("pragma quick_check(3)")]
+        if damage == ["ok"]:
             yield _ok("no damage was found in the file")
         else:
-            yield _error(f"the file is damaged: {'; '.join(told)}", "restore it from a backup")
+            yield _error(f"the file is damaged: {'; '.join(damage)}", "restore it from a backup")
     if free * page > SPARE_BYTES and free > pages * SPARE_SHARE:
         yield _warning(
-            f"{_size(free * page)} of the file's {_size(pages * page)} are empty; they will be used again",
-            "to give them back, stop all workers and run `vacuum` on the file",
+            f"{_size(free * page)} of the file's {_size(pages * page)} are empty; SQLite will use them again",
+            "to shrink the file, stop all workers and run `vacuum` on the file",
         )
 
 
@@ -164,7 +164,7 @@ def _place(path: str) -> Iterator[Finding]:
             "make space before it is full: work stops then until there is some again",
         )
     else:
-        yield _ok(f"{_size(free)} of disk space are left")
+        yield _ok(f"{_size(free)} of disk space are free")
     if file.st_mode & (stat.S_IROTH | stat.S_IWOTH):
         yield _warning(
             "every user of this machine can read the file, with all params and results",

@@ -1,8 +1,8 @@
-"""Opening a file and bringing its schema up to date: forward only, additive within a major version.
+"""Opening a file and migrating its schema: only forward, and only by additions within a major version.
 
-A newer minor version only added things, so an older library works on with it. Another major
-version is refused. Many processes may open one new file at once: they queue at the turnstile, and
-the schema is made in one immediate transaction.
+An older library works with a newer minor version, because that only added things. Another major version is
+refused. Many processes may open one new file at the same time: they queue at the turnstile, and the schema is
+created in one immediate transaction.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import apsw
 from holdfast.errors import NotADatabase, SchemaMismatch, StoreError, Unavailable
 from holdfast.escaping import escaped
 
-from .database import Database
-from .errors import translated
+from .connection.database import Database
+from .connection.errors import translated
+from .connection.turnstile import Turnstile
 from .sql import FOLDER
-from .turnstile import Turnstile
 
 MAJOR = 1
 BUSY_MS = 5000
-MIGRATION_SECONDS = 600.0  # how long one waits to open a file that another process brings up to date
+MIGRATION_SECONDS = 600.0  # how long an open waits while another process migrates the file
 APPLICATION_ID = 0x686F6C64  # "hold"; `file` and other tools show it
 _STATEMENT_CACHE = 256
 _WAL_LIMIT = 64 << 20
@@ -39,17 +39,19 @@ _STAMP = "insert or replace into workflow_meta values ('major', ?), ('minor', ?)
 
 
 def minors() -> list[Path]:
-    """The migrations of this major version, in order: 0001.sql is minor 1."""
+    """Return the migrations of this major version, in order: 0001.sql is minor 1."""
     return sorted((FOLDER / "schema").glob("[0-9]*.sql"))
 
 
 def _missing(minor: int) -> list[Path]:
-    """What brings a file of this minor version up to date. A new one is made in one go."""
+    """Return the migrations that a file of this minor version needs. A new file gets the whole schema at
+    once."""
     return minors()[minor:] if minor else [FOLDER / "schema" / "whole.sql"]
 
 
 def check_place(path: str, *, create: bool) -> None:
-    """Refuse what SQLite would refuse in worse words. Make the file, for its owner only, or insist on it."""
+    """Refuse a bad path with a clear message. Create the file, readable by its owner only, or require
+    that it exists."""
     if sys.platform == "win32":
         raise Unavailable("the SQLite store runs on Linux and macOS only")
     try:
@@ -81,7 +83,7 @@ def _check_place(path: str, *, create: bool) -> None:
 
 
 def _check_store(file: Path) -> None:
-    """Refuse a file in which there is no store that can be used as it is; whatever it is, it stays so."""
+    """Refuse a file that has no store with the current schema. The file is not changed."""
     if not file.exists():
         raise StoreError(f"no store at {file}: start a run first, or check --store (or HOLDFAST_STORE)")
     there, here = _looked_up(str(file)) if file.stat().st_size else 0, len(minors())
@@ -98,8 +100,8 @@ def _check_store(file: Path) -> None:
 
 
 def _looked_up(path: str) -> int:
-    """The minor version, by a connection that changes nothing: not the file, not how it is written."""
-    # Not opened as read-only: of a file in WAL mode that would leave two more behind.
+    """Return the minor version, through a connection that changes neither the file nor its journal mode."""
+    # Not opened read-only: for a file in WAL mode that would leave two more files behind.
     try:
         db = Database(partial(apsw.Connection, path, flags=apsw.SQLITE_OPEN_READWRITE))
         try:
@@ -113,7 +115,7 @@ def _looked_up(path: str) -> int:
 
 
 def connect(path: str, *, reader: bool = False) -> Database:
-    """A connection with the settings that everything here relies on."""
+    """Open a connection with the settings that the store relies on."""
     return Database(partial(_connected, path, reader=reader))
 
 
@@ -121,8 +123,8 @@ def _connected(path: str, *, reader: bool) -> apsw.Connection:
     connection = apsw.Connection(path, flags=_NO_FLAGS, statementcachesize=_STATEMENT_CACHE)
     try:
         connection.set_busy_timeout(BUSY_MS)
-        # Or a statement that might use a partial index is planned anew at every call, three times the cost of
-        # running it: the planner would like to know what its parameters are this time.
+        # Without this, SQLite plans a statement that might use a partial index again at every call, to look
+        # at its parameters. That costs three times as much as running it.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         for name, value in (
             ("journal_mode", "wal"),
@@ -142,7 +144,7 @@ def _connected(path: str, *, reader: bool) -> apsw.Connection:
 
 
 def migrate(db: Database, path: str) -> None:
-    """Bring the schema to this library's minor version, or leave a newer minor one as it is."""
+    """Migrate the schema to this library's minor version. A newer minor version stays as it is."""
     if version(db, path) >= len(minors()):
         return
     db.run("begin immediate")
@@ -161,7 +163,7 @@ def migrate(db: Database, path: str) -> None:
 
 
 def version(db: Database, path: str) -> int:
-    """The minor version of the file, 0 when it is new; another major version is refused."""
+    """Return the minor version of the file; 0 when it is new. Another major version is refused."""
     if not db.connection.table_exists("main", "workflow_meta"):
         return 0
     meta: dict[str, str] = dict(db.all("select key, value from workflow_meta"))
@@ -175,7 +177,7 @@ def version(db: Database, path: str) -> int:
 
 
 def opened(path: str, *, reader: bool = False) -> Database:
-    """`connect`, with the driver's errors in our words."""
+    """Open a connection, with errors of the driver translated."""
     try:
         return connect(path, reader=reader)
     except apsw.Error as error:
@@ -183,7 +185,7 @@ def opened(path: str, *, reader: bool = False) -> Database:
 
 
 def _take_turn(turnstile: Turnstile, path: str) -> None:
-    """Wait for the turn; as long as a migration takes, while another process is at it."""
+    """Wait for the turn. While another process migrates the file, wait as long as a migration may take."""
     until = time.monotonic() + MIGRATION_SECONDS
     while True:
         try:
@@ -201,7 +203,10 @@ def _is_behind(path: str) -> bool:
 
 
 def open_up_to_date(path: str, turnstile: Turnstile | None) -> Database:
-    """The writer's connection. One process at a time: turning a new file to WAL cannot wait for another."""
+    """Open the connection of the writer and migrate the file.
+
+    One process at a time: the switch of a new file to WAL mode fails instead of waiting for another process.
+    """
     if turnstile is not None:
         _take_turn(turnstile, path)
     try:

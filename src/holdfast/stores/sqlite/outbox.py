@@ -1,4 +1,4 @@
-"""The outbox: messages in line by tenant, sink and key, taken by relays, first of a line first."""
+"""The outbox: messages in queues by tenant, sink and key. Relays take the first message of each queue."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from holdfast.records import (
     tenant_name,
 )
 from holdfast.records.sizes import message_bytes
-from holdfast.stores.filters import inside
+from holdfast.stores.tenant_filter import inside
 
-from .database import Database, Row, text
+from .connection.database import Database, Row, text
 from .sql import statements
 
 if TYPE_CHECKING:
-    from .writer import Work
+    from .connection.writer import Work
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ def _webhook(row: Row) -> Webhook:
 
 
 def refuse_bad(answers: Sequence[Relayed]) -> None:
-    """Before it is queued: all of them are one commit."""
+    """Refuse bad answers before they are queued: all answers are one commit."""
     for answer in answers:
         micros(answer.delay_seconds)
         if answer.answer not in _ANSWERS:
@@ -112,32 +112,32 @@ def _answered(db: Database, now: Instant, answer: Relayed) -> bool:
     held = db.one(_SQL["held"], (answer.id, answer.fence))
     if held is None:
         return False
-    seq, *line, tried_at = held
+    seq, *queue, tried_at = held
     later = (now + micros(answer.delay_seconds), answer.error, seq)
     match answer.answer:
         case "sent":
-            _leave(db, now, seq, line, (MessageStatus.SENT, answer.error, now))
+            _leave(db, now, seq, queue, (MessageStatus.SENT, answer.error, now))
         case "failed" if tried_at + micros(GIVE_UP_SECONDS) > now:
             db.run(_SQL["back_off"], later)
         case "released":
             db.run(_SQL["release"], later)
         case _:
-            _leave(db, now, seq, line, (MessageStatus.DEAD, answer.error, None))
+            _leave(db, now, seq, queue, (MessageStatus.DEAD, answer.error, None))
     return True
 
 
-def _leave(db: Database, now: Instant, seq: int, line: list[Any], end: Row) -> None:
+def _leave(db: Database, now: Instant, seq: int, queue: list[Any], end: Row) -> None:
     status, error, sent_at = end
     db.run(_SQL["leave"], (str(status), error, sent_at, seq))
-    if line[2] is not None:
-        db.run(_SQL["next_of_line"], (now, *line))
+    if queue[2] is not None:
+        db.run(_SQL["next_of_line"], (now, *queue))
 
 
 def relay_at(
     db: Database, sinks: Sequence[str], tenants: Sequence[str] | None, *, webhooks: bool
 ) -> Instant | None:
-    whose = None if tenants is None else text(tenants)
-    row = db.one(_SQL["next"], {"sinks": text(sinks), "tenants": whose, "webhooks": webhooks})
+    of_tenants = None if tenants is None else text(tenants)
+    row = db.one(_SQL["next"], {"sinks": text(sinks), "tenants": of_tenants, "webhooks": webhooks})
     return None if row is None else row[0]
 
 
@@ -202,8 +202,8 @@ def remove_webhook(db: Database, name: str) -> bool:
     return db.changes() > 0
 
 
-class OutboxRoom:
-    """The verbs of the outbox, for a store that reads at once and queues what it writes."""
+class OutboxVerbs:
+    """The verbs of the outbox, as a mixin of the store."""
 
     _clock: Callable[[], Instant]
 
@@ -214,7 +214,7 @@ class OutboxRoom:
         async def _write(self, work: Work[T], *, news: bool = False, alone: bool = False) -> T: ...
 
     async def relay(self, ask: RelayAsk) -> list[Parcel]:
-        # A look first: a relay with nothing to do takes no lock and writes nothing.
+        # Read first: a relay with nothing to do takes no lock and writes nothing.
         if not self._read(due, self._clock(), ask, min(1, ask.limit)):
             return []
         return await self._write(lambda db, now: relay(db, now, ask))

@@ -1,4 +1,4 @@
--- :put    With the sender's own commit; an id that is there is left alone.
+-- :put    Part of the sender's commit. A known id changes nothing.
 insert into workflow_outbox (id, run_id, tenant, step, sink, key, payload, behind, next_at, created_at)
 select :id, run.id, run.tenant, :step, :sink, :key, :payload,
     exists (
@@ -10,8 +10,9 @@ select :id, run.id, run.tenant, :step, :sink, :key, :payload,
 from workflow_run as run where run.id = :run
 on conflict (id) do nothing
 
--- :due    Of each sink, by its index, as many as it has room for; then by turns. Of payloads only the size: not
--- all that are chosen are taken. A function goes before a webhook of that name, and may be of some tenants only.
+-- :due    For each sink, by its index, as many as its free slots; then in turns over the sinks. Only the size of payloads is
+-- read, because not all chosen messages are taken. A function goes before a webhook of the same name, and may serve
+-- some tenants only.
 with own (name) as (select value from json_each(:sinks)),
 has (name, taken) as materialized (select key, value from json_each(:taken)),
 bounded (name, bound) as materialized (select key, value from json_each(:bounds)),
@@ -63,14 +64,14 @@ update workflow_outbox
 set fence = fence + 1, attempts = attempts + 1, held_by = :relay, next_at = :until, tried_at = coalesce(tried_at, :now)
 where seq in (select value from json_each(:seqs))
 
--- :held    The guard of an answer: only the taking that it names.
+-- :held    The guard of an answer: the relay must still hold the message with this fence.
 select seq, tenant, sink, key, tried_at from workflow_outbox
 where id = :id and fence = :fence and held_by is not null
 
--- :leave    Sent, or dead.
+-- :leave    The message is sent or dead.
 update workflow_outbox set status = :status, held_by = null, last_error = :error, sent_at = :sent_at where seq = :seq
 
--- :next_of_line    The one that waited for it.
+-- :next_of_line    The next message of the same queue is due.
 update workflow_outbox set behind = 0, next_at = :now
 where seq = (
     select min(seq) from workflow_outbox
@@ -80,13 +81,13 @@ where seq = (
 -- :back_off
 update workflow_outbox set next_at = :next_at, held_by = null, last_error = :error where seq = :seq
 
--- :release    It was no attempt.
+-- :release    The message goes back without a counted attempt.
 update workflow_outbox
 set next_at = :next_at, held_by = null, last_error = :error, attempts = attempts - 1,
     tried_at = iif(attempts > 1, tried_at, null)
 where seq = :seq
 
--- :next    When there is next something due for these sinks.
+-- :next    The time at which a message of these sinks is next due.
 with own (name) as (select value from json_each(:sinks)),
 served (name) as (
     select name from own where :tenants is null
@@ -109,10 +110,10 @@ select seq, id, tenant, run_id, step, sink, key, payload, status, attempts, held
     iif(status = 'pending' and not behind, next_at, null), last_error, created_at, tried_at, sent_at
 from workflow_outbox where $terms order by seq limit ?
 
--- :left    What has not been sent has an index of its own.
+-- :left    Messages that are not sent have a separate index.
 status <> 'sent'
 
--- :resend    Anew at the end of the table, and so of its line.
+-- :resend    The message moves to the end of the table, and so to the end of its queue.
 insert or replace into workflow_outbox (
     id, run_id, tenant, step, sink, key, payload, fence, last_error, created_at, next_at, behind
 )
@@ -140,7 +141,7 @@ insert into workflow_webhook (name, target, allow_private, created_at, updated_a
 values (:name, :target, :allow_private, :now, :now)
 on conflict (name) do nothing
 
--- :change_webhook    Only the one that was read.
+-- :change_webhook    Only at the revision that was read.
 update workflow_webhook set target = :target, allow_private = :allow_private, updated_at = :now, rev = rev + 1
 where name = :name and rev = :rev
 

@@ -1,4 +1,4 @@
-"""What people do to a run, as jobs for the writer; and the gates that wait for them."""
+"""The verbs of `stores/people.py` on SQLite, each a job for the writer; and the list of open approvals."""
 
 from __future__ import annotations
 
@@ -7,24 +7,49 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from holdfast.bounds import page
 from holdfast.contract import SLICE
 from holdfast.machine import chains
 from holdfast.machine.rows import Owes
-from holdfast.records import ApprovalRequest, Instant, Run, Tenant, tenant_name
-from holdfast.stores.people import Move, People
+from holdfast.records import ApprovalRequest, Instant, Run, Tenant, moment, tenant_name
+from holdfast.records.sizes import request_bytes
+from holdfast.stores.people import People, ViewMove
 
-from . import gates
-from .database import Database
-from .view import SqliteView
+from .connection.database import Database
+from .sql import statements
+from .view.view import SqliteView
 
 if TYPE_CHECKING:
-    from .writer import Work
+    from .connection.writer import Work
 
 T = TypeVar("T")
 
+_SQL = statements("people")
 
-class PeopleRoom(People):
-    """A part of the store."""
+
+def approvals(
+    db: Database, tenant: str | None, limit: int, after: tuple[UUID, str] | None
+) -> list[ApprovalRequest]:
+    run, seq = ("", -1) if after is None else (str(after[0]), _seq(db, *after))
+    part = (run, seq, max(0, limit))
+    found = db.each(_SQL["open_of_all"], part) if tenant is None else db.each(_SQL["open"], (tenant, *part))
+    requests = (
+        ApprovalRequest(
+            run=UUID(row[0]), type=row[1], tenant=row[2], step=row[3], ask_json=row[4], digest=row[5],
+            opened_at=moment(row[6]), due_at=None if row[7] is None else moment(row[7]),
+        )
+        for row in found
+    )  # fmt: skip
+    return page(requests, request_bytes, limit)
+
+
+def _seq(db: Database, run: UUID, name: str) -> int:
+    row = db.one(_SQL["seq"], (str(run), name))
+    return -1 if row is None else int(row[0])
+
+
+class PeopleVerbs(People):
+    """The verbs of people, as a mixin of the store."""
 
     if TYPE_CHECKING:
 
@@ -34,7 +59,7 @@ class PeopleRoom(People):
 
         async def _carry_out(self, limit: int = SLICE) -> int: ...
 
-    async def _moved(self, run: UUID, move: Move[T], *, promises: int = 0) -> tuple[T, Run]:
+    async def _moved(self, run: UUID, move: ViewMove[T], *, promises: int = 0) -> tuple[T, Run]:
         def work(db: Database, now: Instant) -> tuple[T, Run, int]:
             view = SqliteView(db, now)
             answer = move(view)
@@ -52,4 +77,4 @@ class PeopleRoom(People):
     async def approvals(
         self, tenant: Tenant, limit: int = 100, after: tuple[UUID, str] | None = None
     ) -> builtins.list[ApprovalRequest]:
-        return self._read(gates.approvals, tenant_name(tenant), limit, after)
+        return self._read(approvals, tenant_name(tenant), limit, after)

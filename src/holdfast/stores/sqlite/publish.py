@@ -1,4 +1,4 @@
-"""publish, present, absent: what can be run, and who is there to run it."""
+"""publish, present and absent: definitions of workflows, and the presence of workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.machine.durations import bounded
 from holdfast.machine.plans import refuse_changed
 from holdfast.records import Definition, Instant, Json, PlanStep, Presence
 
-from .database import Database, text
+from .connection.database import Database, text
 from .rows import definition
 from .sql import statements
 
@@ -18,7 +18,7 @@ _SQL = statements("publish")
 
 
 def plan_text(steps: Sequence[PlanStep]) -> Json | None:
-    """The steps of a plan as a definition keeps them, and as rows are made from them."""
+    """Return the steps of a plan as JSON: as the definition stores them, and as rows are made from them."""
     if not steps:
         return None
     return text(
@@ -31,7 +31,7 @@ def _bounded(seconds: float | None) -> float | None:
 
 
 def publish(db: Database, now: Instant, definitions: Sequence[Definition]) -> None:
-    """The same again changes no row; the statement itself compares."""
+    """Store definitions. An unchanged definition changes no row: the statement compares."""
     plans = [plan_text(each.steps) for each in definitions]
     for each, plan in zip(definitions, plans, strict=True):
         row = db.one(_SQL["published"], (each.type,))

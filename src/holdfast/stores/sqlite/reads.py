@@ -1,4 +1,4 @@
-"""Reads: the rows as people see them, and when there is next something to do."""
+"""Reads: runs, steps, trail and counts as callers see them, and when there is next something to do."""
 
 from __future__ import annotations
 
@@ -31,15 +31,23 @@ from holdfast.records import (
     moment,
 )
 from holdfast.records.sizes import entry_bytes, run_bytes
+from holdfast.stores.claiming.rules import Rules
 from holdfast.stores.paged import FIRST, StepsPage, all_steps
-from holdfast.stores.rules import Rules
 
-from .chores import next_at
-from .claim import next_claim
-from .database import Database, Row, text
-from .keys import stored_key
-from .rooms import mark_of, rules_of
-from .rows import LIST, LIST_WITHOUT_VALUES, definition, run_of, run_or_deleted, run_record, steps_after
+from .chores.timeouts import next_at
+from .claiming.capacity import rules_of, rules_revision
+from .claiming.next_claim import next_claim
+from .connection.database import Database, Row, text
+from .rows import (
+    LIST,
+    LIST_WITHOUT_VALUES,
+    definition,
+    run_of,
+    run_or_deleted,
+    run_record,
+    steps_after,
+    stored_key,
+)
 from .schedules import next_due
 from .sql import statements
 
@@ -48,7 +56,7 @@ _LAST_CHARACTER = "\U0010ffff"
 
 _LIVE = {Status.PENDING.value: StepStatus.READY, Status.LEASED.value: StepStatus.RUNNING}
 
-Term = tuple[Any, ...]  # a condition, and the values it is bound to
+Term = tuple[Any, ...]  # a condition and its values
 
 
 def get(db: Database, run: UUID, tenant: str | None) -> Run | None:
@@ -57,8 +65,8 @@ def get(db: Database, run: UUID, tenant: str | None) -> Run | None:
 
 
 def listed(db: Database, where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
-    """A page by id, newest first; only the conditions that were asked for. Values of a row are read last: one
-    that has to be sorted, or does not fit in, is not worth it."""
+    """Return a page of runs by id, newest first. Values of a row are read last, because a row that is only
+    sorted, or does not fit into the page, does not need them."""
     terms = [*_by_place(where, after), *_by_kind(where)]
     sql = LIST if where.values else LIST_WITHOUT_VALUES
     sql = sql.replace("$terms", " and ".join(term for term, *_ in terms) or "true")
@@ -73,7 +81,7 @@ def listed(db: Database, where: RunFilter, limit: int, after: UUID | None) -> li
 def _by_place(where: RunFilter, after: UUID | None) -> Iterator[Term]:
     if after is not None:
         yield "id < ?", str(after)
-    # One that a purge has begun to remove (-1) is gone for everyone.
+    # A run that a purge has begun to remove (-1) is hidden from everyone.
     yield ("coalesce(deleted_at, 0) >= 0" if where.deleted else "deleted_at is null",)
     if where.tenant is not None:
         yield "tenant = ?", where.tenant
@@ -87,12 +95,12 @@ def _by_place(where: RunFilter, after: UUID | None) -> Iterator[Term]:
 
 def _by_kind(where: RunFilter) -> Iterator[Term]:
     if where.statuses:
-        # Written out, not bound: only then can the planner see that a partial index holds what is asked for.
+        # Written into the statement, not bound: only then can the planner use a partial index.
         yield ("(" + " or ".join(f"status = '{status.value}'" for status in where.statuses) + ")",)
     if where.waiting_on is not None:
         yield _SQL["has_open_wait"], where.waiting_on.value
     if where.type is not None and where.type.endswith("%"):
-        # LIKE is blind to case here, and takes _ for a wildcard: compare ranges.
+        # LIKE would ignore case and treat _ as a wildcard, so compare a range.
         yield "type >= ? and type < ?", where.type[:-1], where.type[:-1] + _LAST_CHARACTER
     elif where.type is not None:
         yield "type = ?", where.type
@@ -101,7 +109,7 @@ def _by_kind(where: RunFilter) -> Iterator[Term]:
 async def steps(
     read: Callable[..., tuple[Row, StepsPage]], run: UUID, tenant: str | None, largest: int | None
 ) -> list[Step]:
-    """All steps by seq. Each page is a read of its own; between two others have their turn."""
+    """Return all steps by seq. Each page is a separate read; other tasks can run in between."""
     row: Row = ()
 
     async def read_page(after: int) -> StepsPage:
@@ -118,7 +126,7 @@ async def steps(
 def _steps_page(
     db: Database, run: UUID, tenant: str | None, after: int, largest: int | None
 ) -> tuple[Row, StepsPage]:
-    row = db.one(_SQL["whose"], (str(run),))
+    row = db.one(_SQL["owner"], (str(run),))
     if row is None or tenant not in {None, row[0]}:
         raise UnknownRun(run)
     found, _, more = steps_after(db, str(run), after, bounds.BATCH_BYTES, largest)
@@ -126,7 +134,7 @@ def _steps_page(
 
 
 def _live(steps: list[Step], status: str, attempt: int, error: Json | None) -> list[Step]:
-    """The current task of a plan takes its live status from the run: it is not stored twice."""
+    """Show the current task of a plan with the live status of its run. That status is not stored twice."""
     live = _LIVE.get(status)
     at = next((number for number, one in enumerate(steps) if one.status is not StepStatus.SUCCEEDED), None)
     if (
@@ -147,7 +155,7 @@ def trail(
     between: tuple[Instant | None, Instant | None],
     part: tuple[int, int],
 ) -> list[TrailEntry]:
-    """`part`: the seq after which it begins, and how many at most."""
+    """Return trail entries. `part`: the number after which they begin, and the most entries."""
     after, limit = part
     terms: list[Term] = [("event.id > ?", after)]
     if run is not None:
@@ -199,8 +207,8 @@ def _workers(db: Database, now: Instant) -> list[Presence]:
 
 
 def is_served(db: Database, runs: Sequence[str], now: Instant) -> bool:
-    """Whether a live worker can take any of these runs."""
-    rules, kinds = rules_of(db, mark_of(db)), db.all(_SQL["kinds"], (text(runs),))
+    """Return True when a live worker can claim any of these runs."""
+    rules, kinds = rules_of(db, rules_revision(db)), db.all(_SQL["kinds"], (text(runs),))
     live = _workers(db, now)
     return any(_can_run(worker, kind, tenant, rules) for worker in live for kind, tenant in kinds)
 
@@ -209,7 +217,7 @@ def stats(db: Database, now: Instant, extra: dict[str, int]) -> Stats:
     live = _workers(db, now)
     counted = {status.value: 0 for status in Status} | dict(db.all(_SQL["by_status"]))
     waiting = db.all(_SQL["due_by_type"], (now,))
-    rules = rules_of(db, mark_of(db))
+    rules = rules_of(db, rules_revision(db))
     stuck: dict[str, int] = {}
     for kind, tenant, count, _ in waiting:
         if not any(_can_run(worker, kind, tenant, rules) for worker in live):
@@ -224,6 +232,11 @@ def stats(db: Database, now: Instant, extra: dict[str, int]) -> Stats:
         undelivered=undelivered[0] if undelivered is not None else 0,
         extra=extra,
     )
+
+
+def stuck(db: Database, limit: int) -> list[UUID]:
+    """Return runs that nothing could ever wake. There should be none."""
+    return [UUID(run) for (run,) in db.all(_SQL["stuck"], (max(0, limit),))]
 
 
 def _can_run(worker: Presence, kind: str, tenant: str, rules: Rules) -> bool:

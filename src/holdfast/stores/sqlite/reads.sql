@@ -1,7 +1,7 @@
 -- :tenant
 select tenant from workflow_run where id = :run and deleted_at is null
 
--- :whose
+-- :owner
 select tenant, kind, status, attempt, error, fence from workflow_run where id = :run and deleted_at is null
 
 -- :has_open_wait
@@ -10,14 +10,14 @@ exists (
     where run_id = workflow_run.id and status = 'waiting' and finished_at is null and kind = ?
 )
 
--- :has_key    Whoever's it is: kept bare for the default tenant, scoped for others.
+-- :has_key    For all tenants: the key is stored as given for the default tenant, with the tenant in front for others.
 idempotency_key = iif(tenant = 'default', '', tenant || char(31)) || ?
 
 -- :trail
 select event.id, event.workflow_id, event.event_type, event.data, event.created_at
 from workflow_event as event where $terms order by event.id limit ?
 
--- :is_whole    The remains of a run that a purge has begun to remove (-1) are nobody's business.
+-- :is_whole    Without the remains of runs that a purge has begun to remove (-1).
 event.workflow_id not in (select id from workflow_run where deleted_at = -1)
 
 -- :is_of_tenant
@@ -35,7 +35,7 @@ select type, kind, max_attempts, timeout_seconds, description, steps, budget fro
 -- :workers
 select worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at from workflow_worker where seen_at >= :since order by worker
 
--- :kinds    Of some runs.
+-- :kinds    The types and tenants of some runs.
 select distinct type, tenant from workflow_run where id in (select value from json_each(:runs))
 
 -- :by_status
@@ -48,3 +48,22 @@ group by type, tenant
 
 -- :undelivered
 select (select count(*) from workflow_inbox where delivered = 0) + (select count(*) from workflow_run where owes > 0)
+
+-- :stuck    Open runs that nothing could ever wake, each part by the index of its status. No move leaves such a run.
+select id from (
+    select id from workflow_run where status = 'pending' and deleted_at is null and run_at is null
+    union all
+    select id from workflow_run
+    where status = 'leased' and deleted_at is null and (leased_by is null or lease_until is null)
+    union all
+    select id from workflow_run
+    where (status = 'waiting' or status = 'paused' and resume_to = 'waiting') and deleted_at is null
+        and not exists (
+            select 1 from workflow_step
+            where run_id = workflow_run.id and status = 'waiting' and finished_at is null
+                and (due_at is not null or topic is not null or kind = 'approval' or kind = 'child')
+        )
+    union all
+    select id from workflow_run where status = 'paused' and deleted_at is null and resume_to is null
+)
+order by id limit :limit

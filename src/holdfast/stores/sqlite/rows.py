@@ -1,4 +1,4 @@
-"""Rows as records."""
+"""Conversion of rows of the file into records."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from holdfast.bounds import NEWS_BYTES, ROW_BYTES
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.machine.rows import PLAN
-from holdfast.records import Definition, Instant, PlanStep, Run, Step, moment
+from holdfast.records import DEFAULT_TENANT, Definition, Instant, PlanStep, Run, Step, moment
 
-from .database import Database, Row
-from .keys import shown_key
+from .connection.database import Database, Row
 from .sql import statements
 
 _SQL = statements("rows")
@@ -41,10 +40,25 @@ LIST_WITHOUT_VALUES = (
     _SQL["list_whole"].replace("$run_columns", _SQL["run_columns"]).replace("$values", "'null', null")
 )
 
-# A lookup takes a fifth of the time of an enum's call, and a run that is taken up anew may have many steps.
+# A dict lookup takes a fifth of the time of a call of the enum, and a resumed run may have many steps.
 _KINDS = {kind.value: kind for kind in StepKind}
 _STATUSES = {status.value: status for status in StepStatus}
 _OF_CODE = (None, None, None, None, None, None, 0)
+
+_KEY_SEPARATOR = "\x1f"
+
+
+def stored_key(tenant: str, key: str | None) -> str | None:
+    """Return an idempotency key as it is stored: with its tenant in front, except for the default tenant.
+
+    So one simple unique index serves all tenants.
+    """
+    return key if key is None or tenant == DEFAULT_TENANT else f"{tenant}{_KEY_SEPARATOR}{key}"
+
+
+def shown_key(tenant: str, key: str | None) -> str | None:
+    """Return an idempotency key as users gave it."""
+    return key if key is None or tenant == DEFAULT_TENANT else key.partition(_KEY_SEPARATOR)[2]
 
 
 def step(row: Row) -> Step:
@@ -65,9 +79,9 @@ def step(row: Row) -> Step:
 def steps_after(
     db: Database, run: str, after: int, most: int, largest: int | None = None
 ) -> tuple[list[Step], int, bool]:
-    """Steps with seq > after, by seq, in at most `most` bytes; what is left of those; whether there are more.
+    """Return (steps with seq > after in at most `most` bytes, the bytes left, True if there are more steps).
 
-    At least one comes, if there is one; then less than nothing may be left. Values of more than `largest`
+    It returns at least one step if there is one; then the bytes left may be negative. Values above `largest`
     bytes are left out.
     """
     if largest is None:
@@ -75,7 +89,7 @@ def steps_after(
     else:
         asked = _SMALL_STEPS_AFTER, {"run": run, "after": after, "largest": largest}
     steps: list[Step] = []
-    # A cursor of its own, which is closed: one that is not read to its end would keep its snapshot.
+    # A separate cursor that is closed: a cursor that is not read to its end would keep its snapshot open.
     with closing(db.connection.cursor()) as rows:
         for row in rows.execute(*asked):
             size = ROW_BYTES + row[20]
@@ -87,22 +101,22 @@ def steps_after(
 
 
 def open_waits(db: Database, run: str) -> list[Step]:
-    """What the run waits for, first due first."""
+    """Return the open waits of a run, first due first."""
     return [step(row) for row in db.all(_OPEN_WAITS, (run,))]
 
 
 def settled_since(db: Database, run: str, known: int | None) -> tuple[Step, ...]:
-    """The waits that were settled behind the holder's back, oldest first."""
+    """Return the waits that were settled after step number `known`, oldest first."""
     return () if known is None else tuple(step(row) for row in db.all(_SETTLED_SINCE, (run, known)))
 
 
 def has_settled(db: Database, run: str, known: int | None) -> bool:
-    """Whether there are any."""
+    """Return True when there are such waits."""
     return known is not None and db.one(_SQL["has_settled"], (run, known)) is not None
 
 
 def news_since(db: Database, run: str, known: int | None) -> tuple[tuple[Step, ...], bool]:
-    """The same for an answer; nothing, and True, where they are too large for it."""
+    """Return the settled waits for an answer. If they are too large for it: nothing, and True."""
     row = None if known is None else db.one(_SQL["news_bytes"], (run, known))
     if row is not None and ROW_BYTES * row[0] + row[1] > NEWS_BYTES:
         return (), True
@@ -110,13 +124,13 @@ def news_since(db: Database, run: str, known: int | None) -> tuple[tuple[Step, .
 
 
 def run_of(db: Database, run: str) -> Run | None:
-    """The run with its open waits; None when it is unknown or deleted."""
+    """Return the run with its open waits. None: it is unknown or deleted."""
     row = db.one(_RUN, (run,))
     return None if row is None else run_record(db, row)
 
 
 def run_or_deleted(db: Database, run: str) -> Run | None:
-    """The same, deleted or not."""
+    """Return the run with its open waits, also when it is deleted."""
     row = db.one(_RUN_OR_DELETED, (run,))
     return None if row is None else run_record(db, row)
 

@@ -1,9 +1,9 @@
--- :step_columns    The order of rows.step().
+-- :step_columns    In the order of rows.step().
 seq, key, kind, status, attempts, output, error, cost, topic, due_at, fence, started_at, finished_at, max_attempts,
 timeout_seconds, ask, digest, child_id, wake, waits
 
--- :run_columns    The order of rows.run_record(). A plain checkpoint leaves the run row alone: its trail knows when it was.
--- Of a plan number and name of the current step are found by one look; of one that has succeeded, the name of the last.
+-- :run_columns    In the order of rows.run_record(). A fast checkpoint does not write the row of the run: the trail has its
+-- time. For a plan, one lookup finds number and name of the current step; after its success, the name of the last step.
 id, tenant, type, status, $values, error, last_error, priority, run_at, idempotency_key, attempt,
 coalesce(tried_of, max_attempts), crashes, fence, leased_by, lease_until, pause_asked_by, parent_id, limit_key, labels, cost, budget,
 progress, timeout_at, expires_at, created_at,
@@ -35,7 +35,7 @@ select $step_columns,
     + coalesce(octet_length(ask), 0) + coalesce(octet_length(wake), 0)
 from workflow_step where run_id = :run and seq > :after order by seq
 
--- :small_steps_after    The same, without values of more than so many bytes, and whether there are such.
+-- :small_steps_after    The same without values above :largest bytes, and whether a value was left out.
 select $step_columns,
     octet_length(key) + coalesce(octet_length(output), 0) + coalesce(octet_length(error), 0)
     + coalesce(octet_length(ask), 0) + coalesce(octet_length(wake), 0),
@@ -50,12 +50,12 @@ from (
     from workflow_step where run_id = :run and seq > :after order by seq
 )
 
--- :open_waits    First due first. By the index of open steps: a run may have ten thousand that are done.
+-- :open_waits    First due first. By the index of open steps: a run may have ten thousand finished steps.
 select $step_columns from workflow_step indexed by idx_workflow_step_open
 where run_id = :run and status = 'waiting' and finished_at is null
 order by due_at is null, due_at, seq
 
--- :settled_since    Waits that were settled behind the holder's back. A child that was only started has not waited.
+-- :settled_since    Waits that were settled while the run was leased. A child that was only started has not waited.
 select $step_columns from workflow_step
 where run_id = :run and seq > :known and kind in ('sleep', 'event', 'approval', 'child')
     and status in ('succeeded', 'failed') and (kind <> 'child' or waits > 0)
@@ -67,7 +67,7 @@ where run_id = :run and seq > :known and kind in ('sleep', 'event', 'approval', 
     and status in ('succeeded', 'failed') and (kind <> 'child' or waits > 0)
 limit 1
 
--- :news_bytes    How many of those there are, and how many bytes they bring along.
+-- :news_bytes    The number of these waits, and their size in bytes.
 select count(*), coalesce(sum(
     octet_length(key) + coalesce(octet_length(output), 0) + coalesce(octet_length(error), 0)
     + coalesce(octet_length(ask), 0) + coalesce(octet_length(wake), 0)
@@ -79,11 +79,11 @@ where run_id = :run and seq > :known and kind in ('sleep', 'event', 'approval', 
 -- :run
 select $run_columns from workflow_run where id = :run and deleted_at is null
 
--- :run_or_deleted    But not one that a purge has begun to remove (-1).
+-- :run_or_deleted    Without runs that a purge has begun to remove (-1).
 select $run_columns from workflow_run where id = :run and coalesce(deleted_at, 0) >= 0
 
 -- :list
 select id from workflow_run where $terms order by id desc limit ?
 
--- :list_whole    Each row is looked at once: what stands behind a large value in it is found only by going through that.
+-- :list_whole    Each row is read once: SQLite has to read through a large value to reach the columns after it.
 select $run_columns from workflow_run where $terms order by id desc limit ?

@@ -1,4 +1,4 @@
-"""Schedules, and the runs that they start."""
+"""Schedules: stored, listed and fired. Each time of a schedule starts one run."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from holdfast.records import (
 from holdfast.records.sizes import schedule_bytes
 from holdfast.stores.schedules import FORGET_MAX, keeps_runs, place, same_rhythm, same_time
 
-from .database import Database, Row, text
+from .connection.database import Database, Row, text
+from .connection.writer import Work
 from .sql import statements
-from .start import start
-from .writer import Work
+from .writes import start
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ def put(db: Database, now: Instant, new: NewSchedule) -> Schedule:
         db.run(_SQL["insert"], _values(new, now))
         return _one(db, new.tenant, new.name)
     shown = _shown(there)
-    old = _said(shown)
+    old = _as_given(shown)
     new = msgspec.structs.replace(new, id=old.id)
     if same_rhythm(old, new):
         new = msgspec.structs.replace(new, anchor_at=old.anchor_at, next_at=old.next_at)
@@ -92,7 +92,7 @@ def pause(db: Database, now: Instant, name: str, tenant: str, by: str) -> Schedu
 
 
 def resume(db: Database, now: Instant, name: str, tenant: str, seen: tuple[int, Instant | None]) -> Schedule:
-    """`seen`: the revision, and the next time that was worked out for it."""
+    """Resume a schedule. `seen`: its revision, and the next time that was computed for it."""
     rev, next_at = seen
     db.run(_SQL["resume"], (next_at, now, tenant, name, rev))
     shown = _one(db, tenant, name)
@@ -108,7 +108,7 @@ def due(db: Database, now: Instant, limit: int, after: UUID | None) -> list[Sche
 
 
 def next_due(db: Database, besides: Sequence[tuple[UUID, int]] = ()) -> Instant | None:
-    """When a keeper may find one to fire."""
+    """Return when a keeper may find a schedule to fire."""
     left_out = text([(str(schedule), rev) for schedule, rev in besides])
     row = db.one(_SQL["next_besides"], (left_out,)) if besides else db.one(_SQL["next"])
     return None if row is None else row[0]
@@ -122,23 +122,23 @@ def fire(db: Database, now: Instant, firing: Firing) -> Fired:
     if taken := _taken(db, firing):
         return Fired(answer="taken", taken=taken)
     overlap, waiting = Overlap(seen[0]), _times(seen[1])
-    at_it = _Shot(db, now, schedule, overlap)
+    starter = _Starter(db, now, schedule, overlap)
     db.run(_SQL["forget_ended"], {"id": schedule, "limit": FORGET_MAX})
     if firing.by is FiredBy.RHYTHM:
-        fired, waiting = at_it.in_rhythm(firing, waiting)
+        fired, waiting = starter.in_rhythm(firing, waiting)
     else:
         (one,) = firing.fires
         if firing.by is FiredBy.QUEUE:
-            if waiting[:1] != [one.at] or at_it.is_open():
+            if waiting[:1] != [one.at] or starter.is_open():
                 return LOST
             waiting = waiting[1:]
-        fired = Fired(answer="applied", started=at_it.start(one))
+        fired = Fired(answer="applied", started=starter.start(one))
     db.run(_SQL["moved"], (text(waiting) if waiting else None, now, schedule))
     return fired
 
 
 def _taken(db: Database, firing: Firing) -> tuple[UUID, ...]:
-    """Ids of its runs under which something else stands; one that is fired by hand has an id of its own."""
+    """Return the ids of its runs that other runs already use. A run that is fired by hand has a fresh id."""
     if firing.by is FiredBy.HAND:
         return ()
     there = {UUID(row[0]): row[1:] for row in db.all(_SQL["there"], (text(_ids(firing)),))}
@@ -150,8 +150,8 @@ def _ids(firing: Firing) -> list[str]:
     return [str(one.run.id) for one in firing.fires]
 
 
-class _Shot:
-    """One schedule that fires, inside one transaction."""
+class _Starter:
+    """Starts runs of one schedule, inside one transaction."""
 
     def __init__(self, db: Database, now: Instant, schedule: str, overlap: Overlap) -> None:
         self._db, self._now, self._id, self._overlap = db, now, schedule, overlap
@@ -175,7 +175,7 @@ class _Shot:
         return Fired(answer="applied", started=tuple(started), skipped=skipped, queued=queued), waiting
 
     def start(self, one: Fire) -> tuple[UUID, ...]:
-        """The run, unless it was started for this very time before."""
+        """Start the run. Return its id, or nothing if it was already started for this time."""
         (answer,) = start(self._db, self._now, [one.run])
         if keeps_runs(self._overlap):
             self._db.run(_SQL["add_run"], (self._id, str(one.run.id)))
@@ -196,8 +196,8 @@ def _one(db: Database, tenant: str, name: str) -> Schedule:
     return _shown(row)
 
 
-def _times(said: str | None) -> list[Instant]:
-    return [] if said is None else msgspec.json.decode(said, type=list[int])
+def _times(stored: str | None) -> list[Instant]:
+    return [] if stored is None else msgspec.json.decode(stored, type=list[int])
 
 
 def _moment(at: Instant | None) -> datetime | None:
@@ -217,8 +217,8 @@ def _shown(row: Row) -> Schedule:
     )  # fmt: skip
 
 
-def _said(shown: Schedule) -> NewSchedule:
-    """What it was last said to be."""
+def _as_given(shown: Schedule) -> NewSchedule:
+    """Return the schedule as it was last given."""
     same = {name: getattr(shown, name) for name in _SAME}
     return NewSchedule(
         **same,
@@ -233,11 +233,11 @@ def _said(shown: Schedule) -> NewSchedule:
 _SAME = set(NewSchedule.__struct_fields__) & set(Schedule.__struct_fields__) - {
     "anchor_at",
     "next_at",
-}  # named and kept alike
+}  # fields with the same name and form in both
 
 
-class ScheduleRoom:
-    """The verbs of schedules, for the store that has the file."""
+class ScheduleVerbs:
+    """The verbs of schedules, as a mixin of the store."""
 
     _clock: Callable[[], Instant]
 

@@ -22,14 +22,14 @@ where id in (
     and (:after is null or id > :after)
 order by id limit :limit
 
--- :next    One in line that can begin: at once, whatever the clock says.
+-- :next    A queued time that can start its run is due at once, whatever the clock says.
 select iif(
     exists (select 1 from workflow_schedule as line where waiting is not null and paused = 0 and not $is_open),
     0,
     (select min(next_at) from workflow_schedule where paused = 0 and next_at is not null)
 )
 
--- :next_besides    The same without some, each as it was at one revision.
+-- :next_besides    The same without some schedules, each at one revision.
 select iif(
     exists (
         select 1 from workflow_schedule as line
@@ -88,14 +88,14 @@ where tenant = :tenant and name = :name and paused = 0
 update workflow_schedule set paused = 0, paused_by = null, next_at = :next_at, rev = rev + 1, updated_at = :now
 where tenant = :tenant and name = :name and paused = 1 and rev = :rev
 
--- :seen    The schedule, if it is the one that was seen.
+-- :seen    The schedule, if it still has the revision that the keeper saw.
 select overlap, waiting from workflow_schedule
 where tenant = :tenant and name = :name and id = :id and rev = :rev and (paused = 0 or :by = 'hand')
 
 -- :there
 select id, tenant, labels from workflow_run where id in (select value from json_each(:ids))
 
--- :forget_ended    Of the first few: however many are open, a firing costs the same.
+-- :forget_ended    Looks at :limit runs only, so a firing costs the same however many are open.
 delete from workflow_firing
 where schedule_id = :id
     and run_id in (select run_id from workflow_firing where schedule_id = :id order by run_id limit :limit)

@@ -1,7 +1,7 @@
-"""The contract suite: what every store must do, as tests that its author runs over it.
+"""The contract suite: tests of everything that a store must do, for authors of stores.
 
-Every test lives in a `test_*.py` beside this file and needs the fixture `hand`, nothing else; it names
-no store. pytest is imported when the suite is asked for, not before.
+Every test is in a `test_*.py` beside this file, uses only the fixture `driver`, and names no store. pytest is
+imported when the suite is used, not before.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ MakeStore = Callable[[Callable[[], int], Path], "Store"]
 
 
 def contract(make_store: MakeStore) -> Any:
-    """The tests of a store, as a class that pytest collects under a name of its own, such as `TestMyStore`.
+    """Return the tests of a store as a class, to be assigned to a name that pytest collects, as
+    `TestMyStore`.
 
-    `make_store(clock, folder)` is called for each test and returns a fresh store, not yet opened, whose
+    `make_store(clock, folder)` is called for each test and returns a new store, not yet opened, whose
     "now" is always `clock()`, in microseconds since 1970; `folder` is an empty `pathlib.Path` of its own.
     """
     modules = _modules()
-    from .suite import Suite  # only now: it needs pytest
+    from .suite import Suite  # imported here, because it needs pytest
 
     members: dict[str, Any] = {"make_store": staticmethod(make_store), "__doc__": "The contract of a store."}
     for name, test in (pair for module in modules for pair in _tests(module)):
@@ -37,10 +38,10 @@ def contract(make_store: MakeStore) -> Any:
 
 
 def _modules() -> list[Any]:
-    import pytest  # users of the rest of the kit need not have it
+    import pytest  # imported here, because users of the rest of the kit may not have it
 
     found = [f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)]
-    # By name and only the new ones: pytest warns of what it can no longer rewrite.
+    # Only modules that are not imported yet: pytest warns of those that it can no longer rewrite.
     pytest.register_assert_rewrite(*(name for name in found if name not in sys.modules))
     return [import_module(name) for name in found if name.rpartition(".")[2].startswith("test_")]
 

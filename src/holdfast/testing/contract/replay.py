@@ -1,8 +1,8 @@
-"""The trail, replayed: what a run and its steps must be, told by nothing but what happened.
+"""The trail, replayed: the status of a run and of its steps, rebuilt from the trail alone.
 
-A plan's run is known by the names that `created` carries, or by the steps that were added later. The live
-status of its current task is the run's own, and nowhere in the trail. Rows that a worker has told in plain
-SQL are its own affair, whatever they are called.
+A run is a plan when its row `created` has step names, or when a step was added later. The status of a plan's
+current task follows from the run's own status, and is not in the trail. Rows that a worker wrote with user
+SQL do not count, whatever their type is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STEP_BECOMES = {
     "waiting": StepStatus.WAITING,
     "approval_opened": StepStatus.WAITING,
     "approved": StepStatus.SUCCEEDED,
-    "rejected": StepStatus.SUCCEEDED,  # the decision is what a code run waited for
+    "rejected": StepStatus.SUCCEEDED,  # in a code run: the decision is the outcome
     "woken": StepStatus.SUCCEEDED,
     "timed_out": StepStatus.FAILED,
     "retried": StepStatus.READY,
@@ -41,7 +41,7 @@ OPEN_STEP = {StepStatus.READY, StepStatus.WAITING}
 
 
 def replayed(trail: Iterable[TrailEntry]) -> tuple[Status | None, dict[str, StepStatus]]:
-    """The status of the run and of each step, rebuilt from the trail alone."""
+    """Return the status of the run and of each step, rebuilt from the trail alone."""
     replay = _Replay()
     for entry in trail:
         if not entry.told:
@@ -52,8 +52,8 @@ def replayed(trail: Iterable[TrailEntry]) -> tuple[Status | None, dict[str, Step
 class _Replay:
     def __init__(self) -> None:
         self.status: Status | None = None
-        self.steps: dict[str, StepStatus] = {}  # of a plan: in its order
-        self.kinds: dict[str, str] = {}  # of those that have waited
+        self.steps: dict[str, StepStatus] = {}  # in the order of a plan
+        self.kinds: dict[str, str] = {}  # kinds of steps that have waited
         self.plan = False
 
     def read(self, type: str, data: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ class _Replay:
         self.steps = {
             key: StepStatus.CANCELLED if step in OPEN_STEP else step for key, step in self.steps.items()
         }
-        # One that failed in a pause has its outcome, and keeps it.
+        # A step that failed in a pause keeps its outcome.
         if self.status is Status.CANCELLED:
             self.steps = {
                 key: StepStatus.CANCELLED if step is StepStatus.PENDING else step

@@ -1,4 +1,4 @@
-"""The fixtures of the contract suite: a store, its clock, and a hand that drives both."""
+"""The fixtures of the contract suite: a store, its clock, and a driver of both."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from .hand import Clock, Hand
+from .driver import Clock, StoreDriver
 
 
 class Suite:
-    """What each test of the contract is given. A subclass may bring a fixture `store` of its own."""
+    """The fixtures of each contract test. A subclass may bring its own fixture `store`."""
 
     make_store: Any
 
@@ -22,11 +22,11 @@ class Suite:
 
     @pytest.fixture
     def store(self, clock: Clock, tmp_path: Path) -> Any:
-        """A store that cannot be had is a failure, not a skip."""
+        """Return the store; a store that cannot be made is a failure, not a skip."""
         return self.make_store(clock, tmp_path)
 
     @pytest.fixture
-    def hand(self, store: Any, clock: Clock) -> Iterator[Hand]:
-        hand = Hand(store, clock)
-        yield hand
-        hand.close()
+    def driver(self, store: Any, clock: Clock) -> Iterator[StoreDriver]:
+        driver = StoreDriver(store, clock)
+        yield driver
+        driver.close()

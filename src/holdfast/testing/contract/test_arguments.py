@@ -1,4 +1,4 @@
-"""Arguments that no store can keep: every store refuses them in the same words, and changes nothing."""
+"""Arguments that no store can keep: every store refuses them with the same words, and changes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from holdfast.records import (
     Webhook,
 )
 
-from .hand import EPOCH, TYPE, call, done, sleep
+from .driver import EPOCH, TYPE, call, done, sleep
 
 LATE = 253_402_300_800 * SECOND  # the first instant of the year 10000
 LONG = "x" * 5000
@@ -58,10 +58,10 @@ WRONG_RUNS = [
 ]
 
 
-def refused(hand, verb, *args, **fields):
-    """The words of a refusal: one line of bounded length."""
+def refused(driver, verb, *args, **fields):
+    """Return the words of a refusal: one line of bounded length."""
     with pytest.raises(UsageError) as refusal:
-        hand.run(getattr(hand.store, verb)(*args, **fields))
+        driver.run(getattr(driver.store, verb)(*args, **fields))
     assert_clear(refusal.value)
     return str(refusal.value)
 
@@ -73,44 +73,44 @@ def assert_clear(error):
 
 
 @contextmanager
-def unchanged(hand):
-    """Nothing has changed by the end of the block."""
-    hand.start()
-    before = hand.everything()
+def unchanged(driver):
+    """Check that nothing has changed at the end of the block."""
+    driver.start()
+    before = driver.everything()
     yield
-    assert hand.everything() == before
+    assert driver.everything() == before
 
 
 @pytest.mark.spec("START-10", "START-5")
-def test_a_bad_run_is_answered_by_its_error_and_the_others_are_started(hand):
-    good = [NewRun(id=hand.id(), type=TYPE) for _ in range(len(WRONG_RUNS) + 1)]
-    bad = [NewRun(**{"id": hand.id(), "type": TYPE, field: value}) for field, value in WRONG_RUNS]
+def test_a_bad_run_is_answered_by_its_error_and_the_others_are_started(driver):
+    good = [NewRun(id=driver.id(), type=TYPE) for _ in range(len(WRONG_RUNS) + 1)]
+    bad = [NewRun(**{"id": driver.id(), "type": TYPE, field: value}) for field, value in WRONG_RUNS]
     mixed = [good[0], *(run for pair in zip(bad, good[1:], strict=True) for run in pair)]
-    answers = hand.start_many(mixed)
+    answers = driver.start_many(mixed)
     assert answers[::2] == [Started(run.id, created=True) for run in good]
     for (field, _), error in zip(WRONG_RUNS, answers[1::2], strict=True):
         assert isinstance(error, UsageError), field
         assert_clear(error)
-    assert {run.id for run in hand.run(hand.store.list(RunFilter(), 1000))} == {run.id for run in good}
+    assert {run.id for run in driver.run(driver.store.list(RunFilter(), 1000))} == {run.id for run in good}
 
 
 @pytest.mark.spec("START-10")
-def test_a_call_with_bad_runs_alone_starts_nothing(hand):
-    (error,) = hand.start_many([NewRun(id=hand.id(), type=TYPE, max_attempts=2**31)])
+def test_a_call_with_bad_runs_alone_starts_nothing(driver):
+    (error,) = driver.start_many([NewRun(id=driver.id(), type=TYPE, max_attempts=2**31)])
     assert str(error) == (
-        "max_attempts is 2147483648: a whole number from 1 to 2,147,483,647; the first execution counts"
+        "max_attempts is 2147483648: give a whole number from 1 to 2,147,483,647; the first execution counts"
     )
-    assert hand.run(hand.store.list(RunFilter())) == []
+    assert driver.run(driver.store.list(RunFilter())) == []
 
 
 @pytest.mark.spec("START-10")
-def test_the_largest_values_that_are_taken_come_back(hand):
+def test_the_largest_values_that_are_taken_come_back(driver):
     widest = f"shop.{'x' * 247}.v1"
-    run = hand.start(
+    run = driver.start(
         widest, max_attempts=2**31 - 1, priority=999, run_at=LATE - 1, key="k" * 255, tenant="t" * 255,
         limit_key="l" * 255, budget=10**15,
     )  # fmt: skip
-    shown = hand.get(run)
+    shown = driver.get(run)
     assert len(shown.type) == 255
     assert (shown.max_attempts, shown.priority, shown.run_at.year) == (2**31 - 1, 999, 9999)
     assert (shown.key, shown.budget_units) == ("k" * 255, 10**15)
@@ -133,24 +133,24 @@ def _steps(run):
 
 
 @pytest.mark.spec("START-10")
-def test_a_step_that_no_store_can_keep_is_refused_with_its_batch(hand):
-    """All or nothing: the item, and its neighbour in the same commit."""
-    first, second = hand.held(), hand.held()
-    before = hand.everything()
-    for write in _steps(hand.id()):
+def test_a_step_that_no_store_can_keep_is_refused_with_its_batch(driver):
+    """Neither the item nor any other item of the same commit is applied."""
+    first, second = driver.held(), driver.held()
+    before = driver.everything()
+    for write in _steps(driver.id()):
         move = Move.PARK if write.kind != "task" else Move.CHECKPOINT
-        good = hand.item(first, Move.CHECKPOINT, done("a"))
+        good = driver.item(first, Move.CHECKPOINT, done("a"))
         with pytest.raises(UsageError) as refusal:
-            hand.send(good, hand.item(second, move, write))
+            driver.send(good, driver.item(second, move, write))
         assert_clear(refusal.value)
-    assert hand.everything() == before
-    assert (hand.status(first.id), hand.status(second.id)) == (Status.LEASED, Status.LEASED)
+    assert driver.everything() == before
+    assert (driver.status(first.id), driver.status(second.id)) == (Status.LEASED, Status.LEASED)
 
 
 @pytest.mark.spec("START-10")
-def test_an_item_that_no_store_can_keep_is_refused(hand):
-    claim = hand.held()
-    before = hand.everything()
+def test_an_item_that_no_store_can_keep_is_refused(driver):
+    claim = driver.held()
+    before = driver.everything()
     for fields in (
         {"delay_seconds": -1.0},
         {"started_at": LATE},
@@ -167,14 +167,14 @@ def test_an_item_that_no_store_can_keep_is_refused(hand):
         {"move": Move.ADVANCE, "plan": (PlanStep(name="A", max_attempts=2**31),)},
     ):
         with pytest.raises(UsageError) as refusal:
-            hand.commit(claim, **{"move": Move.RETRY, **fields})
+            driver.commit(claim, **{"move": Move.RETRY, **fields})
         assert_clear(refusal.value)
-    assert hand.everything() == before
+    assert driver.everything() == before
 
 
 @pytest.mark.spec("START-10")
-def test_a_claim_for_no_number_of_runs_takes_none(hand):
-    with unchanged(hand):
+def test_a_claim_for_no_number_of_runs_takes_none(driver):
+    with unchanged(driver):
         for wrong in (
             *({"limit": value} for value in NOT_WHOLE),
             {"worker": LONG},
@@ -186,7 +186,7 @@ def test_a_claim_for_no_number_of_runs_takes_none(hand):
             {"lease_seconds": -1.0},
             {"crashed": (True,)},
         ):
-            refused(hand, "claim", Ask(**{"worker": "w", "types": (TYPE,), "limit": 1, **wrong}))
+            refused(driver, "claim", Ask(**{"worker": "w", "types": (TYPE,), "limit": 1, **wrong}))
 
 
 COUNTS = [
@@ -231,21 +231,23 @@ MORE = {
 
 
 @pytest.mark.spec("START-10")
-def test_a_verb_refuses_what_is_no_number_no_time_and_no_name(hand):
-    """In bounded time and length: also a number of 100,000 digits, which Python does not print."""
-    with unchanged(hand):
+def test_a_verb_refuses_what_is_no_number_no_time_and_no_name(driver):
+    """The refusal is bounded in time and length, also for a number of 100,000 digits, which Python does not
+    print.
+    """
+    with unchanged(driver):
         for verb, args, field, values in COUNTS:
             more = MORE.get((verb, field), {})
             for value in values:
-                refused(hand, verb, *args, **{field: value}, **more)
+                refused(driver, verb, *args, **{field: value}, **more)
 
 
 NEW = {"id": UUID(int=7), "name": "s", "type": TYPE, "every_us": SECOND, "anchor_at": EPOCH, "next_at": EPOCH}
 
 
 @pytest.mark.spec("START-10", "SCHED-1")
-def test_a_schedule_that_no_store_can_keep_is_refused(hand):
-    with unchanged(hand):
+def test_a_schedule_that_no_store_can_keep_is_refused(driver):
+    with unchanged(driver):
         for field, values in (
             ("name", NO_NAME),
             ("tenant", NO_NAME),
@@ -264,8 +266,8 @@ def test_a_schedule_that_no_store_can_keep_is_refused(hand):
             ("zone", [LONG]),
         ):
             for value in values:
-                refused(hand, "schedule", NewSchedule(**{**NEW, field: value}))
-        assert hand.run(hand.store.schedules(ANY)) == []
+                refused(driver, "schedule", NewSchedule(**{**NEW, field: value}))
+        assert driver.run(driver.store.schedules(ANY)) == []
 
 
 RECORDS = [
@@ -306,76 +308,76 @@ RECORDS = [
 
 
 @pytest.mark.spec("START-10")
-def test_a_record_that_no_store_can_keep_is_refused(hand):
-    with unchanged(hand):
+def test_a_record_that_no_store_can_keep_is_refused(driver):
+    with unchanged(driver):
         for verb, record in RECORDS:
-            refused(hand, verb, record)
-        assert list(hand.run(hand.store.definitions())) == []
-        assert hand.stats().workers == ()
+            refused(driver, verb, record)
+        assert list(driver.run(driver.store.definitions())) == []
+        assert driver.stats().workers == ()
 
 
 @pytest.mark.spec("START-10")
-def test_a_renewal_for_no_time_renews_nothing(hand):
-    claim = hand.held()
-    before = hand.snapshot(claim.id)
+def test_a_renewal_for_no_time_renews_nothing(driver):
+    claim = driver.held()
+    before = driver.snapshot(claim.id)
     for lease in (math.nan, -1.0, "5"):
         with pytest.raises(UsageError):
-            hand.renew(claim, lease=lease)
+            driver.renew(claim, lease=lease)
     with pytest.raises(UsageError):
-        hand.renew(claim, worker=LONG)
-    assert hand.snapshot(claim.id) == before
+        driver.renew(claim, worker=LONG)
+    assert driver.snapshot(claim.id) == before
 
 
 @pytest.mark.spec("START-10")
-def test_the_words_of_a_refusal_are_the_same_on_every_store(hand):
-    """So that whoever reads them need not know which store it is."""
-    claim = hand.held()
+def test_the_words_of_a_refusal_are_the_same_on_every_store(driver):
+    """A reader of the message need not know the store."""
+    claim = driver.held()
     with pytest.raises(UsageError) as refusal:
-        hand.park(claim, StepWrite(key="nap", kind="sleep", status="waiting", delay_seconds=-1.0))
+        driver.park(claim, StepWrite(key="nap", kind="sleep", status="waiting", delay_seconds=-1.0))
     said = [
         str(refusal.value),
-        refused(hand, "limit", "key", "k", concurrency=2**40),
-        refused(hand, "list", RunFilter(), True),
-        refused(hand, "tick", 0),
-        refused(hand, "pause_key", "k", LATE),
-        refused(hand, "trail", None, ANY, after=HUGE),
+        refused(driver, "limit", "key", "k", concurrency=2**40),
+        refused(driver, "list", RunFilter(), True),
+        refused(driver, "tick", 0),
+        refused(driver, "pause_key", "k", LATE),
+        refused(driver, "trail", None, ANY, after=HUGE),
     ]
     assert said == [
         "delay of a step is -1.0 s: a duration of 0 s or more",
-        "concurrency is 1099511627776: a whole number from 0 to 2,147,483,647",
-        "limit is True: a whole number from -2,147,483,647 to 2,147,483,647",
-        "limit is 0: a whole number from 1 to 2,147,483,647",
-        "until 253402300800000000: microseconds since 1970, a time in the years 1 to 9999",
-        "after is <a whole number of 332,193 bits>: a whole number from 0 to 9,223,372,036,854,775,807",
+        "concurrency is 1099511627776: give a whole number from 0 to 2,147,483,647",
+        "limit is True: give a whole number from -2,147,483,647 to 2,147,483,647",
+        "limit is 0: give a whole number from 1 to 2,147,483,647",
+        "until 253402300800000000: give microseconds since 1970, for a time in the years 1 to 9999",
+        "after is <a whole number of 332,193 bits>: give a whole number from 0 to 9,223,372,036,854,775,807",
     ]
 
 
 class Markup(str):
-    """A text of somebody's own class."""
+    """A text of a subclass of str."""
 
     __slots__ = ()
 
 
 @pytest.mark.spec("START-10")
-def test_subclasses_of_text_and_numbers_are_refused_alike(hand):
-    claim = hand.held()
+def test_subclasses_of_text_and_numbers_are_refused_alike(driver):
+    claim = driver.held()
     odd, number = Markup("x"), IntEnum("Size", {"S": 1}).S
-    with unchanged(hand):
-        answers = hand.start_many(
-            [NewRun(id=hand.id(), type=TYPE, key=odd), NewRun(id=hand.id(), type=TYPE, priority=number)]
+    with unchanged(driver):
+        answers = driver.start_many(
+            [NewRun(id=driver.id(), type=TYPE, key=odd), NewRun(id=driver.id(), type=TYPE, priority=number)]
         )
         said = [
             *map(str, answers),
-            refused(hand, "cancel", claim.id, ANY, by=odd),
-            refused(hand, "get", claim.id, odd),
-            refused(hand, "list", RunFilter(tenant=odd)),
-            refused(hand, "unschedule", odd, "default"),
-            refused(hand, "pause_key", odd),
-            refused(hand, "limit", "key", "k", concurrency=number),
-            refused(hand, "emit", NewEvent(topic=odd, payload="1", id="e")),
+            refused(driver, "cancel", claim.id, ANY, by=odd),
+            refused(driver, "get", claim.id, odd),
+            refused(driver, "list", RunFilter(tenant=odd)),
+            refused(driver, "unschedule", odd, "default"),
+            refused(driver, "pause_key", odd),
+            refused(driver, "limit", "key", "k", concurrency=number),
+            refused(driver, "emit", NewEvent(topic=odd, payload="1", id="e")),
         ]
         with pytest.raises(UsageError) as refusal:
-            hand.checkpoint(claim, done(odd))
+            driver.checkpoint(claim, done(odd))
         said.append(str(refusal.value))
     assert said == [
         *(

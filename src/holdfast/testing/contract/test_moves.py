@@ -1,4 +1,4 @@
-"""The machine, generated: every status x every move x whoever tries it, on every store."""
+"""The state machine, generated: every status x every move x holder or zombie, on every store."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 import pytest
 
 from holdfast.errors import DuplicateRun, IllegalMove
-from holdfast.lifecycle import HOLDER_MOVES, OPEN, RULES, Move, Status, StepStatus
+from holdfast.lifecycle import HOLDER_MOVES, OPEN, RULES, Move, Status, StepStatus, spoken_status
 from holdfast.records import Claim, NewRun, StepWrite
 
-from .hand import TYPE, done, error, gate, hear, listen, nap
+from .driver import TYPE, done, error, gate, hear, listen, nap
 
 TIMEOUT = 100_000.0
 WHO = ("holder", "zombie", "lapsed holder")
@@ -19,59 +19,59 @@ CODE_ONLY = {Move.CHECKPOINT, Move.COMPLETE}  # a plan's steps and its end are `
 
 
 class Standing(NamedTuple):
-    """A run in some status, and who would write it."""
+    """A run in some status, and its possible writers."""
 
     run: object
     claim: Claim
 
 
-def _with_a_zombie(hand, kind):
-    """A held run with one recorded step, which another holder lost before."""
+def _with_a_zombie(driver, kind):
+    """Return a leased run with one recorded step, which another holder lost before."""
     if kind == "plan":
-        hand.publish("first", "second", "third")
-    zombie = hand.held(timeout_seconds=TIMEOUT)
+        driver.publish("first", "second", "third")
+    zombie = driver.held(timeout_seconds=TIMEOUT)
     if kind == "plan":
-        hand.advance(zombie, "first", in_place=True)
+        driver.advance(zombie, "first", in_place=True)
     else:
-        hand.checkpoint(zombie)
-    hand.clock.turn(31)
-    hand.tick()
-    return zombie, hand.take(zombie.id, "w2")
+        driver.checkpoint(zombie)
+    driver.clock.turn(31)
+    driver.tick()
+    return zombie, driver.take(zombie.id, "w2")
 
 
-def _bring(hand, claim, status, kind):
+def _bring(driver, claim, status, kind):
     match status:
         case Status.PENDING:
-            hand.release(claim)
+            driver.release(claim)
         case Status.WAITING:
-            hand.park(claim, _waits("never", kind))
+            driver.park(claim, _waits("never", kind))
         case Status.PAUSED:
-            hand.release(claim)
-            hand.pause(claim.id)
+            driver.release(claim)
+            driver.pause(claim.id)
         case Status.SUCCEEDED if kind == "plan":
-            hand.advance(claim, "second", in_place=True)
-            hand.advance(claim, "third")
+            driver.advance(claim, "second", in_place=True)
+            driver.advance(claim, "third")
         case Status.SUCCEEDED:
-            hand.complete(claim)
+            driver.complete(claim)
         case Status.FAILED:
-            hand.fail(claim)
+            driver.fail(claim)
         case Status.CANCELLED:
-            hand.cancel(claim.id)
-    assert hand.status(claim.id) is status
+            driver.cancel(claim.id)
+    assert driver.status(claim.id) is status
 
 
 def _waits(topic, kind):
-    """A wait of a code run, or a plan's current task that waits."""
+    """Return a wait of a code run, or a plan's current task that waits."""
     if kind == "plan":
         return StepWrite(key="second", status=StepStatus.WAITING, topic=topic)
     return listen(topic, topic)
 
 
-def standing(hand, status, who, kind="code") -> Standing:
-    zombie, claim = _with_a_zombie(hand, kind)
-    _bring(hand, claim, status, kind)
+def standing(driver, status, who, kind="code") -> Standing:
+    zombie, claim = _with_a_zombie(driver, kind)
+    _bring(driver, claim, status, kind)
     if who == "lapsed holder":
-        hand.clock.turn(30.000001)
+        driver.clock.turn(30.000001)
     return Standing(claim.id, zombie if who == "zombie" else claim)
 
 
@@ -85,26 +85,26 @@ FIELDS = {
 }
 
 
-def _try(hand, move, at, kind):
-    """Make the move; what the store said to it."""
+def _try(driver, move, at, kind):
+    """Make the move, and return the store's answer."""
     match move:
         case Move.START:
-            return hand.start_many([NewRun(id=at.run, type=TYPE)])[0]
+            return driver.start_many([NewRun(id=at.run, type=TYPE)])[0]
         case Move.CLAIM:
-            return hand.claim(worker="w3")
+            return driver.claim(worker="w3")
         case Move.EXPIRE:
-            return hand.tick()
+            return driver.tick()
         case Move.TIME_OUT:
-            hand.clock.turn(TIMEOUT)
-            return hand.tick()
+            driver.clock.turn(TIMEOUT)
+            return driver.tick()
         case Move.REWIND:
-            return hand.rewind(at.run, "first")
+            return driver.rewind(at.run, "first")
         case Move.PAUSE | Move.RESUME | Move.CANCEL | Move.RETRY_RUN | Move.DELETE | Move.RESTORE:
-            return getattr(hand, move.value)(at.run)
+            return getattr(driver, move.value)(at.run)
         case Move.PARK:
-            return hand.park(at.claim, _waits("never2", kind))
+            return driver.park(at.claim, _waits("never2", kind))
         case _:
-            return hand.send(hand.item(at.claim, move, **FIELDS[move]))[0]
+            return driver.send(driver.item(at.claim, move, **FIELDS[move]))[0]
 
 
 def _is_legal(move, status, who, kind):
@@ -137,126 +137,127 @@ def _assert_refused(move, answer, status):
     [(kind, move) for kind in KINDS for move in Move if kind == "code" or move not in CODE_ONLY],
 )
 @pytest.mark.parametrize("status", Status)
-def test_a_move_is_made_where_the_table_has_it_and_refused_elsewhere(hand, status, kind, move, who):
+def test_a_move_is_made_where_the_table_has_it_and_refused_elsewhere(driver, status, kind, move, who):
     """A move in the table leads to one of its targets; any other is refused and changes nothing."""
-    at = standing(hand, status, who, kind)
+    at = standing(driver, status, who, kind)
     if move is Move.RESUME and status is Status.LEASED:
-        hand.pause(at.run)
-    legal, before = _is_legal(move, status, who, kind), hand.snapshot(at.run)
+        driver.pause(at.run)
+    legal, before = _is_legal(move, status, who, kind), driver.snapshot(at.run)
     if move is Move.RESTORE and legal:
-        hand.delete(at.run)
+        driver.delete(at.run)
 
     if legal:
-        answer = _try(hand, move, at, kind)
+        answer = _try(driver, move, at, kind)
         if move is Move.DELETE:
-            assert (hand.get(at.run), answer.deleted_at is not None) == (None, True)
+            assert (driver.get(at.run), answer.deleted_at is not None) == (None, True)
             assert answer.status is (Status.PENDING if status is Status.LEASED else status)
-            hand.restore(at.run)
-        assert hand.status(at.run) in RULES[move].targets
-        assert move is not Move.RESTORE or hand.status(at.run) is status
+            driver.restore(at.run)
+        assert driver.status(at.run) in RULES[move].targets
+        assert move is not Move.RESTORE or driver.status(at.run) is status
     elif move in {Move.PAUSE, Move.RESUME, Move.CANCEL, Move.RETRY_RUN}:
         with pytest.raises(
-            IllegalMove, match=f"cannot {str(move).removesuffix('_run')} run {at.run}: it is {status}"
+            IllegalMove,
+            match=f"cannot {str(move).removesuffix('_run')} run {at.run}: it is {spoken_status(status)}",
         ) as refusal:
-            _try(hand, move, at, kind)
+            _try(driver, move, at, kind)
         assert (refusal.value.status, refusal.value.move) == (status, move)
-        assert hand.snapshot(at.run) == before
+        assert driver.snapshot(at.run) == before
     else:
-        _assert_refused(move, _try(hand, move, at, kind), status)
-        assert hand.snapshot(at.run) == before
-    hand.assert_replayed(at.run)
+        _assert_refused(move, _try(driver, move, at, kind), status)
+        assert driver.snapshot(at.run) == before
+    driver.assert_replayed(at.run)
 
 
 @pytest.mark.spec("MOVE-3")
 @pytest.mark.parametrize("status", sorted(set(Status) - OPEN))
-def test_an_end_is_left_only_by_rewind_or_retry_run_and_that_is_in_the_trail(hand, status):
+def test_an_end_is_left_only_by_rewind_or_retry_run_and_that_is_in_the_trail(driver, status):
     """Final statuses never change, except by an explicit rewind or retry of the run."""
-    at = standing(hand, status, "holder")
-    hand.clock.turn(TIMEOUT)
-    before = hand.snapshot(at.run)
+    at = standing(driver, status, "holder")
+    driver.clock.turn(TIMEOUT)
+    before = driver.snapshot(at.run)
 
-    hand.tick()
-    hand.emit("never")
-    hand.claim()
+    driver.tick()
+    driver.emit("never")
+    driver.claim()
 
-    assert hand.snapshot(at.run) == before
-    assert hand.rewind(at.run, "first").status is Status.PENDING
-    assert hand.told(at.run)[-1] == "rewound"
+    assert driver.snapshot(at.run) == before
+    assert driver.rewind(at.run, "first").status is Status.PENDING
+    assert driver.told(at.run)[-1] == "rewound"
 
 
 def _decided_in_a_pause(verdict):
-    def bring(hand):
-        run = hand.plan(gate("G"))
-        hand.pause(run)
-        getattr(hand, verdict)(run)
-        return hand.resume(run)
+    def bring(driver):
+        run = driver.plan(gate("G"))
+        driver.pause(run)
+        getattr(driver, verdict)(run)
+        return driver.resume(run)
 
     return bring
 
 
 def _advanced(*following, in_place=False, paused=False):
-    def bring(hand):
-        claim = hand.begun("A", *following)
+    def bring(driver):
+        claim = driver.begun("A", *following)
         if paused:
-            hand.pause(claim.id)
-        hand.advance(claim, "A", in_place=in_place)
-        return hand.get(claim.id)
+            driver.pause(claim.id)
+        driver.advance(claim, "A", in_place=in_place)
+        return driver.get(claim.id)
 
     return bring
 
 
 def _started(*steps):
-    return lambda hand: hand.get(hand.plan(*steps))
+    return lambda driver: driver.get(driver.plan(*steps))
 
 
 def _resumed(*steps, leased=False):
-    def bring(hand):
-        run = hand.plan(*steps)
+    def bring(driver):
+        run = driver.plan(*steps)
         if leased:
-            hand.take(run)
-        hand.pause(run)
-        return hand.resume(run)
+            driver.take(run)
+        driver.pause(run)
+        return driver.resume(run)
 
     return bring
 
 
 def _rewound(first, *, paused=False):
-    def bring(hand):
-        run = hand.plan(first, "B")
+    def bring(driver):
+        run = driver.plan(first, "B")
         if paused:
-            hand.pause(run)
-        return hand.rewind(run, "A")
+            driver.pause(run)
+        return driver.rewind(run, "A")
 
     return bring
 
 
 def _retried(first):
-    def bring(hand):
-        run = hand.plan(first, "B", timeout_seconds=1.0)
-        hand.clock.turn(1)
-        hand.tick()
-        return hand.retry_run(run)
+    def bring(driver):
+        run = driver.plan(first, "B", timeout_seconds=1.0)
+        driver.clock.turn(1)
+        driver.tick()
+        return driver.retry_run(run)
 
     return bring
 
 
-def _rewound_to_what_has_come(hand):
-    run = hand.plan(hear("A"))
-    hand.emit("parcel")
-    return hand.rewind(run, "A")
+def _rewound_to_what_has_come(driver):
+    run = driver.plan(hear("A"))
+    driver.emit("parcel")
+    return driver.rewind(run, "A")
 
 
-def _retried_when_it_had_come(hand):
-    """The event came too late for the first deadline, and is there for the next."""
-    run = hand.plan(hear("A", seconds=1.0))
-    hand.clock.turn(2)
-    hand.tick()
-    hand.emit("parcel")
-    return hand.retry_run(run)
+def _retried_when_it_had_come(driver):
+    """Retry a plan whose event came after the first deadline, and is there for the second."""
+    run = driver.plan(hear("A", seconds=1.0))
+    driver.clock.turn(2)
+    driver.tick()
+    driver.emit("parcel")
+    return driver.retry_run(run)
 
 
-# How a plan gets to each target of the moves that lead to several. Failing by drift is left out: no verb
-# leaves such rows behind.
+# Ways of a plan to each target of the moves that have several. Failing by drift is left out: no verb writes
+# such rows.
 PLANS = {
     (Move.START, Status.PENDING): _started("A"),
     (Move.START, Status.WAITING): _started(hear("A")),
@@ -294,9 +295,9 @@ PLANS = {
         if (move, target) != (Move.ADVANCE, Status.FAILED)
     ],
 )
-def test_a_plan_gets_to_every_target_of_the_table(hand, move, target):
-    """And has a way on from there; the trail tells how it came."""
-    seen = PLANS[move, target](hand)
+def test_a_plan_gets_to_every_target_of_the_table(driver, move, target):
+    """From there it can go on, and the trail shows how it got there."""
+    seen = PLANS[move, target](driver)
     assert seen.status is target
-    assert hand.run(hand.store.stuck()) == []
-    hand.assert_replayed(seen.id)
+    assert driver.run(driver.store.stuck()) == []
+    driver.assert_replayed(seen.id)

@@ -1,4 +1,4 @@
-"""Pages: what is listed is bounded in bytes, and going on after the last one shows everything once."""
+"""Pages of lists: bounded in bytes, and complete without repeats."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.bounds import sent_bytes, text_bytes
 from holdfast.errors import TooLarge, UsageError
 from holdfast.records import ANY, RunFilter, TrailWrite
 
-from .hand import ask, done, noise
-from .post import answered, message, outbox, relay, sent_by, webhook
-from .timetable import made
+from .driver import ask, done, noise
+from .outbox import answered, message, outbox, relay, sent_by, webhook
+from .schedules import made
 
 BUDGET = 20_000
 LARGE = '"' + '\\"' * 2_000 + '"'  # 4 kB, and twice as much inside another JSON text: two fit in
@@ -22,7 +22,7 @@ VALUES = [SMALL, *[LARGE] * 5, SMALL, SMALL]
 
 
 def pages(fetch, value, cursor):
-    """Every page, each asked for after the last one before it, with a budget that is soon used up."""
+    """Read every page, each after the last row of the one before, with a small budget of bytes."""
     found, after = [], ()
     with patch("holdfast.bounds.BATCH_BYTES", BUDGET):
         while page := fetch(*after):
@@ -33,60 +33,60 @@ def pages(fetch, value, cursor):
 
 
 def check(found, value):
-    """All values in order, in several pages, which were not ended too early."""
+    """Check that the pages have all values in order, and did not end too early."""
     assert [value(one) for page in found for one in page] == VALUES
     assert 3 <= len(found) <= 5
 
 
 @pytest.mark.spec("READ-1")
-def test_a_list_of_runs_is_bounded_in_bytes(hand):
-    """Params count, and what a run returned."""
+def test_a_list_of_runs_is_bounded_in_bytes(driver):
+    """Params and results count."""
     for value in reversed(VALUES):
-        hand.start(params=value)
+        driver.start(params=value)
 
     def listed(after=None):
-        return hand.run(hand.store.list(RunFilter(), 100, after))
+        return driver.run(driver.store.list(RunFilter(), 100, after))
 
     check(pages(listed, lambda run: run.params_json, lambda run: run.id), lambda run: run.params_json)
-    for claim in hand.claim():
-        hand.complete(claim, result=LARGE)
+    for claim in driver.claim():
+        driver.complete(claim, result=LARGE)
     assert max(len(page) for page in pages(listed, lambda run: run.result_json, lambda run: run.id)) <= 2
-    assert [len(hand.run(hand.store.list(RunFilter(), limit))) for limit in (0, 1)] == [0, 1]
+    assert [len(driver.run(driver.store.list(RunFilter(), limit))) for limit in (0, 1)] == [0, 1]
 
 
 @pytest.mark.spec("READ-1")
-def test_lists_leave_out_values_that_are_not_asked_for(hand):
-    """Params and results; nothing else is missing, and no page ends for their size."""
+def test_lists_leave_out_values_that_are_not_asked_for(driver):
+    """Only params and results are left out, and their size ends no page."""
     for value in VALUES:
-        hand.start(params=value)
-    for claim in hand.claim():
-        hand.complete(claim, result=LARGE)
-    whole = hand.run(hand.store.list(RunFilter()))
+        driver.start(params=value)
+    for claim in driver.claim():
+        driver.complete(claim, result=LARGE)
+    whole = driver.run(driver.store.list(RunFilter()))
     with patch("holdfast.bounds.BATCH_BYTES", BUDGET):
-        found = hand.run(hand.store.list(RunFilter(values=False)))
+        found = driver.run(driver.store.list(RunFilter(values=False)))
     assert [run.result_json for run in whole] == [LARGE] * len(VALUES)
     assert found == [replace(run, params_json="null", result_json=None) for run in whole]
 
 
 @pytest.mark.spec("READ-1")
-def test_a_value_that_is_larger_than_a_page_is_shown_alone(hand):
-    """Nothing is left out for its size."""
+def test_a_value_that_is_larger_than_a_page_is_shown_alone(driver):
+    """No value is left out for its size."""
     huge = '"' + "x" * 2 * BUDGET + '"'
-    runs = [hand.start(params=value) for value in (SMALL, huge, SMALL)]
+    runs = [driver.start(params=value) for value in (SMALL, huge, SMALL)]
 
     def listed(after=None):
-        return hand.run(hand.store.list(RunFilter(), 100, after))
+        return driver.run(driver.store.list(RunFilter(), 100, after))
 
     found = pages(listed, lambda run: run.params_json, lambda run: run.id)
     assert [[run.id for run in page] for page in found] == [[runs[2]], [runs[1]], [runs[0]]]
 
 
 @pytest.mark.spec("READ-1")
-def test_the_trail_is_bounded_in_bytes(hand):
-    """The trail of one run, and that of all runs."""
-    claim = hand.held()
+def test_the_trail_is_bounded_in_bytes(driver):
+    """This holds for the trail of one run and of all runs."""
+    claim = driver.held()
     rows = tuple(TrailWrite("log", f'{{"message":{value}}}') for value in VALUES)
-    hand.checkpoint(claim, done("a"), trail=rows)
+    driver.checkpoint(claim, done("a"), trail=rows)
 
     def message_of(entry):
         return entry.data_json.removeprefix('{"message":').removesuffix("}")
@@ -94,31 +94,31 @@ def test_the_trail_is_bounded_in_bytes(hand):
     for run in (claim.id, None):
 
         def listed(after=0, run=run):
-            return hand.run(hand.store.trail(run, ANY, types=("log",), after=after))
+            return driver.run(driver.store.trail(run, ANY, types=("log",), after=after))
 
         check(pages(listed, lambda entry: entry.data_json, lambda entry: entry.seq), message_of)
 
 
 @pytest.mark.spec("READ-1")
-def test_the_outbox_is_listed_within_a_bound_in_bytes(hand):
+def test_the_outbox_is_listed_within_a_bound_in_bytes(driver):
     """Payloads count."""
-    sent_by(hand, *(message(f"m{n}", payload=value) for n, value in enumerate(VALUES)))
+    sent_by(driver, *(message(f"m{n}", payload=value) for n, value in enumerate(VALUES)))
 
     def listed(after=0):
-        return outbox(hand, after=after)
+        return outbox(driver, after=after)
 
     check(pages(listed, lambda one: one.payload_json, lambda one: one.seq), lambda one: one.payload_json)
 
 
 @pytest.mark.spec("READ-1")
 @pytest.mark.parametrize("tenant", ["default", ANY])
-def test_open_gates_are_listed_within_a_bound_in_bytes(hand, tenant):
-    """The data shown with the question counts."""
-    claim = hand.held()
-    hand.park(claim, *(ask(f"g{n}", ask=f'{{"ask":{value}}}') for n, value in enumerate(VALUES)))
+def test_open_gates_are_listed_within_a_bound_in_bytes(driver, tenant):
+    """The data of the question counts."""
+    claim = driver.held()
+    driver.park(claim, *(ask(f"g{n}", ask=f'{{"ask":{value}}}') for n, value in enumerate(VALUES)))
 
     def listed(after=None):
-        return hand.run(hand.store.approvals(tenant, 100, after))
+        return driver.run(driver.store.approvals(tenant, 100, after))
 
     def asked(gate):
         return gate.ask_json.removeprefix('{"ask":').removesuffix("}")
@@ -127,16 +127,16 @@ def test_open_gates_are_listed_within_a_bound_in_bytes(hand, tenant):
 
 
 @pytest.mark.spec("READ-1")
-def test_schedules_are_listed_within_a_bound_in_bytes(hand):
-    """All of them, and those that are due."""
+def test_schedules_are_listed_within_a_bound_in_bytes(driver):
+    """This holds for all schedules and for due ones."""
     for n, value in enumerate(VALUES):
-        made(hand, name=f"s{n}", params=value, next_at=hand.clock.now)
+        made(driver, name=f"s{n}", params=value, next_at=driver.clock.now)
 
     def listed(after=None):
-        return hand.run(hand.store.schedules("default", None, 100, after))
+        return driver.run(driver.store.schedules("default", None, 100, after))
 
     def due(after=None):
-        return hand.run(hand.store.due_schedules(100, after))
+        return driver.run(driver.store.due_schedules(100, after))
 
     def params(one):
         return one.params_json
@@ -146,73 +146,73 @@ def test_schedules_are_listed_within_a_bound_in_bytes(hand):
 
 
 @pytest.mark.spec("OUT-1")
-def test_a_relay_takes_no_more_bytes_than_it_asks_for(hand):
-    """In their order, the first however large it is; what is left is due as before."""
-    hand.run(hand.store.put_webhook(webhook("shop")))
+def test_a_relay_takes_no_more_bytes_than_it_asks_for(driver):
+    """Messages come in order, the first one whatever its size; the others stay due."""
+    driver.run(driver.store.put_webhook(webhook("shop")))
     sinks = ["mail", "shop"]
     values = [noise(4_000) if value is LARGE else value for value in VALUES]
-    sent_by(hand, *(message(f"m{n}", sinks[n % 2], payload=value) for n, value in enumerate(values)))
+    sent_by(driver, *(message(f"m{n}", sinks[n % 2], payload=value) for n, value in enumerate(values)))
     taken = []
-    while parcels := relay(hand, bytes=9_000):
+    while parcels := relay(driver, bytes=9_000):
         assert sum(text_bytes(one.payload) for one in parcels) <= 9_000
         taken.append([one.id for one in parcels])
         assert all(one.attempt == 1 for one in parcels)
     assert sorted(one for batch in taken for one in batch) == [f"m{n}" for n in range(8)]
     assert [len(batch) for batch in taken] == [3, 2, 3]
-    hand.clock.turn(120)
-    (parcel,) = relay(hand, bytes=1)
+    driver.clock.turn(120)
+    (parcel,) = relay(driver, bytes=1)
     assert parcel.id == "m0"
-    assert answered(hand, parcel)
+    assert answered(driver, parcel)
 
 
 @pytest.mark.spec("READ-1")
-def test_all_steps_of_a_run_are_shown_however_large_they_are(hand):
-    """Read in several parts, in their order."""
-    claim = hand.held()
-    hand.checkpoint(claim, *(done(f"s{n}", output=value) for n, value in enumerate(VALUES)))
+def test_all_steps_of_a_run_are_shown_however_large_they_are(driver):
+    """They are read in several parts, in order."""
+    claim = driver.held()
+    driver.checkpoint(claim, *(done(f"s{n}", output=value) for n, value in enumerate(VALUES)))
     with patch("holdfast.bounds.BATCH_BYTES", BUDGET):
-        steps = hand.steps(claim.id)
+        steps = driver.steps(claim.id)
     assert [(step.key, step.output) for step in steps] == [(f"s{n}", one) for n, one in enumerate(VALUES)]
     assert [step.seq for step in steps] == sorted({step.seq for step in steps})
 
 
 @pytest.mark.spec("READ-1")
-def test_steps_are_shown_without_values_that_are_larger_than_asked_for(hand):
-    """Each step is there, and says so where something is missing."""
-    claim = hand.held()
+def test_steps_are_shown_without_values_that_are_larger_than_asked_for(driver):
+    """Each step is shown, and is marked where a value is left out."""
+    claim = driver.held()
     small, large = noise(1_000), noise(200_000)
     asks = f'{{"ask":{large}}}'
     writes = [done("small", output=small), done("large", output=large), ask("gate", ask=asks)]
-    hand.checkpoint(claim, *writes)
-    whole = hand.steps(claim.id)
+    driver.checkpoint(claim, *writes)
+    whole = driver.steps(claim.id)
     assert [step.left_out for step in whole] == [False, False, False]
     with patch("holdfast.bounds.BATCH_BYTES", BUDGET):
-        found = hand.steps(claim.id, largest=100_000)
+        found = driver.steps(claim.id, largest=100_000)
     assert found[0] == whole[0]
     assert found[1:] == [
         replace(whole[1], output=None, left_out=True),
         replace(whole[2], ask=None, left_out=True),
     ]
     with pytest.raises(UsageError, match="largest"):
-        hand.steps(claim.id, largest=-1)
+        driver.steps(claim.id, largest=-1)
 
 
 @pytest.mark.spec("READ-1", "PLAN-3")
-def test_the_current_step_of_a_plan_is_shown_live_on_whatever_page_it_is(hand):
-    """It takes its status from the run, behind many large outputs."""
-    claim = hand.begun(*(f"s{n}" for n in range(6)))
+def test_the_current_step_of_a_plan_is_shown_live_on_whatever_page_it_is(driver):
+    """Its status comes from the run, also after many large outputs."""
+    claim = driver.begun(*(f"s{n}" for n in range(6)))
     for n in range(4):
-        hand.advance(claim, done(f"s{n}", output=LARGE), in_place=True)
+        driver.advance(claim, done(f"s{n}", output=LARGE), in_place=True)
     with patch("holdfast.bounds.BATCH_BYTES", BUDGET):
-        steps = hand.steps(claim.id)
+        steps = driver.steps(claim.id)
     assert [str(step.status) for step in steps] == [*["succeeded"] * 4, "running", "pending"]
     assert [step.key for step in steps] == [f"s{n}" for n in range(6)]
 
 
 @pytest.mark.spec("START-9")
-def test_an_item_that_is_too_large_is_refused_at_once(hand):
-    """In the same words on every store, and the run stays as it is."""
-    claim = hand.held()
+def test_an_item_that_is_too_large_is_refused_at_once(driver):
+    """The words are the same on every store, and the run stays as it is."""
+    claim = driver.held()
     with patch("holdfast.bounds.ITEM_BYTES", BUDGET), pytest.raises(TooLarge, match="the limit is 20,000"):
-        hand.checkpoint(claim, *(done(f"s{n}", output=noise(4_000)) for n in range(6)))
-    assert not hand.steps(claim.id)
+        driver.checkpoint(claim, *(done(f"s{n}", output=noise(4_000)) for n in range(6)))
+    assert not driver.steps(claim.id)

@@ -1,4 +1,4 @@
-"""What a plan's holder may bring with a move: the current task, as the status that belongs to the move."""
+"""Steps in items of a plan's holder: only the current task, with the status that belongs to the move."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.errors import UsageError
 from holdfast.lifecycle import Move, StepKind, StepStatus
 from holdfast.records import NewEvent, StepWrite
 
-from .hand import backing_off, broken, done, listen, task
+from .driver import backing_off, broken, done, listen, task
 
 WAITING = StepWrite(key="A", status=StepStatus.WAITING, topic="parcel")
 STRAYS = [
@@ -31,14 +31,14 @@ STRAYS = [
 
 @pytest.mark.spec("PLAN-3", "LEASE-4")
 @pytest.mark.parametrize(("move", "step"), STRAYS)
-def test_a_plans_step_in_a_status_that_is_not_the_moves_is_lost(hand, move, step):
-    """Nothing changes: no outcome is recorded that the run would not go on from."""
-    claim = hand.begun("A", "B")
-    before = hand.snapshot(claim.id), hand.everything()
+def test_a_plans_step_in_a_status_that_is_not_the_moves_is_lost(driver, move, step):
+    """Nothing changes: no outcome is recorded that the run could not go on from."""
+    claim = driver.begun("A", "B")
+    before = driver.snapshot(claim.id), driver.everything()
     steps = () if step is None else (step,)
-    assert hand.commit(claim, move, *steps).answer == "lost"
-    assert (hand.snapshot(claim.id), hand.everything()) == before
-    assert hand.advance(claim, "A", in_place=True).answer == "applied"
+    assert driver.commit(claim, move, *steps).answer == "lost"
+    assert (driver.snapshot(claim.id), driver.everything()) == before
+    assert driver.advance(claim, "A", in_place=True).answer == "applied"
 
 
 @pytest.mark.spec("PLAN-3", "LEASE-4")
@@ -55,36 +55,36 @@ def test_a_plans_step_in_a_status_that_is_not_the_moves_is_lost(hand, move, step
         (Move.FAIL, None),
     ],
 )
-def test_a_plans_step_in_the_status_of_the_move_is_taken(hand, move, step):
-    claim = hand.begun("A", "B")
+def test_a_plans_step_in_the_status_of_the_move_is_taken(driver, move, step):
+    claim = driver.begun("A", "B")
     steps = () if step is None else (step,)
-    assert hand.commit(claim, move, *steps).answer == "applied"
-    hand.assert_replayed(claim.id)
+    assert driver.commit(claim, move, *steps).answer == "applied"
+    driver.assert_replayed(claim.id)
 
 
 @pytest.mark.spec("PLAN-12", "LEASE-4")
 @pytest.mark.parametrize("late", [True, False])
-def test_whoever_brings_a_plans_rows_brings_no_step(hand, late):
-    """A step that was recorded beside them would make it a code run, or skip a row."""
-    claim = hand.held() if late else hand.begun("A")
-    before = hand.snapshot(claim.id)
-    assert hand.advance(claim, "A", plan=(task("A"),)).answer == "lost"
-    assert hand.snapshot(claim.id) == before
+def test_an_item_with_a_plans_rows_has_no_step(driver, late):
+    """A step beside the rows would make it a code run, or skip a row."""
+    claim = driver.held() if late else driver.begun("A")
+    before = driver.snapshot(claim.id)
+    assert driver.advance(claim, "A", plan=(task("A"),)).answer == "lost"
+    assert driver.snapshot(claim.id) == before
 
 
 @pytest.mark.spec("PLAN-3", "TEN-5")
-def test_a_stray_is_lost_whatever_else_it_brings(hand):
-    """Also an event for another tenant, which alone would be refused with an error."""
-    claim = hand.begun("A", "B")
+def test_a_wrong_step_is_lost_whatever_else_the_item_brings(driver):
+    """This holds also with an event for another tenant, which alone would be an error."""
+    claim = driver.begun("A", "B")
     event = NewEvent(topic="t", id="e", tenant="acme")
-    assert hand.checkpoint(claim, done("C"), events=(event,)).answer == "lost"
-    assert hand.advance(claim, "A", in_place=True).answer == "applied"
+    assert driver.checkpoint(claim, done("C"), events=(event,)).answer == "lost"
+    assert driver.advance(claim, "A", in_place=True).answer == "applied"
 
 
 @pytest.mark.spec("PLAN-12", "START-10")
-def test_a_plan_that_begins_without_rows_is_refused(hand):
-    """It would be a plan that nobody can show."""
-    claim = hand.held()
+def test_a_plan_that_begins_without_rows_is_refused(driver):
+    """Nobody could show such a plan."""
+    claim = driver.held()
     with pytest.raises(UsageError, match="needs at least one"):
-        hand.advance(claim, None, plan=())
-    assert hand.complete(claim).answer == "applied"
+        driver.advance(claim, None, plan=())
+    assert driver.complete(claim).answer == "applied"

@@ -1,4 +1,4 @@
-"""transact and connection=: what a store without a database of its own refuses, and what all others do."""
+"""transact and connection=: refused by stores without their own database, the same on all others."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from holdfast.errors import StepTimeout, UsageError
 from holdfast.lifecycle import Move, Status
 from holdfast.records import NewEvent, NewRun, TrailWrite
 
-from .hand import LEASE, TYPE, done, listen
+from .driver import LEASE, TYPE, done, listen
 
 
 class Work:
-    """A function of the user's: it adds a step to the item, and counts how often it is called."""
+    """A user's function: it adds a step to the item, and counts its calls."""
 
     def __init__(self, item, key="last", before=lambda: None, **fields):
         self.item, self._key, self._before, self._fields = item, key, before, fields
@@ -29,112 +29,112 @@ class Work:
         return msgspec.structs.replace(self.item, steps=steps, **self._fields)
 
 
-def work_of(hand, claim, *steps, **fields):
-    return Work(hand.item(claim, Move.CHECKPOINT, *steps), **fields)
+def work_of(driver, claim, *steps, **fields):
+    return Work(driver.item(claim, Move.CHECKPOINT, *steps), **fields)
 
 
-def send(hand, work, **limit):
-    return hand.run(hand.store.transact(work.item, work, **limit))
+def send(driver, work, **limit):
+    return driver.run(driver.store.transact(work.item, work, **limit))
 
 
-def refuses(hand):
-    """Whether this store has no database of its own; then it calls nothing, and nothing has happened."""
-    claim = hand.held()
-    work, before = work_of(hand, claim), hand.snapshot(claim.id)
+def refuses(driver):
+    """Return True for a store without its own database; it calls nothing, and nothing happens."""
+    claim = driver.held()
+    work, before = work_of(driver, claim), driver.snapshot(claim.id)
     try:
-        send(hand, work)
+        send(driver, work)
     except UsageError:
-        assert (work.calls, hand.snapshot(claim.id)) == (0, before)
+        assert (work.calls, driver.snapshot(claim.id)) == (0, before)
         return True
     return False
 
 
 @pytest.mark.spec("FLOW-16", "MOVE-2")
-def test_a_transaction_is_a_checkpoint_that_its_function_completes(hand):
-    """All of the item, and the step, the events and the trail rows that the function has added."""
-    if refuses(hand):
+def test_a_transaction_is_a_checkpoint_that_its_function_completes(driver):
+    """The commit has the whole item, and the step, events and trail rows of the function."""
+    if refuses(driver):
         return
-    waiter, claim = hand.held(), hand.held()
-    hand.park(waiter, listen(), known=0)
+    waiter, claim = driver.held(), driver.held()
+    driver.park(waiter, listen(), known=0)
     event, row = NewEvent(topic="parcel", id="e1"), TrailWrite("log", '{"message":"m"}')
-    work = work_of(hand, claim, done("before"), events=(event,), trail=(row,))
-    verdict = send(hand, work)
+    work = work_of(driver, claim, done("before"), events=(event,), trail=(row,))
+    verdict = send(driver, work)
     assert (verdict.answer, verdict.status, work.calls) == ("applied", Status.LEASED, 1)
-    assert [(step.key, step.output) for step in hand.steps(claim.id)] == [("before", "1"), ("last", '"7"')]
-    assert hand.told(claim.id)[2:] == ["log", "step_succeeded", "step_succeeded"]
-    assert hand.deliver() == 1
-    assert hand.status(waiter.id) is Status.PENDING
-    hand.assert_replayed(claim.id)
+    assert [(step.key, step.output) for step in driver.steps(claim.id)] == [("before", "1"), ("last", '"7"')]
+    assert driver.told(claim.id)[2:] == ["log", "step_succeeded", "step_succeeded"]
+    assert driver.deliver() == 1
+    assert driver.status(waiter.id) is Status.PENDING
+    driver.assert_replayed(claim.id)
 
 
 @pytest.mark.spec("FLOW-16", "LEASE-14")
-def test_a_transaction_that_was_applied_is_answered_alike_and_its_function_not_called_again(hand):
-    """Law 3, also after the run has moved on."""
-    if refuses(hand):
+def test_a_transaction_that_was_applied_is_answered_alike_and_its_function_not_called_again(driver):
+    """Law 3 holds also after the run has moved on."""
+    if refuses(driver):
         return
-    claim = hand.held()
-    work = work_of(hand, claim)
-    first = send(hand, work)
-    assert send(hand, work) == first
-    hand.complete(claim)
-    before = hand.snapshot(claim.id)
-    assert send(hand, work) == first
-    assert (work.calls, hand.snapshot(claim.id)) == (1, before)
+    claim = driver.held()
+    work = work_of(driver, claim)
+    first = send(driver, work)
+    assert send(driver, work) == first
+    driver.complete(claim)
+    before = driver.snapshot(claim.id)
+    assert send(driver, work) == first
+    assert (work.calls, driver.snapshot(claim.id)) == (1, before)
 
 
 @pytest.mark.spec("FLOW-16", "LEASE-4", "CANC-2")
-def test_the_function_of_a_transaction_is_not_called_for_one_who_does_not_hold_the_run(hand):
-    """Law 2: cancelled, or overtaken."""
-    if refuses(hand):
+def test_the_function_of_a_transaction_is_not_called_without_the_lease(driver):
+    """Law 2 holds for cancelled runs and for zombies."""
+    if refuses(driver):
         return
-    cancelled, lost = hand.held(), hand.held()
-    hand.cancel(cancelled.id)
-    hand.clock.turn(LEASE + 1)
+    cancelled, lost = driver.held(), driver.held()
+    driver.cancel(cancelled.id)
+    driver.clock.turn(LEASE + 1)
     for claim, answer in ((cancelled, "cancelled"), (lost, "lost")):
-        work, before = work_of(hand, claim), hand.snapshot(claim.id)
-        assert send(hand, work).answer == answer
-        assert (work.calls, hand.snapshot(claim.id)) == (0, before)
+        work, before = work_of(driver, claim), driver.snapshot(claim.id)
+        assert send(driver, work).answer == answer
+        assert (work.calls, driver.snapshot(claim.id)) == (0, before)
 
 
 @pytest.mark.spec("FLOW-16", "LEASE-4", "LEASE-5")
 @pytest.mark.parametrize(("late", "answer"), [(0, "applied"), (0.000001, "lost")])
-def test_whether_the_run_is_held_is_asked_again_after_the_function(hand, late, answer):
-    """A lease that ended meanwhile leaves nothing behind; at its very end it still holds."""
-    if refuses(hand):
+def test_the_lease_is_checked_again_after_the_function(driver, late, answer):
+    """A lease that ended meanwhile leaves nothing; at its last instant it is valid."""
+    if refuses(driver):
         return
-    claim = hand.held()
-    before = hand.snapshot(claim.id)
-    work = work_of(hand, claim, done("before"), before=lambda: hand.clock.turn(LEASE + late))
-    assert (send(hand, work).answer, work.calls) == (answer, 1)
-    assert (hand.snapshot(claim.id) == before) is (answer == "lost")
+    claim = driver.held()
+    before = driver.snapshot(claim.id)
+    work = work_of(driver, claim, done("before"), before=lambda: driver.clock.turn(LEASE + late))
+    assert (send(driver, work).answer, work.calls) == (answer, 1)
+    assert (driver.snapshot(claim.id) == before) is (answer == "lost")
 
 
 @pytest.mark.spec("FLOW-16", "MOVE-2")
-def test_what_the_function_of_a_transaction_raises_is_raised_and_nothing_stays(hand):
-    """As it is; and the number is free for the next try."""
-    if refuses(hand):
+def test_an_error_of_the_function_of_a_transaction_is_raised_and_nothing_stays(driver):
+    """The number is free for the next attempt."""
+    if refuses(driver):
         return
-    claim, wrong = hand.held(), ValueError("no")
-    before = hand.snapshot(claim.id)
+    claim, wrong = driver.held(), ValueError("no")
+    before = driver.snapshot(claim.id)
 
     def fail():
         raise wrong
 
-    bad = work_of(hand, claim, done("before"), before=fail)
+    bad = work_of(driver, claim, done("before"), before=fail)
     with pytest.raises(ValueError, match="no") as raised:
-        send(hand, bad)
+        send(driver, bad)
     assert raised.value is wrong
-    assert hand.snapshot(claim.id) == before
-    assert send(hand, Work(bad.item)).answer == "applied"
+    assert driver.snapshot(claim.id) == before
+    assert send(driver, Work(bad.item)).answer == "applied"
 
 
 @pytest.mark.spec("FLOW-16", "START-10")
-def test_what_the_function_of_a_transaction_answers_is_checked_as_any_item_is(hand):
-    """Texts, values and numbers; and what it has written is rolled back."""
-    if refuses(hand):
+def test_the_item_of_a_transactions_function_is_checked_like_any_item(driver):
+    """Bad texts, values and numbers are refused, and its writes are rolled back."""
+    if refuses(driver):
         return
-    claim = hand.held()
-    before = hand.snapshot(claim.id)
+    claim = driver.held()
+    before = driver.snapshot(claim.id)
     for wrong in (
         {"events": (NewEvent(topic="t", id="e\0"),)},
         {"events": (NewEvent(topic="t", id="e", payload="{x"),)},
@@ -143,74 +143,78 @@ def test_what_the_function_of_a_transaction_answers_is_checked_as_any_item_is(ha
         {"lease_seconds": -1.0},
     ):
         with pytest.raises(UsageError):
-            send(hand, work_of(hand, claim, done("before"), **wrong))
-    assert hand.snapshot(claim.id) == before
+            send(driver, work_of(driver, claim, done("before"), **wrong))
+    assert driver.snapshot(claim.id) == before
 
 
 @pytest.mark.spec("FLOW-16")
-def test_a_transaction_that_takes_too_long_is_rolled_back(hand):
-    """On the wall clock: nobody else can write meanwhile."""
-    if refuses(hand):
+def test_a_transaction_that_takes_too_long_is_rolled_back(driver):
+    """The limit is on the wall clock: no other transaction can write meanwhile."""
+    if refuses(driver):
         return
-    claim = hand.held()
-    before = hand.snapshot(claim.id)
-    work = work_of(hand, claim, before=lambda: time.sleep(0.02))
+    claim = driver.held()
+    before = driver.snapshot(claim.id)
+    work = work_of(driver, claim, before=lambda: time.sleep(0.02))
     with pytest.raises(StepTimeout):
-        send(hand, work, limit_seconds=0.001)
-    assert hand.snapshot(claim.id) == before
+        send(driver, work, limit_seconds=0.001)
+    assert driver.snapshot(claim.id) == before
 
 
 @pytest.mark.spec("FLOW-16")
 @pytest.mark.parametrize("move", [Move.COMPLETE, Move.PARK, Move.RELEASE])
-def test_a_transaction_is_nothing_but_a_checkpoint(hand, move):
-    """Refused by every store, before anything is called."""
-    claim = hand.held()
-    work, before = Work(hand.item(claim, move)), hand.snapshot(claim.id)
+def test_a_transaction_is_nothing_but_a_checkpoint(driver, move):
+    """Every store refuses other moves before anything is called."""
+    claim = driver.held()
+    work, before = Work(driver.item(claim, move)), driver.snapshot(claim.id)
     with pytest.raises(UsageError):
-        send(hand, work)
-    assert (work.calls, hand.snapshot(claim.id)) == (0, before)
+        send(driver, work)
+    assert (work.calls, driver.snapshot(claim.id)) == (0, before)
 
 
 @pytest.mark.spec("START-7")
-def test_a_connection_that_no_store_knows_is_refused_and_nothing_is_written(hand):
-    """Whoever took no notice of it would start what its caller may yet roll back."""
-    claim = hand.held()
-    hand.park(claim, listen(), known=0)
-    run, event, before = NewRun(id=hand.id(), type=TYPE), NewEvent(topic="parcel", id="e1"), hand.everything()
+def test_a_connection_that_no_store_knows_is_refused_and_nothing_is_written(driver):
+    """A store that ignored it would start a run that its caller may still roll back."""
+    claim = driver.held()
+    driver.park(claim, listen(), known=0)
+    run, event, before = (
+        NewRun(id=driver.id(), type=TYPE),
+        NewEvent(topic="parcel", id="e1"),
+        driver.everything(),
+    )
     with pytest.raises(UsageError):
-        hand.run(hand.store.start([run], object()))
+        driver.run(driver.store.start([run], object()))
     with pytest.raises(UsageError):
-        hand.run(hand.store.emit(event, object()))
-    assert hand.get(run.id) is None
-    assert hand.everything() == before
-    assert hand.status(claim.id) is Status.WAITING
+        driver.run(driver.store.emit(event, object()))
+    assert driver.get(run.id) is None
+    assert driver.everything() == before
+    assert driver.status(claim.id) is Status.WAITING
 
 
-# What a check-up asks.
+# Checks of `doctor`.
 
 
 @pytest.mark.spec("MOVE-7")
-def test_no_run_that_moves_have_left_behind_is_stuck(hand):
-    """In whatever status: each has a way on, or is at its end."""
-    leased, waiting, paused, ended, deleted = (hand.held() for _ in range(5))
-    hand.park(waiting, listen(), known=0)
-    hand.park(paused, listen(), known=0)
-    hand.pause(paused.id)
-    hand.complete(ended)
-    hand.delete(deleted.id)
-    hand.start()
-    assert hand.status(leased.id) is Status.LEASED
-    assert list(hand.run(hand.store.stuck())) == []
-    assert list(hand.run(hand.store.stuck(limit=0))) == []
+def test_no_run_that_moves_have_left_behind_is_stuck(driver):
+    """In every status a run can go on, or has ended."""
+    leased, waiting, paused, ended, deleted = (driver.held() for _ in range(5))
+    driver.park(waiting, listen(), known=0)
+    driver.park(paused, listen(), known=0)
+    driver.pause(paused.id)
+    driver.complete(ended)
+    driver.delete(deleted.id)
+    driver.start()
+    assert driver.status(leased.id) is Status.LEASED
+    assert list(driver.run(driver.store.stuck())) == []
+    assert list(driver.run(driver.store.stuck(limit=0))) == []
 
 
-def test_a_checkup_finds_something_to_say_and_changes_nothing(hand):
-    """Each finding is one line, and what is not well says how to mend it; nothing is broken here."""
-    hand.held()
-    before = hand.everything()
-    found = list(hand.run(hand.store.checkup()))
+def test_a_checkup_finds_something_to_say_and_changes_nothing(driver):
+    """Each finding is one line, and a bad one says how to mend it; here nothing is broken."""
+    driver.held()
+    before = driver.everything()
+    found = list(driver.run(driver.store.checkup()))
     assert found
     assert {one.level for one in found} <= {"ok", "warning"}
     assert all(one.what and "\n" not in one.what for one in found)
     assert all(one.mend for one in found if one.level != "ok")
-    assert hand.everything() == before
+    assert driver.everything() == before

@@ -8,7 +8,7 @@ from holdfast.errors import IllegalMove
 from holdfast.lifecycle import FINAL, OPEN, WAIT_MOVES, Status, StepKind, StepStatus, WaitMove
 from holdfast.records import StepWrite, moment
 
-from .hand import ask, call, gate, hear, listen, nap, sleep
+from .driver import ask, call, gate, hear, listen, nap, sleep
 
 CHILD = "shop.child.v1"
 CASES = [(rule.move, kind) for rule in WAIT_MOVES for kind in sorted(rule.settles)]
@@ -31,127 +31,127 @@ def _code_wait(kind, child):
             return call("w", child, CHILD)
 
 
-def _code(hand, kind, status):
-    claim, child = hand.held(timeout_seconds=25.0), hand.id()
-    hand.checkpoint(claim, _code_wait(kind, child), known=0)
+def _code(driver, kind, status):
+    claim, child = driver.held(timeout_seconds=25.0), driver.id()
+    driver.checkpoint(claim, _code_wait(kind, child), known=0)
     match status:
         case Status.PENDING:
-            hand.retry(claim, delay=600.0)
+            driver.retry(claim, delay=600.0)
         case Status.WAITING | Status.PAUSED:
-            hand.park(claim, _code_wait(kind, child), known=1)
+            driver.park(claim, _code_wait(kind, child), known=1)
         case Status.SUCCEEDED:
-            hand.complete(claim)
+            driver.complete(claim)
         case Status.FAILED:
-            hand.fail(claim)
+            driver.fail(claim)
         case Status.CANCELLED:
-            hand.cancel(claim.id, children=False)
+            driver.cancel(claim.id, children=False)
     return claim.id, child
 
 
-def _plan(hand, kind, status):
+def _plan(driver, kind, status):
     if kind is StepKind.TASK:
-        claim = hand.begun("w", "B", timeout_seconds=5.0 if status is Status.FAILED else None)
+        claim = driver.begun("w", "B", timeout_seconds=5.0 if status is Status.FAILED else None)
         waits = StepWrite(key="w", status=StepStatus.WAITING, topic="t", delay_seconds=10.0)
-        hand.park(claim, waits)
+        driver.park(claim, waits)
         run = claim.id
     else:
         steps = {StepKind.EVENT: hear("w", "t", 10.0), StepKind.SLEEP: nap("w", 10.0)}
         first = steps.get(kind, gate("w", 10.0))
-        run = hand.plan(first, "B", timeout_seconds=5.0 if status is Status.FAILED else None)
+        run = driver.plan(first, "B", timeout_seconds=5.0 if status is Status.FAILED else None)
     if status is Status.FAILED:
-        hand.clock.turn(5)
-        hand.tick()
+        driver.clock.turn(5)
+        driver.tick()
     elif status is Status.CANCELLED:
-        hand.cancel(run)
+        driver.cancel(run)
     return run, None
 
 
-def _settle(hand, move, kind, run, child):
-    """Make the move; whether it did anything."""
-    before = hand.snapshot(run)
+def _settle(driver, move, kind, run, child):
+    """Make the move; return True when it changed something."""
+    before = driver.snapshot(run)
     match move:
         case WaitMove.LAPSE:
-            hand.clock.turn(10)
-            hand.tick()
+            driver.clock.turn(10)
+            driver.tick()
         case WaitMove.DECIDE:
-            hand.approve(run, "w")
+            driver.approve(run, "w")
         case _ if kind is StepKind.CHILD:
-            hand.cancel(child)
-            hand.deliver()
+            driver.cancel(child)
+            driver.deliver()
         case _:
-            hand.emit("t")
-    return hand.snapshot(run) != before
+            driver.emit("t")
+    return driver.snapshot(run) != before
 
 
-def _assert_settled(hand, run, kind, *, plan, failed):
-    step = hand.step(run, "w")
+def _assert_settled(driver, run, kind, *, plan, failed):
+    step = driver.step(run, "w")
     if plan and kind is StepKind.TASK:
         assert step.wake is not None
         assert step.status is not StepStatus.WAITING
     else:
         assert step.status is (StepStatus.FAILED if failed else StepStatus.SUCCEEDED)
-    assert hand.get(run).waiting_on == ()
-    hand.assert_replayed(run)
+    assert driver.get(run).waiting_on == ()
+    driver.assert_replayed(run)
 
 
-def _prepared(hand, kind, status, *, plan):
-    run, child = (_plan if plan else _code)(hand, kind, status)
+def _prepared(driver, kind, status, *, plan):
+    run, child = (_plan if plan else _code)(driver, kind, status)
     if status is Status.PAUSED:
-        hand.pause(run)
-    assert hand.status(run) is status
+        driver.pause(run)
+    assert driver.status(run) is status
     return run, child
 
 
 @pytest.mark.spec("MOVE-1", "MOVE-5", "PAUSE-4")
 @pytest.mark.parametrize("status", sorted(OPEN))
 @pytest.mark.parametrize(("move", "kind"), OF_CODE)
-def test_a_wait_of_a_code_run_is_settled_once_in_any_open_status(hand, move, kind, status):
-    """Waiting: pending now. Pending: due now. Leased: it stays so. Paused: pending at resume."""
-    run, child = _prepared(hand, kind, status, plan=False)
-    assert _settle(hand, move, kind, run, child)
+def test_a_wait_of_a_code_run_is_settled_once_in_any_open_status(driver, move, kind, status):
+    """Waiting: pending now. Pending: due now. Leased: stays leased. Paused: pending at resume."""
+    run, child = _prepared(driver, kind, status, plan=False)
+    assert _settle(driver, move, kind, run, child)
     failed = kind is StepKind.CHILD or (move, kind) == (WaitMove.LAPSE, StepKind.EVENT)
-    _assert_settled(hand, run, kind, plan=False, failed=failed)
-    seen = hand.get(run)
+    _assert_settled(driver, run, kind, plan=False, failed=failed)
+    seen = driver.get(run)
     assert seen.status is (Status.PENDING if status is Status.WAITING else status)
     if status in {Status.WAITING, Status.PENDING}:
-        assert seen.run_at == moment(hand.clock.now)
-    before = hand.snapshot(run)
-    assert not _settle(hand, move, kind, run, child)
-    assert hand.snapshot(run) == before
+        assert seen.run_at == moment(driver.clock.now)
+    before = driver.snapshot(run)
+    assert not _settle(driver, move, kind, run, child)
+    assert driver.snapshot(run) == before
     if status is Status.PAUSED:
-        assert hand.resume(run).status is Status.PENDING
-        hand.assert_replayed(run)
+        assert driver.resume(run).status is Status.PENDING
+        driver.assert_replayed(run)
 
 
 @pytest.mark.spec("MOVE-1", "MOVE-5", "PAUSE-4")
 @pytest.mark.parametrize("status", [Status.WAITING, Status.PAUSED])
 @pytest.mark.parametrize(("move", "kind"), OF_PLANS)
-def test_a_wait_of_a_plan_is_settled_once_waiting_or_paused(hand, move, kind, status):
-    """Waiting: the plan goes on by it in the same commit. Paused: at resume. Nobody holds or queues it."""
-    run, child = _prepared(hand, kind, status, plan=True)
-    assert _settle(hand, move, kind, run, child)
+def test_a_wait_of_a_plan_is_settled_once_waiting_or_paused(driver, move, kind, status):
+    """Waiting: the plan goes on in the same commit. Paused: at resume. No worker is needed."""
+    run, child = _prepared(driver, kind, status, plan=True)
+    assert _settle(driver, move, kind, run, child)
     failed = move is WaitMove.LAPSE and kind in {StepKind.EVENT, StepKind.APPROVAL}
-    _assert_settled(hand, run, kind, plan=True, failed=failed)
+    _assert_settled(driver, run, kind, plan=True, failed=failed)
     if status is Status.PAUSED:
-        assert hand.status(run) is Status.PAUSED
-        before = hand.snapshot(run)
-        assert not _settle(hand, move, kind, run, child)
-        assert hand.snapshot(run) == before
-        hand.resume(run)
-    assert hand.status(run) is (Status.FAILED if failed else Status.PENDING)
-    hand.assert_replayed(run)
+        assert driver.status(run) is Status.PAUSED
+        before = driver.snapshot(run)
+        assert not _settle(driver, move, kind, run, child)
+        assert driver.snapshot(run) == before
+        driver.resume(run)
+    assert driver.status(run) is (Status.FAILED if failed else Status.PENDING)
+    driver.assert_replayed(run)
 
 
 @pytest.mark.spec("MOVE-1", "MOVE-3")
 @pytest.mark.parametrize(("plan", "move", "kind", "status"), ENDS)
-def test_an_end_takes_all_waits_with_it(hand, plan, move, kind, status):
+def test_an_end_takes_all_waits_with_it(driver, plan, move, kind, status):
     """Nothing settles them afterwards; a decision is refused with the true status."""
-    run, child = _prepared(hand, kind, status, plan=plan)
-    before = hand.snapshot(run)
+    run, child = _prepared(driver, kind, status, plan=plan)
+    before = driver.snapshot(run)
     if move is WaitMove.DECIDE:
         with pytest.raises(IllegalMove) as refusal:
-            hand.approve(run, "w")
+            driver.approve(run, "w")
         assert refusal.value.status is status
     else:
-        assert not _settle(hand, move, kind, run, child)
-    assert hand.snapshot(run) == before
+        assert not _settle(driver, move, kind, run, child)
+    assert driver.snapshot(run) == before

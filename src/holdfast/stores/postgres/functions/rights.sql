@@ -1,17 +1,18 @@
--- Rights of functions. The triggers of plain SQL, and a few functions that a smaller role may call, run with the rights of
--- the schema's owner (security definer). So that role needs no right on `rev`, on the trail, on steps or on events.
--- No code of a caller may run inside such a function. Three rules see to that; decision 28 has the attacks.
+-- Rights of functions. The triggers of user SQL, and a few functions that a restricted role may call, run with the
+-- rights of the schema's owner (security definer). So that role needs no right on `rev`, on the trail, on steps or on
+-- events. No code of a caller may run inside such a function. Three rules prevent that; decision 28 describes the
+-- attacks.
 --
 -- 1. Every PL/pgSQL function that declares variables has its own search_path, with pg_temp last. PL/pgSQL looks up the
---    types of variables once in a session, when a function is first called, and keeps them. With the search_path of a
---    caller it would find the caller's types, whose checks are code, and would keep those for the triggers too. Whatever
---    else a body names is looked up again when the search_path is another one.
--- 2. Nobody but the owner, and roles that are granted it, may execute a function. Excepted are those that a view or
---    a default of a column calls, for these are called with the rights of whoever reads or inserts.
--- 3. A trigger function works on its own table alone: see tg_relid in each of them.
+--    types of variables once in a session, at the first call of a function, and keeps them. With the search_path of a
+--    caller it would find the caller's types, whose checks are code, and would keep those for the triggers too. Other
+--    names in a body are looked up again when the search_path changes.
+-- 2. Only the owner, and roles that are granted it, may execute a function. The exceptions are functions that a view or
+--    a column default calls, because these are called with the rights of the reader or writer.
+-- 3. A trigger function works only on its own table: see tg_relid in each of them.
 --
--- standard_conforming_strings of the session decides how strings in bodies are read: functions that run with the
--- owner's rights have their own.
+-- The session's standard_conforming_strings decides how strings in bodies are read, so functions with the owner's
+-- rights set their own.
 
 do $$
 declare

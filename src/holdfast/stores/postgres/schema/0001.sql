@@ -1,13 +1,13 @@
--- The first schema. It is created with search_path set to the store's own schema. Instants are timestamptz by the
--- server's clock, values are json: exact, as they were written (jsonb turns 1e16 into an integer and loses -0.0).
--- Text that is ordered or ranged over compares by bytes, as every other store does.
--- `rev` grows with each write of the verbs; a write that leaves it alone comes from plain SQL, and triggers make it
--- right. There are no foreign keys: a run's rows are written only by whoever holds its row lock.
+-- The first schema, created with search_path set to the store's own schema. Instants are timestamptz by the server's
+-- clock. Values are json, stored exactly as written (jsonb turns 1e16 into an integer and loses -0.0). Text that is
+-- ordered is compared by bytes, as in every other store. `rev` grows with each write of the verbs; a write that does
+-- not change it comes from user SQL, and triggers complete it. There are no foreign keys: only a session that holds the
+-- lock of a run's row writes its rows.
 
 -- "Now", for everything: the start of the statement. Never now(), which is the start of a transaction.
 create function clock() returns timestamptz language sql stable parallel safe as 'select statement_timestamp()';
 
--- For rows of plain SQL: an id that sorts by time. It calls nothing of ours, for its caller's search_path is any.
+-- The default id of rows of user SQL, sorted by time. It calls no function of this schema: the search_path is unknown.
 create function new_id() returns uuid language sql volatile as $$
     select encode(
         set_bit(set_bit(overlay(
@@ -27,14 +27,14 @@ create table workflow_run (
                     check (status in ('pending', 'leased', 'waiting', 'paused', 'succeeded', 'failed', 'cancelled')),
     priority        integer not null default 100,
     run_at          timestamptz not null default clock(),
-    idempotency_key text collate "C",                  -- other tenants': tenant, U+001F, key
+    idempotency_key text collate "C",                  -- other tenants: tenant, U+001F, key
     digest          text not null default '',
     attempt         integer not null default 0,
-    max_attempts    integer not null,                  -- plain SQL may leave it out: a trigger fills it
+    max_attempts    integer not null,                  -- a trigger fills it in for user SQL
     crashes         integer not null default 0,
     max_crashes     integer not null default 4,
     survived        integer not null default 0,        -- 1: it executed for a lease time, its crashes were forgiven
-    tried_of        integer,                           -- of one that failed by a step: how many tries that had
+    tried_of        integer,                           -- it failed by a step: the tries of that step
     leased_by       text collate "C",
     lease_until     timestamptz,
     fence           bigint not null default 0,
@@ -42,9 +42,9 @@ create table workflow_run (
     commit_no       integer not null default 0,        -- its number
     commit_answer   text,                              -- and its verdict, for when it is sent again
     started_fence   bigint not null default 0,         -- the execution whose `started` is in the trail
-    plain_fence     bigint not null default 0,         -- the last lease that plain SQL has taken
+    plain_fence     bigint not null default 0,         -- the last lease that user SQL has taken
     waiting_on      text,                              -- kind, topic and time of the first due open wait,
-    wait_topic      text,                              -- for people; the steps are the truth
+    wait_topic      text,                              -- for people; the steps decide
     deadline_at     timestamptz,
     resume_to       text check (resume_to in ('pending', 'waiting')),
     pause_asked_by  text,
@@ -66,9 +66,9 @@ create table workflow_run (
     expires_at      timestamptz,
     inbox_mark      bigint not null default 0,         -- the newest event there was when the run was started
     chain           uuid,                              -- the first run of its chain, if that is another one
-    present         uuid,                              -- of a first run: the run that its chain has come to
-    -- What its last commit has promised and `deliver` carries out: 1 tell the parent of its end, 2 cancel its
-    -- children, 4 those of them that no step names any more, 8 look at its open waits, 16 delete or restore its chain.
+    present         uuid,                              -- of a first run: the present run of its chain
+    -- The debts of its last commit, which `deliver` carries out: 1 tell the parent of its end, 2 cancel its children, 4
+    -- cancel the children that no step names any more, 8 look at its open waits, 16 delete or restore its chain.
     owes            integer not null default 0,
     rev             bigint not null default 0,
     created_at      timestamptz not null default clock(),
@@ -88,21 +88,20 @@ create table workflow_run (
 create unique index idx_workflow_run_idempotency on workflow_run (idempotency_key);
 create index idx_workflow_run_claim on workflow_run (type, priority, run_at, id)
     where status = 'pending' and deleted_at is null;
--- For claims bound to tenants.
+-- For claims of some tenants only.
 create index idx_workflow_run_tenant_claim on workflow_run (tenant, type, priority, run_at, id)
     where status = 'pending' and deleted_at is null;
--- Runs of a type apart by tenant and limit_key, so that those of a full key are not walked over one by one; and for
--- plain workers that ask by prefix: a column that compares by bytes serves LIKE as it is. None by type and run_at without
--- the id: it would be chosen for claims, and sort all that were started at one instant.
+-- Runs of a type by tenant and limit_key, so that runs of a full key are skipped as a whole; also for LIKE by prefix in
+-- user SQL. No index by type and run_at without the id: claims would use it, and sort all runs of one instant.
 create index idx_workflow_run_type_prefix on workflow_run (type, tenant, limit_key, priority, run_at, id)
     where status = 'pending' and deleted_at is null;
--- Not by lease_until: a renewal then changes no index and stays on its page.
+-- Not by lease_until, so that a renewal changes no index and stays on its page.
 create index idx_workflow_run_lease on workflow_run (leased_by) where status = 'leased';
--- How many a key has: of types and tenants all that are leased are counted.
+-- To count the leased runs of a key. For types and tenants all leased runs are counted.
 create index idx_workflow_run_keyed_lease on workflow_run (limit_key) where status = 'leased' and limit_key is not null;
 create index idx_workflow_run_timeouts on workflow_run (timeout_at)
     where timeout_at is not null and finished_at is null;
--- What people look for. Pending and leased have indexes of their own, and succeeded is nearly everything.
+-- For lists by status. Pending and leased have indexes of their own, and succeeded is nearly everything.
 create index idx_workflow_run_status on workflow_run (status, id)
     where status in ('waiting', 'paused', 'failed', 'cancelled');
 create index idx_workflow_run_deleted_at on workflow_run (deleted_at) where deleted_at is not null;
@@ -131,13 +130,13 @@ create table workflow_step (
     due_at          timestamptz,
     since_mark      bigint not null default 0,         -- an event wait takes only what came after it
     fence           bigint not null default 0,
-    number          integer not null default 0,        -- of the item that wrote it, under that fence
+    number          integer not null default 0,        -- number of the item that wrote it, under that fence
     started_at      timestamptz,
     finished_at     timestamptz,
-    -- What a row of a plan begins with stands in the row: after the start only the database decides.
+    -- The row holds everything that a step of a plan begins with: after the start only the database decides.
     timeout_seconds double precision,
     ask             json,                              -- approval: the question and what is shown with it
-    digest          text,                              -- approval: of what is shown
+    digest          text,                              -- approval: digest of what is shown
     on_timeout      text,                              -- approval: reject or approve
     child_id        uuid,
     wake            json,                              -- a plan's task that has waited: why it is called again
@@ -147,7 +146,7 @@ create table workflow_step (
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
 
 create index idx_workflow_step_due on workflow_step (due_at) where status = 'waiting' and due_at is not null;
--- The same but for the tasks and awaited events of plans, which a keeper may leave alone.
+-- The same without the tasks and awaited events of plans, which a keeper may skip.
 create index idx_workflow_step_due_but_plans on workflow_step (due_at)
     where status = 'waiting' and due_at is not null and kind <> 'child' and kind <> 'task'
         and (kind <> 'event' or timeout_seconds is null);
@@ -159,7 +158,7 @@ create index idx_workflow_step_approval on workflow_step (tenant, run_id, seq)
 create index idx_workflow_step_any_approval on workflow_step (run_id, seq)
     where kind = 'approval' and status = 'waiting';
 
--- The trail. `told`: by a worker's own plain INSERT, not by a verb.
+-- The trail. `told`: inserted by a worker's own user SQL, not by a verb.
 create table workflow_event (
     id          bigint generated by default as identity primary key,
     workflow_id uuid not null,
@@ -181,12 +180,12 @@ create table workflow_inbox (
     payload    json not null default 'null',
     at         timestamptz not null default clock(),
     delivered  boolean not null default false,
-    -- Recorded in a transaction of somebody else's, which may commit long after: it is numbered anew when it is
-    -- delivered, and nobody takes it before.
+    -- Recorded in a caller's transaction, which may commit long after: the event gets a new number when it is
+    -- delivered, and no wait takes it before.
     late       boolean not null default false,
     late_by    xid8,                                   -- that transaction
     woken      integer not null default 0,
-    place      json,                                   -- the wait up to which it was handed over, if that takes long
+    place      json,                                   -- the wait up to which it was delivered, in several slices
     keep_until timestamptz,                            -- null: as long as its run
     unique (tenant, event_id)
 );
@@ -197,7 +196,7 @@ create index idx_workflow_inbox_keep on workflow_inbox (keep_until) where keep_u
 create index idx_workflow_inbox_run on workflow_inbox (run_id) where run_id is not null;
 
 create table workflow_receipt (
-    run_id    uuid not null,                           -- of the chain: its first run
+    run_id    uuid not null,                           -- the first run of the chain
     event_seq bigint not null,
     step      text not null,
     link      uuid,                                    -- a later run of the chain that took the event
@@ -233,8 +232,8 @@ create table workflow_worker (
     seen_at    timestamptz not null default clock()
 );
 
--- Messages of one tenant, sink and key form a line; all but its first are behind, and only what is not behind stands in
--- the index of what is due: however long a line is that cannot go on, nobody walks along it.
+-- Messages of one tenant, sink and key form a queue (a line). All but the first are `behind`, and the index of due
+-- messages holds only the others: so however long a blocked queue is, nobody reads along it.
 create table workflow_outbox (
     seq        bigint generated by default as identity primary key,
     id         text collate "C" not null unique,
@@ -289,13 +288,13 @@ create table workflow_registry (
 create table workflow_schedule (
     tenant          text collate "C" not null default 'default',
     name            text collate "C" not null,
-    id              uuid not null unique,              -- another one when it is removed and made again
+    id              uuid not null unique,              -- a new one when it is removed and made again
     type            text collate "C" not null,
     payload         json not null default 'null',
     cron            text,
     zone            text not null default 'UTC',
     every_us        bigint,
-    anchor_at       timestamptz not null default 'epoch', -- what every_us counts from
+    anchor_at       timestamptz not null default 'epoch', -- the start of the intervals
     jitter_us       bigint not null default 0,
     overlap         text not null default 'skip' check (overlap in ('skip', 'allow', 'queue')),
     catch_up        text not null default 'one' check (catch_up in ('none', 'one', 'all')),
@@ -309,7 +308,7 @@ create table workflow_schedule (
     paused          boolean not null default false,
     paused_by       text,
     next_at         timestamptz,
-    waiting         timestamptz[] not null default '{}', -- times in line, oldest first
+    waiting         timestamptz[] not null default '{}', -- queued times, oldest first
     fired           bigint not null default 0,
     skipped         bigint not null default 0,
     last_at         timestamptz,
@@ -325,15 +324,15 @@ create table workflow_schedule (
 create index idx_workflow_schedule_next on workflow_schedule (next_at) where not paused and next_at is not null;
 create index idx_workflow_schedule_waiting on workflow_schedule (id) where waiting <> '{}';
 
--- The runs that a schedule has to know of, but for those that were seen to have ended. One whose runs may go beside
--- each other has none here.
+-- The open runs of a schedule, except runs that were seen to have ended. A schedule whose runs may overlap has none
+-- here.
 create table workflow_firing (
     schedule_id uuid not null, run_id uuid not null, primary key (schedule_id, run_id)
 );
 
 create table workflow_limit (
     scope        text not null check (scope in ('type', 'tenant', 'key')),
-    name         text collate "C" not null,            -- one that ends in % speaks for each name with that prefix
+    name         text collate "C" not null,            -- a name that ends in % applies to each name with that prefix
     concurrency  integer,
     rate         integer,
     period       bigint,                               -- microseconds
@@ -346,7 +345,8 @@ create table workflow_limit (
 
 create index idx_workflow_limit_prefix on workflow_limit (scope, name) where right(name, 1) = '%';
 
--- The claims that a rate counts. `number` counts them on, so that a window is two looks, however much is in it.
+-- The claims that a rate counts. `number` is a running count, so that two lookups count a window, however much is in
+-- it.
 create table workflow_limit_use (
     scope   text not null,
     name    text collate "C" not null,
@@ -359,7 +359,8 @@ create table workflow_limit_use (
 
 create index idx_workflow_limit_use_gone on workflow_limit_use (gone_at);
 
--- Turns, where tenants have weights: a book for each kind of worker, and in it the place of each tenant that waits.
+-- Fair shares, where tenants have weights: a book for each kind of worker, and in it the place of each tenant that
+-- waits.
 create table workflow_limit_book (
     id      bigint generated always as identity primary key,
     asks    text not null unique,                      -- types, tenants and runtime that such a worker asks for
@@ -371,10 +372,10 @@ create table workflow_limit_place (
     book bigint not null, tenant text collate "C" not null, at bigint not null, primary key (book, tenant)
 );
 
--- Of transactions in the hands of user code. Always empty: the deferred trigger of a row is what counts.
+-- The commit guard of transactions that user code has. Always empty: the deferred trigger of a row does the work.
 create unlogged table workflow_pledge (id text not null);
 
--- What an item of a holder has come to, on its way through `commit`; no table has a column of it.
+-- The state of a holder's item on its way through `commit`; no table has a column of this type.
 create type writing as (
     number        integer,
     move          text,
@@ -385,15 +386,15 @@ create type writing as (
     pause_by      text,
     started_fence bigint,
     started_at    timestamptz,
-    seq           integer,       -- the run's highest
-    kept          json,          -- keys that stood, with the values that stand
+    seq           integer,       -- the highest number of the run
+    kept          json,          -- keys that were recorded before, with their recorded values
     cost          bigint,
     progress      boolean,
-    silent        boolean,       -- nothing stands under this item yet that also wrote a trail row
+    silent        boolean,       -- nothing that this item wrote so far has a trail row
     ready         text[],        -- the steps that back off
     opened        bigint,        -- the trail row of the last wait that was opened,
     opened_key    text,          -- its step
     opened_kind   text,
-    done          bigint,        -- the trail row of the last step that has succeeded, of a plan
+    done          bigint,        -- of a plan: the trail row of the last step that has succeeded
     news          json           -- of a plan: the row that is current now, if the holder goes on
 );

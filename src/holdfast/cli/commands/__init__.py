@@ -1,0 +1,4 @@
+"""One module for each command, or for a few related ones.
+
+`main` imports a module only when its command is called.
+"""

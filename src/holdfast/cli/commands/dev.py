@@ -1,0 +1,108 @@
+"""`holdfast dev`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shlex
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from holdfast.cli.follow import HIDDEN_TYPES, follow
+from holdfast.cli.logs import show_logs
+from holdfast.cli.options import DEFAULT_STORE, no_wait_timeouts_option, store_option
+from holdfast.cli.program import program_name
+from holdfast.cli.trail_lines import TrailLines
+from holdfast.engine.app.app import App, loop_factory
+from holdfast.engine.worker.stopping import run
+from holdfast.errors import StoreError
+from holdfast.shown.text import clean, counted
+from holdfast.shown.times import day
+
+from .worker import load_with_store
+
+LEASE_SECONDS = 3.0
+
+
+@click.command()
+@click.argument("app", metavar="MODULE:APP")
+@no_wait_timeouts_option
+@store_option()
+def dev(app: str, *, no_wait_timeouts: bool) -> None:
+    """Run a worker for development, and print what happens.
+
+    Its leases are short: if you kill it and start it again, its runs continue after 3 s. On Ctrl-C, running
+    steps have 3 s to finish.
+    """
+    loaded = load_with_store(app)
+    show_logs(with_date=False)  # as the lines of the trail
+    # The trail below shows the same and more.
+    logging.getLogger("holdfast.worker").setLevel(logging.WARNING)
+    logging.getLogger("holdfast.keeper").setLevel(logging.WARNING)
+    run(_dev(loaded, wait_timeouts=not no_wait_timeouts), loop_factory())
+
+
+async def _dev(app: App, *, wait_timeouts: bool) -> None:
+    await app.store.open()
+    _print_examples(app)
+    trail = asyncio.create_task(_print_trail(app))
+    try:
+        await app.work(lease=LEASE_SECONDS, grace=LEASE_SECONDS, wait_timeouts=wait_timeouts)
+    finally:
+        trail.cancel()
+        await asyncio.wait([trail])
+
+
+async def _print_trail(app: App) -> None:
+    last, lines = await _last_seq(app), TrailLines(with_run=True, today=day(datetime.now(UTC)))
+    with contextlib.suppress(StoreError):  # the worker closes the store when it stops
+        async for entry in follow(app, None, last):
+            if entry.type not in HIDDEN_TYPES:
+                click.echo("\n".join(lines.lines(entry)), err=True)
+
+
+async def _last_seq(app: App) -> int:
+    """The newest number of the trail, by bisection: a long trail is not read for it."""
+    low, high = 0, 1
+    while await app.trail(after=high, limit=1):
+        low, high = high, high * 2
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if await app.trail(after=middle, limit=1) else (low, middle)
+    return low
+
+
+def _print_examples(app: App) -> None:
+    url = clean(_url(app))
+    store_flag = "" if url == DEFAULT_STORE else f"--store {shlex.quote(url)} "
+    click.echo(
+        f"{counted(len(app.workflows), 'workflow')} in {url}; Ctrl-C stops. "
+        "In another terminal, in this folder:",
+        err=True,
+    )
+    for type_, workflow in list(app.workflows.items())[:5]:
+        params = " JSON" if workflow.takes_params else ""
+        click.echo(f"  {program_name()} {store_flag}start {clean(type_)}{params} --wait", err=True)
+    click.echo(f"  {program_name()} {store_flag}ls", err=True)
+    if (address := _address(app)) is not None and address.has_password:
+        click.echo("  (the password is not shown: add it to the URL, or set PGPASSWORD)", err=True)
+
+
+def _address(app: App) -> Any:
+    """The address of a store on a server; None for other stores."""
+    return getattr(_innermost(app), "address", None)
+
+
+def _innermost(app: App) -> Any:
+    return getattr(app.store, "inner", app.store)  # without a codec around it
+
+
+def _url(app: App) -> str:
+    store, address = _innermost(app), _address(app)
+    if address is not None:
+        return str(address.typed)
+    path = getattr(store, "path", None)
+    return "memory:// (this process only)" if path is None else f"sqlite:///{path}"

@@ -1,0 +1,145 @@
+"""Commands that change one run: cancel, pause, resume, rewind, retry, prioritize."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from uuid import UUID
+
+import click
+
+from holdfast.cli import session
+from holdfast.cli.find import find
+from holdfast.cli.options import by_option, json_option, run_argument, store_option
+from holdfast.cli.terminal import coloured_status, print_json
+from holdfast.engine.app.client import Client
+from holdfast.lifecycle import Status
+from holdfast.records import BEGINNING, Run
+from holdfast.shown.data import run_data
+from holdfast.shown.text import by_whom, clean, short
+
+Verb = Callable[[Client, UUID, str], Awaitable[Run]]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _keep_option(command: F) -> F:
+    return click.option("--keep-children", is_flag=True, help="Leave its child runs alone.")(command)
+
+
+@click.command()
+@run_argument
+@_keep_option
+@by_option
+@json_option
+@store_option()
+def cancel(run: str, by: str | None, *, keep_children: bool, as_json: bool) -> None:
+    """Cancel an open run and its open child runs.
+
+    Its worker stops; finished steps keep their results. Cancelling it again changes nothing.
+    """
+    children = not keep_children
+    _operate(
+        run, by, lambda client, run_id, who: client.cancel(run_id, by=who, children=children), as_json=as_json
+    )
+
+
+@click.command()
+@run_argument
+@by_option
+@json_option
+@store_option()
+def pause(run: str, by: str | None, *, as_json: bool) -> None:
+    """Pause a run; a running one pauses at its next step.
+
+    Timers go on and events are kept while the run is paused.
+    """
+    _operate(run, by, lambda client, run_id, who: client.pause(run_id, by=who), as_json=as_json)
+
+
+@click.command()
+@run_argument
+@by_option
+@json_option
+@store_option()
+def resume(run: str, by: str | None, *, as_json: bool) -> None:
+    """Let a paused run continue."""
+    _operate(run, by, lambda client, run_id, who: client.resume(run_id, by=who), as_json=as_json)
+
+
+@click.command()
+@run_argument
+@click.argument("step", required=False)
+@click.option("--beginning", is_flag=True, help="Forget all steps.")
+@_keep_option
+@by_option
+@json_option
+@store_option()
+def rewind(
+    run: str, step: str | None, by: str | None, *, beginning: bool, keep_children: bool, as_json: bool
+) -> None:
+    """Forget a step and all later ones, and execute them again.
+
+    STEP is a name from `holdfast show`; use --beginning instead to forget all steps. Open child runs of
+    forgotten steps are cancelled.
+    """
+    if beginning == (step is not None):
+        raise click.UsageError("name a STEP from `holdfast show`, or give --beginning")
+    children, to = not keep_children, BEGINNING if step is None else step
+    _operate(
+        run,
+        by,
+        lambda client, run_id, who: client.rewind(run_id, to, by=who, children=children),
+        as_json=as_json,
+    )
+
+
+@click.command()
+@run_argument
+@by_option
+@json_option
+@store_option()
+def retry(run: str, by: str | None, *, as_json: bool) -> None:
+    """Let a failed run continue at the step that failed.
+
+    Recorded steps keep their results; the count of attempts starts again.
+    """
+    _operate(run, by, lambda client, run_id, who: client.retry(run_id, by=who), as_json=as_json)
+
+
+@click.command()
+@run_argument
+@click.argument("priority", type=click.IntRange(0, 999))
+@by_option
+@json_option
+@store_option()
+def prioritize(run: str, priority: int, by: str | None, *, as_json: bool) -> None:
+    """Change the priority of an open run, 0 to 999.
+
+    Runs with a lower number start first. A running run is not interrupted: the priority counts when the run
+    is in the queue again.
+    """
+    _operate(
+        run,
+        by,
+        lambda client, run_id, who: client.set_priority(run_id, priority, by=who),
+        as_json=as_json,
+        sentence=f"has priority {priority}",
+    )
+
+
+def _operate(run_text: str, by: str | None, verb: Verb, *, as_json: bool, sentence: str = "") -> None:
+    async def work(client: Client) -> None:
+        run = await verb(client, (await find(client, run_text)).id, session.operator(by))
+        if as_json:
+            print_json(run_data(run))
+        else:
+            click.echo(f"{short(run.id)} ({clean(run.type)}) {sentence or f'is {_status(run)}'}")
+
+    session.run(work)
+
+
+def _status(run: Run) -> str:
+    word = coloured_status(run.status)
+    if run.status is Status.LEASED and run.pause_asked_by is not None:
+        return f"still {word}; it pauses at its next step, as requested{by_whom(run.pause_asked_by)}"
+    return f"now {word}"

@@ -1,0 +1,109 @@
+"""`holdfast show`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+
+import click
+
+from holdfast.bounds import SHOWN_BYTES
+from holdfast.cli import session
+from holdfast.cli.find import find
+from holdfast.cli.options import json_option, run_argument, store_option
+from holdfast.cli.program import command
+from holdfast.cli.terminal import coloured_status, print_facts, print_json, table
+from holdfast.engine.app.client import Client
+from holdfast.engine.pages import gathered
+from holdfast.lifecycle import Status
+from holdfast.records import ANY, Error, Run, RunFilter, Step, moment
+from holdfast.shown.data import whole_run_data
+from holdfast.shown.runs import CHILDREN_MAX, facts
+from holdfast.shown.steps import attempts, duration, outcome
+from holdfast.shown.text import clean, short
+from holdfast.shown.times import ago
+from holdfast.shown.tracebacks import cause, trace_lines
+
+STEPS_MAX = 200  # the newest steps of a run of code; of a plan those around the current one
+
+
+@click.command()
+@run_argument
+@click.option("--all", "every", is_flag=True, help=f"Show all steps; without it at most {STEPS_MAX}.")
+@json_option
+@store_option()
+def show(run: str, *, every: bool, as_json: bool) -> None:
+    """Show one run: status, waits, error, steps.
+
+    `at step` is the current step of a plan, `last step` the last finished step of code. `attempts` counts the
+    executions since the last finished step; an execution whose worker died does not count. When so many
+    executions have failed, the run fails. ATTEMPTS in the table counts for each step.
+    """
+    session.run(lambda client: _show(client, run, every=every, as_json=as_json))
+
+
+async def _show(client: Client, run_text: str, *, every: bool, as_json: bool) -> None:
+    run = await client.known((await find(client, run_text)).id)
+    steps = list(await client.steps(run.id, largest=None if as_json else SHOWN_BYTES))
+    fetch = partial(client.list, RunFilter(parent=run.id, tenant=ANY, values=False))
+    children = await gathered(fetch, CHILDREN_MAX, None, lambda child: child.id)
+    if as_json:
+        print_json(whole_run_data(run, steps, children))
+        return
+    now = moment(await client.store.now())
+    click.echo(f"{click.style(str(run.id), bold=True)}  {clean(run.type)}")
+    print_facts(facts(run, steps, children, now, coloured_status))
+    if run.status is Status.FAILED and run.error is not None:
+        _print_trace(cause(run.error, steps))
+    click.echo("")
+    _print_steps(run, steps, now, every=every)
+
+
+def _print_trace(error: Error) -> None:
+    for text in trace_lines(error.traceback):
+        click.echo(click.style(f"    {clean(text)}", dim=True))
+
+
+def _print_steps(run: Run, steps: Sequence[Step], now: datetime, *, every: bool) -> None:
+    shown = steps if every else _nearest(run, steps)
+    numbered = run.kind == "plan"
+    rows = _step_table(shown, now, numbered=numbered) if steps else ["  no steps recorded yet"]
+    click.echo("\n".join(rows))
+    if len(shown) < len(steps):
+        left, all_steps = len(steps) - len(shown), command(f"show {short(run.id)} --all")
+        text = f"{left:,} of {len(steps):,} steps are not shown; all: {all_steps}"
+        click.echo(click.style(text, dim=True), err=True)
+
+
+def _nearest(run: Run, steps: Sequence[Step]) -> Sequence[Step]:
+    """The newest steps of code; of a plan those around the current one."""
+    if len(steps) <= STEPS_MAX:
+        return steps
+    if run.kind != "plan":
+        return steps[-STEPS_MAX:]
+    at = next((n for n, step in enumerate(steps) if step.key == run.cursor), 0)
+    first = max(0, min(at - STEPS_MAX // 2, len(steps) - STEPS_MAX))
+    return steps[first : first + STEPS_MAX]
+
+
+def _step_table(steps: Sequence[Step], now: datetime, *, numbered: bool) -> list[str]:
+    """The steps of a plan by their numbers, those of code in the order in which they were recorded."""
+    head = ["STEP", "KIND", "STATUS", "ATTEMPTS", "TOOK", "WHEN", "OUTCOME"]
+    rows = [_step_row(step, now) for step in steps]
+    if numbered:
+        rows = [[str(step.seq + 1), *row] for step, row in zip(steps, rows, strict=True)]
+    return table([*(["#"] if numbered else []), *head], rows, indent="  ")
+
+
+def _step_row(step: Step, now: datetime) -> list[str]:
+    at = step.finished_at or step.started_at
+    return [
+        clean(step.key),
+        step.kind,
+        coloured_status(step.status),
+        attempts(step),
+        duration(step),
+        ago(moment(at), now) if at else "-",
+        outcome(step, now),
+    ]

@@ -1,0 +1,82 @@
+"""`holdfast tick`: the chores of a keeper, without a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import click
+import msgspec
+
+from holdfast.cli import session
+from holdfast.cli.logs import show_logs
+from holdfast.cli.options import json_option, no_wait_timeouts_option, store_option
+from holdfast.cli.terminal import print_json
+from holdfast.engine.app.client import Client
+from holdfast.engine.outbox.relay import Relay
+from holdfast.engine.worker.keeper import Keeper
+from holdfast.shown.text import counted
+
+GRACE_SECONDS = 10.0  # for messages that are being sent when it stops
+
+
+@click.command()
+@click.option("--loop", is_flag=True, help="Repeat until it is stopped.")
+@no_wait_timeouts_option
+@json_option
+@store_option()
+def tick(*, loop: bool, no_wait_timeouts: bool, as_json: bool) -> None:
+    """Do the chores that wake and recover runs, once or with --loop.
+
+    The chores: fire timers, deliver events, take runs back from dead workers, time out runs, fire schedules,
+    and post messages to webhooks. Every worker does all of this too; use `tick` when no worker runs.
+    """
+    if loop:
+        show_logs()
+        session.run(lambda client: _loop(client, wait_timeouts=not no_wait_timeouts))
+    else:
+        session.run(lambda client: _once(client, wait_timeouts=not no_wait_timeouts, as_json=as_json))
+
+
+async def _once(client: Client, *, wait_timeouts: bool, as_json: bool) -> None:
+    ticked = await Keeper(client.store, wait_timeouts=wait_timeouts).tick()
+    relay = _relay(client)
+    await relay.drain()
+    if as_json:
+        print_json(msgspec.to_builtins(ticked) | {"sent": relay.sent, "unsent": relay.failed})
+        return
+    if relay.sent or relay.failed:
+        click.echo(f"{counted(relay.sent, 'message')} sent, {relay.failed:,} failed")
+    elif not ticked.total:
+        click.echo("nothing was due")
+    if ticked.total:
+        click.echo(
+            f"{counted(ticked.expired, 'lease')} expired, {counted(ticked.lapsed, 'wait')} came due, "
+            f"{counted(ticked.delivered, 'run')} woken by events, "
+            f"{counted(ticked.timed_out, 'run')} timed out, "
+            f"{counted(ticked.fired, 'run')} started by schedules"
+        )
+
+
+def _relay(client: Client) -> Relay:
+    return Relay(client.store, client.world, f"tick:{client.world.place()}")
+
+
+async def _loop(client: Client, *, wait_timeouts: bool) -> None:
+    keeper, relay = Keeper(client.store, wait_timeouts=wait_timeouts), _relay(client)
+    relay.begin()
+
+    def hint() -> None:
+        keeper.wake_up.ring()
+        relay.wake_up.ring()
+
+    task = asyncio.ensure_future(keeper.run())
+    unlisten = client.store.listen(hint)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    click.echo("doing the chores until Ctrl-C", err=True)
+    try:
+        await asyncio.wait([task])
+    finally:
+        unlisten()
+        await relay.end(GRACE_SECONDS)

@@ -1,0 +1,130 @@
+"""`holdfast worker`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from holdfast.arguments import check_patterns
+from holdfast.cli.flags import flags_in_errors
+from holdfast.cli.load import load_app
+from holdfast.cli.logs import show_logs
+from holdfast.cli.options import (
+    STORE,
+    STORE_TYPED,
+    STORES,
+    duration_option,
+    no_wait_timeouts_option,
+    stores_option,
+)
+from holdfast.engine.app.app import App
+from holdfast.engine.definitions import matches
+from holdfast.engine.worker.stopping import SIGNALS, ending_process
+from holdfast.engine.worker.worker import SLOTS
+from holdfast.errors import UsageError
+from holdfast.shown.text import clean
+from holdfast.stores import make_store, shown
+
+
+@click.command()
+@click.argument("app", metavar="MODULE:APP")
+@click.option(
+    "--slots",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Execute at most so many runs at once; 100 by default.",
+)
+@click.option(
+    "--pattern",
+    "patterns",
+    multiple=True,
+    metavar="TYPE",
+    help="Only workflows of this type: billing.% or a whole name; may be repeated.",
+)
+@click.option(
+    "--tenant", "tenants", multiple=True, metavar="NAME", help="Only runs of this tenant; may be repeated."
+)
+@duration_option(
+    "--lease", "When this worker dies, others take over its runs after this time; 30 s by default."
+)
+@duration_option("--grace", "On Ctrl-C, running steps have this time to finish; 10 s by default.")
+@click.option("--name", metavar="NAME", help="The first part of the worker's id.")
+@no_wait_timeouts_option
+@stores_option
+def worker(
+    app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], *, no_wait_timeouts: bool, **options: Any
+) -> None:
+    """Execute runs until it is stopped.
+
+    MODULE:APP names your App, such as orders:app. SIGTERM or Ctrl-C lets running steps finish (see --grace);
+    a second one stops at once. With several --store options there is one worker at each store.
+    """
+    with _ended_by_signals():
+        _work(app, patterns, tenants, {**options, "wait_timeouts": not no_wait_timeouts})
+
+
+def _work(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], options: dict[str, Any]) -> None:
+    loaded = load_with_store(app)
+    given = {key: value for key, value in options.items() if value is not None}
+    if tenants:
+        given["tenants"] = tenants
+    if patterns:
+        given["patterns"] = _checked(patterns, loaded)
+    show_logs()
+    stores = click.get_current_context().meta.get(STORES, ())
+    if len(stores) > 1:
+        given["stores"] = stores
+        _print_stores(stores, given.get("slots", SLOTS))
+    with flags_in_errors(), ending_process():
+        loaded.run(**given)
+
+
+def _print_stores(stores: tuple[str, ...], slots: int) -> None:
+    click.echo(f"one worker at each of {len(stores)} stores, with {slots} slots each:", err=True)
+    for url in stores:
+        click.echo(f"  {clean(shown(url))}", err=True)
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Before the worker starts and after it has stopped, it holds no run: a signal just ends the process."""
+
+    def end(*_: object) -> None:
+        os._exit(0)
+
+    before = {number: signal.signal(number, end) for number in SIGNALS}
+    try:
+        yield
+    except BaseException:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        raise
+    for number in SIGNALS:
+        signal.signal(number, end)
+
+
+def load_with_store(name: str) -> App:
+    """The App with its store: --store wins over the code of the app, and the code over HOLDFAST_STORE."""
+    meta = click.get_current_context().meta
+    if STORE in meta:
+        os.environ["HOLDFAST_STORE"] = meta[STORE]
+    app = load_app(name)
+    if meta.get(STORE_TYPED):
+        app.store = make_store(meta[STORE])
+    if not app.workflows:
+        raise UsageError(f'{name} has no workflows: decorate a function with @app.workflow("shop.order.v1")')
+    return app
+
+
+def _checked(patterns: tuple[str, ...], app: App) -> tuple[str, ...]:
+    checked = check_patterns(patterns)
+    if not any(matches(type_, checked) for type_ in app.workflows):
+        raise UsageError(
+            f"no workflow of this app matches {' or '.join(checked)}: it has {', '.join(app.workflows)}"
+        )
+    return checked

@@ -1,0 +1,267 @@
+"""The client: the verbs to start runs, send them events, stop them and read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from holdfast.arguments import (
+    Seconds,
+    check_attempts,
+    check_by,
+    check_id,
+    check_kept,
+    check_key,
+    check_list,
+    check_name,
+    check_priority,
+    check_step_name,
+    check_topic,
+    exact_text,
+)
+from holdfast.bounds import slices
+from holdfast.clipped import clipped
+from holdfast.codec import untyped
+from holdfast.contract import Store
+from holdfast.engine.definitions import Defined, newest
+from holdfast.engine.plans.plan import Plan
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.records import (
+    ANY,
+    BEGINNING,
+    OWN,
+    Beginning,
+    Emitted,
+    NewEvent,
+    NewRun,
+    OwnTenant,
+    Run,
+    Started,
+    Step,
+    Tenant,
+)
+from holdfast.records.sizes import start_bytes
+from holdfast.world import World
+
+from .approvals import ApprovalVerbs
+from .handle import Handle
+from .limits import LimitVerbs
+from .maintenance import MaintenanceVerbs
+from .new_run import check_options, check_start, new_run
+from .outbox import OutboxVerbs
+from .reads import ReadVerbs
+from .schedules import ScheduleVerbs
+from .start_queue import STARTS_MAX, StartQueues
+from .tenant_scope import one_tenant
+
+
+class Client(ReadVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, MaintenanceVerbs):
+    """The verbs on runs, over any store. `App` is a client with workflows of its own."""
+
+    tenant: Tenant = ANY  # the tenant whose runs it sees
+
+    def __init__(self, store: Store, world: World) -> None:
+        self.store, self.world = store, world
+        self.workflows: dict[str, Defined] = {}
+        self._published: tuple[Store, set[str]] = store, set()
+        self._starts = StartQueues(world)
+
+    # -- start ---------------------------------------------------------------------------------
+
+    async def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> Handle[Any]:
+        """Record a run and return its handle once it is durable. No user code runs here.
+
+        Options: key, id, priority, run_at, delay, timeout, max_attempts, ttl, budget, limit_key, parent,
+        tenant, labels, connection. A second start with the same key returns the first run, with
+        created=False. A plan of this app is published first, so that all its steps are recorded at start.
+        `connection`: your own connection to the store's database, in a transaction that you commit or roll
+        back; then nothing is published.
+        """
+        connection = options.pop("connection", None)
+        answer = (await self.start_many([(workflow, params, options)], connection=connection))[0]
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    async def start_many(
+        self,
+        starts: Sequence[tuple[Defined | str, Any] | tuple[Defined | str, Any, dict[str, Any]]],
+        *,
+        connection: Any = None,
+    ) -> list[Handle[Any] | HoldfastError]:
+        """Start many runs in few round trips. A bad item's answer is its error; the other items are started.
+
+        The runs are recorded in order, in commits of at most 500 runs and 8 MiB: a crash may leave only the
+        first of them. When each item has a key, a second call starts the rest.
+        `connection`: as in `start`; then all runs are part of your transaction.
+        """
+        listed = check_list("starts", starts)
+        if connection is None:
+            await self._opened()
+        made = [await self._made(one, look=connection is None) for one in listed]
+        plans = [one[1] for one in made if isinstance(one, tuple) and isinstance(one[1], Plan)]
+        if plans and connection is None:
+            await self._publish(plans)
+        good = [one for one in made if isinstance(one, tuple)]
+        handles: list[Handle[Any] | HoldfastError] = []
+        for slice_ in slices(good, lambda one: start_bytes(one[0]), most=STARTS_MAX):
+            said = await self._starts.start(self.store, [new for new, _ in slice_], connection)
+            for answer, (_, defined) in zip(said, slice_, strict=True):
+                handles.append(
+                    Handle(self, answer.id, created=answer.created, workflow=defined)
+                    if isinstance(answer, Started)
+                    else answer
+                )
+        answers = iter(handles)
+        return [next(answers) if isinstance(one, tuple) else one for one in made]
+
+    async def _made(self, start: Any, *, look: bool) -> tuple[NewRun, Defined | None] | UsageError:
+        """Return the new run of one start, and its workflow if this app has it; or the error."""
+        try:
+            workflow, params, *rest = check_start(start)
+            known = await self._workflow(workflow, look=look)
+            new = new_run(self.world, known, params, **self._bound(check_options(rest[0] if rest else {})))
+        except UsageError as error:
+            return error
+        return new, known if isinstance(known, Defined) else None
+
+    def _bound(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Add the tenant to the options of a start. An app of one tenant may not choose ids: all tenants
+        share them.
+        """
+        if self.tenant is not ANY and options.get("id") is not None:
+            raise UsageError(
+                f"an app that is bound to one tenant takes no id= ({clipped(options['id'])}): give key="
+            )
+        return {**options, "tenant": one_tenant(self.tenant, options.get("tenant", OWN))}
+
+    async def _publish(self, plans: Iterable[Plan]) -> None:
+        """Publish a workflow once for each store: a plan's run gets its rows from the published
+        definition.
+        """
+        store, known = self._published
+        if store is not self.store:
+            store, known = self._published = self.store, set()
+        if new := {one.type: one.definition() for one in plans if one.type not in known}:
+            await store.publish(list(new.values()))
+            known.update(new)
+
+    async def _workflow(self, workflow: Defined | str, *, look: bool) -> Defined | str:
+        if isinstance(workflow, Defined):
+            return workflow
+        if not isinstance(workflow, str):
+            raise UsageError(
+                f"{clipped(workflow)} is not a workflow: give the decorated function, or its type as text"
+            )
+        type_: str = exact_text(workflow)
+        if type_ not in self.workflows:
+            if not look and not _is_full(type_):
+                raise UsageError(
+                    f"{clipped(type_)}: with connection= give the version too, as in shop.order.v1"
+                )
+            published = {} if _is_full(type_) else {one.type for one in await self.store.definitions()}
+            type_ = newest(type_, {*published, *self.workflows})
+        return self.workflows.get(type_, type_)
+
+    async def fire_schedule(self, name: str, tenant: str | OwnTenant = OWN) -> Handle[Any]:
+        """Start a run of a schedule now, besides its regular times and whatever its overlap policy says."""
+        new = await self._fire(name, tenant)
+        return Handle(self, new.id, created=True, workflow=self.workflows.get(new.type))
+
+    # -- change ----------------------------------------------------------------------------------
+
+    async def emit(
+        self,
+        topic: str,
+        payload: Any = None,
+        id: str | None = None,
+        run: UUID | str | None = None,
+        tenant: str | OwnTenant = OWN,
+        keep: Seconds | None = None,
+        *,
+        connection: Any = None,
+    ) -> Emitted:
+        """Send an event to every run of the tenant that waits for it, or to one run. Durable when it returns.
+
+        `connection`: as in `start`. The event is delivered after your commit, so the number of runs is
+        unknown.
+        """
+        if connection is None:
+            await self._opened()
+        event = NewEvent(
+            topic=check_topic(topic),
+            payload=untyped.encode(payload, f"payload of event {topic!r}"),
+            id=check_name("event id", id) if id is not None else str(self.world.uuid7()),
+            run=None if run is None else check_id(run),
+            tenant=one_tenant(self.tenant, tenant),
+            keep_seconds=None if keep is None else check_kept("keep", keep, "events"),
+        )
+        return await self.store.emit(event, *(() if connection is None else (connection,)))
+
+    async def cancel(self, run: UUID | str, by: str = "", *, children: bool = True) -> Run:
+        """Cancel an open run and its open children, unless `children` says otherwise. A second call changes
+        nothing.
+        """
+        await self._opened()
+        return await self.store.cancel(check_id(run), self.tenant, check_by(by), children=children)
+
+    async def pause(self, run: UUID | str, by: str = "") -> Run:
+        """Pause an open run; a running one pauses at its next step boundary."""
+        await self._opened()
+        return await self.store.pause(check_id(run), self.tenant, check_by(by))
+
+    async def resume(self, run: UUID | str, by: str = "") -> Run:
+        """Resume a paused run, or withdraw a pause that has not taken effect yet."""
+        await self._opened()
+        return await self.store.resume(check_id(run), self.tenant, check_by(by))
+
+    async def rewind(
+        self, run: UUID | str, step: str | Beginning, by: str = "", *, children: bool = True
+    ) -> Run:
+        """Forget a step and all later ones; the run continues from there. BEGINNING: from its start.
+
+        Open children of forgotten steps are cancelled, unless told otherwise; the run starts them anew.
+        """
+        await self._opened()
+        run, by = check_id(run), check_by(by)
+        to = None if step is BEGINNING else check_key(step)
+        return await self.store.rewind(run, to, self.tenant, by, children=children)
+
+    async def retry(self, run: UUID | str, by: str = "") -> Run:
+        """Continue a failed run at the step that failed, with all attempts again."""
+        await self._opened()
+        return await self.store.retry_run(check_id(run), self.tenant, check_by(by))
+
+    async def set_priority(self, run: UUID | str, priority: int, by: str = "") -> Run:
+        """Change the priority of an open run, 0 to 999, lower first. It counts from the next claim."""
+        await self._opened()
+        run, priority, by = check_id(run), check_priority(priority), check_by(by)
+        return await self.store.set_priority(run, priority, self.tenant, by)
+
+    async def append_step(self, run: UUID | str, name: str, max_attempts: int | None = None) -> Step:
+        """Add a task after the last step of an open plan run: `@plan.task(name)` is its handler."""
+        await self._opened()
+        name = check_step_name(name)
+        what = f"append_step {name!r}: max_attempts"
+        attempts = None if max_attempts is None else check_attempts(what, max_attempts)
+        return await self.store.append_step(check_id(run), name, self.tenant, attempts)
+
+    async def delete(self, run: UUID | str, by: str = "") -> Run:
+        """Hide a run, with its chain, and stop executing it. `restore` undoes this until the run is
+        purged.
+        """
+        await self._opened()
+        return await self.store.delete(check_id(run), self.tenant, check_by(by))
+
+    async def restore(self, run: UUID | str, by: str = "") -> Run:
+        """Undo `delete`; an open run continues."""
+        await self._opened()
+        return await self.store.restore(check_id(run), self.tenant, check_by(by))
+
+    async def _opened(self) -> None:
+        await self.store.open()
+
+
+def _is_full(name: str) -> bool:
+    return name.rpartition(".v")[2].isdigit()

@@ -1,0 +1,173 @@
+"""The verbs that read runs: get, list, steps, trail, explain, and waiting for a result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.arguments import (
+    BIG_MAX,
+    Seconds,
+    check_datetime,
+    check_duration,
+    check_id,
+    check_limit,
+    check_list,
+    check_sought,
+    check_text,
+    check_whole,
+)
+from holdfast.clipped import clipped
+from holdfast.codec import MARK
+from holdfast.contract import Store
+from holdfast.engine.explain.explanation import Explanation
+from holdfast.engine.explain.lookup import explained
+from holdfast.engine.wake_up import WakeUp
+from holdfast.errors import ResultTimeout, RunCancelled, RunFailed, UnknownRun, UsageError
+from holdfast.lifecycle import FINAL, Status
+from holdfast.records import (
+    ANY,
+    OWN,
+    OwnTenant,
+    Run,
+    RunFilter,
+    Step,
+    Tenant,
+    TrailEntry,
+)
+from holdfast.sealing.envelope import reason
+
+from .tenant_scope import tenant_of
+
+
+class ReadVerbs:
+    """The verbs that read runs; a part of `Client`."""
+
+    store: Store
+    tenant: Tenant
+
+    if TYPE_CHECKING:
+
+        async def _opened(self) -> None: ...
+
+    async def get(self, run: UUID | str) -> Run | None:
+        """Return the run, or None when it is unknown."""
+        await self._opened()
+        return await self.store.get(check_id(run), self.tenant)
+
+    async def known(self, run: UUID | str) -> Run:
+        """Return the run; raise UnknownRun when there is none."""
+        found = await self.get(run)
+        if found is None:
+            raise UnknownRun(run)
+        return found
+
+    async def present(self, run: UUID | str) -> Run:
+        """Return the newest run of this run's chain: the run itself when it never called `continue_as`."""
+        found = await self.known(run)
+        while found.present != found.id:
+            before, found = found, await self.get(found.present) or await self.known(run)
+            if found.present == before.present != found.id:  # the chain is being deleted
+                raise UnknownRun(run)
+        return found
+
+    async def list(
+        self, where: RunFilter | None = None, limit: int = 100, after: UUID | None = None
+    ) -> Sequence[Run]:
+        """Return runs, newest first; `after` is the last id of the page before.
+
+        A page may hold fewer than `limit` runs when values are large (8 MiB a page): only an empty page is
+        the end.
+        """
+        if where is not None and not isinstance(where, RunFilter):
+            raise UsageError(
+                f"list({clipped(where)}): give a filter, as in RunFilter(statuses=(Status.FAILED,))"
+            )
+        where = where or RunFilter()
+        type_, key = check_sought(type=where.type, key=where.key)
+        tenant = tenant_of(self.tenant, where.tenant)
+        where = msgspec.structs.replace(where, type=type_, tenant=tenant, key=key)
+        if where.parent is not None:
+            check_id(where.parent)
+        rows = check_limit(limit)
+        await self._opened()
+        return await self.store.list(where, rows, None if after is None else check_id(after))
+
+    async def steps(self, run: UUID | str, *, largest: int | None = None) -> Sequence[Step]:
+        """Return all steps in the order of their outcomes; values of more than `largest` bytes are left
+        out.
+        """
+        await self._opened()
+        return await self.store.steps(check_id(run), self.tenant, largest=largest)
+
+    async def trail(
+        self,
+        run: UUID | str | None = None,
+        after: int = 0,
+        limit: int = 1000,
+        *,
+        types: Sequence[str] = (),
+        tenant: Tenant | OwnTenant = OWN,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Sequence[TrailEntry]:
+        """Return trail rows of one run or of all, oldest first; filtered by type, tenant and time.
+
+        In pages, as `list`: `after` is the last seq of the page before; only an empty page is the end.
+        """
+        types = [check_text("type", one) for one in check_list("types", types)]
+        whose = tenant_of(self.tenant, tenant, ANY)
+        after, limit = check_whole("after", after, 0, BIG_MAX), check_limit(limit)
+        between = (
+            None if since is None else check_datetime("since", since),
+            None if until is None else check_datetime("until", until),
+        )
+        await self._opened()
+        chosen = None if run is None else check_id(run)
+        return await self.store.trail(chosen, whose, types, after, limit, between)
+
+    async def explain(self, run: UUID | str) -> Explanation:
+        """Say why a run does not move, in words and as data; for a chain, its newest run."""
+        await self._opened()
+        return await explained(self.store, check_id(run), self.tenant)
+
+    async def result(self, run: UUID | str, timeout: Seconds | None = None) -> Any:
+        """Wait for the end of the run, or of its chain, and return its result. Raises RunFailed,
+        RunCancelled, ResultTimeout."""
+        return (await self.ended(run, timeout)).result
+
+    async def ended(self, run: UUID | str, timeout: Seconds | None = None) -> Run:
+        """Wait until the run has succeeded and return it; any other end is raised."""
+        found = await self.final(run, timeout)
+        run = run if found.id == check_id(run) else found.id
+        if found.status is Status.FAILED:
+            raise RunFailed(run, found.error)
+        if found.status is Status.CANCELLED:
+            raise RunCancelled(f"run {run} was cancelled")
+        if found.result_json is not None and found.result_json.startswith(MARK):
+            raise reason(found.result_json, f"the result of run {run}")
+        return found
+
+    async def final(self, run: UUID | str, timeout: Seconds | None = None) -> Run:
+        """Wait for any end and return the run, for a chain the last one; ResultTimeout after `timeout`."""
+        limit = None if timeout is None else check_duration("timeout", timeout)
+        await self._opened()
+        wake_up = WakeUp()
+        unlisten = self.store.listen(wake_up.ring)
+        try:
+            async with asyncio.timeout(limit):
+                while (found := await self.present(run)).status not in FINAL:
+                    await wake_up.wait(None)
+        except TimeoutError:
+            raise ResultTimeout(
+                f"run {run} has not ended within {limit or 0:g} s; the run itself is not affected, and "
+                f"`holdfast explain {run}` says what it waits for"
+            ) from None
+        finally:
+            unlisten()
+        return found

@@ -1,0 +1,235 @@
+"""`app.sync`: the same verbs as blocking calls, for code without an event loop.
+
+Each name here is the async verb of the same name, run on a loop in a background thread. It works in
+scripts, in many threads at once, in a notebook whose own loop is running, inside sync steps and
+workflows, and in a forked child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
+from uuid import UUID
+
+from holdfast.engine.definitions import Defined
+from holdfast.engine.worker.hosting import hosts_worker
+from holdfast.engine.worker.worker import Worker
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.records import Emitted, Schedule
+from holdfast.threads import BackgroundLoop
+
+from .app import App
+from .client import Client
+from .handle import Handle
+from .tenants import TenantApp
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """Make the blocking method for an async method of the same name."""
+
+    @wraps(method)
+    def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._call(lambda behind: method(behind, *args, **kwargs))  # type: ignore[no-any-return]
+
+    return called
+
+
+def at_once(call: Coroutine[Any, Any, T]) -> T:
+    """Run a verb in the caller's own transaction: on the caller's thread, where nothing may wait."""
+    try:
+        call.send(None)
+    except StopIteration as answer:
+        return cast("T", answer.value)
+    call.close()
+    raise UsageError("this connection is async: use the app itself, not app.sync")
+
+
+async def _begun(worker: Worker) -> asyncio.AbstractEventLoop:
+    await worker.__aenter__()
+    return asyncio.get_running_loop()
+
+
+class SyncHandle(Generic[T]):
+    """A started run, as `Handle`: its id, and whether this call created it. Its methods block."""
+
+    def __init__(self, door: SyncApp, handle: Handle[T]) -> None:
+        self._door, self._handle = door, handle
+        self.id: UUID = handle.id
+        self.created: bool = handle.created
+
+    def __repr__(self) -> str:
+        """Return a short text for logs."""
+        return repr(self._handle)
+
+    def _call(self, verb: Callable[[Handle[T]], Coroutine[Any, Any, Any]]) -> Any:
+        return self._door.call(lambda: verb(self._handle))
+
+    result = blocking(Handle.result)
+    get = blocking(Handle.get)
+    cancel = blocking(Handle.cancel)
+    approve = blocking(Handle.approve)
+    reject = blocking(Handle.reject)
+
+
+class SyncVerbs:
+    """The blocking verbs that `SyncApp` and `SyncTenantApp` share."""
+
+    _door: SyncApp
+    _client: Client
+
+    @wraps(App.start)
+    def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> SyncHandle[Any]:
+        connection = options.get("connection")
+        return SyncHandle(
+            self._door, self._told(lambda app: app.start(workflow, params, **options), connection)
+        )
+
+    @wraps(App.start_many)
+    def start_many(self, *args: Any, **kwargs: Any) -> list[SyncHandle[Any] | HoldfastError]:
+        answers = self._told(lambda app: app.start_many(*args, **kwargs), kwargs.get("connection"))
+        return [SyncHandle(self._door, one) if isinstance(one, Handle) else one for one in answers]
+
+    @wraps(App.emit)
+    def emit(self, *args: Any, **kwargs: Any) -> Emitted:
+        return self._told(lambda app: app.emit(*args, **kwargs), kwargs.get("connection"))
+
+    @wraps(App.schedule)
+    def schedule(self, *args: Any, **kwargs: Any) -> Schedule:
+        return self._call(lambda app: app.schedule(*args, **kwargs))
+
+    @wraps(App.fire_schedule)
+    def fire_schedule(self, *args: Any, **kwargs: Any) -> SyncHandle[Any]:
+        return SyncHandle(self._door, self._call(lambda app: app.fire_schedule(*args, **kwargs)))
+
+    def _call(self, verb: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        return self._door.call(lambda: verb(self._client))
+
+    def _told(self, verb: Callable[[Client], Coroutine[Any, Any, T]], connection: Any) -> T:
+        return self._call(verb) if connection is None else at_once(verb(self._client))
+
+    cancel = blocking(App.cancel)
+    approve = blocking(App.approve)
+    reject = blocking(App.reject)
+    approvals = blocking(App.approvals)
+    pause = blocking(App.pause)
+    resume = blocking(App.resume)
+    rewind = blocking(App.rewind)
+    retry = blocking(App.retry)
+    set_priority = blocking(App.set_priority)
+    append_step = blocking(App.append_step)
+    delete = blocking(App.delete)
+    restore = blocking(App.restore)
+    schedules = blocking(App.schedules)
+    unschedule = blocking(App.unschedule)
+    pause_schedule = blocking(App.pause_schedule)
+    resume_schedule = blocking(App.resume_schedule)
+    get = blocking(App.get)
+    known = blocking(App.known)
+    present = blocking(App.present)
+    list = blocking(App.list)
+    steps = blocking(App.steps)
+    trail = blocking(App.trail)
+    explain = blocking(App.explain)
+    result = blocking(App.result)
+    ended = blocking(App.ended)
+    final = blocking(App.final)
+    outbox = blocking(App.outbox)
+    resend = blocking(App.resend)
+
+
+class SyncApp(SyncVerbs):
+    """The blocking verbs of an app. `with app.sync:` closes it at the end of the block."""
+
+    def __init__(self, app: App) -> None:
+        self._door, self._client = self, app
+        self._app, self._background = app, BackgroundLoop("holdfast-sync")
+        self._workers: dict[Worker, asyncio.AbstractEventLoop] = {}  # and the event loop of each
+
+    def __enter__(self) -> Self:
+        """Do nothing: the loop starts with the first call."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close, as `close` does."""
+        self.close()
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, T]], context: Context | None = None) -> T:
+        """Run a coroutine of your own on the background loop: `app.sync.call(lambda: report(app))`."""
+        if hosts_worker():
+            raise UsageError(
+                "app.sync is called on the event loop of a worker, and would block it: "
+                "await the app itself, or call app.sync in a sync step"
+            )
+        return self._background.call(work, context)
+
+    purge = blocking(App.purge)
+    limit = blocking(App.limit)
+    unlimit = blocking(App.unlimit)
+    limits = blocking(App.limits)
+    pause_key = blocking(App.pause_key)
+    resume_key = blocking(App.resume_key)
+    register = blocking(App.register)
+    unregister = blocking(App.unregister)
+    registry = blocking(App.registry)
+    doctor = blocking(App.doctor)
+    publish = blocking(App.publish)
+    webhook = blocking(App.webhook)
+    webhooks = blocking(App.webhooks)
+    remove_webhook = blocking(App.remove_webhook)
+
+    def of(self, tenant: str) -> SyncTenantApp:
+        """Return the same verbs for one tenant, as `app.of`."""
+        return SyncTenantApp(self, self._app.of(tenant))
+
+    @contextmanager
+    def worker(self, **options: Any) -> Iterator[Worker]:
+        """Run a worker on the background loop while the block runs, for notebooks and tests. Options:
+        `app.worker`.
+        """
+        # In a context of its own: a worker that begins inside a step would take all its runs for parts of
+        # that step.
+        worker, context = self._app.worker(**options), Context()
+        self._workers[worker] = self.call(lambda: _begun(worker), context)
+        try:
+            yield worker
+        finally:
+            self._stop(worker)
+
+    def _stop(self, worker: Worker) -> None:
+        """Stop the worker, unless its loop is gone: `close` was called meanwhile, or this is a forked
+        child.
+        """
+        loop = self._workers.pop(worker, None)
+        if loop is not None and loop is self._background.loop:
+            self.call(worker.stop, Context())
+
+    def close(self) -> None:
+        """Stop the workers, close the store and end the loop. The next call opens both again."""
+        for worker in list(self._workers):
+            self._stop(worker)
+        self.call(self._app.close)
+        self._background.close()
+
+
+class SyncTenantApp(SyncVerbs):
+    """The blocking verbs of an app for one tenant. Closing `app.sync` closes this too."""
+
+    def __init__(self, door: SyncApp, app: TenantApp) -> None:
+        self.tenant = app.tenant
+        self._door, self._client = door, app._client  # noqa: SLF001 - its own verbs, blocking
+
+    def __repr__(self) -> str:
+        """Return a short text for logs."""
+        return f"<sync app of tenant {self.tenant!r}>"

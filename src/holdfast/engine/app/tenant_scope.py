@@ -1,0 +1,34 @@
+"""The tenant of a call: the tenant that the call names, else the tenant that its client is bound to."""
+
+from __future__ import annotations
+
+from holdfast.arguments import check_tenant, check_text
+from holdfast.clipped import clipped
+from holdfast.errors import UsageError
+from holdfast.records import ANY, DEFAULT_TENANT, OWN, OwnTenant, Tenant
+
+Named = Tenant | OwnTenant | None
+
+
+def tenant_of(own: Tenant, named: Named, unsaid: Tenant = DEFAULT_TENANT) -> Tenant:
+    """Return the tenant of a call; `unsaid` when neither the call nor its client names one.
+
+    A bound client refuses any other tenant, and ANY too.
+    """
+    if named is OWN:
+        return unsaid if own is ANY else own
+    if named is None:  # None may be a forgotten value: it means neither `default` nor all tenants
+        raise UsageError("tenant is None: name a tenant, or give ANY for all tenants")
+    said = named if named is ANY else check_text("tenant", named)
+    if own is not ANY and said != own:
+        other = "ANY" if said is ANY else clipped(said)
+        raise UsageError(f"this app is bound to tenant {clipped(own)}: it cannot name {other}")
+    return said
+
+
+def one_tenant(own: Tenant, named: Named) -> str:
+    """Return the tenant of a call that creates something; ANY is refused."""
+    said = tenant_of(own, named)
+    if said is ANY:
+        raise UsageError("tenant is ANY, but this call creates something for one tenant: name it")
+    return check_tenant(said)

@@ -1,0 +1,113 @@
+"""`app.of(tenant)`: the same app for one tenant, with all verbs of a caller and none of an operator.
+
+Each name here is the app's verb of the same name, on a client that is bound to the tenant. A run,
+schedule or message of another tenant is answered exactly as a missing one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from holdfast.arguments import check_tenant
+from holdfast.contract import Store
+from holdfast.engine.definitions import Defined
+from holdfast.engine.plans.plan import Plan
+from holdfast.records import Schedule
+
+from .client import Client
+from .handle import Handle
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Bound(Client):
+    """A client of one tenant. It reads store and workflows from its app at each call."""
+
+    def __init__(self, client: Client, tenant: str) -> None:
+        self._client = client
+        super().__init__(client.store, client.world)
+        self.workflows, self.tenant = client.workflows, tenant
+        # An app of one tenant is made for a request: it shares the start queue and the published set of its
+        # app.
+        self._starts = client._starts  # noqa: SLF001 - of its own class
+
+    async def _publish(self, plans: Iterable[Plan]) -> None:
+        await self._client._publish(plans)  # noqa: SLF001 - of its own class
+
+    @property
+    def store(self) -> Store:
+        """The store of its app, also after the app was given another store."""
+        return self._client.store
+
+    @store.setter
+    def store(self, store: Store) -> None:
+        assert store is self._client.store
+
+
+def bound(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Make the method that calls the bound client's method of the same name."""
+
+    @wraps(method)
+    async def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await method(self._client, *args, **kwargs)
+
+    return called
+
+
+class TenantApp:
+    """The verbs and reads of an app for one tenant. The handles that it returns are bound too."""
+
+    def __init__(self, client: Client, tenant: str) -> None:
+        self.tenant = check_tenant(tenant)
+        self._client = _Bound(client, self.tenant)
+
+    def __repr__(self) -> str:
+        """Return a short text for logs."""
+        return f"<app of tenant {self.tenant!r}>"
+
+    @wraps(Client.start)
+    async def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> Handle[Any]:
+        return await self._client.start(workflow, params, **options)
+
+    @wraps(Client.schedule)
+    async def schedule(
+        self, name: str, workflow: Defined | str, params: Any = None, **options: Any
+    ) -> Schedule:
+        return await self._client.schedule(name, workflow, params, **options)
+
+    start_many = bound(Client.start_many)
+    emit = bound(Client.emit)
+    cancel = bound(Client.cancel)
+    pause = bound(Client.pause)
+    resume = bound(Client.resume)
+    rewind = bound(Client.rewind)
+    retry = bound(Client.retry)
+    set_priority = bound(Client.set_priority)
+    append_step = bound(Client.append_step)
+    delete = bound(Client.delete)
+    restore = bound(Client.restore)
+    approve = bound(Client.approve)
+    reject = bound(Client.reject)
+    approvals = bound(Client.approvals)
+    get = bound(Client.get)
+    known = bound(Client.known)
+    present = bound(Client.present)
+    list = bound(Client.list)
+    steps = bound(Client.steps)
+    trail = bound(Client.trail)
+    explain = bound(Client.explain)
+    result = bound(Client.result)
+    ended = bound(Client.ended)
+    final = bound(Client.final)
+    outbox = bound(Client.outbox)
+    resend = bound(Client.resend)
+    schedules = bound(Client.schedules)
+    unschedule = bound(Client.unschedule)
+    pause_schedule = bound(Client.pause_schedule)
+    resume_schedule = bound(Client.resume_schedule)
+    fire_schedule = bound(Client.fire_schedule)

@@ -1,0 +1,117 @@
+"""The reason why a run is not moving, in words and in data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.contract import BUDGET
+from holdfast.escaping import escaped
+from holdfast.lifecycle import FINAL, Status, spoken_status
+from holdfast.records import Run, moment
+
+from .explanation import ERROR_MAX, Explanation, Known, at_text, no_worker_live, quoted
+from .pending import pending
+from .waiting import waits_data, waits_text
+
+
+def explain(run: Run, known: Known) -> Explanation:
+    """Say what this run is waiting for."""
+    if run.deleted_at is not None:
+        text = (
+            f"It was deleted at {at_text(run.deleted_at)}, with status {spoken_status(run.status)}. "
+            f"`holdfast restore {run.id}` shows it again, until it is purged."
+        )
+        return Explanation("deleted", text, {"deleted_at": run.deleted_at, "status": run.status})
+    if run.status in FINAL:
+        return _ended(run)
+    match run.status:
+        case Status.LEASED:
+            return _leased(run, known)
+        case Status.WAITING:
+            return Explanation(
+                "waiting", f"It waits for {waits_text(run, known)}.", {"waiting_on": waits_data(run, known)}
+            )
+        case Status.PAUSED:
+            return _paused(run, known)
+        case _:
+            return pending(run, known)
+
+
+def _ended(run: Run) -> Explanation:
+    why = f": {escaped(run.last_error, ERROR_MAX)}" if run.last_error else ""
+    fix = f"; {remedy(run, str(run.id))}" if run.status is Status.FAILED else ""
+    was = "was " * (run.status is Status.CANCELLED)
+    return Explanation(
+        str(run.status),
+        f"It {was}{run.status} at {at_text(run.finished_at)}{why}{fix}.",
+        {"finished_at": run.finished_at, "error": run.last_error},
+    )
+
+
+def remedy(run: Run, name: str) -> str:
+    """The command that may help a failed run. After drift or a full history, a retry would fail again."""
+    kind = run.error.kind if run.error is not None and run.kind == "code" else ""
+    if kind == "drift":
+        return (
+            f"`holdfast rewind {name} STEP` forgets the step that the code has changed, and all later steps"
+        )
+    if kind == "history":
+        return (
+            f"`holdfast rewind {name} STEP` forgets a step and all later steps; "
+            "`ctx.continue_as` goes on in a new run with an empty history"
+        )
+    return f"`holdfast retry {name}` lets it continue where it failed"
+
+
+def _leased(run: Run, known: Known) -> Explanation:
+    data: dict[str, Any] = {
+        "leased_by": run.leased_by,
+        "lease_until": run.lease_until,
+        "attempt": run.attempt,
+    }
+    if run.lease_until is not None and run.lease_until < moment(known.now):
+        return Explanation(
+            "lease_expired",
+            f"Its worker {escaped(run.leased_by)} has not renewed the lease, which expired at "
+            f"{at_text(run.lease_until)}; a keeper will make the run available to other workers"
+            f"{no_worker_live(run.lease_until, known, but=run.leased_by)}.",
+            data,
+        )
+    waits = f"; it also waits for {waits_text(run, known)}" if run.waiting_on else ""
+    return Explanation(
+        "running",
+        f"Worker {escaped(run.leased_by)} executes it{_again(run)}, with a lease until "
+        f"{at_text(run.lease_until)}{_pause(run)}{waits}.",
+        {**data, "pause_asked_by": run.pause_asked_by, "waiting_on": waits_data(run, known)},
+    )
+
+
+def _again(run: Run) -> str:
+    plural = "" if run.crashes == 1 else "s"
+    crashed = f", {run.crashes} earlier execution{plural} crashed" if run.crashes else ""
+    return f" (execution {run.attempt} since the last finished step{crashed})" if run.attempt > 1 else ""
+
+
+def _pause(run: Run) -> str:
+    match run.pause_asked_by:
+        case None:
+            return ""
+        case by if by == BUDGET:
+            return "; it has reached its budget and will pause at its next step"
+        case by:  # empty: the person who asked gave no name
+            whose = f" by {quoted(by)}" if by else ""
+            return f"; a pause was requested{whose}, and it will pause at its next step"
+
+
+def _paused(run: Run, known: Known) -> Explanation:
+    data = {"paused_by": known.paused_by, "waiting_on": waits_data(run, known)}
+    waits = f" It waits for {waits_text(run, known)}." if run.waiting_on else ""
+    if known.paused_by == BUDGET and run.budget is not None:
+        text = (
+            f"It has reached its budget: it has cost {run.cost:g} of {run.budget:g}. "
+            f"`holdfast resume {run.id}` lets it continue beyond its budget."
+        )
+        return Explanation("budget", text + waits, {**data, "cost": run.cost, "budget": run.budget})
+    by = f" by {escaped(known.paused_by)}" if known.paused_by else ""
+    text = f"It was paused{by}: `holdfast resume {run.id}` lets it continue."
+    return Explanation("paused", text + waits, data)

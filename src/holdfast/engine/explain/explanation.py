@@ -1,0 +1,62 @@
+"""The answer of `explain`, the facts that it is made of, and small parts of its sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.escaping import escaped
+from holdfast.records import Hold, Instant, Presence, Run, Step, moment
+
+SHOWN = 5  # waits, workers and types that the text names; the data has all waits
+ERROR_MAX = 500  # characters of an error's message
+LATE_SECONDS = 10.0  # keepers work every second: if something is later than this, there is no keeper
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """`reason` is one stable word, `text` a sentence for people, `data` the facts in it."""
+
+    reason: str
+    text: str
+    data: dict[str, Any]
+
+    def __str__(self) -> str:
+        """The sentence."""
+        return self.text
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts around a run. Each is looked up only for the statuses that need it."""
+
+    now: Instant
+    workers: Sequence[Presence] = ()  # live workers, for a run that is pending or overdue
+    holds: Sequence[Hold] = ()  # reasons why it may not be claimed, for a pending run
+    failed: Step | None = None  # the step that will be retried
+    paused_by: str = ""
+    children: Mapping[UUID, Run] = {}  # the first few child runs that it waits for
+
+
+def no_worker_live(since: datetime, known: Known, but: str | None = None) -> str:
+    """A part of the sentence for something overdue: no worker or keeper is live."""
+    if any(one.worker != but for one in known.workers):
+        return ""
+    late = (moment(known.now) - since).total_seconds() > LATE_SECONDS
+    return f", but no {'other ' * bool(known.workers)}worker {'or keeper ' * late}is live: start one"
+
+
+def quoted(name: str | None) -> str:
+    return f"'{escaped(name)}'"
+
+
+def few(names: Sequence[str], count: int | None = None) -> str:
+    """The first few names, and the number of the others."""
+    left = (len(names) if count is None else count) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {left:,} more" if left > 0 else "")
+
+
+def at_text(at: datetime | None) -> str:
+    return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,94 @@
+"""Looking up the facts that `explain` needs: no more than the run's status requires."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from holdfast.bounds import SHOWN_BYTES
+from holdfast.contract import Store
+from holdfast.engine.outbox.health import with_messages
+from holdfast.errors import UnknownRun
+from holdfast.escaping import escaped
+from holdfast.lifecycle import FINAL, Status, StepKind
+from holdfast.records import ANY, Instant, Run, RunFilter, Step, Tenant, moment
+
+from .explain import explain
+from .explanation import SHOWN, Explanation, Known
+
+TEXT_MAX = 10_000  # characters of a sentence, whatever the names in it are
+
+
+async def explained(store: Store, run: UUID, tenant: Tenant) -> Explanation:
+    """Say why a run, or the present run of its chain, is not moving; deleted runs too. UnknownRun."""
+    found = await _found(store, run, tenant)
+    while found.present != found.id:
+        found = await _found(store, found.present, tenant)
+    explanation = explain(found, await _facts(store, found))
+    if found.status in FINAL:
+        explanation = await with_messages(store, found.id, explanation)
+    return msgspec.structs.replace(explanation, text=escaped(explanation.text, TEXT_MAX))
+
+
+async def _found(store: Store, run: UUID, tenant: Tenant) -> Run:
+    found = await store.get(run, tenant) or await _deleted(store, run, tenant)
+    if found is None:
+        raise UnknownRun(run)
+    return found
+
+
+async def _facts(store: Store, run: Run) -> Known:
+    now = await store.now()
+    match run.status:
+        case Status.PENDING:
+            # Reading the live workers may cost a scan.
+            holds = await store.held_back(run.id, run.tenant)
+            workers = (await store.stats()).workers
+            return Known(now=now, workers=workers, holds=holds, failed=await _failed(store, run))
+        case Status.PAUSED:
+            by, after = "", 0
+            while pauses := await store.trail(run.id, run.tenant, types=("paused",), after=after):
+                by, after = str(pauses[-1].data.get("by") or ""), pauses[-1].seq
+            return Known(now=now, paused_by=by, children=await _children(store, run))
+        case _:
+            workers = (await store.stats()).workers if _overdue(run, now) else ()
+            return Known(now=now, workers=workers, children=await _children(store, run))
+
+
+def _overdue(run: Run, now: Instant) -> bool:
+    """Whether a keeper should have acted on the run already."""
+    lease = run.lease_until is not None and run.lease_until < moment(now)
+    return lease or any(one.due_at is not None and one.due_at <= now for one in run.waiting_on)
+
+
+async def _failed(store: Store, run: Run) -> Step | None:
+    """The step that will be retried."""
+    error = run.error
+    if error is None or error.step is None:
+        return None
+    steps = await store.steps(run.id, run.tenant, largest=SHOWN_BYTES)
+    return next((one for one in steps if one.key == error.step), None)
+
+
+async def _children(store: Store, run: Run) -> dict[UUID, Run]:
+    """The child runs that it waits for, as many as the text names."""
+    waits = [one.child for one in run.waiting_on[:SHOWN] if one.kind is StepKind.CHILD]
+    found = [
+        await store.get(child, run.tenant) or await _deleted(store, child, run.tenant)
+        for child in waits
+        if child is not None
+    ]
+    return {child.id: child for child in found if child is not None}
+
+
+async def _deleted(store: Store, run: UUID, tenant: Tenant) -> Run | None:
+    """Find a deleted run. Only lists include deleted runs; they are sorted by descending id.
+
+    The list is of all tenants: for a tenant with few runs the store would read many rows.
+    """
+    if run.int + 1 >= 1 << 128:
+        return None
+    where = RunFilter(tenant=ANY, deleted=True, values=False)
+    page = await store.list(where, 1, after=UUID(int=run.int + 1))
+    return next((one for one in page if one.id == run and tenant in {ANY, one.tenant}), None)

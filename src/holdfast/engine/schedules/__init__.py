@@ -1,0 +1,1 @@
+"""Schedules: firing by keepers, and the check-up of schedules that cannot fire."""

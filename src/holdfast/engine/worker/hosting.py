@@ -1,0 +1,23 @@
+"""The event loops that host a worker. `app.sync` must not block such a loop."""
+
+from __future__ import annotations
+
+import asyncio
+from weakref import WeakKeyDictionary
+
+# number of workers on each event loop
+WORKERS: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
+
+
+def count_worker(change: int) -> None:
+    """Add to the number of workers on this event loop."""
+    loop = asyncio.get_running_loop()
+    WORKERS[loop] = WORKERS.get(loop, 0) + change
+
+
+def hosts_worker() -> bool:
+    """Return True when this thread runs an event loop on which a worker works."""
+    try:
+        return WORKERS.get(asyncio.get_running_loop(), 0) > 0
+    except RuntimeError:
+        return False

@@ -1,0 +1,199 @@
+"""The keeper: it does the chores of a store: expire, time out, lapse, deliver, fire schedules, purge.
+
+Any number of keepers may run at once, inside workers or alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.contract import TTL_SECONDS, Store
+from holdfast.engine.schedules.firing import ScheduleFirer
+from holdfast.engine.wake_up import LOOK_SECONDS, WakeUp, between_looks
+from holdfast.escaping import safe_logger
+from holdfast.records import RUNTIME, SECOND, Chore, Due, Instant, Ticked
+
+from .chores import TROUBLE_SECONDS, Chores, Spawn, unforeseen
+
+log = safe_logger("holdfast.keeper")
+
+PURGE_FIRST_SECONDS = 60.0  # no purge in the first seconds of a worker
+PURGE_SECONDS = 600.0
+PURGE_PAUSE_SECONDS = 0.02
+TICK_ROUNDS = 10  # rounds of schedules in one call of `tick`
+# rounds of a chore that says there is more and does nothing: the rest is left to the next call
+IDLE_ROUNDS = 10
+NAMES = {
+    Chore.EXPIRE: "expire leases",
+    Chore.TIME_OUT: "time out runs",
+    Chore.LAPSE: "wake what is due",
+    Chore.DELIVER: "deliver events",
+}
+FIRE = "fire schedules"
+
+
+class Keeper:
+    """One loop that does the chores. They take turns: no chore delays the others."""
+
+    def __init__(
+        self,
+        store: Store,
+        news: Callable[[], None] | None = None,
+        failed: Callable[[Sequence[UUID]], None] | None = None,
+        ttl_seconds: float = TTL_SECONDS,
+        *,
+        wait_timeouts: bool = True,
+    ) -> None:
+        self._store, self._news, self._failed = store, news, failed
+        self._ttl_seconds, self._wait_timeouts = ttl_seconds, wait_timeouts
+        self._firer = ScheduleFirer(store)
+        self.wake_up = WakeUp(store.traits.poll_seconds)
+
+    async def tick(self) -> Ticked:
+        """Do everything that is due, once. An error of one chore is raised after all have had their turn."""
+        done, errors = Ticked(), list[Exception]()
+        for chore in Chore:
+            try:
+                done = _sum(done, await self._all(chore))
+            except Exception as error:  # noqa: BLE001  # raised below
+                errors.append(error)
+        fired = await self._firer.round()
+        for _ in range(TICK_ROUNDS - 1):
+            if self._firer.unfinished:
+                fired += await self._firer.round()
+        if errors:
+            raise errors[0]
+        return msgspec.structs.replace(done, fired=fired)
+
+    async def _all(self, chore: Chore) -> Ticked:
+        done, idle = await self._chore(chore), 0
+        while done.more and idle < IDLE_ROUNDS:
+            last = await self._chore(chore)
+            idle = 0 if last.total else idle + 1
+            done = _sum(msgspec.structs.replace(done, more=False), last)
+        return done
+
+    async def _some(self, chore: Chore) -> int:
+        return (await self._chore(chore)).total
+
+    async def _chore(self, chore: Chore) -> Ticked:
+        ticked = await self._store.tick(wait_timeouts=self._wait_timeouts, only=chore)
+        if ticked.total:
+            log.info(
+                "chores: %d leases expired, %d waits came due, %d runs woken by events, %d runs timed out",
+                ticked.expired,
+                ticked.lapsed,
+                ticked.delivered,
+                ticked.timed_out,
+            )
+        if ticked.failed and self._failed is not None:
+            self._failed(ticked.failed)
+        return ticked
+
+    async def run(self, spawn: Spawn | None = None) -> None:
+        """Run rounds until cancelled. `spawn` gives each chore a task of its own."""
+        chores = {NAMES[chore]: partial(self._some, chore) for chore in Chore}
+        turns = Chores({**chores, FIRE: self._firer.round}, spawn or _spawn, self.wake_up.ring)
+        try:
+            while True:
+                await self._round(turns)
+        finally:
+            await turns.stop()
+
+    async def _round(self, turns: Chores) -> None:
+        """Look what is due, give each due chore a turn, and rest when nothing was found."""
+        clock = asyncio.get_running_loop().time
+        looked_at, apart, done = clock(), LOOK_SECONDS, 0
+        try:
+            look = await self._look()
+            cost, due = clock() - looked_at, _seconds(look.chore_at, look.now)
+            if due == 0:
+                done = await turns.round(self._due_names(look))
+            if done or self._firer.unfinished:
+                self.wake_up.found()
+                if self._news is not None:
+                    self._news()  # a store need not give hints
+            else:
+                apart = between_looks(cost)
+        except Exception as error:
+            log.warning("cannot do chores now, will retry: %s", error, exc_info=unforeseen(error))
+            due = TROUBLE_SECONDS
+        if not done:
+            await self.wake_up.wait(due)
+        # A hint comes with every commit: a look for each would cost as much as the commits.
+        early = looked_at + min(apart, due or apart) - clock()
+        if early > 0:
+            await asyncio.sleep(early)
+
+    async def _look(self) -> Due:
+        unfirable = self._firer.unfirable()
+        return await self._store.due((), wait_timeouts=self._wait_timeouts, besides=unfirable)
+
+    def _due_names(self, look: Due) -> set[str]:
+        names = {NAMES[chore] for chore in Chore if look.is_due(chore)}
+        fires = self._firer.unfinished or (look.fire_at is not None and look.fire_at <= look.now)
+        return names | {FIRE} if fires else names
+
+    async def purge(self) -> int:
+        """Remove what has expired, slice by slice, with pauses for other writers; return how many runs
+        went.
+        """
+        clock, runs = asyncio.get_running_loop().time, 0
+        while True:
+            begun = clock()
+            purged = await self._store.purge(ttl_seconds=self._ttl_seconds)
+            if not purged.total:
+                break
+            runs += purged.runs
+            # When commits are slow, a slice takes longer: then the next one comes later.
+            await asyncio.sleep(max(PURGE_PAUSE_SECONDS, 2 * (clock() - begun)))
+        if runs:
+            log.info("purged %d expired runs", runs)
+        return runs
+
+    async def purges(self, chance: float) -> None:
+        """Purge now and then, until cancelled; at random times, so that keepers do not purge together."""
+        await asyncio.sleep(PURGE_FIRST_SECONDS + chance * PURGE_SECONDS)
+        while True:
+            try:
+                await self.purge()
+            except Exception as error:
+                log.warning("cannot purge now, will retry: %s", error, exc_info=unforeseen(error))
+            await asyncio.sleep(PURGE_SECONDS)
+
+
+def _spawn(work: Coroutine[Any, Any, int], name: str) -> asyncio.Task[int]:
+    return asyncio.get_running_loop().create_task(work, name=name)
+
+
+def _sum(one: Ticked, other: Ticked) -> Ticked:
+    return Ticked(
+        expired=one.expired + other.expired,
+        lapsed=one.lapsed + other.lapsed,
+        delivered=one.delivered + other.delivered,
+        timed_out=one.timed_out + other.timed_out,
+        failed=tuple(sorted({*one.failed, *other.failed})),
+        more=one.more or other.more,
+    )
+
+
+async def seconds_until(
+    store: Store,
+    types: Sequence[str],
+    tenants: Sequence[str] | None = None,
+    *,
+    runtime: str = RUNTIME,
+) -> float | None:
+    """Return the seconds until there may be something to claim; None when nothing is known."""
+    due = await store.due(types, tenants, runtime=runtime)
+    return _seconds(due.claim_at, due.now)
+
+
+def _seconds(at: Instant | None, now: Instant) -> float | None:
+    return None if at is None else max(0.0, (at - now) / SECOND)

@@ -1,0 +1,73 @@
+"""The presence row of a worker, and early renewals on a hint."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from holdfast.escaping import safe_logger
+from holdfast.records import Presence
+
+from .chores import unforeseen
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+log = safe_logger("holdfast.worker")
+
+PRESENCE_SECONDS = 30.0
+REFRESH_SECONDS = 0.25
+
+
+async def show(worker: Worker) -> None:
+    """Write the presence row: this worker lives, and these are the types that it takes."""
+    await worker.store.present(
+        Presence(
+            worker=worker.id,
+            types=worker.types,
+            patterns=worker.patterns,
+            tenants=worker.tenants,
+            runtime=worker.runtime,
+            slots=worker.slots,
+            stragglers=worker.stragglers,
+            sinks=worker.relay.names,
+            lacking=worker.versions.lacking,
+        )
+    )
+
+
+async def shows(worker: Worker) -> None:
+    """Write the presence row again and again, until cancelled."""
+    while True:
+        await asyncio.sleep(PRESENCE_SECONDS)
+        try:
+            await worker.versions.look()
+        except Exception as error:
+            log.warning(
+                "cannot look for versions of plans, will retry: %s", error, exc_info=unforeseen(error)
+            )
+        try:
+            await show(worker)
+        except Exception as error:
+            log.warning("cannot send a heartbeat now, will retry: %s", error, exc_info=unforeseen(error))
+
+
+class Refresh:
+    """An early renewal on a hint: a run that works on one branch may have news for another."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._asked_at = -REFRESH_SECONDS
+        self._asking: asyncio.TimerHandle | None = None
+
+    def soon(self) -> None:
+        """Ask for a renewal soon, if any run could have news."""
+        held = self._worker.leases.held
+        if self._asking is None and any(one.record.open_waits for one in held.values()):
+            # Delayed after a recent renewal, but not left out: that one may have come before this news.
+            wait = self._asked_at + REFRESH_SECONDS - self._worker.world.monotonic()
+            self._asking = asyncio.get_running_loop().call_later(max(0.0, wait), self._ask)
+
+    def _ask(self) -> None:
+        self._asking, self._asked_at = None, self._worker.world.monotonic()
+        self._worker.leases.ask()

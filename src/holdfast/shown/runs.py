@@ -1,0 +1,184 @@
+"""A run in words: the news of one line, and the facts of `show`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.lifecycle import OPEN, SETTLED, Status, spoken_status
+from holdfast.records import DEFAULT_TENANT, PRIORITY, Json, Run, Step
+from holdfast.records.unreadable import MARK, UNREADABLE, Unreadable, read
+
+from .data import raw_text
+from .text import by_whom, clean, counted, short
+from .times import ago, span, stamp
+from .waits import waits
+
+VALUE_MAX = 400  # characters of params and result; --json prints all
+CHILDREN_SHOWN, CHILDREN_MAX = 5, 1_000  # children that are named, that are counted
+
+Fact = tuple[str, str]
+
+
+def news(run: Run, now: datetime) -> str:
+    """The one thing that matters about a run in its status."""
+    if run.deleted_at is not None:
+        return f"deleted {ago(run.deleted_at, now)}"
+    if run.present != run.id:
+        return f"continued as run {short(run.present)}"
+    match run.status:
+        case Status.WAITING:
+            return "for " + waits(run, now)
+        case Status.PENDING if run.run_at > now:
+            return f"due {ago(run.run_at, now)}" + (f": {clean(run.last_error)}" if run.last_error else "")
+        case Status.FAILED:
+            return (
+                f"{clean(run.last_error or '')} (attempt {run.attempt - run.crashes} of {run.max_attempts})"
+            )
+        case Status.LEASED if run.progress_json is not None:
+            return progress_words(run)
+    if run.current_step_name is not None:
+        return f"at step {(run.current_step_seq or 0) + 1}: {clean(run.current_step_name)}"
+    finished = run.cursor if run.status is not Status.SUCCEEDED else None
+    return f"last finished step: {clean(finished)}" if finished else ""
+
+
+def progress_words(run: Run) -> str:
+    """`3 of 10 (30%): packing`; progress of another shape is shown as unreadable."""
+    if run.progress_json is None:
+        return ""
+    progress = read(run.progress_json, _Progress)
+    if isinstance(progress, Unreadable):
+        return clean(progress)
+    try:
+        done, total = f"{progress.done:g}", "" if progress.total is None else f" of {progress.total:g}"
+        share = f" ({progress.done / progress.total:.0%})" if progress.total else ""
+    except OverflowError:
+        return clean(Unreadable("a number that is too large"))
+    return clean(f"{done}{total}{share}" + (f": {progress.note}" if progress.note else ""))
+
+
+class _Progress(msgspec.Struct):
+    done: int | float
+    total: int | float | None = None
+    note: str | None = None
+
+
+def facts(
+    run: Run,
+    steps: Sequence[Step],
+    children: Sequence[Run],
+    now: datetime,
+    status: Callable[[str], str] = spoken_status,
+) -> Iterator[Fact]:
+    """Names and values that describe a run; `status` gives the word for a status, perhaps in colour."""
+    yield "status", _status(run, now, status)
+    if run.waiting_on:
+        yield "waits for", waits(run, now)
+    yield _position(run, steps)
+    if (run.attempt and run.status in OPEN) or run.status is Status.FAILED:
+        yield "attempts", _attempts(run, steps)
+    if run.last_error:
+        # In a run that goes on the error is history: its step may have succeeded since.
+        name = "error" if run.status is Status.FAILED else "last error"
+        yield name, clean(run.last_error.removeprefix("error: "))
+    if run.progress is not None:
+        yield "progress", progress_words(run)
+    if run.cost_units or run.budget is not None:
+        yield "cost", f"{run.cost:g}" + ("" if run.budget is None else f" of {run.budget:g}")
+    yield from _instants(run, now)
+    yield from _unusual(run)
+    yield from _relatives(run, children, status)
+    yield "params", _value(run.params_json)
+    if run.status is Status.SUCCEEDED:
+        yield "result", _value(run.result_json)
+
+
+def _status(run: Run, now: datetime, status: Callable[[str], str]) -> str:
+    word = status(run.status)
+    match run.status:
+        case Status.LEASED:
+            by = run.pause_asked_by
+            pause = "" if by is None else f"; a pause was requested{by_whom(by)}"
+            ends = "ends" if run.lease_until is None or run.lease_until >= now else "expired"
+            return f"{word} on {clean(run.leased_by)}, lease {ends} {ago(run.lease_until, now)}{pause}"
+        case Status.PENDING:
+            return f"{word}, due {ago(run.run_at, now)}"
+        case Status.SUCCEEDED | Status.FAILED | Status.CANCELLED if run.finished_at is not None:
+            return f"{word} after {span((run.finished_at - run.created_at).total_seconds())}"
+    return word
+
+
+def _position(run: Run, steps: Sequence[Step]) -> Fact:
+    """The current step of a plan; of code the last step that is recorded."""
+    if run.kind == "plan":
+        number = next((step.seq + 1 for step in steps if step.key == run.cursor), None)
+        return "at step", "-" if number is None else f"{number} of {len(steps)}: {clean(run.cursor)}"
+    finished = sum(step.status in SETTLED for step in steps)
+    if run.cursor is None:
+        return "last step", "none finished yet"
+    return "last step", f"{clean(run.cursor)} ({counted(finished, 'step')} finished)"
+
+
+def _attempts(run: Run, steps: Sequence[Step]) -> str:
+    """Attempts of a plan's current task, of a failed run's last step, or of code since its last progress."""
+    attempts, most = run.attempt - run.crashes, run.max_attempts  # crashes use no attempt
+    crashed = f"; its worker died {counted(run.crashes, 'time')}" if run.crashes else ""
+    if run.status is Status.FAILED:
+        return f"{attempts} of {most}{crashed}"
+    if run.kind != "plan":  # attempts of its steps are shown on their rows
+        return f"{attempts} of {most} since the last finished step{crashed}"
+    step = next((one for one in steps if one.key == run.cursor and one.max_attempts is not None), None)
+    return f"{attempts} of {most if step is None else step.max_attempts or most} for this step{crashed}"
+
+
+def _instants(run: Run, now: datetime) -> Iterator[Fact]:
+    yield "started", f"{ago(run.created_at, now)} ({stamp(run.created_at)})"
+    if run.finished_at is not None:
+        yield "finished", f"{ago(run.finished_at, now)} ({stamp(run.finished_at)})"
+    if run.timeout_at is not None and run.finished_at is None:
+        yield "times out", f"{ago(run.timeout_at, now)} ({stamp(run.timeout_at)})"
+
+
+def _unusual(run: Run) -> Iterator[Fact]:
+    """Options of the run that differ from their defaults."""
+    if run.tenant != DEFAULT_TENANT:
+        yield "tenant", clean(run.tenant)
+    if run.key is not None:
+        yield "key", clean(run.key)
+    if run.priority != PRIORITY:
+        yield "priority", str(run.priority)
+    if run.limit_key is not None:
+        yield "limit key", clean(run.limit_key)
+    if run.labels:
+        yield "labels", clean(_labels(run.labels), VALUE_MAX)
+
+
+def _labels(labels: dict[str, Any]) -> str:
+    if MARK in labels:
+        return f"{UNREADABLE} ({labels[MARK]})"
+    return " ".join(f"{key}={value}" for key, value in labels.items())
+
+
+def _relatives(run: Run, children: Sequence[Run], status: Callable[[str], str]) -> Iterator[Fact]:
+    """The first and the present run of its chain, its parent, its children."""
+    if run.chain != run.id:
+        yield "chain", f"began with run {run.chain}"
+    if run.present != run.id:
+        yield "continued", f"as run {run.present}"
+    if run.parent is not None:
+        step = f" (step {clean(run.parent_step)})" if run.parent_step else ""
+        yield "parent", f"{run.parent}{step}"
+    if children:
+        named = ", ".join(f"{short(one.id)} {status(one.status)}" for one in children[:CHILDREN_SHOWN])
+        left = len(children) - CHILDREN_SHOWN
+        many = f"{left:,} or more" if len(children) == CHILDREN_MAX else f"{left:,}"
+        yield "children", named + (f" and {many} others" if left > 0 else "")
+
+
+def _value(text: Json | None) -> str:
+    value = clean(raw_text(text if text is not None else "null"), VALUE_MAX)
+    return value if len(value) <= VALUE_MAX else f"{value[:-1]}; --json prints all)"

@@ -1,0 +1,141 @@
+"""The trail in words: one short sentence for each entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.lifecycle import StepKind
+from holdfast.records import TrailEntry
+from holdfast.records.unreadable import MARK, UNREADABLE
+
+from .text import clean, short
+from .times import span
+
+Data = dict[str, Any]
+# Errors from data of another shape: a worker in another language may write rows of its own.
+_ODD = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+
+
+def sentence(entry: TrailEntry) -> str:
+    """The sentence for an entry, safe to print."""
+    say = _SENTENCES.get(entry.type)
+    if say is None:
+        return f"{clean(entry.type)} {clean(entry.data_json)}"
+    data = entry.data
+    if MARK in data:
+        return f"{entry.type}: {UNREADABLE} ({clean(data[MARK])})"
+    try:
+        return clean(say(data))
+    except _ODD:
+        return f"{entry.type}: {UNREADABLE} (unexpected fields): {clean(entry.data_json)}"
+
+
+def _leased(data: Data) -> str:
+    count = data.get("attempt", 1)
+    again = f", execution {count} since the last finished step" if count > 1 else ""
+    return f"running on {data.get('worker')}{again}"
+
+
+def _waiting(data: Data) -> str:
+    kind, step = data.get("kind"), str(data.get("step"))
+    if kind == StepKind.SLEEP:
+        return f"waits for a timer (step {step})"
+    if kind == StepKind.TASK:
+        return f"task {step} waits"
+    return f"waits for {kind} {step.removeprefix('event:')!r}"
+
+
+def _woken(data: Data) -> str:
+    step = str(data.get("step"))
+    if data.get("child"):
+        return f"child run {short(str(data['child']))} of step {step} has ended"
+    if data.get("event"):
+        topic = step.removeprefix("event:")
+        return f"event {topic!r} arrived" if topic != step else f"an event arrived (step {step})"
+    return f"timer fired (step {step})"
+
+
+def _timed_out(data: Data) -> str:
+    step = data.get("step")
+    return f"step {step} reached its deadline" if step else "the run reached its timeout"
+
+
+def _retried(data: Data) -> str:
+    if data.get("by"):
+        return f"retried by {data['by']}"
+    failed = f"step {data['step']}" if data.get("step") else "the execution"
+    later = f"; retry in {span(float(data['delay']))}" if data.get("delay") is not None else ""
+    return f"{failed} failed{_attempts(data)}{_because(data.get('error'))}{later}"
+
+
+def _attempts(data: Data) -> str:
+    if data.get("attempt") is None or data.get("max_attempts") is None:
+        return ""
+    return f", attempt {data['attempt']} of {data['max_attempts']}"
+
+
+def _because(error: Any) -> str:
+    if isinstance(error, dict):
+        error = ": ".join(str(error[part]) for part in ("type", "message") if error.get(part))
+    return f" ({error})" if error else ""
+
+
+def _cancelled(data: Data) -> str:
+    return f"the code stopped waiting for {data['step']}" if "step" in data else _by("cancelled")(data)
+
+
+def _failed(data: Data) -> str:
+    kind, message = str(data.get("kind")), str(data.get("message") or "")
+    return f"failed{_attempts(data)} ({kind}): {message.removeprefix(kind + ': ')}"
+
+
+def _log(data: Data) -> str:
+    rest = {key: value for key, value in data.items() if key not in ("message", "level", "log_no", "step")}
+    more = " ".join(f"{key}={value}" for key, value in rest.items())
+    return f"log {data.get('level', 'info')}: {data.get('message')} {more}".rstrip()
+
+
+def _decided(verb: str) -> Callable[[Data], str]:
+    def say(data: Data) -> str:
+        why = f": {data['comment']}" if data.get("comment") else ""
+        return _by(f"gate {data.get('step')} {verb}")(data) + why
+
+    return say
+
+
+def _by(verb: str) -> Callable[[Data], str]:
+    return lambda data: f"{verb} by {data['by']}" if data.get("by") else verb
+
+
+_SENTENCES: dict[str, Callable[[Data], str]] = {
+    "created": lambda data: f"started as {data.get('type')}",
+    "leased": _leased,
+    "started": lambda _: "execution begins",
+    "heartbeat": lambda data: f"heartbeat of {data.get('worker')}",
+    "step_added": lambda data: f"step {data.get('step')} added to the plan",
+    "step_succeeded": lambda data: f"step {data.get('step')} succeeded",
+    "step_failed": lambda data: f"step {data.get('step')} failed{_because(data.get('error'))}",
+    "waiting": _waiting,
+    "approval_opened": lambda data: f"gate {data.get('step')} waits for a decision",
+    "approved": _decided("approved"),
+    "rejected": _decided("rejected"),
+    "child_started": lambda data: (
+        f"child run {short(str(data.get('child')))} started by step {data.get('step')}"
+    ),
+    "woken": _woken,
+    "timed_out": _timed_out,
+    "retried": _retried,
+    "released": lambda _: "released by its worker",
+    "lease_expired": lambda data: f"lease expired: no sign of life from {data.get('worker')}",
+    "paused": _by("paused"),
+    "resumed": _by("resumed"),
+    "cancelled": _cancelled,
+    "rewound": lambda data: _by(f"rewound to step {data.get('step')}")(data),
+    "reprioritized": lambda data: _by(f"priority set to {data.get('priority')}")(data),
+    "deleted": _by("deleted"),
+    "restored": _by("restored"),
+    "succeeded": lambda _: "succeeded",
+    "failed": _failed,
+    "log": _log,
+}

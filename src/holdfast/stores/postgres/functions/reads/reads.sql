@@ -1,0 +1,251 @@
+-- Reads: what people see. They lock nothing that a writer waits for, and each sees one instant of the store.
+
+-- A page that is limited in bytes: the records of a cursor as long as they fit, at least one if there is one. Each
+-- record is fetched by itself, so that at most one row is read that is not returned. Open the cursor with
+-- cursor_tuple_fraction = 1, or the planner chooses a plan that is good for the first rows only.
+create or replace function page_of(records refcursor, budget bigint) returns json language plpgsql as $$
+declare
+    record text;
+    page text[] := '{}';
+begin
+    loop
+        fetch records into record;
+        exit when not found;
+        budget := budget - octet_length(record);
+        exit when budget < 0 and page <> '{}';
+        page := page || record;
+    end loop;
+    close records;
+    return ('[' || array_to_string(page, ',') || ']')::json;
+end $$;
+
+create or replace function get(run uuid, tenant text) returns json language plpgsql stable set search_path from current
+as $$
+begin
+    return (
+        select run_record(r) from workflow_run as r
+        where r.id = get.run and r.deleted_at is null and (get.tenant is null or r.tenant = get.tenant)
+    );
+end $$;
+
+-- A page by id, newest first. The statement contains only the given terms, and is planned for their values: one plan
+-- for every filter would read all runs for a rare status. Each status is looked up on its own, because the index of
+-- status and id also gives the order.
+create or replace function list(filter json, lim integer, after uuid, budget bigint default 8388608) returns json language plpgsql stable
+set search_path from current set cursor_tuple_fraction = 1 set jit = off as $$
+declare
+    statuses text[] := array(select distinct s from unnest(texts(filter -> 'statuses')) as s);
+    kind text := filter ->> 'waiting_on';
+    type text := filter ->> 'type';
+    tenant text := filter ->> 'tenant';
+    key text := filter ->> 'key';
+    parent uuid := (filter ->> 'parent')::uuid;
+    prefix text := case when filter ->> 'type' like '%\%' then left(filter ->> 'type', -1) end;
+    terms text := concat_ws(
+        ' and ',
+        -- A run that a purge has begun to remove is gone for everyone.
+        case when (filter ->> 'deleted')::boolean then $t$(r.deleted_at is null or r.deleted_at > '-infinity')$t$
+            else 'r.deleted_at is null' end,
+        case when after is not null then 'r.id < $2' end,
+        case when kind is not null then $t$exists (
+            select 1 from workflow_step as s
+            where s.run_id = r.id and s.status = 'waiting' and s.finished_at is null and s.kind = $4
+        )$t$ end,
+        -- A range, because LIKE treats _ as a wildcard.
+        case when prefix is not null then 'r.type >= $5 and r.type < $5 || chr(1114111)'
+            when type is not null then 'r.type = $6' end,
+        case when tenant is not null then 'r.tenant = $7' end,
+        case when key is null then null when tenant is not null then 'r.idempotency_key = stored_key($7, $8)'
+            else 'r.idempotency_key = stored_key(r.tenant, $8)' end,
+        case when parent is not null then 'r.parent_id = $9' end
+    );
+    -- A row that is passed to a function is read with all its values. Values that are not asked for are left out of it.
+    columns text := case when coalesce((filter ->> 'values')::boolean, true) then 'r.*' else (
+        select string_agg(case a.attname when 'payload' then $t$'null'::json as payload$t$
+            when 'result' then 'null::json as result' else format('r.%I', a.attname) end, ', ' order by a.attnum)
+        from pg_attribute as a where a.attrelid = 'workflow_run'::regclass and a.attnum > 0 and not a.attisdropped
+    ) end;
+    part text := '(select ' || columns || ' from workflow_run as r where %s order by r.id desc limit $1)';
+    parts text;
+    records refcursor;
+begin
+    select string_agg(format(part, terms || ' and r.status = $3[' || place || ']'), ' union all ') into parts
+    from generate_subscripts(statuses, 1) as place;
+    open records no scroll for execute format(
+        'select run_record(r::workflow_run)::text from (select * from (%s) as r order by r.id desc limit $1) as r',
+        coalesce(parts, format(part, terms))
+    )
+    using greatest(0, lim), after, statuses, kind, prefix, type, tenant, key, parent;
+    return page_of(records, budget);
+end $$;
+
+-- The steps of a run after a number, as many as fit into one answer.
+create or replace function steps(run uuid, tenant text, after integer default -1, budget bigint default 8388608)
+returns json language plpgsql stable set search_path from current as $$
+begin
+    return steps_page(run, tenant, after, budget) -> 'steps';
+end $$;
+
+-- The same, with the fence of the run and whether there are more. The current task of a plan gets its live status from
+-- the run: it is not stored twice.
+create or replace function steps_page(run uuid, tenant text, after integer, budget bigint, largest bigint default null)
+returns json language plpgsql stable set search_path from current set cursor_tuple_fraction = 1 set enable_seqscan = off as $$
+declare
+    r workflow_run;
+    live workflow_step;
+    records refcursor;
+    page json;
+begin
+    select * into r from workflow_run as w
+    where w.id = steps_page.run and w.deleted_at is null
+        and (steps_page.tenant is null or w.tenant = steps_page.tenant);
+    if r.id is null then
+        perform refuse_unknown(steps_page.run);
+    end if;
+    if r.kind = 'plan' and r.status in ('pending', 'leased') then
+        select * into live from workflow_step as s
+        where s.run_id = r.id and s.status <> 'succeeded' order by s.seq limit 1;
+        if live.kind = 'task' and live.status = 'pending' then
+            live.status := case r.status when 'pending' then 'ready' else 'running' end;
+            live.attempts := r.attempt;
+            live.error := r.error;
+        else
+            live := null;
+        end if;
+    end if;
+    open records no scroll for
+        select case when s.seq = live.seq then step_record(live, largest) else step_record(s, largest) end::text
+        from workflow_step as s where s.run_id = r.id and s.seq > after order by s.seq;
+    page := page_of(records, budget);
+    return json_build_object('fence', r.fence, 'steps', page, 'more', exists (
+        select 1 from workflow_step as s where s.run_id = r.id and s.seq > (page -> -1 ->> 'seq')::integer
+    ));
+end $$;
+
+create or replace function waiting_on(topic text, tenant text) returns json language plpgsql stable
+set search_path from current set enable_seqscan = off as $$
+begin
+    return (
+        select coalesce(json_agg(w.run_id order by w.run_id), '[]') from (
+            select distinct s.run_id from workflow_step as s
+            where s.status = 'waiting' and s.topic is not null
+                and s.tenant = waiting_on.tenant and s.topic = waiting_on.topic
+                and exists (select 1 from workflow_run as r where r.id = s.run_id and r.deleted_at is null)
+        ) as w
+    );
+end $$;
+
+-- Published workflows and present workers.
+
+create or replace function definition_record(d workflow_definition) returns json language sql stable as $$
+    select json_build_object(
+        'type', d.type, 'kind', d.kind, 'max_attempts', d.max_attempts, 'timeout_seconds', d.timeout_seconds,
+        'description', d.description, 'steps', coalesce(d.steps, '[]'), 'budget', d.budget
+    )
+$$;
+
+create or replace function definitions() returns json language plpgsql stable set search_path from current as $$
+begin
+    return (select coalesce(json_agg(definition_record(d) order by d.type), '[]') from workflow_definition as d);
+end $$;
+
+create or replace function presence_record(w workflow_worker) returns json language sql stable as $$
+    select json_build_object(
+        'worker', w.worker, 'types', w.types, 'patterns', w.patterns, 'tenants', w.tenants, 'runtime', w.runtime,
+        'slots', w.slots, 'stragglers', w.stragglers, 'sinks', w.sinks, 'lacking', w.lacking, 'seen_at', us(w.seen_at)
+    )
+$$;
+
+-- True when this worker may take runs of that type and tenant. The registry entry is that of the type itself, otherwise
+-- that of its name without version.
+create or replace function can_run(w workflow_worker, type text, tenant text) returns boolean language plpgsql stable as $$
+begin
+    return (
+        select can_run.type = any(texts(w.types)) and (w.tenants is null or can_run.tenant = any(texts(w.tenants)))
+            and coalesce((
+                select g.is_enabled and g.runtime = w.runtime from workflow_registry as g
+                where g.workflow_name in (can_run.type, substring(can_run.type from '^(.*)\.v'))
+                order by g.workflow_name = can_run.type desc limit 1
+            ), true)
+    );
+end $$;
+
+-- Exact counts at one instant. For nearly all statuses only index entries are counted; succeeded is the rest.
+create or replace function count_by_status() returns json language plpgsql stable as $$
+declare
+    counts json;
+begin
+    execute $sql$
+        with rare as (
+            select s.status,
+                case s.status
+                    when 'pending' then (
+                        select count(*) from workflow_run where status = 'pending' and deleted_at is null
+                    )
+                    when 'leased' then (select count(*) from workflow_run where status = 'leased' and deleted_at is null)
+                    else (
+                        select count(*) from workflow_run as r
+                        where r.status in ('waiting', 'paused', 'failed', 'cancelled') and r.status = s.status
+                    ) - (
+                        select count(*) from workflow_run as r where r.status = s.status and r.deleted_at is not null
+                    )
+                end as count
+            from unnest(array['pending', 'leased', 'waiting', 'paused', 'failed', 'cancelled']) as s (status)
+        ), counted as (
+            select r.status, r.count from rare as r
+            union all
+            select 'succeeded', (select count(*) from workflow_run)
+                - (select count(*) from workflow_run where deleted_at is not null) - (select sum(count) from rare)
+        )
+        select json_object_agg(status, count) from counted
+    $sql$ into counts;
+    return counts;
+end $$;
+
+-- An overview of the store. `live`: a worker counts as present if it was seen within so many seconds.
+create or replace function stats(live double precision) returns json language plpgsql stable
+set search_path from current set jit = off as $$
+declare
+    now timestamptz := clock();
+    present workflow_worker[];
+    oldest timestamptz;
+    stranded json;
+begin
+    select array_agg(w order by w.worker) into present from workflow_worker as w where w.seen_at >= now - span(live);
+    with due as (
+        select r.type, r.tenant, count(*) as count, min(r.run_at) as run_at from workflow_run as r
+        where r.status = 'pending' and r.deleted_at is null and r.run_at <= now group by r.type, r.tenant
+    ), nobodys as (
+        select d.type, sum(d.count) as count from due as d
+        where not exists (select 1 from unnest(present) as w where can_run(w, d.type, d.tenant)) group by d.type
+    )
+    select (select min(d.run_at) from due as d), (select json_object_agg(n.type, n.count order by n.type) from nobodys as n)
+    into oldest, stranded;
+    return json_build_object(
+        'now', us(now),
+        'by_status', count_by_status(),
+        'workers', coalesce((select json_agg(presence_record(w) order by w.worker) from unnest(present) as w), '[]'),
+        'oldest_due_at', us(oldest),
+        'unclaimable', coalesce(stranded, '{}'),
+        'undelivered', (select count(*) from workflow_inbox as i where not i.delivered)
+            + (select count(*) from workflow_run as r where r.owes > 0),
+        'extra', server_figures()
+    );
+end $$;
+
+-- Figures that only a server has. It hides the times of other roles' sessions, unless the role may read all statistics.
+create or replace function server_figures() returns json language plpgsql stable as $$
+begin
+    return (
+        select json_build_object(
+            'connections', (select count(*) from pg_stat_activity where datname = current_database()),
+            'oldest_xmin_age', coalesce((
+                select max(extract(epoch from clock_timestamp() - a.xact_start))::bigint from pg_stat_activity as a
+                where a.datname = current_database() and a.pid <> pg_backend_pid()
+                    and (a.backend_xmin is not null or a.backend_xid is not null)
+            ), 0),
+            'dead_rows', (select sum(t.n_dead_tup) from pg_stat_user_tables as t where t.schemaname = current_schema()),
+            'database_bytes', pg_database_size(current_database())
+        )
+    );
+end $$;

@@ -1,0 +1,276 @@
+-- start: record runs. The key is checked before the id. An error is the answer of its own item alone.
+
+create or replace function start(runs json) returns json language plpgsql
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+declare
+    answers json;
+begin
+    if exists (select 1 from workflow_definition as d where d.kind = 'plan') then
+        perform lock_topics(plan_topics(runs));
+    end if;
+    answers := start_runs(runs, null, clock(), true);
+    perform hint();
+    return answers;
+end $$;
+
+-- Start several runs, perhaps of several callers. None waits long for a key or an id in another open transaction: that
+-- item is answered `busy`, nothing of it is written, and it is to be sent alone.
+create or replace function start_together(runs json) returns json language plpgsql
+set search_path from current set lock_timeout = '100ms' as $$
+begin
+    return start(runs);
+exception when lock_not_available then
+    return start_each(runs);
+end $$;
+
+create or replace function start_each(runs json) returns json language plpgsql set lock_timeout = '20ms' as $$
+declare
+    answers json[];
+    one record;
+begin
+    for one in
+        select i.item, i.place::integer from json_array_elements(runs) with ordinality as i (item, place)
+        order by i.item ->> 'key', i.place
+    loop
+        begin
+            answers[one.place] := start(json_build_array(one.item)) -> 0;
+        exception when lock_not_available then
+            answers[one.place] := json_build_object('error', 'busy', 'id', one.item ->> 'id');
+        end;
+    end loop;
+    return array_to_json(answers);
+end $$;
+
+-- The topics that a plan looks at when it is started, before its first task. They are locked before anything is
+-- written.
+create or replace function plan_topics(runs json) returns text[] language plpgsql stable as $$
+begin
+    return (
+        select array_agg(n.tenant || U&'\001F' || (s.step ->> 'topic'))
+        from json_to_recordset(runs) as n (type text, tenant text)
+        join workflow_definition as d on d.type = n.type and d.kind = 'plan'
+        cross join json_array_elements(d.steps) with ordinality as s (step, place)
+        where s.step ->> 'topic' is not null and s.place < all(
+            select t.place from json_array_elements(d.steps) with ordinality as t (step, place)
+            where coalesce(t.step ->> 'kind', 'task') = 'task'
+        )
+    );
+end $$;
+
+-- A duration as it is stored: in whole microseconds, and not longer than any calendar.
+create or replace function bounded(seconds double precision) returns double precision language sql immutable as
+    'select round((case when seconds > 31557600000 then 31557600000 when seconds < -31557600000 then -31557600000
+        else seconds end) * 1000000) / 1000000';
+
+-- Start runs inside any verb. `starter`: the run whose commit starts them. Only runs from outside are refused for their
+-- content: a holder's commit must not be refused, or its run could never end.
+create or replace function start_runs(runs json, starter uuid, now timestamptz, from_outside boolean) returns json
+language plpgsql as $$
+declare
+    mark bigint := inbox_mark();
+    first bigint := first_fence();
+    answers json[];
+    made uuid[];
+    plain boolean;
+    in_any_order boolean;
+    one record;
+begin
+    select bool_and(coalesce(d.kind, 'code') <> 'plan' and (n.parent is null or (
+        select 1 from workflow_run as p where p.id = n.parent and p.tenant = n.tenant and p.deleted_at is null limit 1
+    ) is not null)) and count(distinct n.id) = count(*), count(distinct n.id) = count(*) and bool_and(n.parent is null)
+    into plain, in_any_order
+    from json_to_recordset(runs) as n (id uuid, type text, tenant text, parent uuid)
+    left join workflow_definition as d on d.type = n.type;
+    if plain then
+        made := start_plain(runs, mark, first, now);
+        if coalesce(array_length(made, 1), 0) = json_array_length(runs) then
+            return (select json_agg(json_build_object('id', id, 'created', true)) from unnest(made) as id);
+        end if;
+    end if;
+    for one in
+        select i.item, i.place::integer from json_array_elements(runs) with ordinality as i (item, place)
+        order by case when in_any_order then i.item ->> 'key' end, i.place
+    loop
+        answers[one.place] := case when (one.item ->> 'id')::uuid = any(made)
+            then json_build_object('id', one.item ->> 'id', 'created', true)
+            else start_run(one.item, mark, first, starter, now, from_outside) end;
+    end loop;
+    return coalesce(array_to_json(answers), '[]');
+end $$;
+
+-- After an insert that has waited for another open transaction: meanwhile runs may have been claimed and purged, even
+-- under the same ids. So the fences are raised again.
+create or replace function raise_fences(runs uuid[], asked_at timestamptz, now timestamptz) returns void
+language plpgsql as $$
+begin
+    if clock_timestamp() > asked_at + interval '50 milliseconds' + cardinality(runs) * interval '1 millisecond' then
+        update workflow_run as r set fence = first_fence(), updated_at = now, rev = r.rev + 1
+        where r.id = any(runs) and r.fence < first_fence();
+    end if;
+end $$;
+
+-- Start runs without a plan whose parents exist, many at once. Keys are inserted in one order, or two calls with the
+-- same keys would wait for each other. Anything unusual is left to start_run, which names the fault.
+create or replace function start_plain(runs json, mark bigint, first bigint, now timestamptz) returns uuid[]
+language plpgsql as $$
+declare
+    asked_at timestamptz := clock_timestamp();
+    made uuid[];
+begin
+    with n as materialized (
+        select n.*, d.type is not null as is_known, d.max_attempts as known_attempts, d.timeout_seconds as known_timeout,
+            d.budget as known_budget, coalesce(n.timeout_seconds, d.timeout_seconds) as lasts
+        from rows from (json_to_recordset(runs) as (
+            id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
+            delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
+            ttl_seconds double precision, budget bigint, limit_key text, labels text, parent uuid, parent_step text,
+            trace text
+        )) with ordinality as n (
+            id, type, params, digest, tenant, key, priority, run_at, delay_seconds, max_attempts, timeout_seconds,
+            ttl_seconds, budget, limit_key, labels, parent, parent_step, trace, place
+        )
+        left join workflow_definition as d on d.type = n.type
+    ), inserted as (
+        insert into workflow_run (
+            id, tenant, type, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id, parent_step,
+            limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, rev, created_at,
+            updated_at, trace
+        )
+        select n.id, n.tenant, n.type, n.params::json, n.priority,
+            coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), stored_key(n.tenant, n.key), n.digest,
+            coalesce(n.max_attempts, nullif(n.known_attempts, 0), 3), n.parent, n.parent_step, n.limit_key, n.labels::json,
+            coalesce(n.budget, n.known_budget), bounded(n.lasts),
+            times_out_at(coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), now, n.lasts),
+            bounded(n.ttl_seconds), mark, first, 1, now, now, nullif(n.trace, '')
+        from n
+        where not is_odd_start(n.type, n.is_known, n.tenant, n.key, n.limit_key, n.priority, n.run_at, n.max_attempts,
+                               n.budget, n.labels, n.params)
+            and coalesce(length(n.trace), 0) <= 10000
+        order by stored_key(n.tenant, n.key), n.place
+        on conflict do nothing
+        returning id
+    ), told as (
+        insert into workflow_event (workflow_id, event_type, data, created_at, told)
+        select n.id, 'created', ('{"type":' || to_json(n.type)::text || '}')::json, now, false
+        from n join inserted on inserted.id = n.id order by n.place
+    )
+    select array_agg(n.id order by n.place) into made from n join inserted on inserted.id = n.id;
+    perform raise_fences(made, asked_at, now);
+    return made;
+end $$;
+
+-- Start one run that has a parent, a plan, or another run under its key or id.
+create or replace function start_run(
+    item json, mark bigint, first bigint, starter uuid, now timestamptz, from_outside boolean
+) returns json language plpgsql as $$
+declare
+    n record;
+    d workflow_definition;
+    r workflow_run;
+    there record;
+    full_key text;
+    asked_at timestamptz;
+    fault text;
+begin
+    select * into n from json_to_record(item) as n (
+        id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
+        delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
+        ttl_seconds double precision, budget bigint, limit_key text, parent uuid, parent_step text, labels text,
+        trace text
+    );
+    select * into d from workflow_definition as w where w.type = n.type;
+    if from_outside then
+        fault := start_fault(n.type, d.type is not null, n.tenant, n.key, n.limit_key, n.priority, n.run_at,
+                             n.max_attempts, n.budget, n.labels, n.params);
+        if fault is not null then
+            perform refuse('UsageError', fault);
+        end if;
+        perform checked_text('trace', n.trace);
+    end if;
+    full_key := stored_key(n.tenant, n.key);
+    if full_key is not null then
+        select w.id, is_same(w, n.type, n.digest, n.params) as same into there
+        from workflow_run as w where w.idempotency_key = full_key;
+        if found then
+            return same_key(there.id, there.same);
+        end if;
+    end if;
+    if n.parent is not null and not exists (
+        select 1 from workflow_run as p where p.id = n.parent and p.tenant = n.tenant and p.deleted_at is null
+    ) and not (starter is not null and exists (
+        -- A run that continues a child is a child of the same parent, even if that parent is gone by now.
+        select 1 from workflow_run as k where k.id = starter and k.parent_id = n.parent and k.tenant = n.tenant
+    )) then
+        if exists (select 1 from workflow_run as w where w.id = n.id) then
+            return json_build_object('error', 'duplicate_run', 'id', n.id);
+        end if;
+        return json_build_object('error', 'unknown_run', 'id', n.parent);
+    end if;
+    asked_at := clock_timestamp();
+    insert into workflow_run as w (
+        id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id,
+        parent_step, limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, rev,
+        created_at, updated_at, trace
+    )
+    values (
+        n.id, n.tenant, n.type, coalesce(d.kind, 'code'), n.params::json, n.priority,
+        coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), full_key, n.digest,
+        coalesce(n.max_attempts, nullif(d.max_attempts, 0), 3), n.parent, n.parent_step, n.limit_key, n.labels::json,
+        coalesce(n.budget, d.budget), bounded(coalesce(n.timeout_seconds, d.timeout_seconds)),
+        times_out_at(
+            coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), now,
+            coalesce(n.timeout_seconds, d.timeout_seconds)
+        ),
+        bounded(n.ttl_seconds), mark, first, 1, now, now, nullif(n.trace, '')
+    )
+    on conflict do nothing
+    returning * into r;
+    if r.id is null then
+        -- Another session was faster and has committed: the run under the key is visible now.
+        select w.id, is_same(w, n.type, n.digest, n.params) as same into there
+        from workflow_run as w where w.idempotency_key = full_key;
+        if found then
+            return same_key(there.id, there.same);
+        end if;
+        return json_build_object('error', 'duplicate_run', 'id', n.id);
+    end if;
+    perform raise_fences(array[r.id], asked_at, now);
+    perform begin_run(r, d, now);
+    return json_build_object('id', r.id, 'created', true);
+end $$;
+
+-- Write what a start adds to the row: the trail, and for a plan its steps, of which the first becomes current.
+create or replace function begin_run(r workflow_run, d workflow_definition, now timestamptz) returns void
+language plpgsql as $$
+declare
+    names json;
+begin
+    if r.kind <> 'plan' or d.steps is null then
+        perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || '}', now);
+        return;
+    end if;
+    select json_agg(s.step ->> 'name' order by s.place) into names
+    from json_array_elements(d.steps) with ordinality as s (step, place);
+    perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || ',"steps":' || names::text || '}', now);
+    perform insert_plan(r.id, d.steps, r.tenant, r.max_attempts);
+    if coalesce(d.steps -> 0 ->> 'kind', 'task') <> 'task' then
+        perform apply_plan(r, come_to(r, null, now), now, null, false);
+    end if;
+end $$;
+
+-- True when this is the same call again. A run that user SQL started has no digest: its values are compared, in
+-- whatever form they were written.
+create or replace function is_same(r workflow_run, type text, digest text, params text) returns boolean
+language plpgsql immutable as $$
+begin
+    return r.digest = is_same.digest
+        or r.digest = 'sql' and r.type = is_same.type
+        and (r.payload::text = is_same.params or r.payload::jsonb = is_same.params::jsonb);
+exception when data_exception or program_limit_exceeded then
+    return false;  -- a value that only json can hold
+end $$;
+
+create or replace function same_key(run uuid, same boolean) returns json language sql immutable as $$
+    select case when same then json_build_object('id', run, 'created', false)
+        else json_build_object('error', 'key_reused', 'id', run) end
+$$;

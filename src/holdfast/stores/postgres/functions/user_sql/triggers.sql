@@ -1,0 +1,36 @@
+-- The triggers of user SQL. Writes of the verbs skip them: their `rev` has grown, and their trail rows are not `told`.
+-- A trigger is created again only when its definition has changed, because that locks its table; so each trigger has
+-- its definition as a comment.
+
+do $$
+declare
+    t record;
+begin
+    for t in select * from (values
+        ('plain_1_start', 'workflow_run',
+            'before insert on workflow_run for each row when (new.rev = 0) execute function plain_start()'),
+        ('plain_2_started', 'workflow_run',
+            'after insert on workflow_run for each row when (new.rev = 0) execute function plain_started()'),
+        -- Both do the same, and after the first the second is skipped. The first knows that the statement gave a
+        -- reason, even if it is the same as the last time.
+        ('plain_3_update_why', 'workflow_run',
+            'before update of run_at, last_error, error on workflow_run for each row when (new.rev = old.rev)
+             execute function plain_update(''why'')'),
+        ('plain_4_update', 'workflow_run',
+            'before update on workflow_run for each row when (new.rev = old.rev) execute function plain_update()'),
+        ('plain_5_remove', 'workflow_run',
+            'before delete on workflow_run for each row execute function plain_remove()'),
+        ('plain_1_tell', 'workflow_event',
+            'before insert on workflow_event for each row when (new.told) execute function plain_tell()')
+    ) as t (name, of_table, words)
+    loop
+        continue when exists (
+            select 1 from pg_trigger as g
+            where g.tgrelid = t.of_table::regclass and g.tgname = t.name
+                and obj_description(g.oid, 'pg_trigger') = t.words
+        );
+        execute format('drop trigger if exists %I on %I', t.name, t.of_table);
+        execute format('create trigger %I %s', t.name, t.words);
+        execute format('comment on trigger %I on %I is %L', t.name, t.of_table, t.words);
+    end loop;
+end $$;

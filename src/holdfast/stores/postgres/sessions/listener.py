@@ -1,0 +1,220 @@
+"""Listeners: wake-ups when there may be news. They are never trusted and never required: a caller that
+listens polls too.
+
+Each event loop with a listener has one session, which does LISTEN and nothing else. The session is asked for
+a sign of life, because a dead session looks like one on which nothing happens. After each connect all
+listeners are called once: something may have happened while nobody listened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from holdfast.errors import StoreError
+from holdfast.escaping import safe_logger
+from holdfast.stores.postgres.address import Address
+from holdfast.stores.postgres.errors import DRIVER, translated
+
+from .session import Session, close_without_loop, connected, disown
+
+log = safe_logger("holdfast.postgres")
+
+ALIVE_SECONDS, ALIVE_LIMIT_SECONDS = 5.0, 5.0
+LINGER_SECONDS = 30.0  # a client that waits for one result after the other listens again and again
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0
+
+Hint = Callable[[], None]
+
+# Without LISTEN, listeners in this process are at least told of its own calls.
+_NEWS = frozenset(
+    {
+        "start",
+        "start_together",
+        "emit_at_once",
+        "deliver_event",
+        "deliver",
+        "decide",
+        "resume",
+        "rewind",
+        "retry_run",
+        "restore",
+    }
+    | {"append_step", "resume_key", "unlimit", "fire_schedule", "expire"}
+)
+
+
+def brings_news(verb: str, args: tuple[Any, ...]) -> bool:
+    """Return True when somebody may have work now. A commit says so itself, by an argument."""
+    return verb in _NEWS or (verb in {"commit", "commit_again"} and any(arg is True for arg in args))
+
+
+class Listeners:
+    """The listeners of all event loops."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._changing = threading.Lock()  # listeners come and go on several event loops
+        self._listeners: dict[asyncio.AbstractEventLoop, Listener] = {}
+
+    def listen(self, hint: Hint) -> Callable[[], None]:
+        """Call `hint` on this event loop whenever there may be news. Return the function that ends it."""
+        loop = asyncio.get_running_loop()
+        with self._changing:
+            self._forget_ended()
+            listener = self._listeners.get(loop)
+            if listener is None:
+                listener = self._listeners[loop] = Listener(self._address, loop)
+        return listener.listen(hint)
+
+    def _forget_ended(self) -> None:
+        for loop in [loop for loop in self._listeners if loop.is_closed()]:
+            self._listeners.pop(loop).close_without_loop()
+
+    def notify(self) -> None:
+        """Call all listeners, on every loop: this process has made news."""
+        with self._changing:
+            listeners = list(self._listeners.items())
+        for loop, listener in listeners:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(listener.notify)
+
+    async def close(self) -> None:
+        with self._changing:
+            listeners, self._listeners = self._listeners, {}
+        for loop, listener in listeners.items():
+            if loop is asyncio.get_running_loop():
+                await listener.end()
+            elif loop.is_closed():
+                listener.close_without_loop()
+            else:
+                loop.call_soon_threadsafe(listener.stop)
+
+    def disown(self) -> None:
+        """Leave the parent's sessions alone, in a child."""
+        for listener in self._listeners.values():
+            listener.disown()
+
+    @property
+    def all_listening(self) -> bool:
+        """True when wake-ups reach all listeners now."""
+        return all(listener.is_listening for listener in self._listeners.values())
+
+
+class Listener:
+    """The session of one event loop, while it has listeners and for a while after."""
+
+    def __init__(self, address: Address, loop: asyncio.AbstractEventLoop) -> None:
+        self._address, self._loop = address, loop
+        self._hints: list[Hint] = []
+        self._task: asyncio.Task[None] | None = None
+        self._session: Session | None = None
+        self._rung = False
+        self._ending: asyncio.TimerHandle | None = None
+        self._is_down = False
+        self.is_listening = False
+
+    def listen(self, hint: Hint) -> Callable[[], None]:
+        # The same hint may be given twice: each is an entry of its own, told apart by identity.
+        entry = lambda: hint()  # noqa: E731, PLW0108
+        self._hints.append(entry)
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+        if self._task is None and self._address.listen:
+            self._task = self._loop.create_task(self._listen_forever(), name="holdfast-listen")
+
+        def end() -> None:
+            if entry in self._hints:
+                self._hints.remove(entry)
+                if not self._hints and self._task is not None and not self._loop.is_closed():
+                    self._ending = self._loop.call_later(LINGER_SECONDS, self.stop)
+
+        return end
+
+    def notify(self) -> None:
+        """Call the listeners, once in a turn of the loop, however many commits there were."""
+        if not self._rung:
+            self._rung = True
+            self._loop.call_soon(self._call)
+
+    def _call(self) -> None:
+        self._rung = False
+        for hint in tuple(self._hints):
+            hint()
+
+    async def _listen_forever(self) -> None:
+        pause = PAUSE_SECONDS
+        while True:
+            try:
+                await self._listen_once()
+            except (*DRIVER, StoreError) as error:
+                if self.is_listening:
+                    pause = PAUSE_SECONDS
+                self.is_listening = False
+                self._report(error)
+            finally:
+                self._cut()
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    async def _listen_once(self) -> None:
+        """Listen until the session is lost."""
+        self._session = session = await connected(self._address)
+        gone = asyncio.Event()
+        session.add_termination_listener(lambda _: gone.set())
+        async with asyncio.timeout(ALIVE_LIMIT_SECONDS):
+            await session.add_listener(self._address.channel, lambda *_: self.notify())
+        self.is_listening = True
+        if self._is_down:
+            self._is_down = False
+            log.info("%s: wake-ups come again", self._address.shown)
+        self.notify()
+        while True:
+            try:
+                async with asyncio.timeout(ALIVE_SECONDS):
+                    await gone.wait()
+                raise ConnectionResetError("the server has closed the connection")
+            except TimeoutError:
+                await session.execute("select 1", timeout=ALIVE_LIMIT_SECONDS)
+
+    def _report(self, error: BaseException) -> None:
+        if not self._is_down:
+            self._is_down = True
+            log.warning("no wake-ups for now, polling goes on: %s", translated(error, self._address.shown))
+
+    def _cut(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.abandon()
+
+    def stop(self) -> None:
+        """End the session. Call this on its own loop."""
+        self._ending, self.is_listening = None, False
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+
+    async def end(self) -> None:
+        task = self._task
+        self._hints.clear()
+        if self._ending is not None:
+            self._ending.cancel()
+        self.stop()
+        if task is not None:
+            await asyncio.wait([task])
+            await asyncio.sleep(0)  # otherwise the transport of the closed session would outlive its loop
+
+    def close_without_loop(self) -> None:
+        """Close the session after its loop has ended."""
+        self._hints.clear()
+        if self._session is not None:
+            close_without_loop(self._session)
+
+    def disown(self) -> None:
+        if self._session is not None:
+            disown(self._session)

@@ -1,0 +1,136 @@
+"""Reads, and the publication of workflows."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from holdfast import bounds
+from holdfast.contract import LIVE_SECONDS
+from holdfast.escaping import safe_logger
+from holdfast.machine.durations import bounded
+from holdfast.records import (
+    ApprovalRequest,
+    Definition,
+    Finding,
+    Instant,
+    PlanStep,
+    Run,
+    RunFilter,
+    Stats,
+    Step,
+    Tenant,
+    TrailEntry,
+    instant,
+    tenant_name,
+)
+from holdfast.stores.paged import StepsPage, all_steps
+from holdfast.stores.postgres import checkup
+from holdfast.stores.postgres.address import Address
+from holdfast.stores.tenant_filter import inside
+
+from .calls import Calls, json_text
+
+_MAX = 2**31 - 1  # the most rows of a page
+_RUN = msgspec.json.Decoder(Run)
+_RUNS = msgspec.json.Decoder(list[Run])
+_STEPS = msgspec.json.Decoder(StepsPage)
+_TRAIL = msgspec.json.Decoder(list[TrailEntry])
+_REQUESTS = msgspec.json.Decoder(list[ApprovalRequest])
+_IDS = msgspec.json.Decoder(list[UUID])
+log = safe_logger("holdfast.postgres")
+
+_DEFINITIONS = msgspec.json.Decoder(list[msgspec.Raw])
+_DEFINITION = msgspec.json.Decoder(Definition)
+_STATS = msgspec.json.Decoder(Stats)
+_FACTS = msgspec.json.Decoder(checkup.Facts)
+
+
+def _readable(raw: msgspec.Raw) -> Definition | None:
+    """Return the definition; None for one that cannot be read, which must not hide the others."""
+    try:
+        return _DEFINITION.decode(raw)
+    except (msgspec.DecodeError, ValueError) as error:
+        log.warning("a published definition cannot be read, and is left out: %s", error)
+        return None
+
+
+class ReadVerbs(Calls):
+    """The verbs that read."""
+
+    address: Address
+
+    async def now(self) -> Instant:
+        return instant(await self._call("clock"))
+
+    async def get(self, run: UUID, tenant: Tenant) -> Run | None:
+        found = await self._call("get", run, tenant_name(tenant))
+        return None if found is None else _RUN.decode(found)
+
+    async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
+        return await self._ask(
+            _RUNS, "list", json_text(inside(where)), min(limit, _MAX), after, bounds.BATCH_BYTES
+        )
+
+    async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
+        async def page(after: int) -> StepsPage:
+            return await self._ask(
+                _STEPS, "steps_page", run, tenant_name(tenant), after, bounds.BATCH_BYTES, largest
+            )
+
+        return await all_steps(page)
+
+    async def trail(
+        self,
+        run: UUID | None,
+        tenant: Tenant,
+        types: Sequence[str] = (),
+        after: int = 0,
+        limit: int = 1000,
+        between: tuple[Instant | None, Instant | None] = (None, None),
+    ) -> builtins.list[TrailEntry]:
+        since, until = between
+        which = {"run": run, "tenant": tenant_name(tenant), "types": types, "since": since, "until": until}
+        return await self._ask(_TRAIL, "trail", json_text(which), after, min(limit, _MAX), bounds.BATCH_BYTES)
+
+    async def approvals(
+        self, tenant: Tenant, limit: int = 100, after: tuple[UUID, str] | None = None
+    ) -> builtins.list[ApprovalRequest]:
+        run, step = (None, None) if after is None else after
+        return await self._ask(
+            _REQUESTS, "approvals", tenant_name(tenant), limit, run, step, bounds.BATCH_BYTES
+        )
+
+    async def definitions(self) -> builtins.list[Definition]:
+        found = await self._ask(_DEFINITIONS, "definitions")
+        return [one for raw in found if (one := _readable(raw)) is not None]
+
+    async def stats(self) -> Stats:
+        return await self._ask(_STATS, "stats", LIVE_SECONDS)
+
+    async def stuck(self, limit: int = 100) -> builtins.list[UUID]:
+        return await self._ask(_IDS, "stuck", min(limit, _MAX))
+
+    async def checkup(self) -> builtins.list[Finding]:
+        before = checkup.host_clock()
+        facts = await self._ask(_FACTS, "checkup")
+        return checkup.findings(facts, self.address, (before, checkup.host_clock()))
+
+    async def publish(self, definitions: Sequence[Definition]) -> None:
+        if definitions:
+            await self._call("publish", json_text([_finite(one) for one in definitions]))
+
+
+def _finite(one: Definition) -> Definition:
+    """Return the definition with finite durations: JSON has no infinity, and null would mean no limit."""
+    steps: tuple[PlanStep, ...] = tuple(
+        msgspec.structs.replace(step, timeout_seconds=_bounded(step.timeout_seconds)) for step in one.steps
+    )
+    return msgspec.structs.replace(one, timeout_seconds=_bounded(one.timeout_seconds), steps=steps)
+
+
+def _bounded(seconds: float | None) -> float | None:
+    return None if seconds is None else bounded(seconds)

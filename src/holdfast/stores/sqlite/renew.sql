@@ -1,2 +1,0 @@
--- :strays    Everything that is leased to this worker.
-select id, fence from workflow_run where status = 'leased' and leased_by = :worker order by id

@@ -1,0 +1,62 @@
+"""The pace of looking for work: with a wake-up at every commit, and without any wake-up."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.engine.wake_up import WakeUp
+from holdfast.engine.worker.keeper import Keeper
+from holdfast.testing.faulty import Faulty, delay
+
+
+@pytest.mark.parametrize(("cost", "looks_max"), [(0.0, 1000), (0.02, 50), (1.0, 10)])
+async def test_looks_take_at_most_a_tenth_of_the_time_however_many_wake_ups_come(app, cost, looks_max):
+    """A slow look that finds nothing is not repeated at once, but within a second."""
+    await app.store.open()
+    store = Faulty(app.store)
+    store.always("due", delay(cost))
+    keeper = Keeper(store)
+    task = asyncio.create_task(keeper.run())
+    for _ in range(1000):
+        await asyncio.sleep(0.01)
+        keeper.wake_up.ring()
+    task.cancel()
+    assert looks_max / 2 <= store.calls["due"] <= looks_max + 1
+
+
+@pytest.mark.parametrize("poll", [10.0, 0.1])
+async def test_a_due_run_that_was_not_found_is_looked_for_soon_and_then_seldom(poll):
+    """Another worker may hold the row for a moment without a wake-up afterwards, or for hours."""
+    clock, wake_up = asyncio.get_running_loop().time, WakeUp(poll)
+
+    async def waited(due):
+        at = clock()
+        await wake_up.wait(due)
+        return round(clock() - at, 3)
+
+    assert [await waited(None) for _ in range(20)][-1] == poll
+    assert await waited(0) == 0.02
+    assert [await waited(0) for _ in range(20)][-1] == min(1.0, poll)
+    assert await waited(5.0) == min(5.0, poll)
+    assert await waited(0) == 0.02
+
+
+async def test_a_worker_that_sometimes_finds_runs_looks_soon_without_a_wake_up(app, monkeypatch):
+    """The slots never fill up, and no wake-up comes: a found run is the only sign of more."""
+    clock, took = asyncio.get_running_loop().time, []
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx, at: float):
+        took.append(clock() - at)
+
+    await app.store.open()
+    monkeypatch.setattr(app.store, "listen", lambda _hint: lambda: None)
+    async with app.worker(poll=10):
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            await app.start("shop.order.v1", clock())
+        await asyncio.sleep(10)
+    assert len(took) == 100
+    assert max(took) < 0.2

@@ -1,0 +1,203 @@
+"""Migration of the schema: forward only, one at a time, and never of newer or foreign tables."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from holdfast.errors import NotADatabase, SchemaMismatch, StoreError, Unavailable
+from holdfast.stores.postgres import PostgresStore, migrate
+from tests.stores.postgres.sessions.opened import opened, until
+
+
+@pytest.fixture
+def admin(postgres_database):
+    with psycopg.connect(postgres_database.dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def url(postgres_database):
+    return postgres_database.url
+
+
+async def _opened(url, **settings):
+    async with opened(url, **settings):
+        pass
+
+
+def stamp(admin):
+    return admin.execute("select major, minor, functions, digest from workflow.workflow_schema").fetchone()
+
+
+def answer(admin):
+    return admin.execute("select workflow.answer()").fetchone()[0]
+
+
+def newer(monkeypatch, number, says, more_tables=()):
+    """A library with one more function, and perhaps one more file of tables."""
+    text = f"create or replace function answer() returns text language sql as $$select '{says}'$$;"
+    monkeypatch.setattr(migrate, "FUNCTIONS", number)
+    monkeypatch.setattr(migrate, "functions", lambda: {"answer.sql": text})
+    monkeypatch.setattr(migrate, "digest", lambda: says)
+    tables = [*migrate.schemas(), *more_tables]
+    monkeypatch.setattr(migrate, "schemas", lambda: tables)
+
+
+@pytest.mark.spec("STORE-5")
+def test_many_open_a_new_database_at_once(url, admin):
+    async def main():
+        stores = [PostgresStore(url) for _ in range(12)]
+        await asyncio.gather(*(store.open() for store in stores))
+        await asyncio.gather(*(store.close() for store in stores))
+
+    asyncio.run(main())
+    assert stamp(admin) == migrate.ours()
+
+
+@pytest.mark.spec("STORE-5")
+def test_a_newer_library_adds_what_is_new(url, admin, monkeypatch):
+    asyncio.run(_opened(url))
+    newer(monkeypatch, 2, "new", ["create table more (id integer)"])
+    asyncio.run(_opened(url))
+    assert answer(admin) == "new"
+    assert stamp(admin) == (1, 2, 2, "new")
+    admin.execute("select * from workflow.more")
+
+
+@pytest.mark.spec("STORE-5")
+def test_an_older_library_leaves_what_is_newer_alone(url, admin, monkeypatch):
+    """The older library works with the newer tables and functions."""
+    asyncio.run(_opened(url))
+    with monkeypatch.context() as later:
+        newer(later, 3, "new", ["create table more (id integer)"])
+        asyncio.run(_opened(url))
+    newer(monkeypatch, 2, "old")
+    asyncio.run(_opened(url))
+    asyncio.run(_opened(url, create=False))
+    assert answer(admin) == "new"
+    assert stamp(admin) == (1, 2, 3, "new")
+
+
+def test_with_the_same_number_and_other_functions_the_last_one_wins(url, admin, monkeypatch):
+    """That happens in development."""
+    asyncio.run(_opened(url))
+    for says in ("one", "two"):
+        with monkeypatch.context() as library:
+            newer(library, migrate.FUNCTIONS, says)
+            asyncio.run(_opened(url))
+        assert answer(admin) == says
+
+
+@pytest.mark.spec("STORE-5")
+@pytest.mark.parametrize(
+    ("major", "way_out"), [(2, "upgrade holdfast"), (0, "export its runs with the older")]
+)
+def test_another_major_version_is_refused(url, admin, major, way_out):
+    asyncio.run(_opened(url))
+    admin.execute("update workflow.workflow_schema set major = %s", (major,))
+    with pytest.raises(SchemaMismatch, match=f"is of major version {major}, this is for 1; {way_out}"):
+        asyncio.run(_opened(url))
+
+
+def test_without_create_only_what_is_there_and_up_to_date_is_opened(url, admin, monkeypatch):
+    with pytest.raises(NotADatabase, match=r"there is no store in schema workflow; .*`holdfast migrate`"):
+        asyncio.run(_opened(url, create=False))
+    assert admin.execute("select to_regnamespace('workflow')").fetchone() == (None,)
+    asyncio.run(_opened(url))
+    asyncio.run(_opened(url, create=False))
+    newer(monkeypatch, 2, "new")
+    with pytest.raises(
+        SchemaMismatch, match=r"is of version 1\.1\.1, this library's is 1\.1\.2; run `holdfast"
+    ):
+        asyncio.run(_opened(url, create=False))
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    ["create table workflow.workflow_run (id integer)", "create table workflow.workflow_schema (v integer)"],
+)
+def test_tables_of_someone_else_are_left_as_they_are(url, admin, foreign):
+    admin.execute(f"create schema workflow; {foreign}")
+    with pytest.raises(NotADatabase, match=r"in schema workflow that is not ours; name another schema"):
+        asyncio.run(_opened(url))
+    assert (
+        admin.execute(
+            "select count(*) from pg_class where relnamespace = to_regnamespace('workflow')"
+        ).fetchone()[0]
+        < 3
+    )
+    asyncio.run(_opened(url + "&schema=ours"))
+
+
+def test_a_schema_that_is_there_and_empty_is_taken(url, admin):
+    admin.execute("create schema workflow; create table workflow.unrelated (id integer)")
+    asyncio.run(_opened(url))
+
+
+@pytest.mark.slow
+def test_a_migration_that_waits_for_another_says_so_and_then_goes_on(url, admin, monkeypatch, caplog):
+    monkeypatch.setattr(migrate, "LOCK_SECONDS", 0.1)
+
+    async def main():
+        admin.execute(f"begin; select pg_advisory_xact_lock({migrate._LOCK}, hashtext('workflow'))")
+        opening = asyncio.create_task(_opened(url))
+        await until(lambda: "waiting for another process to bring the schema up to date" in caplog.text)
+        assert not opening.done()
+        admin.execute("rollback")
+        await opening
+
+    asyncio.run(main())
+    assert caplog.text.count("waiting for") == 1
+
+
+@pytest.mark.slow
+def test_a_change_of_tables_does_not_stop_those_at_work(url, admin, postgres_database, monkeypatch):
+    """The migration waits for short times only: a session that queues behind it waits no longer than one of
+    them.
+    """
+    monkeypatch.setattr(migrate, "LOCK_SECONDS", 0.2)
+    asyncio.run(_opened(url))
+    newer(monkeypatch, 2, "new", ["alter table workflow_run add column more integer"])
+
+    async def main():
+        admin.execute("begin; select 1 from workflow.workflow_run")
+        opening = asyncio.create_task(_opened(url))
+        await asyncio.sleep(0.1)
+        with psycopg.connect(postgres_database.dsn, autocommit=True) as other:
+            for _ in range(5):
+                other.execute("set statement_timeout = '2s'")
+                await asyncio.to_thread(other.execute, "select 1 from workflow.workflow_run")
+        assert not opening.done()
+        admin.execute("commit")
+        await opening
+
+    asyncio.run(main())
+    assert stamp(admin)[1] == 2
+
+
+@pytest.mark.slow
+def test_a_migration_that_waits_too_long_says_so(url, admin, monkeypatch):
+    monkeypatch.setattr(migrate, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(migrate, "PATIENCE_SECONDS", 0.2)
+    admin.execute(f"begin; select pg_advisory_xact_lock({migrate._LOCK}, hashtext('workflow'))")
+    with pytest.raises(
+        Unavailable, match=r"waited 0\.2 s for another process to bring the schema up to date"
+    ):
+        asyncio.run(_opened(url))
+
+
+def test_a_file_that_fails_is_named_and_nothing_of_it_stays(url, admin, monkeypatch):
+    monkeypatch.setattr(migrate, "functions", lambda: {"answer.sql": "select 1/0"})
+    with pytest.raises(StoreError, match=r"division by zero \(in functions/answer\.sql, 22012\)"):
+        asyncio.run(_opened(url))
+    assert admin.execute("select to_regnamespace('workflow')").fetchone() == (None,)
+
+
+def test_functions_find_their_tables_whatever_the_callers_search_path_is(url, postgres_database):
+    asyncio.run(_opened(url + "&schema=elsewhere"))
+    with psycopg.connect(postgres_database.dsn, autocommit=True) as connection:
+        connection.execute("set search_path = pg_catalog")
+        assert connection.execute("select elsewhere.stats(45)").fetchone()

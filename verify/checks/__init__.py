@@ -1,0 +1,1 @@
+"""Checks after an experiment: the evidence, the invariants, and the report."""

@@ -1,0 +1,1 @@
+"""The environment of an experiment: store, ledger, worker processes, and readers of the CLI."""

@@ -1,0 +1,1 @@
+"""Experiments with many runs and with the largest legal values."""

@@ -1,0 +1,1 @@
+"""Experiments in which a Postgres server, its sessions or its answers are lost."""

@@ -1,0 +1,1 @@
+"""Experiments in which worker processes are killed, stopped, or die with their runs."""

@@ -1,0 +1,1 @@
+"""Workflows and load that the experiments execute while something breaks."""
