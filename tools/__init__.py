@@ -1,1 +1,1 @@
-"""What the project is built and checked with. boot, install and pins need nothing but Python itself."""
+"""Tools that build and check the project. boot, install and pins need the standard library only."""

@@ -1,7 +1,7 @@
-"""The commands behind `./hf`: makes sure the environment is there, then becomes the command.
+"""The commands of `./hf`: makes the environment where it is missing, then starts the command in it.
 
-Runs on a bare Python >= 3.11, so it may import nothing but the standard library. When there is
-nothing to install it must cost next to nothing: it compares one stamp and goes.
+This module runs on a Python >= 3.11 without packages, so it imports the standard library only. It must be
+fast when nothing has to be installed: it then compares one stamp.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Started as a script, so that `./hf` works from any folder: the package has to be found by hand.
+# `./hf` starts this file as a script from any folder, and Python does not find the package by itself.
 sys.path.insert(0, str(ROOT))
 
-from tools import stamp  # noqa: E402 - after the path
+from tools import stamp  # noqa: E402 - needs the path above
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,9 @@ class Command:
     """One word after `./hf`."""
 
     help: str
-    profile: str | None  # which pins it needs; None: no environment at all
-    argv: tuple[str, ...] = ()  # the first is a program of the environment
-    at_root: bool = True  # False: relative paths in its arguments are the caller's
-    alone: tuple[str, ...] = ()  # the arguments where none are given
+    profile: str | None  # the pins that it needs; None: it needs no environment
+    argv: tuple[str, ...] = ()  # the first word is a program of the environment
+    at_root: bool = True  # False: it runs in the folder of the caller, for relative paths in its arguments
 
 
 COMMANDS = {
@@ -36,18 +35,32 @@ COMMANDS = {
         "see a workflow survive a killed process", stamp.RUNTIME, ("holdfast", "demo"), at_root=False
     ),
     "test": Command(
-        "run the tests, on two cores (arguments go to pytest)",
+        "run the tests: --quick 2 minutes, alone 12, --all 2 hours (other arguments go to pytest)",
         stamp.DEV,
-        ("python", "-m", "pytest"),
-        alone=("-n", "2"),
+        ("python", "-m", "tools.run_tests"),
     ),
     "check": Command(
         "lint, types, layers, generated docs, spec coverage", stamp.DEV, ("python", "-m", "tools.check")
     ),
-    "fmt": Command("format the code, mend what lint can mend", stamp.DEV, ("python", "-m", "tools.fmt")),
-    "docs": Command("write the generated pages of docs/reference", stamp.DEV, ("python", "-m", "tools.docs")),
+    "fmt": Command(
+        "format the code and fix lint errors that can be fixed", stamp.DEV, ("python", "-m", "tools.fmt")
+    ),
+    "docs": Command(
+        "write the generated pages, build the site (--serve: and show it)",
+        stamp.DEV,
+        ("python", "-m", "tools.docs"),
+    ),
     "bench": Command("measure speed against the bare limit", stamp.DEV, ("python", "-m", "bench")),
-    "verify": Command("kill, crash and sabotage it on purpose", stamp.DEV, ("python", "-m", "verify")),
+    "verify": Command(
+        "kill processes, crash and sabotage the stores on purpose, and check the results",
+        stamp.DEV,
+        ("python", "-m", "verify"),
+    ),
+    "package": Command(
+        "build the sdist and the wheel into dist/, and test them in empty environments",
+        stamp.DEV,
+        ("python", "-m", "tools.package"),
+    ),
     "pins": Command("resolve requirements/*.txt anew (--upgrade for newer versions)", None),
 }
 
@@ -59,7 +72,7 @@ def usage() -> str:
 
 
 def become(command: Command, arguments: Sequence[str]) -> int:
-    """Replace this process, so that signals and the exit code are the command's own."""
+    """Replace this process, so that signals and the exit code are those of the command."""
     program = ROOT / ".venv" / "bin" / command.argv[0]
     if command.at_root:
         os.chdir(ROOT)
@@ -84,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
         from tools import install
 
         install.environment(ROOT, command.profile)
-    return become(command, arguments or command.alone)
+    return become(command, arguments)
 
 
 if __name__ == "__main__":

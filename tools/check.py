@@ -1,6 +1,6 @@
-"""All checks of `./hf check`: one line each, the words of those that failed, and a verdict.
+"""The command `./hf check`: runs all checks, prints one line for each, and the output of those that failed.
 
-`./hf check mypy layers` runs only those.
+`./hf check mypy layers` runs only these two.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ TYPED = ("src/holdfast", "tools", "verify", "bench", "servers", "examples")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one check ended."""
+    """The result of one check."""
 
     ok: bool
     seconds: float
-    words: str
+    output: str
 
 
 def checks() -> dict[str, list[str]]:
@@ -36,27 +36,29 @@ def checks() -> dict[str, list[str]]:
         "mypy": [python, "-m", "mypy", *typed],
         "layers": [str(Path(python).with_name("lint-imports")), "--no-logo"],
         "docs": [python, "-m", "tools.docs", "--check"],
+        "site": [python, "-m", "tools.docs.site"],
         "spec": [python, "-m", "tools.spec"],
         "files": [python, "-m", "tools.tidy"],
         "moves": [python, "-m", "tools.moves"],
         "contract": [python, "-m", "tools.contract"],
+        "words": [python, "-m", "tools.words"],
     }
 
 
 def run(argv: Sequence[str]) -> Outcome:
     began = time.monotonic()
-    # Plain words: the output is shown indented, and only when it matters.
+    # No colours: the output is indented, and shown only when the check failed.
     env = os.environ | {"NO_COLOR": "1", "COLUMNS": "110"}
     done = subprocess.run(
         argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
-    return Outcome(ok=done.returncode == 0, seconds=time.monotonic() - began, words=done.stdout.strip())
+    return Outcome(ok=done.returncode == 0, seconds=time.monotonic() - began, output=done.stdout.strip())
 
 
 def report(name: str, outcome: Outcome) -> None:
     print(f"{'ok  ' if outcome.ok else 'FAIL'}  {name:<8}{outcome.seconds:6.1f} s", flush=True)
-    hints = [line for line in outcome.words.splitlines() if line.startswith("hint: ")]
-    for line in hints if outcome.ok else outcome.words.splitlines():
+    hints = [line for line in outcome.output.splitlines() if line.startswith("hint: ")]
+    for line in hints if outcome.ok else outcome.output.splitlines():
         print(f"      {line}")
 
 
@@ -69,13 +71,13 @@ def main(names: Sequence[str]) -> int:
     chosen = {name: argv for name, argv in known.items() if not names or name in names}
     failed = []
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        # All at once, told in order: mypy takes longer than the others together.
+        # All run at once and are reported in order: mypy takes longer than the others together.
         for name, outcome in zip(chosen, pool.map(run, chosen.values()), strict=True):
             report(name, outcome)
             if not outcome.ok:
                 failed.append(name)
-    told = f"{len(failed)} of {len(chosen)} failed: {', '.join(failed)}"
-    print(told if failed else f"all {len(chosen)} passed")
+    summary = f"{len(failed)} of {len(chosen)} failed: {', '.join(failed)}"
+    print(summary if failed else f"all {len(chosen)} passed")
     return 1 if failed else 0
 
 

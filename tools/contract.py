@@ -1,7 +1,7 @@
-"""The docstrings of the contract stay short, and what they point at in machine/ is there.
+"""The check `contract`: docstrings of the contract are short, and their references to machine/ exist.
 
-A verb of `src/holdfast/contract/` has at most 25 lines of docstring. The law of a move stands in the
-docstring of that move; a name like `machine.moves.park` in the contract must lead to one.
+A verb in `src/holdfast/contract/` has a docstring of at most 25 lines. The rules of a move are in the
+docstring of that move: a name like `machine.moves.park` in the contract must lead to a docstring.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src/holdfast"
 LINES_MAX = 25
 
-_POINTER = re.compile(r"`machine\.([a-z_]+)((?:\.\w+)*)`")
+_REFERENCE = re.compile(r"`machine\.([a-z_]+)((?:\.\w+)*)`")
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def findings(package: Path) -> Iterator[str]:
-    """Each docstring of a verb that is too long or missing, and each pointer that leads nowhere."""
+    """Find docstrings of verbs that are too long or missing, and references that lead nowhere."""
     for path in sorted((package / "contract").glob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
         for verb in _verbs(tree):
@@ -30,25 +30,29 @@ def findings(package: Path) -> Iterator[str]:
                 where = f"contract/{path.name}:{verb.lineno}"
                 yield f"{where}: {verb.name} has {lines} lines of docstring: 1 to {LINES_MAX}"
         for node in ast.walk(tree):
-            for module, names in _POINTER.findall(_words(node)):
+            for module, names in _REFERENCE.findall(_docstring(node)):
                 if not _is_documented(package / "machine" / f"{module}.py", names.split(".")[1:]):
                     where = f"contract/{path.name}:{getattr(node, 'lineno', 1)}"
                     yield f"{where}: `machine.{module}{names}` has no docstring"
 
 
 def _verbs(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The methods of protocols."""
+    """Return the methods of protocols."""
     for part in tree.body:
-        if isinstance(part, ast.ClassDef) and any(getattr(one, "id", "") == "Protocol" for one in part.bases):
-            yield from (one for one in part.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+        if isinstance(part, ast.ClassDef) and any(
+            getattr(base, "id", "") == "Protocol" for base in part.bases
+        ):
+            yield from (
+                node for node in part.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            )
 
 
-def _words(node: ast.AST) -> str:
+def _docstring(node: ast.AST) -> str:
     return (ast.get_docstring(node, clean=False) or "") if isinstance(node, Documented) else ""
 
 
 def _is_documented(path: Path, names: list[str]) -> bool:
-    """Whether the thing that these names lead to is there, with words of its own."""
+    """Return whether these names lead to a thing that has a docstring."""
     if not path.exists():
         return False
     node: Documented | None = ast.parse(path.read_text("utf-8"))

@@ -1,7 +1,7 @@
-"""Makes .venv from the pins: fetches uv if there is none, and lets it do the work.
+"""Installation of .venv from the pins, with uv, which is downloaded where it is missing.
 
-Every download is checked against a hash in requirements/. A half-made environment is never
-taken for a whole one: the stamp goes first and comes back last, under a lock.
+Every download is checked against a hash in requirements/. An incomplete environment is never used: the stamp
+is removed first and written last, under a lock.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 
 from tools import stamp
 
-# The first uv with all the options used here; an older one on PATH is passed over.
+# The first uv with all options that are used here; an older uv on PATH is not used.
 UV_MIN = (0, 5)
 
-# The interpreter under a possible virtual environment: ours may be deleted while we run in it.
+# The interpreter below a virtual environment: .venv may be deleted while this process runs in it.
 BASE_PYTHON: str = getattr(sys, "_base_executable", None) or sys.executable
 
 NO_INSTALLER = (
@@ -37,7 +37,7 @@ def say(text: str) -> None:
 
 
 def environment(root: Path, profile: str) -> None:
-    """Bring .venv to this profile. Safe to call from several processes at once."""
+    """Install this profile in .venv. Several processes may call it at once."""
     (root / ".boot").mkdir(exist_ok=True)
     with _lock(root / ".boot" / "lock"):
         if stamp.current(root, profile):
@@ -52,7 +52,7 @@ def _make(root: Path, profile: str) -> None:
     env = uv_env(root)
     before = stamp.read(root)
     if stamp.DEV in before:
-        profile = stamp.DEV  # someone develops here; a demo must not take their tools away
+        profile = stamp.DEV  # a developer uses this checkout; `./hf demo` must not remove the tools
     complete = stamp.current(root, stamp.RUNTIME)
     stamp.forget(root)
     if before.get("machine") != stamp.machine(root) or not os.access(stamp.python(root), os.X_OK):
@@ -64,12 +64,12 @@ def _make(root: Path, profile: str) -> None:
     checked = ["--require-hashes", "--no-build"]
     say(f"installing {count(files)} pinned packages")
     if complete:
-        # Only add: `sync` would take the project away for a moment, perhaps under a running demo.
+        # Only add packages: `sync` removes the project for a moment, perhaps below a running demo.
         added = [option for file in files for option in ("-r", file)]
         run([uv, "pip", "install", "--no-deps", *checked, *target, *added], env, "installing")
     else:
         run([uv, "pip", "sync", *checked, *target, *files], env, "installing")
-        # Offline and without isolation: the build backend is pinned and already there.
+        # Offline and without isolation: the build backend is pinned and already installed.
         project = ["--no-deps", "--no-build-isolation", "--offline", "-e", str(root)]
         run([uv, "pip", "install", *target, *project], env, "installing the project")
     stamp.write(root, profile)
@@ -86,7 +86,7 @@ def find_uv(root: Path) -> str:
     if not uv.exists():
         pip = _pip(root)
         say(f"fetching uv {version}")
-        # Renamed into place, so that an interrupted download is not taken for the program.
+        # Rename it at the end, so that an interrupted download is not used as the program.
         partial = root / ".boot" / "uv.part"
         shutil.rmtree(partial, ignore_errors=True)
         checked = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", str(pins)]
@@ -101,13 +101,13 @@ def uv_env(root: Path) -> dict[str, str]:
     env = dict(os.environ)
     env["UV_PYTHON_DOWNLOADS"] = "never"
     env.pop("UV_PYTHON", None)
-    # Behind a company's proxy the system's certificates are the right ones, as for pip.
+    # Behind a proxy of a company the certificates of the system are needed, as pip uses them.
     if ssl.get_default_verify_paths().capath or ssl.get_default_verify_paths().cafile:
         env.setdefault("UV_SYSTEM_CERTS", "true")
         env.setdefault("UV_NATIVE_TLS", "true")
     if "PIP_INDEX_URL" in env and "UV_INDEX_URL" not in env:
         env.setdefault("UV_DEFAULT_INDEX", env["PIP_INDEX_URL"])
-    # A service account may have no home to keep a cache in.
+    # A service account may have no home folder for a cache.
     cache = Path(env.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     try:
         (cache / "uv").mkdir(parents=True, exist_ok=True)
@@ -119,14 +119,14 @@ def uv_env(root: Path) -> dict[str, str]:
     return env
 
 
-def run(argv: Sequence[str], env: dict[str, str], what: str) -> str:
-    """Quiet when it works; when it does not, the tool's own last words and one line of ours."""
+def run(argv: Sequence[str], env: dict[str, str], task: str) -> str:
+    """Run a program and return its output. On failure print its last lines and exit with one line."""
     done = subprocess.run(
         argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode:
         print("\n".join(done.stdout.splitlines()[-20:]), file=sys.stderr)
-        sys.exit(f"hf: {what} failed; the reason is above")
+        sys.exit(f"hf: {task} failed; the reason is above")
     return done.stdout
 
 
@@ -149,12 +149,12 @@ def _runs(argv: Sequence[str]) -> bool:
 
 
 def _version(uv: str) -> tuple[int, ...]:
-    """(0,) for a program that does not run: version managers leave such shims on PATH."""
+    """Return the version, or (0,) for a program that does not run: version managers leave those on PATH."""
     try:
-        told = subprocess.run([uv, "--version"], capture_output=True, text=True, check=False).stdout
+        output = subprocess.run([uv, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
         return (0,)
-    numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", told)
+    numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", output)
     return tuple(map(int, numbers.groups())) if numbers else (0,)
 
 

@@ -1,7 +1,7 @@
-"""What a move does is decided in machine/; stores that share it say where rows are, and no more.
+"""The check `moves`: only machine/ decides the effect of a move; stores that share it move rows.
 
-In those folders nothing sets a run's or a step's status, an attempt, a fence or a pause, and nothing writes a
-word of the trail of its own. Fast paths are named here, each with its reason, and in docs/decisions/0033.
+Code in these stores sets no status of a run or step, no attempt, fence or pause, and writes no trail entry of
+its own. The exceptions are fast paths. They are listed here with their reasons, and in docs/decisions/0033.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SHARING = ("memory", "sqlite")
 DECIDED = {"status", "resume_to", "attempt", "crashes", "fence", "pause_asked_by", "waits", "owes"}
 STATUSES = {"Status", "StepStatus"}
 
-# By file, and why it may decide.
+# The files that may decide, and the reason.
 ALLOWED = {
-    "sqlite/plain.py": "checkpoints, completes and steps of plans, many at once",
-    "sqlite/plain.sql": "the same",
-    "sqlite/sleeps.sql": "sleeps that are due, many at once",
-    "sqlite/claim.sql": "claims, many at once",
+    "sqlite/fast_writes.py": "checkpoints, completes and steps of plans, many at once",
+    "sqlite/fast_writes.sql": "the same",
+    "sqlite/chores/sleeps.sql": "sleeps that are due, many at once",
+    "sqlite/claiming/claim.sql": "claims, many at once",
     "memory/outbox.py": "messages, which are no runs",
     "sqlite/outbox.sql": "messages, which are no runs",
     "sqlite/schema": "tables",
@@ -32,11 +32,11 @@ ALLOWED = {
 _HEADING = re.compile(r"^-- :(\w+)", re.MULTILINE)
 _SETS = re.compile(r"\bupdate workflow_(?:run|step)\b.*?\bset\b(.*?)(?:\bwhere\b|\breturning\b|$)", re.DOTALL)
 _ASSIGNED = re.compile(rf"\b({'|'.join(sorted(DECIDED))}) = ")
-_TOLD = re.compile(r"insert into workflow_event\b.*?'(\w+)'", re.DOTALL)
+_TRAIL = re.compile(r"insert into workflow_event\b.*?'(\w+)'", re.DOTALL)
 
 
 def in_python(source: str) -> Iterator[tuple[int, str]]:
-    """Lines of a module that decide, and what."""
+    """Find the lines of a module that decide, with what they set or write."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -55,7 +55,7 @@ def _in_call(call: ast.Call) -> Iterator[tuple[int, str]]:
     named = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     words = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
     if named in {"note", "log"} and words:
-        yield call.lineno, f"tells {words[0]!r}"
+        yield call.lineno, f"writes {words[0]!r} to the trail"
 
 
 def _is_status(value: ast.expr) -> bool:
@@ -63,7 +63,7 @@ def _is_status(value: ast.expr) -> bool:
 
 
 def in_sql(source: str) -> Iterator[tuple[int, str]]:
-    """Lines of a file of statements at which one stands that decides, and what."""
+    """Find the statements of an SQL file that decide: the first line of each, with what it sets or writes."""
     starts = [match.start() for match in _HEADING.finditer(source)] or [0]
     for start, end in zip(starts, [*starts[1:], len(source)], strict=True):
         statement = re.sub(r"--.*", "", source[start:end])
@@ -71,25 +71,25 @@ def in_sql(source: str) -> Iterator[tuple[int, str]]:
         for assignments in _SETS.findall(statement):
             for name in _ASSIGNED.findall(assignments):
                 yield line, f"sets {name}"
-        for word in _TOLD.findall(statement):
-            yield line, f"tells {word!r}"
+        for word in _TRAIL.findall(statement):
+            yield line, f"writes {word!r} to the trail"
 
 
 def findings(stores: Path) -> Iterator[str]:
-    """All places outside the fast paths at which a store decides."""
+    """Find all places outside the fast paths where a store decides."""
     for path in sorted(path for folder in SHARING for path in (stores / folder).rglob("*")):
         name = path.relative_to(stores).as_posix()
         if path.suffix not in {".py", ".sql"} or any(name.startswith(one) for one in ALLOWED):
             continue
         decides = in_python if path.suffix == ".py" else in_sql
         for line, what in decides(path.read_text("utf-8")):
-            yield f"{name}:{line}: {what}: what a move does belongs into machine/"
+            yield f"{name}:{line}: {what}: the effect of a move is decided in machine/"
 
 
 def main() -> int:
     found = list(findings(STORES))
     gone = [name for name in ALLOWED if not (STORES / name).exists()]
-    print("\n".join([*found, *(f"tools/moves.py allows {name}, which is not there" for name in gone)]))
+    print("\n".join([*found, *(f"tools/moves.py allows {name}, which does not exist" for name in gone)]))
     return 1 if found or gone else 0
 
 

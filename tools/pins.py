@@ -1,4 +1,4 @@
-"""Resolves requirements/*.in into pins: names, versions and hashes, and no registry host."""
+"""The command `./hf pins`: resolves requirements/*.in into versions and hashes, without registry hosts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tools import install
 
-# One resolution for every platform and every Python from here on.
+# One resolution serves every platform and every Python from this version on.
 OLDEST_PYTHON = "3.11"
 
 OPTIONS = (
@@ -17,7 +17,7 @@ OPTIONS = (
     *("--no-emit-index-url", "--no-build", "--quiet"),
 )
 
-# In this order: developers have to test with the very versions that users get.
+# The order matters: developers have to test with the same versions that users get.
 FILES: dict[str, tuple[str, ...]] = {
     "uv": (),
     "runtime": (),

@@ -1,4 +1,4 @@
-"""Every line of docs/spec.md has a test that carries its id, and no test carries an unknown one."""
+"""The check `spec`: every line of docs/spec.md has a test with its id, and no test has an unknown id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINE = re.compile(r"^- \**([A-Z]+-\d+)\b", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Mark:
-    """One id in one `pytest.mark.spec(...)`; None where it is not written out."""
+    """One id in one `pytest.mark.spec(...)`; None when it is not a literal string."""
 
     id: str | None
     where: str
@@ -26,7 +26,7 @@ def promised(text: str) -> list[str]:
 
 
 def marks(source: str, name: str) -> Iterator[Mark]:
-    """Read, not imported: a test that cannot be collected still counts, and nothing runs."""
+    """Return the marks in a source text. It is parsed, not imported: broken tests count too."""
     for node in ast.walk(ast.parse(source, name)):
         if isinstance(node, ast.Call) and _is_spec_mark(node.func):
             for argument in node.args:
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _is_spec_mark(function: ast.expr) -> bool:
-    """`pytest.mark.spec` or `mark.spec`."""
+    """Return whether this is `pytest.mark.spec` or `mark.spec`."""
     match function:
         case ast.Attribute(attr="spec", value=ast.Attribute(attr="mark") | ast.Name(id="mark")):
             return True

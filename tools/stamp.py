@@ -1,4 +1,7 @@
-"""What the environment was made from. It is made anew only when one of these changed."""
+"""The stamp of the environment: a digest of everything that it was made from.
+
+The environment is made again only when the stamp differs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 RUNTIME = "runtime"
 DEV = "dev"
 
-# The build pins go into the environment itself: installing the checkout then downloads nothing.
+# The build pins are installed in the environment too: installing the checkout then downloads nothing.
 PINS = {RUNTIME: ("runtime.txt", "build.txt"), DEV: ("dev.txt",)}
 
 
@@ -25,14 +28,14 @@ def python(root: Path) -> Path:
 
 
 def machine(root: Path) -> str:
-    """The interpreter and the place: a moved checkout has scripts that point to the old one."""
+    """Return a digest of interpreter and folder: scripts of a moved checkout point to the old folder."""
     return _digest(str(root), sys.base_prefix, sys.version)
 
 
 def fingerprint(root: Path, profile: str) -> str:
     with (root / "pyproject.toml").open("rb") as file:
         pyproject = tomllib.load(file)
-    # Only what installation reads: a changed lint rule must not reinstall anything.
+    # Only the parts that installation reads: a changed lint rule must not reinstall anything.
     installed = [pyproject["project"], pyproject["build-system"], pyproject["tool"].get("hatch")]
     texts = [path.read_text("utf-8") for path in pins(root, profile)]
     return _digest(machine(root), json.dumps(installed, sort_keys=True), *texts)
@@ -47,8 +50,8 @@ def read(root: Path) -> dict[str, str]:
 
 
 def current(root: Path, profile: str) -> bool:
-    """Whether the environment offers this profile; the larger one offers the smaller."""
-    # os.path rather than Path: an interpreter in a folder closed to this user is simply absent.
+    """Return whether the environment has this profile. The profile DEV includes RUNTIME."""
+    # os.access rather than Path: an interpreter in a folder that this user may not read counts as missing.
     if not os.access(python(root), os.X_OK):
         return False
     found = read(root)
