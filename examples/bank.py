@@ -1,4 +1,4 @@
-"""Money moves between two rows of one's own, beside the engine's tables: exactly once, whatever crashes."""
+"""Move money between two rows of your own, in the engine's database: exactly once, whatever crashes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import apsw
 
 import holdfast as hf
 
-FILE = "bank.db"  # a database of its own, whatever HOLDFAST_STORE says: the accounts live in it, too
+FILE = "bank.db"  # a separate file, whatever HOLDFAST_STORE says: the accounts are in it too
 
 app = hf.App(f"sqlite:///{FILE}")
 
 
 def move(connection: apsw.Connection, source: str, target: str, cents: int) -> int:
-    """Runs inside the commit that records it: both rows and the step are there, or none of the three."""
+    """Run inside the commit that records the step: both rows and the step are written, or nothing is."""
     sql = "update account set cents = cents + ? where name = ?"
     connection.execute(sql, (-cents, source))
     connection.execute(sql, (cents, target))
     left: int = connection.execute("select cents from account where name = ?", (source,)).get
     if left < 0:
-        raise hf.Fatal(f"{source} has not that much")  # and everything above is undone
+        raise hf.Fatal(f"{source} does not have that much")  # everything above is rolled back
     return left
 
 
@@ -37,14 +37,14 @@ async def transfer(ctx: hf.Context, cents: int) -> str:
 async def main() -> None:
     await app.publish()
     with closing(apsw.Connection(FILE)) as connection:
-        connection.set_busy_timeout(5000)  # the engine writes too; by itself it would not wait
+        connection.set_busy_timeout(5000)  # the engine writes too; without this apsw does not wait
         connection.execute("create table if not exists account (name text primary key, cents integer)")
         connection.execute("insert or replace into account values ('Ada', 100), ('Bob', 0)")
 
-        # The wish and the run that grants it are one transaction of our own.
-        connection.execute("create table if not exists wish (cents integer)")
+        # The requests and the runs that fulfil them are written in one transaction of our own.
+        connection.execute("create table if not exists request (cents integer)")
         connection.execute("begin immediate")
-        connection.execute("insert into wish values (70), (50)")
+        connection.execute("insert into request values (70), (50)")
         runs = [await app.start(transfer, cents, connection=connection) for cents in (70, 50)]
         connection.execute("commit")
 

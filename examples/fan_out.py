@@ -1,4 +1,4 @@
-"""Fan out: one step for each page, three at once, each recorded on its own."""
+"""Fan out: one step for each page, three at a time, each recorded separately."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ app = hf.App()
 
 @app.workflow("web.survey.v1")
 async def survey(ctx: hf.Context, pages: list[str]) -> dict[str, int]:
-    """How long each page is."""
+    """Return the length of each page."""
     done = 0
 
     async def measure(page: str) -> int:
         nonlocal done
-        await asyncio.sleep(0.01)  # stands for fetching it
+        await asyncio.sleep(0.01)  # in place of a real download
         ctx.cost(0.001)
         done += 1
         ctx.progress(done, len(pages), note=page)
         return len(page) * 100
 
-    # Killed half way, the next worker fetches only the pages that are not recorded yet.
+    # If this worker is killed halfway, the next one fetches only the pages that are not recorded yet.
     sizes = await ctx.map("measure", measure, pages, limit=3)
     return dict(zip(pages, sizes, strict=True))
 

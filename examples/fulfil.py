@@ -1,4 +1,4 @@
-"""A plan: steps that anyone can see from the start. One is a person's, one waits for the carrier."""
+"""A plan: all steps are visible from the start. A person decides one step; another waits for the carrier."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def validate(task: hf.PlanTask) -> int:
 
 @fulfil.task("CHARGE")
 def charge(task: hf.PlanTask) -> hf.Completed[str]:
-    """Plain code, in a thread. The card is away at first: the policy tries again."""
+    """Run in a thread, because it is a sync function. The first attempt fails, and the policy retries it."""
     if task.attempt == 1:
         raise ConnectionError("the card terminal does not answer")
     return hf.Completed(f"{task.outputs['VALIDATE']} under {task.idempotency_key[-6:]}", cost=0.3)
@@ -36,14 +36,14 @@ def charge(task: hf.PlanTask) -> hf.Completed[str]:
 @fulfil.task("SHIP")
 async def ship(task: hf.PlanTask) -> hf.Outcome:
     if task.event is None:
-        print("the carrier is asked")
+        print("ask the carrier")
         return hf.Waiting("carrier.accepted", timeout=hf.days(1))
     return hf.Completed({"parcel": task.event.payload["id"], "approved by": task.outputs["MANAGER"].by})
 
 
 async def until(run: hf.Handle[object], step: str) -> None:
-    """The run waits for this step."""
-    while step not in [one.key for one in (await run.get()).waiting_on]:  # noqa: ASYNC110 - as a person looks
+    """Wait until the run waits for this step."""
+    while step not in [one.key for one in (await run.get()).waiting_on]:  # noqa: ASYNC110 - poll, as a person would
         await asyncio.sleep(0.01)
 
 

@@ -1,6 +1,6 @@
-"""An order: charge with retries, wait a little, wait for the parcel, and answer with a receipt.
+"""An order: charge with retries, sleep, wait for the parcel, and return a receipt.
 
-Run it, or be its worker: `holdfast dev order:app` in this folder.
+Run this file, or start a worker for it in this folder: `holdfast dev order:app`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ app = hf.App()
 
 @dataclass
 class Order:
-    """Params are typed by the annotation of the workflow, and come back as this."""
+    """The params of the workflow. Its annotation says so, and the workflow gets an object of this class."""
 
     id: int
     total: float
 
 
-declined = {"once"}  # stands for a payment service that fails at times
+declined = {"once"}  # makes the payment service fail once
 
 
 def charge(order: Order, idempotency_key: str) -> str:
@@ -37,7 +37,7 @@ async def order(ctx: hf.Context, order: Order) -> str:
     """Charge, then ship when the parcel is packed."""
 
     def charged() -> str:
-        # The same at every try: whoever takes the money can tell a repetition from a second order.
+        # The key is the same in every attempt: the payment service can recognise a repeated call.
         return charge(order, ctx.idempotency_key)
 
     receipt = await ctx.step("charge", charged)
@@ -48,7 +48,7 @@ async def order(ctx: hf.Context, order: Order) -> str:
 
 async def main() -> None:
     run = await app.start(order, Order(42, 9.5), key="parcel:42")
-    # Events count from the start of the run on: this one is there before the run asks for it.
+    # A run sees all events since its start: this one is emitted before the run waits for it.
     await app.emit("parcel.42", {"box": "a small box"}, id="packed-42")
     async with app.worker():
         print(await run.result(timeout=30))

@@ -1,4 +1,4 @@
-"""A person's answer is an event. It may come in time, after a reminder, or never."""
+"""Wait for a person's answer, which is an event. It may come in time, after a reminder, or never."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def remind(who: str, what: str) -> None:
 
 @app.workflow("office.sign_off.v1")
 async def sign_off(ctx: hf.Context, document: str) -> str:
-    """Ask, remind once, then give up."""
+    """Ask, remind twice, then give up."""
     await ctx.step("ask", remind, "the manager", document)
     for who in ("the manager", "the deputy"):
         try:
