@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from holdfast.engine.wake_up import WakeUp
 from holdfast.engine.worker.keeper import Keeper
+from holdfast.lifecycle import Status
 from holdfast.testing.faulty import Faulty, delay
+from tests.engine.kit import outcome, process, until
 
 
 @pytest.mark.parametrize(("cost", "looks_max"), [(0.0, 1000), (0.02, 50), (1.0, 10)])
@@ -60,3 +63,26 @@ async def test_a_worker_that_sometimes_finds_runs_looks_soon_without_a_wake_up(a
         await asyncio.sleep(10)
     assert len(took) == 100
     assert max(took) < 0.2
+
+
+@pytest.mark.spec("LEASE-6")
+async def test_an_expired_lease_is_found_in_time_by_a_keeper_that_polls_seldom(app, monkeypatch):
+    """No wake-up comes with a claim. A short lease is found at its end, not at the next poll."""
+    clock = asyncio.get_running_loop().time
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await asyncio.sleep(0.1)
+
+    await app.store.open()
+    monkeypatch.setattr(app.store, "traits", msgspec.structs.replace(app.store.traits, poll_seconds=10.0))
+    monkeypatch.setattr(app.store, "listen", lambda _hint: lambda: None)
+    first = await process(app, 1, lease=1, keeper=False, poll=0.1)
+    async with app.worker(lease=1):
+        await asyncio.sleep(22)  # the keeper has nothing to do, and its polls are far apart
+        run = await app.start(order)
+        assert (await until(app, run, Status.LEASED)).leased_by == first.worker.id
+        first.kill()
+        at = clock()
+        assert await outcome(app, run) == ("succeeded", None)
+    assert clock() - at < 2.5

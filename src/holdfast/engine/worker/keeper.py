@@ -48,12 +48,15 @@ class Keeper:
         failed: Callable[[Sequence[UUID]], None] | None = None,
         ttl_seconds: float = TTL_SECONDS,
         *,
+        lease_seconds: float | None = None,
         wait_timeouts: bool = True,
     ) -> None:
         self._store, self._news, self._failed = store, news, failed
         self._ttl_seconds, self._wait_timeouts = ttl_seconds, wait_timeouts
         self._firer = ScheduleFirer(store)
-        self.wake_up = WakeUp(store.traits.poll_seconds)
+        # No hint comes with a claim. One look in each lease time finds the lease before it can expire.
+        poll_seconds = store.traits.poll_seconds
+        self.wake_up = WakeUp(poll_seconds if lease_seconds is None else min(poll_seconds, lease_seconds))
 
     async def tick(self) -> Ticked:
         """Do everything that is due, once. An error of one chore is raised after all have had their turn."""

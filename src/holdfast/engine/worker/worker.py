@@ -130,7 +130,12 @@ class Worker:
         self.committer = Committer(self.store, self.world, self._sending)
         self.leases = Leases(self.id, self.store, self.world, self.committer, self.lease_seconds)
         self._keeper = Keeper(
-            self.store, self._news, self._failed, self._ttl_seconds, wait_timeouts=self._wait_timeouts
+            self.store,
+            self._news,
+            self._failed,
+            self._ttl_seconds,
+            lease_seconds=self.lease_seconds,
+            wait_timeouts=self._wait_timeouts,
         )
         for type_, tasks in self.versions.lacking.items():
             log.warning(
