@@ -258,7 +258,7 @@ def _whenever_shown(wall: WallClock, zone: tzinfo, at: datetime) -> datetime | N
         # With another offset the same local time is little more than a day away. So between the first and the
         # last days nothing matches, however often the clock is changed: these days are skipped.
         far = found - at > 2 * _AWAY
-        turn = _turn(zone, at, at + _AWAY if far else found)
+        turn = _clock_change(zone, at, at + _AWAY if far else found)
         if turn is None and not far:
             return found
         at = found - _AWAY if turn is None else turn
@@ -274,14 +274,14 @@ def _first_of_each(wall: WallClock, zone: tzinfo, at: datetime) -> datetime | No
         found = shown.replace(tzinfo=zone, fold=0).astimezone(UTC)
         if found.astimezone(zone).replace(tzinfo=None) != shown:
             before = shown.replace(tzinfo=zone, fold=1).astimezone(UTC)
-            found = _turn(zone, before, found) or found
+            found = _clock_change(zone, before, found) or found
         # In an hour that the clock repeats, these times have passed already.
         if found > at:
             return found
     return None
 
 
-def _turn(zone: tzinfo, at: datetime, until: datetime) -> datetime | None:
+def _clock_change(zone: tzinfo, at: datetime, until: datetime) -> datetime | None:
     """Return the first change of the clock after `at` and up to `until`."""
     offset = _offset(zone, at)
     while at < until:

@@ -33,13 +33,14 @@ class Approvals(Protocol):
         """Approve or reject an open gate of an open run (leased, waiting, pending or paused), in one commit.
 
         `UnknownRun` as everywhere. The gates of a run are its approval steps that have been opened, including
-        decided and cancelled ones (not a plan's pending ones). step=None: the gate, when there is exactly
-        one; else Conflict, which lists them. A name that is none of them: Conflict, which lists them (not
-        open). Decided before: the same verdict gets the same answer (repeated=True) and changes nothing, also
-        after the run has ended; the other verdict: Conflict. A digest that is not the gate's: Conflict. Its
-        deadline is past (due_at < now), though no keeper has noticed: the gate is settled as by `tick`, and
-        the call is answered as if that decision had been there. Run ended, or gate cancelled, without a
-        decision: IllegalMove with the true status (move "approve" or "reject").
+        decided and cancelled ones (not a plan's pending ones). step=None: the gate, when there is
+        exactly one; else Conflict, which lists them. A name that is none of them: Conflict, which
+        lists them (not open). Decided before: the same decision gets the first answer (repeated=True)
+        and changes nothing, also after the run has ended; the other decision: Conflict. A digest that
+        is not the gate's: Conflict. Its deadline is past (due_at < now), though no keeper has
+        noticed: the gate is settled as by `tick`, and the call is answered as if that decision had
+        been there. Run ended, or gate cancelled, without a decision: IllegalMove with the true status
+        (move "approve" or "reject").
 
         The gates are those of the chain's present run: after the chain has gone on, the same call again meets
         the next run's gate of that name. Only a digest of what one gate alone shows makes a call repeatable.

@@ -23,7 +23,7 @@ class Chores(Protocol):
     ) -> Ticked:
         """A keeper's round; any number of keepers at once; finding nothing writes nothing.
         All parts, or `only` one; each in commits like those of `deliver`, until nothing is due, or SLICES of
-        them: then `more` is set. Many runs are woken no faster than workers claim them, if any worker does.
+        them: then `more` is set. While workers claim, runs are woken no faster than they are claimed.
         expire    leased, lease_until < now: crashes + 1, fence + 1, lease cleared, error of kind
                   lease_expired. At max_crashes failed (trail lease_expired, failed); a pause
                   asked: paused (lease_expired, paused); else pending at now + crash_delay(crashes).
@@ -51,10 +51,11 @@ class Chores(Protocol):
         A finished run expires at its expires_at, else ttl_seconds after its end; a deleted one, open or not,
         deleted_seconds after it was deleted; an open one that is not deleted never. With it its steps, trail,
         receipts, the events addressed to it and its outbox rows are removed; its key is free.
-        It stays while an outbox row of it is not delivered or dead, and while its open parent has an open
-        wait for it, if the run has ended or the parent is deleted. Else it was deleted and will never end:
-        such a wait is settled in the same commit, as by `deliver`: failed, with status "gone". At most
-        `limit` runs a slice, fewer when they have many rows or large values.
+        A run is kept while a message of it is pending, and while its children are still to be cancelled. An
+        ended run is kept while an open parent waits for it. A run that was deleted while open never ends: it
+        is removed, and in the same commit the parent's wait fails with status "gone"; but if the parent is
+        deleted too, the run is kept. At most `limit` runs a slice, fewer when they have many rows or large
+        values.
         In a chain the runs in the middle expire like any other. The last one is removed when they are gone,
         and with it the first, in the same commit: its key, the chain's receipts and the events addressed to
         the chain stay until then.

@@ -46,8 +46,8 @@ class Limits(Protocol):
     name if it sets it, else from the one with the longest prefix that does. All limits that concern a run
     hold. A claim keeps them in its own commit, and leaves out the runs that they hold back:
 
-    concurrency  at most so many leased runs, counted by the runs' own rows: a slot is free with the fence,
-                 however its holder has lost it. Lowered below what is leased: nothing until it is less.
+    concurrency  at most so many leased runs. A run counts while its row is leased, however the lease ends. If
+                 the limit is set below the number of leased runs, nothing is claimed until fewer are leased.
     rate         at most so many claims in any span of one period, wherever it begins: a claim at t counts
                  until t + period, whatever happens to the run. When another rate comes to apply to a name,
                  its earlier claims are forgotten; when its rate stays the same, they are not.
@@ -55,14 +55,14 @@ class Limits(Protocol):
                  types, tenants and runtime) are shared between the tenants that have due runs which it may
                  take, whatever the backlog of each and whatever other workers claim: by weight, 1 for
                  tenants without one, and among equals by name. Within a tenant the order is as usual. A
-                 tenant that had no due runs has saved nothing, one that was full at most one claim, and a
-                 new one is neither ahead nor behind. Another weight counts from the next claim on.
+                 tenant without due runs collects no credit, a full tenant at most one claim, and a new tenant
+                 starts level with the others. Another weight counts from the next claim on.
     pause        runs of a key (or of each key with a prefix) are not claimed before `paused_until`.
 
     The cost of a claim does not grow with the runs that are held back. It grows with the number of names that
     have pending runs, where very many runs are held back before those that are found; and with the number of
-    tenants that have pending runs, where there are weights. Without limits and registry entries, claims cost
-    what they did.
+    tenants that have pending runs, where there are weights. Without limits and registry entries, claims pay
+    nothing extra.
     """
 
     async def limits(self) -> Sequence[Limit]:

@@ -26,7 +26,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def steering(said):
-    """The characters that do more than be read."""
+    """Return the characters that control a terminal."""
     rest = {char for char in said if not char.isprintable() and unicodedata.category(char) != "Zs"}
     return sorted(rest - {"\n"})
 

@@ -34,7 +34,7 @@ def typed(cli_, found):
 
 
 def pasted(cli_, *args):
-    """Each command that this one tells."""
+    """Run every command that the output of this one suggests."""
     done = typed(cli_, cli_(*args, "--store", cli_.url, store=False))
     assert done
     return done

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from holdfast.cli.demo import command
-from holdfast.cli.demo.claims import claims
+from holdfast.cli.demo.checks import checks
 from holdfast.cli.demo.scenario import Scenario
 from tests.cli.conftest import eventually
 
@@ -63,7 +63,7 @@ def test_the_demo_shows_that_no_recorded_step_ran_again(cli_, signals, scenarios
 
     assert found.exit_code == 0, found.output
     assert took < 20
-    assert all(claim.true for claim in claims(scenario))
+    assert all(claim.true for claim in checks(scenario))
     assert "kill -9" in found.stdout
     assert not any(alive(worker.pid) for worker in scenario.workers)
     output = found.stdout.partition("Try next")[0]
@@ -76,11 +76,11 @@ def test_the_demo_shows_that_no_recorded_step_ran_again(cli_, signals, scenarios
 
     # A step that ran again after its record, or one time too often, is found out.
     forge(scenario, step="reserve", pid=scenario.workers[1].pid)
-    lies = [claim.text for claim in claims(scenario) if not claim.true]
+    lies = [claim.text for claim in checks(scenario) if not claim.true]
     assert any("no recorded step ran again" in text for text in lies)
     assert any("ran once" in text for text in lies)
     scenario.trail = [entry for entry in scenario.trail if entry.type != "lease_expired"]
-    assert any("lease expired" in claim.text for claim in claims(scenario) if not claim.true)
+    assert any("lease expired" in claim.text for claim in checks(scenario) if not claim.true)
 
 
 @pytest.mark.slow

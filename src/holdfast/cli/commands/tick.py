@@ -30,6 +30,7 @@ def tick(*, loop: bool, no_wait_timeouts: bool, as_json: bool) -> None:
 
     The chores: fire timers, deliver events, take runs back from dead workers, time out runs, fire schedules,
     and post messages to webhooks. Every worker does all of this too; use `tick` when no worker runs.
+    It does not purge: see `holdfast purge`.
     """
     if loop:
         show_logs()

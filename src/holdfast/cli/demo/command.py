@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError
 from holdfast.shown.text import short
 
 from . import app as order_app_source
-from .claims import claims
+from .checks import checks
 from .scenario import Scenario, ScenarioFailed
 from .timeline import timeline
 
@@ -52,7 +52,7 @@ def demo(keep: Path | None) -> None:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    if not _print_claims(scenario):
+    if not _print_checks(scenario):
         click.echo(f"\nDatabase, ledger and logs are in {folder}", err=True)
         sys.exit(1)
     _print_next(scenario)
@@ -78,23 +78,23 @@ def _folder(keep: Path | None) -> Path:
     return keep.resolve()
 
 
-def _print_claims(scenario: Scenario) -> bool:
-    """Print the timeline and the claims; return whether all are true."""
-    found = list(claims(scenario))
+def _print_checks(scenario: Scenario) -> bool:
+    """Print the timeline and the checks; return whether all are true."""
+    found = list(checks(scenario))
     if scenario.run is not None and scenario.run.finished_at is not None:
         click.echo("")
         click.echo("\n".join(f"  {line}" for line in timeline(scenario)))
     click.echo("\nChecked against a ledger that the steps write outside the store:")
-    for claim in found:
+    for check in found:
         mark = (
             click.style("  ok    ", fg="green")
-            if claim.true
+            if check.true
             else click.style("  FALSE ", fg="red", bold=True)
         )
-        click.echo(mark + claim.text.replace("\n", "\n        "))
-        if not claim.true:
-            click.echo(f"        evidence: {claim.evidence}")
-    return all(claim.true for claim in found)
+        click.echo(mark + check.text.replace("\n", "\n        "))
+        if not check.true:
+            click.echo(f"        evidence: {check.evidence}")
+    return all(check.true for check in found)
 
 
 def _print_next(scenario: Scenario) -> None:

@@ -33,7 +33,7 @@ class ScenarioFailed(Exception):
 
 
 class Scenario:
-    """One execution of the scenario in one folder. Afterwards its fields are the evidence for `claims`."""
+    """One execution of the scenario in one folder. Afterwards its fields are the evidence for `checks`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

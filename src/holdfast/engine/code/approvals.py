@@ -19,7 +19,7 @@ from holdfast.records import Decision, moment
 
 from .record import Recorded
 
-VERDICTS = {"reject": False, "approve": True}
+DECISIONS = {"reject": False, "approve": True}
 
 
 class _RecordedDecision(msgspec.Struct):
@@ -39,7 +39,7 @@ def shown(name: str, ask: Any, data: Any, on_timeout: str) -> dict[str, str]:
             f"approval {clipped(name)}: ask={clipped(ask)}: give text; other values go into data="
         )
     name, on_timeout = check_key(name), exact_text(on_timeout)
-    if on_timeout not in tuple(VERDICTS):
+    if on_timeout not in tuple(DECISIONS):
         raise UsageError(
             f"approval {clipped(name)}: on_timeout={clipped(on_timeout)}: give 'reject' or 'approve'"
         )

@@ -169,8 +169,8 @@ class Journal:
     def _may_stay(self, step: StepWrite) -> bool:
         """Return True when the step can wait for the end of the segment.
 
-        It cannot beside a wait that is open in the store, or an item on its way: their outcomes would stand
-        before the step in the store's order, while user code would have learnt them after it.
+        It cannot wait while the run has an open wait in the store, or an item is on its way: their outcomes
+        would get a lower number than the step, but user code would see them later.
         """
         if self._left is not None:
             self._left -= step.cost

@@ -1,11 +1,12 @@
-"""The keeper: it does the chores of a store: expire, time out, lapse, deliver, fire schedules, purge.
+"""The keeper: it does the chores of a store: expire, time out, lapse, deliver, fire schedules.
 
-Any number of keepers may run at once, inside workers or alone.
+In a worker it also purges. Any number of keepers may run at once, inside workers or alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
@@ -48,15 +49,14 @@ class Keeper:
         failed: Callable[[Sequence[UUID]], None] | None = None,
         ttl_seconds: float = TTL_SECONDS,
         *,
-        lease_seconds: float | None = None,
+        lease_seconds: float = math.inf,
         wait_timeouts: bool = True,
     ) -> None:
         self._store, self._news, self._failed = store, news, failed
         self._ttl_seconds, self._wait_timeouts = ttl_seconds, wait_timeouts
         self._firer = ScheduleFirer(store)
         # No hint comes with a claim. One look in each lease time finds the lease before it can expire.
-        poll_seconds = store.traits.poll_seconds
-        self.wake_up = WakeUp(poll_seconds if lease_seconds is None else min(poll_seconds, lease_seconds))
+        self.wake_up = WakeUp(min(store.traits.poll_seconds, lease_seconds))
 
     async def tick(self) -> Ticked:
         """Do everything that is due, once. An error of one chore is raised after all have had their turn."""

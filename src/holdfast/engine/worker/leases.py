@@ -49,7 +49,7 @@ class Leases:
         self.claiming = False  # a claim is on its way: a run that it brings is no stray
 
     def begin(self) -> None:
-        """Start the beat: three times a lease."""
+        """Start the beat, which renews three times in each lease time."""
         self._pulse = self._world.pulse(self._beat, self._lease_seconds / 3, "holdfast-renew")
 
     async def end(self, limit_seconds: float) -> bool:

@@ -233,9 +233,7 @@ class Worker:
             execution.stop(StopReason.RELEASED, unwind_seconds=unwind_seconds)
 
     async def _let_go(self) -> bool:
-        """Wait until all runs are given back, but not much longer than a lease: then the leases have
-        expired.
-        """
+        """Wait until all runs are given back, or until their leases have expired."""
         left: set[asyncio.Task[None]] = set()
         if self._executions:
             limit = self.lease_seconds + 2 * UNWIND_SECONDS
@@ -292,8 +290,6 @@ class Worker:
         """
         if self._ends.send() and self._more:
             self._wake_up.ring()
-
-    # -- claiming ------------------------------------------------------------------------------
 
     async def _claims(self) -> None:
         while not self._draining:
@@ -387,8 +383,6 @@ class Worker:
                 log.info(
                     "%s %s %s after %.2f s", claim.type, claim.id, execution.ended_as or "abandoned", took
                 )
-
-    # -- news ----------------------------------------------------------------------------------
 
     def _failed(self, runs: Sequence[UUID]) -> None:
         if self.hooks:

@@ -379,7 +379,7 @@ def test_an_item_that_cannot_be_applied_holds_up_none_of_its_neighbours(driver):
 
 @pytest.mark.spec("TRAIL-1", "LEASE-19")
 @pytest.mark.parametrize("odd", ["[1,2]", '"text"', '{"log_no":"3"}', '{"log_no":1e999}'])
-def test_a_log_row_of_any_shape_keeps_no_claim_from_its_run(driver, odd):
+def test_a_run_with_a_log_row_of_any_shape_can_be_claimed(driver, odd):
     claim = driver.held()
     driver.checkpoint(claim, done("a"), trail=(TrailWrite("log", odd),))
     driver.release(claim)

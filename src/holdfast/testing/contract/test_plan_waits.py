@@ -102,7 +102,7 @@ def test_a_deadline_calls_the_step_again_and_tells_why(driver, topic):
 
 
 @pytest.mark.spec("PLAN-6", "EVENT-5")
-def test_of_a_tasks_event_and_deadline_one_wins(driver):
+def test_an_event_after_a_tasks_deadline_is_too_late(driver):
     """An event after the deadline is too late, though no keeper has noticed."""
     run = _waiting(driver, delay_seconds=10.0).id
     driver.clock.turn(10.000001)
@@ -266,7 +266,7 @@ def test_a_plan_may_end_with_a_wait(driver):
 
 @pytest.mark.spec("START-3", "MOVE-5")
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_plan_that_is_due_later_is_so_also_when_its_first_wait_is_over(driver, paused):
+def test_the_end_of_its_first_wait_does_not_make_a_delayed_plan_due(driver, paused):
     """The time of the start holds for the first task."""
     run_at = moment(driver.clock.now + 60_000_000)
     run = driver.plan(hear("W"), "B", delay_seconds=60.0)

@@ -52,7 +52,7 @@ def test_allow_starts_one_beside_the_other(driver):
 
 
 @pytest.mark.spec("SCHED-1")
-def test_runs_of_allow_do_not_count_but_for_the_last_one_when_that_changes(driver):
+def test_after_a_change_from_allow_to_skip_only_the_last_run_counts(driver):
     """There may be any number of them, so only the last one is remembered."""
     one = made(driver, overlap=Overlap.ALLOW)
     first, last = fire(driver, one, EPOCH + HOUR, EPOCH + 2 * HOUR).started

@@ -53,7 +53,7 @@ def test_plans_children_and_keyed_starts_have_traces_too(driver):
 
 
 @pytest.mark.parametrize("trace", ["x" * 10_001, "a\0b", 7, None])
-def test_a_trace_that_no_store_keeps_is_the_error_of_its_item(driver, trace):
+def test_a_bad_trace_refuses_only_its_own_run(driver, trace):
     """It has at most 10,000 characters; the other runs are started."""
     runs = [NewRun(id=driver.id(), type=TYPE, trace=one) for one in (trace, "x" * 10_000)]
     refused, started = driver.start_many(runs)

@@ -80,14 +80,13 @@ def test_a_start_by_the_function_is_refused_in_the_words_of_an_insert(
 @pytest.mark.parametrize("run_at", [FAR, 9 * 10**18, -62_135_596_800_000_001])
 @pytest.mark.parametrize("kind", ["code", "plan"])
 def test_a_start_for_a_time_that_nobody_can_show_is_refused(driver, user_sql, run_at, kind):
-    """With the message of an insert. Lists and their readers go on."""
+    """An insert is refused too, for its smaller range. Lists and their readers go on."""
     if kind == "plan":
         driver.publish(task("A"))
     said = words(user_sql, START, runs=json.dumps([new(driver, run_at=run_at)]))
-    assert said == f"run_at {run_at}: a time from 1970 to 9998"
-    assert re.sub(
-        r" .*:", ":", words(user_sql, INSERT.format("type, run_at", f"'{TYPE}', 'infinity'"))
-    ) == re.sub(r" .*:", ":", said)
+    assert said == f"run_at {run_at}: a time in the years 1 to 9999"
+    said = words(user_sql, INSERT.format("type, run_at", f"'{TYPE}', 'infinity'"))
+    assert said == "run_at infinity: a time in the years 1970 to 9998"
     assert driver.run(driver.store.list(RunFilter())) == []
 
 
@@ -161,8 +160,8 @@ SCHEDULE = {
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("next_at", FAR, f"next_at {FAR}: a time from 1970 to 9998"),
-        ("anchor_at", 9 * 10**18, f"anchor_at {9 * 10**18}: a time from 1970 to 9998"),
+        ("next_at", FAR, f"next_at {FAR}: a time in the years 1 to 9999"),
+        ("anchor_at", 9 * 10**18, f"anchor_at {9 * 10**18}: a time in the years 1 to 9999"),
         ("name", "", "schedule '': 1 to 255 characters of text, without NUL or U+001F"),
         ("tenant", "", "tenant '': 1 to 255 characters of text, without NUL or U+001F"),
         ("priority", 1000, "priority 1000: a whole number from 0 to 999, lower goes first"),
@@ -181,7 +180,7 @@ def test_a_schedule_that_could_not_be_shown_or_fired_is_refused(driver, user_sql
 @pytest.mark.spec("SQL-5")
 def test_a_pause_until_a_time_that_nobody_can_show_is_refused(driver, user_sql):
     call = "select workflow.pause_key('k', :'until', null)"
-    assert words(user_sql, call, until=FAR) == f"until {FAR}: a time from 1970 to 9998"
+    assert words(user_sql, call, until=FAR) == f"until {FAR}: a time in the years 1 to 9999"
     assert driver.run(driver.store.limits()) == []
 
 
@@ -190,7 +189,7 @@ def test_a_schedule_goes_on_at_a_time_that_can_be_shown(driver, user_sql):
     user_sql("select workflow.schedule(:'new')", new=json.dumps(SCHEDULE))
     user_sql("select workflow.pause_schedule('n', 'default', 'me')")
     call = "select workflow.resume_schedule('n', 2, :'at', 'default')"
-    assert words(user_sql, call, at=FAR) == f"next_at {FAR}: a time from 1970 to 9998"
+    assert words(user_sql, call, at=FAR) == f"next_at {FAR}: a time in the years 1 to 9999"
 
 
 @pytest.mark.parametrize("at", ["'infinity'", "'-infinity'", "'20000-01-01'", "'4000-01-01 BC'"])

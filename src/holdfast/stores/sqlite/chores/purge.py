@@ -51,7 +51,7 @@ GROWTH = 4  # the number of rows grows at most by this factor from one look at t
 LOOK_MAX = 1000  # expired runs that one read looks at
 
 Terms = tuple[float, float]  # seconds for which finished and deleted runs are kept
-Past = dict[str, tuple[Instant, str]]  # for each list a bookmark (instant, run): all runs before it are held
+Past = dict[str, tuple[Instant, str]]  # for each list a bookmark: all runs before it must be kept
 _START = (-(2**62), "")
 
 

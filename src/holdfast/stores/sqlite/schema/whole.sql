@@ -37,7 +37,7 @@ create table workflow_run (
     step_mark       integer not null default 0,  -- the highest step number that was ever forgotten
     parent_id       text,
     parent_step     text,
-    owes            integer not null default 0,  -- 1 tell the parent, 2 cancel its children, 4 those that nobody awaits
+    owes            integer not null default 0,  -- bits of work left to do: see Owes in machine/rows.py
     limit_key       text,
     cost            integer not null default 0,
     budget          integer,

@@ -163,7 +163,7 @@ select 1 from (
     where tenant = :tenant and topic = :topic and run_id = :chain and seq > :passed and seq < :left
 ) limit 1 offset :many - 1
 
--- :let_go    Events addressed to the chain are kept without end. Those that a later run has taken for good get one.
+-- :let_go    Events addressed to the chain are kept without end. Those that a later run has taken for good get an end.
 update workflow_inbox set keep_until = at + :keep
 where run_id = :chain and keep_until is null
     and seq in (select event_seq from workflow_receipt where link is not null and link = :run)

@@ -25,7 +25,8 @@ begin
     return json_build_object('done', cardinality(failed), 'failed', failed);
 end $$;
 
--- Fail an open run by the clock, and for a plan its current step too. `r`: the run before, except for its crashes.
+-- Fail an open run by the clock, and for a plan its current step too. `r`: the row before the move;
+-- only `r.crashes` is already new.
 create or replace function fail_overdue(r workflow_run, kind text, message text, now timestamptz) returns void
 language plpgsql as $$
 declare

@@ -42,7 +42,7 @@ returns table (id uuid, priority integer, run_at timestamptz, crashes integer) l
 begin
     if tenants is null then
         return query
-        with recursive lane (type, priority, run_at) as (
+        with recursive queue (type, priority, run_at) as (
             select t.type, head.priority, head.run_at
             from (select distinct unnest(types) as type) as t cross join lateral (
                 select r.priority, r.run_at from workflow_run as r
@@ -50,25 +50,25 @@ begin
                 order by r.priority, r.run_at, r.id limit 1
             ) as head
             union all
-            select lane.type, head.priority, head.run_at
-            from lane cross join lateral (
+            select queue.type, head.priority, head.run_at
+            from queue cross join lateral (
                 select r.priority, r.run_at from workflow_run as r
-                where r.type = lane.type and r.status = 'pending' and r.deleted_at is null
-                    and r.priority > lane.priority
+                where r.type = queue.type and r.status = 'pending' and r.deleted_at is null
+                    and r.priority > queue.priority
                 order by r.priority, r.run_at, r.id limit 1
             ) as head
         )
-        select due.id, lane.priority, due.run_at, due.crashes
-        from lane cross join lateral (
+        select due.id, queue.priority, due.run_at, due.crashes
+        from queue cross join lateral (
             select r.id, r.run_at, r.crashes from workflow_run as r
-            where r.type = lane.type and r.priority = lane.priority and r.run_at >= lane.run_at and r.run_at <= now
+            where r.type = queue.type and r.priority = queue.priority and r.run_at >= queue.run_at and r.run_at <= now
                 and r.status = 'pending' and r.deleted_at is null
             order by r.run_at, r.id limit size
         ) as due
-        order by lane.priority, due.run_at, due.id limit size;
+        order by queue.priority, due.run_at, due.id limit size;
     else
         return query
-        with recursive lane (tenant, type, priority, run_at) as (
+        with recursive queue (tenant, type, priority, run_at) as (
             select o.tenant, t.type, head.priority, head.run_at
             from (select distinct unnest(types) as type) as t
             cross join (select distinct unnest(tenants) as tenant) as o cross join lateral (
@@ -77,23 +77,23 @@ begin
                 order by r.priority, r.run_at, r.id limit 1
             ) as head
             union all
-            select lane.tenant, lane.type, head.priority, head.run_at
-            from lane cross join lateral (
+            select queue.tenant, queue.type, head.priority, head.run_at
+            from queue cross join lateral (
                 select r.priority, r.run_at from workflow_run as r
-                where r.tenant = lane.tenant and r.type = lane.type and r.status = 'pending' and r.deleted_at is null
-                    and r.priority > lane.priority
+                where r.tenant = queue.tenant and r.type = queue.type and r.status = 'pending' and r.deleted_at is null
+                    and r.priority > queue.priority
                 order by r.priority, r.run_at, r.id limit 1
             ) as head
         )
-        select due.id, lane.priority, due.run_at, due.crashes
-        from lane cross join lateral (
+        select due.id, queue.priority, due.run_at, due.crashes
+        from queue cross join lateral (
             select r.id, r.run_at, r.crashes from workflow_run as r
-            where r.tenant = lane.tenant and r.type = lane.type and r.priority = lane.priority
-                and r.run_at >= lane.run_at and r.run_at <= now
+            where r.tenant = queue.tenant and r.type = queue.type and r.priority = queue.priority
+                and r.run_at >= queue.run_at and r.run_at <= now
                 and r.status = 'pending' and r.deleted_at is null
             order by r.run_at, r.id limit size
         ) as due
-        order by lane.priority, due.run_at, due.id limit size;
+        order by queue.priority, due.run_at, due.id limit size;
     end if;
 end $$;
 
@@ -105,7 +105,7 @@ create or replace function choose_unlimited(
 declare
     size integer := wanted * 5 / 4 + 20;
     ids uuid[];
-    falls integer[];
+    crash_counts integer[];
     count integer;
     begun timestamptz := clock_timestamp();
     walked bigint := dead_entries_read();
@@ -113,15 +113,15 @@ declare
 begin
     loop
         if watermarks is null then
-            select array_agg(c.id), array_agg(c.crashes) into ids, falls from candidates(types, tenants, now, size) as c;
+            select array_agg(c.id), array_agg(c.crashes) into ids, crash_counts from candidates(types, tenants, now, size) as c;
         else
-            select array_agg(c.id), array_agg(c.crashes) into ids, falls
+            select array_agg(c.id), array_agg(c.crashes) into ids, crash_counts
             from candidates_from(types, watermarks, now, size) as c;
         end if;
         count := coalesce(array_length(ids, 1), 0);
         exit when count = 0;
-        if cardinality(crashed) > 0 and 0 < any(falls) then
-            ids := within_crash_limits(ids, falls, crashed, wanted);
+        if cardinality(crashed) > 0 and 0 < any(crash_counts) then
+            ids := within_crash_limits(ids, crash_counts, crashed, wanted);
         end if;
         exit when count < size or cardinality(ids) >= wanted;
         size := size * 4;
@@ -152,7 +152,7 @@ end $$;
 
 -- The candidates without those that exceed the worker's bounds for runs that crashed: it takes at most crashed[k] runs
 -- that crashed k times or more.
-create or replace function within_crash_limits(ids uuid[], falls integer[], crashed integer[], wanted integer) returns uuid[]
+create or replace function within_crash_limits(ids uuid[], crash_counts integer[], crashed integer[], wanted integer) returns uuid[]
 language plpgsql immutable as $$
 declare
     held integer[] := array_fill(0, array[cardinality(crashed)]);
@@ -161,7 +161,7 @@ declare
     too_many boolean;
 begin
     for place in 1 .. cardinality(ids) loop
-        levels := least(falls[place], cardinality(crashed));
+        levels := least(crash_counts[place], cardinality(crashed));
         too_many := false;
         for level in 1 .. levels loop
             too_many := too_many or held[level] >= crashed[level];
@@ -202,7 +202,7 @@ begin
                 then double precision 'infinity'
                 else octet_length(r.payload::text) + coalesce(octet_length(r.labels::text), 0) end
             + case when r.rev > 1 or r.kind = 'plan' then steps_bytes(r.id) else 0 end as size
-    ), told as (
+    ), trail_rows as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
         select m.id, 'leased', ('{"worker":' || to_json(worker)::text || ',"attempt":' || m.attempt
                                 || ',"fence":' || m.fence || '}')::json, now, false

@@ -29,7 +29,7 @@ declare
     watermarks jsonb := watermarks(tenants);
 begin
     if watermarks is not null then
-        return (select min(l.run_at) from lanes_from(types, watermarks) as l);
+        return (select min(l.run_at) from first_pending_from(types, watermarks) as l);
     elsif tenants is null then
         return (
             with recursive head (type, priority, run_at) as (

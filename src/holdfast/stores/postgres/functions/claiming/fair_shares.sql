@@ -16,10 +16,10 @@ begin
 end $$;
 
 -- The book, and the tenants that have due runs with their places. Tenants that are below their limits come first, in
--- order of service; `open` is how many these are. `met`: tenants that the book does not know yet.
+-- order of service; `open` is how many these are. `newcomers`: tenants that the book does not know yet.
 create or replace function turns_of(
     asks text, types text[], tenants text[], now timestamptz,
-    out book bigint, out passed bigint, out names text[], out places bigint[], out met text[], out open integer
+    out book bigint, out passed bigint, out names text[], out places bigint[], out newcomers text[], out open integer
 ) language plpgsql stable as $$
 declare
     due text[] := array(
@@ -29,7 +29,7 @@ begin
     select b.id, b.passed into book, passed from workflow_limit_book as b
     where b.asks = turns_of.asks and b.used_at > now - interval '1 day';
     passed := coalesce(passed, 0);
-    met := array(
+    newcomers := array(
         select d.tenant from unnest(due) as d (tenant) where not exists (
             select 1 from workflow_limit_place as p where p.book = turns_of.book and p.tenant = d.tenant
         )
@@ -43,7 +43,7 @@ begin
             select p.tenant, p.at from workflow_limit_place as p
             where p.book = turns_of.book and p.tenant = any(due)
             union all
-            select s.tenant collate "C", turns_of.passed + s.stride from strides_of(met) as s
+            select s.tenant collate "C", turns_of.passed + s.stride from strides_of(newcomers) as s
         ) as w
         left join quotas('tenant', due, now) as m on m.name = w.tenant
     ) as t;
@@ -51,7 +51,7 @@ end $$;
 
 -- Store the places of the tenants that wait.
 create or replace function note_turns(
-    asks text, book bigint, met text[], names text[], places bigint[], begun integer, passed bigint, now timestamptz
+    asks text, book bigint, newcomers text[], names text[], places bigint[], begun integer, passed bigint, now timestamptz
 ) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -68,7 +68,7 @@ begin
     returning b.id into kept;
     insert into workflow_limit_place as p (book, tenant, at)
     select kept, t.tenant, t.at from unnest(names, places) with ordinality as t (tenant, at, number)
-    where t.number <= begun or t.tenant = any(met)
+    where t.number <= begun or t.tenant = any(newcomers)
     on conflict (book, tenant) do update set at = excluded.at where p.at <> excluded.at;
     delete from workflow_limit_place as p where p.book = kept and p.tenant <> all(names);
 end $$;

@@ -110,7 +110,7 @@ begin
         );
         if cardinality(served.chosen) > 0 then
             perform note_turns(
-                book_name(ask), turns.book, turns.met, turns.names, served.places || turns.places[turns.open + 1:],
+                book_name(ask), turns.book, turns.newcomers, turns.names, served.places || turns.places[turns.open + 1:],
                 served.begun, served.passed, now
             );
         end if;

@@ -29,7 +29,7 @@ begin
 end $$;
 
 -- The first pending run of each priority, due or not, from the watermarks on.
-create or replace function lanes_from(types text[], watermarks jsonb)
+create or replace function first_pending_from(types text[], watermarks jsonb)
 returns table (type text, priority integer, run_at timestamptz) language plpgsql stable rows 10 as $$
 #variable_conflict use_column
 declare
@@ -68,13 +68,13 @@ returns table (id uuid, crashes integer) language plpgsql stable as $$
 begin
     return query
     select due.id, due.crashes
-    from lanes_from(types, watermarks) as lane cross join lateral (
+    from first_pending_from(types, watermarks) as queue cross join lateral (
         select r.id, r.run_at, r.crashes from workflow_run as r
-        where r.type = lane.type and r.priority = lane.priority and r.run_at >= lane.run_at and r.run_at <= now
+        where r.type = queue.type and r.priority = queue.priority and r.run_at >= queue.run_at and r.run_at <= now
             and r.status = 'pending' and r.deleted_at is null
         order by r.run_at, r.id limit size
     ) as due
-    order by lane.priority, due.run_at, due.id limit size;
+    order by queue.priority, due.run_at, due.id limit size;
 end $$;
 
 -- Store watermarks after a claim that began at `begun`. If it read many dead entries, its types get watermarks beside
@@ -103,7 +103,7 @@ begin
         select coalesce(jsonb_object_agg(m.priority, m.at - watermark_margin()), '{}') from (
             select coalesce(old.priority, l.priority::text) as priority, us(least(l.run_at, now)) as at
             from jsonb_object_keys(watermarks -> of_type) as old (priority)
-            full join lanes_from(array[of_type], watermarks) as l on l.priority::text = old.priority
+            full join first_pending_from(array[of_type], watermarks) as l on l.priority::text = old.priority
         ) as m
     );
 end $$;

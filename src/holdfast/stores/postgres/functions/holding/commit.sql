@@ -103,7 +103,7 @@ begin
             h.key, h.kind, 'succeeded', h.attempts, h.output::json, h.fence, h.number, moment(h.started_at), now
         from held as h
         returning run_id, key
-    ), told as (
+    ), trail_rows as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
         select t.id, t.what, t.data::json, now, false
         from (
@@ -185,7 +185,7 @@ begin
             started_at = coalesce(r.started_at, moment(h.begun_at)), commit_fence = r.fence, commit_no = h.number,
             commit_answer = '{"answer":"applied","status":"succeeded"}', updated_at = now, rev = r.rev + 1
         from held as h where r.id = any(array[h.id])
-    ), told as (
+    ), trail_rows as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
         select t.id, t.what, t.data::json, now, false
         from (

@@ -100,7 +100,7 @@ begin
             crashes = case when h.forgiven then 0 else r.crashes end, survived = case when h.forgiven then 1 else r.survived end,
             rev = r.rev + 1
         from held as h where r.id = any(array[h.id])
-    ), told as (
+    ), trail_rows as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
         select t.id, t.what, t.data::json, now, false
         from (

@@ -90,7 +90,7 @@ begin
             started_at = coalesce(r.started_at, moment(d.begun_at)), commit_fence = r.fence, commit_no = d.number,
             commit_answer = '{"answer":"applied","status":"succeeded"}', updated_at = now, rev = r.rev + 1
         from done as d where d.next_seq is null and r.id = any(array[d.run])
-    ), told as (
+    ), trail_rows as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
         select t.run, t.what, t.data::json, now, false
         from (

@@ -147,7 +147,8 @@ end $$;
 -- Wake listeners up, at most once a commit.
 create or replace function hint() returns void language plpgsql as $$
 begin
-    -- A listener does not read. A full queue would fail the commit, and wake-ups are never required.
+    -- If a listener stops reading, the queue fills, and a full queue would fail this commit. No wake-up is sent then:
+    -- wake-ups are never required.
     if pg_notification_queue_usage() < 0.9 then
         perform pg_notify('holdfast_' || current_schema(), '');
     end if;
@@ -160,7 +161,7 @@ begin
     return (select case when is_called then last_value else 0 end from workflow_event_id_seq);
 end $$;
 
--- The newest event so far. Events up to it came before.
+-- The number of the newest event so far. Later events have higher numbers.
 create or replace function inbox_mark() returns bigint language plpgsql volatile as $$
 begin
     return (select case when is_called then last_value else 0 end from workflow_inbox_seq_seq);
@@ -176,7 +177,8 @@ create or replace function shown_key(tenant text, key text) returns text languag
 
 -- Records, with the fields of records/.
 
--- True when a value has more than `largest` bytes. A value that is stored in more is not read to be measured.
+-- True when a value has more than `largest` bytes. A value whose stored size is already larger is not
+-- read.
 create or replace function is_large(value json, largest bigint) returns boolean language sql immutable as
     'select case when value is null or largest is null then false when pg_column_size(value) > largest + 4 then true
         else octet_length(value::text) > largest end';
@@ -250,7 +252,7 @@ begin
 end $$;
 
 -- True when those waits are too large for an answer about many runs: more than 64 KiB, counted as in claim and load.
--- Values that are stored in more are not read just to be measured.
+-- Values whose stored size is already larger are not read.
 create or replace function has_large_news(run uuid, known integer) returns boolean language plpgsql stable
 set enable_sort = off as $$
 declare

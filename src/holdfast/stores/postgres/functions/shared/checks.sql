@@ -42,9 +42,9 @@ create or replace function negative_fault() returns text language sql immutable 
     select 'budget, ttl_seconds and timeout_seconds are not negative, and a budget is not 0'
 $$;
 
-create or replace function time_fault(what text, at text) returns text language plpgsql immutable as $$
+create or replace function time_fault(what text, at text, years text default '1 to 9999') returns text language plpgsql immutable as $$
 begin
-    return what || ' ' || at || ': a time from 1970 to 9998';
+    return what || ' ' || at || ': a time in the years ' || years;
 end $$;
 
 -- Labels with escapes are not checked further: Postgres cannot read some escapes, and the verbs keep them as they are.
@@ -142,7 +142,7 @@ end $$;
 create or replace function checked_time(at timestamptz) returns timestamptz language plpgsql immutable as $$
 begin
     if at not between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00' then
-        perform refuse('UsageError', time_fault('run_at', at::text));
+        perform refuse('UsageError', time_fault('run_at', at::text, '1970 to 9998'));
     end if;
     return at;
 end $$;

@@ -149,7 +149,7 @@ begin
         order by stored_key(n.tenant, n.key), n.place
         on conflict do nothing
         returning id
-    ), told as (
+    ), trail_rows as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
         select n.id, 'created', ('{"type":' || to_json(n.type)::text || '}')::json, now, false
         from n join inserted on inserted.id = n.id order by n.place
