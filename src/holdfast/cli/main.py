@@ -201,7 +201,7 @@ def _say(message: str) -> None:
 def cli(ctx: click.Context) -> None:
     """Start workflows that survive crashes, watch them, and run the workers that execute them.
 
-    Where a command takes a RUN, give its id, or at least 6 characters from the beginning or the end of it.
+    Where a command takes a RUN, give its id, or at least the last 6 characters of it.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False

@@ -101,7 +101,8 @@ def rewind(
 def retry(run: str, by: str | None, *, as_json: bool) -> None:
     """Let a failed run continue at the step that failed.
 
-    Recorded steps keep their results; the count of attempts starts again.
+    Recorded steps keep their results; the count of attempts starts again. If you have fixed the code,
+    restart the worker first.
     """
     _operate(run, by, lambda client, run_id, who: client.retry(run_id, by=who), as_json=as_json)
 
