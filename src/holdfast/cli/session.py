@@ -51,7 +51,7 @@ def run(work: Callable[[Client], Awaitable[T]], *, create: bool = False) -> T:
 
 
 def _sealed(store: Store) -> Store:
-    """With keys in the environment: the store behind a codec, as in an app that encrypts."""
+    """Wrap the store in a codec when the environment has keys, as an app that encrypts does."""
     if not os.environ.get(ENVIRONMENT):
         return store
     # Values that are not encrypted are shown too: only the app knows whether they are allowed.

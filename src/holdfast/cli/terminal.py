@@ -41,7 +41,7 @@ def print_json(value: Any) -> None:
 
 
 def terminal_safe(text: Json) -> Json:
-    """The same JSON, with control characters written as escapes."""
+    """Return the JSON with control characters written as escapes."""
     if text.isprintable():
         return text
     odd = "".join(char for char in set(text) if not char.isprintable() and unicodedata.category(char) != "Zs")

@@ -119,7 +119,7 @@ def _library() -> tuple[type[AESGCM], type[Exception]]:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
-        raise UsageError("Encrypt needs the library `cryptography`: pip install 'holdfast[crypto]'") from None
+        raise UsageError("Encrypt needs the library `cryptography`: pip install cryptography") from None
     return AESGCM, InvalidTag
 
 

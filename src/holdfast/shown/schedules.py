@@ -27,7 +27,7 @@ def next_times(schedule: Schedule, now: Instant) -> tuple[list[Instant], str | N
 
 
 def rhythm(schedule: Schedule) -> str:
-    """`every 15 min`, or the cron expression with its time zone."""
+    """Return the interval (`every 15 min`), or the cron expression with its time zone."""
     jitter = f", up to {span(schedule.jitter.total_seconds())} later" if schedule.jitter_us else ""
     if schedule.every is not None:
         return f"every {span(schedule.every.total_seconds())}{jitter}"

@@ -51,7 +51,7 @@ def _postgres(url: str, clock: Callable[[], Instant] | None, *, create: bool) ->
         if error.name != "asyncpg":
             raise
         raise UsageError(
-            "for a store in Postgres the driver is missing: pip install 'holdfast[postgres]'"
+            "for a store in Postgres the driver asyncpg is missing: pip install asyncpg"
         ) from None
     return PostgresStore(url, clock=clock, create=create)
 

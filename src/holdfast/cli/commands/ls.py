@@ -148,7 +148,7 @@ def _gate(texts: tuple[str, ...]) -> StepKind | None:
 
 
 def _pattern(type_: str | None) -> str | None:
-    """A name without a version stands for all its versions."""
+    """Return the pattern for a name; without a version it matches all versions."""
     if type_ is None or type_.endswith("%") or type_.rpartition(".v")[2].isdigit():
         return type_
     return f"{type_}.v%"

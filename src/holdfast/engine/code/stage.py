@@ -142,7 +142,7 @@ class Stage:
         return ""
 
     async def give_way(self) -> None:
-        """Give branches that have not begun a turn: they are refused, or see their cancel."""
+        """Let branches that have not begun run once, so that they see their refusal or their cancel."""
         if self.promised:
             await asyncio.sleep(0)
 

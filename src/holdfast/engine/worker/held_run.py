@@ -126,7 +126,7 @@ class HeldRun(ABC):
 
     @property
     def suspect(self) -> int:
-        """The number of crashes since progress was last committed."""
+        """Return the number of crashes since progress was last committed."""
         return self.crashes
 
     @property

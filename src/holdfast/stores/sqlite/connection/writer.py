@@ -254,7 +254,7 @@ class Inline:
         return cast("T", job.answer)
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: there is no thread."""
 
 
 class Writer:
