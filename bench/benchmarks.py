@@ -80,6 +80,19 @@ def _say_latency(what: str, found: list[Row], goal: str) -> None:
     say(f"{what}: p50 {p50:g} ms, p99 {p99:g} ms  (goal {goal})")
 
 
+def cancel(place: Place, _rounds: int) -> None:
+    """Measure the time from the cancel of a leased run to `CancelledError` in its step, across two
+    processes.
+    """
+    args = ("--url", place.fresh(), "--runs", 100)
+    with begun("cancel", "worker", *args) as worker:
+        wait_for(worker, "ready")
+        run("cancel", "caller", *args)
+        row = ended(worker)
+    figures = f"p50 {row['ms_p50']:g} ms, p99 {row['ms_p99']:g} ms, at most {row['ms_max']:g} ms"
+    say(f"{figures}, {row['n']} tries  (goal < 1000 ms)")
+
+
 def idle(place: Place, _rounds: int) -> None:
     """Measure the cost of a worker with nothing to do."""
     with begun("engine", "idle", "--url", place.fresh(), "--seconds", IDLE_SECONDS) as worker:
@@ -231,6 +244,7 @@ ALL: dict[str, Callable[[Place, int], None]] = {
         lone,
         latency,
         emit,
+        cancel,
         idle,
         workers,
         sleeping,

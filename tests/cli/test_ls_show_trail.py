@@ -167,7 +167,7 @@ def test_the_keys_of_a_run_as_json_are_stable(cli_, waiting):
         "pause_asked_by", "last_error", "progress",
         "cost", "budget", "limit_key", "labels", "chain", "present", "parent", "parent_step", "timeout_at",
         "ttl_seconds", "created_at", "updated_at", "started_at", "finished_at", "expires_at", "deleted_at",
-        "params", "result", "error", "children", "steps",
+        "params", "result", "error", "running", "children", "steps",
     ]  # fmt: skip
     assert list(shown["steps"][0]) == [
         "seq", "step", "kind", "status", "attempts", "max_attempts", "output", "error", "cost", "topic",

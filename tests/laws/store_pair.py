@@ -10,7 +10,18 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
-from holdfast.records import ANY, Decided, Run, RunFilter, Step, TrailEntry
+from holdfast.records import (
+    ANY,
+    Decided,
+    Lease,
+    Run,
+    RunFilter,
+    Running,
+    RunningStep,
+    Step,
+    TrailEntry,
+    moment,
+)
 from holdfast.testing.contract.driver import Clock, StoreDriver
 from holdfast.testing.contract.replay import replayed
 
@@ -132,3 +143,16 @@ def _can_come(wait: Step) -> bool:
 
 def _first_due(wait: Any) -> tuple[float, int]:
     return (float("inf") if wait.due_at is None else wait.due_at), wait.seq
+
+
+def renew_and_look(pair: Pair, pick: Any, leases: list[Lease], runs: list[Any]) -> None:
+    """Renew leases, read their states, show steps of their runs, and read runs with their running steps."""
+    worker = pick("w1", "w2")
+    pair.do(lambda driver: driver.renew(*leases, worker=worker))
+    pair.do(lambda driver: driver.run(driver.store.lease_states([(one.run, one.fence) for one in leases])))
+    names, began = pick(("a",), ("A", "b"), ("c", "a", "x")), moment(pair.clock.now)
+    steps = tuple(RunningStep(step=name, attempt=pick(1, 2), started_at=began) for name in names)
+    rows = [Running(run=one.run, fence=one.fence, started_at=one.started_at, steps=steps) for one in leases]
+    pair.do(lambda driver: driver.run(driver.store.show_running("w1", rows)))
+    for run in runs[-3:]:
+        pair.do(lambda driver, run=run: getattr(driver.get(run), "running", None))

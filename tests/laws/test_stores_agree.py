@@ -31,7 +31,7 @@ from holdfast.testing.contract.driver import backing_off, broken, done, error, l
 from tests.laws.chains import follower, followers
 from tests.laws.effort import LONG, often
 from tests.laws.plans import DEFINITIONS, GATED, LATER, PLAN, TASKS, Plans, child, is_foreign, starts_runs
-from tests.laws.store_pair import Pair
+from tests.laws.store_pair import Pair, renew_and_look
 
 CODE = ("shop.order.v1", "shop.order.v2")
 TYPES = (*CODE, PLAN, GATED, TASKS)
@@ -293,8 +293,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             )
             for claim in {claim.id: claim for claim in claims}.values()
         ]  # fmt: skip
-        worker = pick("w1", "w2")
-        self.pair.do(lambda driver: driver.renew(*leases, worker=worker))
+        renew_and_look(self.pair, pick, leases, self.runs)
 
     # Keepers, people, time.
 

@@ -202,6 +202,14 @@ class Functions(Source):
                 ),
             ),
             ("absent(%s)", (s.text(),)),
+            ("lease_states(%s)", (s.sent([s.record(run=self._id, fence=s.number)]),)),
+            (
+                "show_running(%s, %s)",
+                (
+                    s.text(),
+                    s.sent([s.record(run=self._id, fence=s.number, started_at=s.number, steps=s.json)]),
+                ),
+            ),
         ]
         return self._call("operators", *_spread(s.one(calls)))
 

@@ -3,7 +3,7 @@
 | part | file | verbs |
 |---|---|---|
 | `Starting` | starting.py | start, publish |
-| `Holding` | holding.py | claim, load, commit, transact, renew: a worker and the runs that it holds |
+| `Holding` | holding.py | claim, load, commit, transact, renew, lease_states, show_running |
 | `People` | people.py | cancel, pause, resume, rewind, retry_run, set_priority, append_step, … |
 | `Events` | events.py | emit, deliver |
 | `Approvals` | approvals.py | approvals, decide |
@@ -57,7 +57,16 @@ from .chores import (
     Chores,
 )
 from .events import SLICE, SLICES, Events
-from .holding import BUDGET, START, TRANSACTION_SECONDS, Holding, OwnEngine, Thread
+from .holding import (
+    BUDGET,
+    RUNNING_BYTES,
+    RUNNING_MAX,
+    START,
+    TRANSACTION_SECONDS,
+    Holding,
+    OwnEngine,
+    Thread,
+)
 from .limits import Limits, Registry
 from .outbox import GIVE_UP_SECONDS, Outbox
 from .people import People
@@ -72,7 +81,8 @@ __all__ = [
     "Schedules", "Starting", "Workers",
     # times and sizes
     "BUDGET", "DELETED_SECONDS", "EVENT_KEEP_SECONDS", "GIVE_UP_SECONDS", "GONE_SECONDS", "LIVE_SECONDS",
-    "PURGE_SLICE", "QUEUE_MAX", "SLICE", "SLICES", "START", "TRANSACTION_SECONDS", "TTL_SECONDS",
+    "PURGE_SLICE", "QUEUE_MAX", "RUNNING_BYTES", "RUNNING_MAX", "SLICE",
+    "SLICES", "START", "TRANSACTION_SECONDS", "TTL_SECONDS",
 ]  # fmt: skip
 
 

@@ -77,6 +77,8 @@ class Forwards:
     commit = forwarded(Store.commit)
     transact = forwarded(Store.transact)
     renew = forwarded(Store.renew)
+    lease_states = forwarded(Store.lease_states)
+    show_running = forwarded(Store.show_running)
     # people
     cancel = forwarded(Store.cancel)
     pause = forwarded(Store.pause)

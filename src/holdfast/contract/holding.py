@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 from holdfast.bounds import BATCH_BYTES
-from holdfast.records import Ask, Claim, Item, Lease, Loaded, Renewal, Verdict
+from holdfast.records import Ask, Claim, Item, Lease, LeaseState, Loaded, Renewal, Running, Verdict
 
 BUDGET = "budget"  # who pauses a run that has reached its budget
 START = -1  # before the first step: the seq of a plan's first row is 0
+RUNNING_MAX, RUNNING_BYTES = 20, 8192  # steps of one run that are shown while they run; bytes of their names
 TRANSACTION_SECONDS = 5.0  # how long a function may have the store's transaction
 
 Thread = Callable[[Callable[[], Any]], Awaitable[Any]]  # where sync code may block
@@ -106,4 +108,22 @@ class Holding(Protocol):
         it is JSON. survived: see `machine.claiming.forgive`.
         strays: runs leased to this worker that it did not name, with their fences; they are not changed. No
         leases and no strays: nothing is written.
+        """
+
+    async def lease_states(self, leases: Sequence[tuple[UUID, int]]) -> list[LeaseState]:
+        """Read whether each lease (a run and its fence) still holds: applied, cancelled or lost, in order;
+        and whether a pause is asked for. It writes and renews nothing.
+
+        A worker calls it when `listen` says that somebody has moved a leased run.
+        """
+
+    async def show_running(self, worker: str, rows: Sequence[Running]) -> list[bool]:
+        """Show people the steps that this worker executes now: `get` has them in `running`. One commit.
+
+        Each row is fenced like an item of a commit, and replaces what the run showed before. At most
+        RUNNING_MAX steps for a run, with RUNNING_BYTES bytes of names. The answer says for each row whether
+        it was written; a row that is not fenced, or that another session keeps, changes nothing.
+        started_at: as in `renew`. A second call with the same rows changes nothing.
+        `get` shows a step only while the run is leased under this fence and the try has no record. The rows
+        go with the run.
         """

@@ -19,7 +19,13 @@ class Workers(Protocol):
     async def absent(self, worker: str) -> None:
         """Record that a worker has gone."""
 
-    def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
+    def listen(
+        self, hint: Callable[[], None], holders: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
         """Call `hint` on the caller's event loop whenever there may be news: work, an event, an end. It is
         never trusted, never needed, and may come too often. Returns the function that ends it.
+
+        holders: called when a leased run may have been moved by somebody other than its holder: cancelled,
+        paused, resumed, rewound, deleted or timed out. It comes after few commits only: those with such a
+        move, and some when a connection was lost.
         """

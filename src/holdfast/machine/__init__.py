@@ -3,7 +3,7 @@
 | moves | file |
 |---|---|
 | start | starting.py |
-| claim, renew | claiming.py |
+| claim, renew, lease_states, show_running | claiming.py |
 | checkpoint, advance, park, complete, fail, retry, release | moves.py, commit.py, steps.py |
 | deliver, lapse: a wait gets its outcome | settling.py; the effect on its run: waking.py |
 | decide | deciding.py; its texts and checks: gates.py |

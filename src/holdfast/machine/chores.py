@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.backoff import crash_delay
 from holdfast.lifecycle import Status
 
-from . import ending
+from . import claiming, ending
 from .durations import micros
 from .view import R, View
 
@@ -34,6 +34,7 @@ def expire(view: View[R], run: R) -> None:
 def time_out(view: View[R], run: R) -> None:
     """time_out: the timeout of the run has passed: failed, kind timeout, fence + 1. Trail: timed_out,
     failed."""
+    claiming.interrupt(view, run)
     run.fence += 1
     view.note(run, "timed_out")
     message = f"the run did not end within {run.timeout_seconds:g} s"

@@ -1,9 +1,11 @@
-"""claim and renew: the lease of a run."""
+"""claim, renew, lease_states and show_running: the lease of a run."""
 
 from __future__ import annotations
 
-from holdfast.lifecycle import Status
-from holdfast.records import Answer, Held, Instant, Lease
+from collections.abc import Iterable, Mapping
+
+from holdfast.lifecycle import Status, StepStatus
+from holdfast.records import Answer, Held, Instant, Lease, LeaseState, Running, RunningStep
 
 from .rows import RunRow, holds
 from .view import R, View
@@ -61,3 +63,42 @@ def forgive(run: RunRow) -> None:
 def lost(run: R | None) -> Answer:
     """Return the answer for a holder that has lost the run."""
     return Answer.CANCELLED if run is not None and run.status is Status.CANCELLED else Answer.LOST
+
+
+def lease_state(run: RunRow | None, fence: int, now: Instant) -> LeaseState:
+    """lease_states: the state of one lease. Nothing is written."""
+    if run is None or not holds(run, fence, now):
+        return LeaseState(answer=lost(run))
+    return LeaseState(answer=Answer.APPLIED, pause_asked=run.pause_asked_by is not None)
+
+
+def interrupt(view: View[R], run: R) -> None:
+    """Tell the holder of a leased run that somebody else moves the run. Called before the move."""
+    if run.status is Status.LEASED:
+        view.call_holders()
+
+
+def show_running(view: View[R], run: R | None, row: Running) -> bool:
+    """show_running: keep the steps that the holder executes now, checked by its fence like an item of a
+    commit. Trail: started, if it is due. Return False when nothing was written.
+    """
+    if run is None or not holds(run, row.fence, view.now):
+        return False
+    begin(view, run, row.started_at)
+    view.show_running(run, row.steps)
+    return True
+
+
+def unrecorded(
+    steps: Iterable[RunningStep], recorded: Mapping[str, tuple[StepStatus, int]]
+) -> tuple[RunningStep, ...]:
+    """Return the steps whose try is not recorded yet. `recorded`: status and attempts of recorded steps, by
+    key. A plan has its rows before they are executed; a step that is retried has the row of its last try.
+    """
+    return tuple(
+        one
+        for one in steps
+        if (row := recorded.get(one.step)) is None
+        or row[0] in {StepStatus.PENDING, StepStatus.RUNNING}
+        or (row[0] is StepStatus.READY and row[1] < one.attempt)
+    )

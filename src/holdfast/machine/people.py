@@ -11,7 +11,7 @@ from holdfast.errors import IllegalMove, UnknownRun, UnknownStep
 from holdfast.lifecycle import OPEN, Move, Status, StepStatus, allows
 from holdfast.records import Json
 
-from . import chains, ending, plans
+from . import chains, claiming, ending, plans
 from .rows import Owes, RunRow, StepRow
 from .view import R, View
 
@@ -55,6 +55,7 @@ def cancel_open(view: View[R], run: R, by: str, *, children: bool) -> None:
     """Cancel an open run, deleted or not: fence + 1, lease cleared, open steps and the later steps of a plan
     cancelled; finished steps keep their results. children: the run owes the cancel of its open children.
     Trail: cancelled [by]."""
+    claiming.interrupt(view, run)
     run.fence += 1
     ending.end(view, run, Status.CANCELLED)
     if children and view.has_open_children(run):
@@ -69,7 +70,9 @@ def pause(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
     """
     run = _found_for(Move.PAUSE, view, id, tenant)
     if run.status is Status.LEASED:
-        run.pause_asked_by = by if run.pause_asked_by is None else run.pause_asked_by
+        if run.pause_asked_by is None:
+            claiming.interrupt(view, run)
+            run.pause_asked_by = by
     elif run.status is not Status.PAUSED:
         run.pause(run.status)
         view.note(run, "paused", by=by)
@@ -87,6 +90,7 @@ def resume(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
     if run.status is Status.LEASED:
         if run.pause_asked_by is None:
             raise IllegalMove(run.id, Move.RESUME, run.status, "no pause is asked for")
+        claiming.interrupt(view, run)
         run.pause_asked_by = None
         return run
     assert run.resume_to is not None
@@ -115,6 +119,7 @@ def rewind(view: View[R], id: UUID, key: str | None, tenant: str | None, by: str
         raise UnknownStep(f"run {id} has no step {key!r}; it has: {keys}")
     gone = _forget(view, run, steps, {step.key for step in begun if step.seq >= since}, orphans=children)
     was_paused = run.status is Status.PAUSED
+    claiming.interrupt(view, run)
     run.begin_anew(view.now)
     if was_paused:
         run.pause(Status.PENDING)
@@ -234,6 +239,7 @@ def _delete(view: View[R], run: R, by: str) -> None:
     if run.status is not Status.LEASED:
         view.note(run, "deleted", by=by)
         return
+    claiming.interrupt(view, run)
     asked_by = run.pause_asked_by
     run.let_go()
     run.status, run.run_at, run.pause_asked_by = Status.PENDING, view.now, None

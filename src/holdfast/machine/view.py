@@ -12,7 +12,18 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.lifecycle import Status
-from holdfast.records import Definition, Instant, Item, Json, NewEvent, NewRun, Outbound, Step, Verdict
+from holdfast.records import (
+    Definition,
+    Instant,
+    Item,
+    Json,
+    NewEvent,
+    NewRun,
+    Outbound,
+    RunningStep,
+    Step,
+    Verdict,
+)
 
 from .rows import RunRow, StepRow
 
@@ -86,6 +97,13 @@ class View(Protocol[R]):
 
     def links(self, first: R, limit: int, *, deleted: bool) -> Sequence[R]:
         """Return runs of the chain after its first one, by id: the deleted ones, or the others."""
+
+    def call_holders(self) -> None:
+        """Tell the workers that a leased run is moved by somebody other than its holder: they look at their
+        leases right after this commit."""
+
+    def show_running(self, run: R, steps: Sequence[RunningStep]) -> None:
+        """Keep the steps that the holder executes now, in place of those that were kept before."""
 
     def has_open_children(self, run: R) -> bool:
         """Return True when a child of the run (and of its tenant) is open."""

@@ -65,6 +65,13 @@ class Held(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     more: bool = False  # as in Verdict
 
 
+class LeaseState(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """The state of one lease, as `lease_states` reads it."""
+
+    answer: Answer  # applied, cancelled or lost
+    pause_asked: bool = False
+
+
 class Renewal(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The answer to a renewal: one Held per lease, in order, and strays.
 

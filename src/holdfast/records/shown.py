@@ -12,7 +12,7 @@ from holdfast.lifecycle import Status, StepKind, StepStatus
 
 from .units import COST_UNIT, OWN, Instant, Json, OwnTenant, Tenant
 from .unreadable import MARK, Unreadable, read, read_error, read_object, value
-from .written import Error, Presence
+from .written import Error, Presence, RunningStep
 
 
 class Step(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -85,6 +85,8 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     started_at: datetime | None
     finished_at: datetime | None
     deleted_at: datetime | None
+    # Steps that have run for 2 s or longer, oldest first; only `get` reads them.
+    running: tuple[RunningStep, ...] = ()
 
     @property
     def params(self) -> Any:

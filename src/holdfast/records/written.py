@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -134,6 +135,23 @@ class Lease(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     heartbeat: bool = False  # a heartbeat row is wanted
     survived: bool = False  # it has executed for a whole lease time: its crashes are forgiven
     progress: Json | None = None
+
+
+class RunningStep(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A step that a worker executes now and has not recorded yet, as the worker has last reported it."""
+
+    step: str
+    attempt: int  # the number of this try; the first is 1
+    started_at: datetime  # when this try began
+
+
+class Running(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """The steps that a holder executes now, for `show_running`: oldest first."""
+
+    run: UUID
+    fence: int
+    started_at: Instant | None = None  # as in Lease
+    steps: tuple[RunningStep, ...]
 
 
 class Ask(msgspec.Struct, gc=False, frozen=True, kw_only=True):

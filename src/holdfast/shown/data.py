@@ -16,6 +16,7 @@ from holdfast.records import (
     Json,
     OutboxMessage,
     Run,
+    RunningStep,
     Schedule,
     Step,
     TrailEntry,
@@ -76,9 +77,15 @@ def whole_run_data(run: Run, steps: list[Step], children: Sequence[Run]) -> dict
         **run_data(run),
         "params": raw_value(run.params_json),
         **result_data(run),
+        "running": [running_data(one) for one in run.running],
         "children": [{"id": one.id, "type": one.type, "status": one.status} for one in children],
         "steps": [step_data(step) for step in steps],
     }
+
+
+def running_data(one: RunningStep) -> dict[str, Any]:
+    """A step that is executed now, and is not recorded yet."""
+    return {"step": one.step, "attempt": one.attempt, "started_at": one.started_at}
 
 
 def result_data(run: Run) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from .times import ago, span, stamp
 from .waits import waits
 
 VALUE_MAX = 400  # characters of params and result; --json prints all
+RUNNING_SHOWN = 5  # steps that `executes` names; the table has all
 CHILDREN_SHOWN, CHILDREN_MAX = 5, 1_000  # children that are named, that are counted
 
 Fact = tuple[str, str]
@@ -78,6 +79,8 @@ def facts(
     yield "status", _status(run, now, status)
     if run.waiting_on:
         yield "waits for", waits(run, now)
+    if run.running:
+        yield "executes", running_words(run, now)
     yield _position(run, steps)
     if (run.attempt and run.status in OPEN) or run.status is Status.FAILED:
         yield "attempts", _attempts(run, steps)
@@ -95,6 +98,17 @@ def facts(
     yield "params", _value(run.params_json)
     if run.status is Status.SUCCEEDED:
         yield "result", _value(run.result_json)
+
+
+def running_words(run: Run, now: datetime) -> str:
+    """`charge for 8.0 s, try 2`: the steps that are executed now, oldest first."""
+    named = [
+        f"{clean(one.step)} for {span(max(0.0, (now - one.started_at).total_seconds()))}"
+        + (f", try {one.attempt}" if one.attempt > 1 else "")
+        for one in run.running[:RUNNING_SHOWN]
+    ]
+    left = len(run.running) - RUNNING_SHOWN
+    return "; ".join(named) + (f"; and {left} more" if left > 0 else "")
 
 
 def _status(run: Run, now: datetime, status: Callable[[str], str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -214,6 +215,14 @@ def check_lease(_: str, lease: Lease) -> None:
     check_big("fence", lease.fence)
     check_number_known("known", lease.known)
     check_at("started_at", lease.started_at)
+
+
+def check_pairs(_: str, leases: Sequence[tuple[UUID, int]]) -> None:
+    """Check leases that are given as run and fence."""
+    for run, fence in leases:
+        if not isinstance(run, UUID):
+            raise UsageError(f"{clipped(run)} is not the id of a run: give a UUID")
+        check_big("fence", fence)
 
 
 def readable(lease: Lease) -> Lease:

@@ -7,12 +7,21 @@ from typing import Any
 from uuid import UUID
 
 from holdfast import bounds
-from holdfast.arguments import KEY_MAX, WHOLE_MAX, check_name, check_text, check_topic, check_whole
+from holdfast.arguments import (
+    KEY_MAX,
+    WHOLE_MAX,
+    check_datetime,
+    check_name,
+    check_text,
+    check_topic,
+    check_whole,
+)
 from holdfast.clipped import clipped
+from holdfast.contract import RUNNING_BYTES, RUNNING_MAX
 from holdfast.errors import TooLarge, UsageError
 from holdfast.exact import check_fields
 from holdfast.lifecycle import HOLDER_MOVES, SETTLED, WAITS, StepKind, StepStatus
-from holdfast.records import Item, NewRun, StepWrite
+from holdfast.records import Item, NewRun, Running, RunningStep, StepWrite
 from holdfast.records.moves import BeginPlan, Checkpoint, Complete, HolderMove, Park, Retry
 from holdfast.records.sizes import item_bytes
 
@@ -105,11 +114,38 @@ def _check_move(move: HolderMove) -> None:
             pass
 
 
-def _check_step(move: HolderMove, write: StepWrite) -> None:
-    check_fields(write)
-    key: Any = write.key
+def check_running(_: str, rows: Sequence[Running]) -> None:
+    """Check the running steps of runs."""
+    if len({row.run for row in rows}) != len(rows):
+        raise UsageError("a run's running steps are shown by one row")
+    for row in rows:
+        check_fields(row)
+        check_big("fence", row.fence)
+        check_at("started_at", row.started_at)
+        if not 0 < len(row.steps) <= RUNNING_MAX:
+            raise UsageError(f"run {row.run}: 1 to {RUNNING_MAX} running steps are shown")
+        for one in row.steps:
+            _check_running_step(one)
+        if len(row.steps) > 1 and sum(len(one.step.encode()) for one in row.steps) > RUNNING_BYTES:
+            raise UsageError(f"run {row.run}: its running steps have over {RUNNING_BYTES:,} bytes of names")
+
+
+def _check_running_step(one: RunningStep) -> None:
+    check_fields(one)
+    check_row_key(one.step)
+    check_whole("attempt of a step", one.attempt, 1)
+    check_datetime("started_at of a step", one.started_at)
+
+
+def check_row_key(key: Any) -> None:
+    """Check the key of a step's row."""
     if not isinstance(key, str) or not 0 < len(key) <= ROW_KEY_MAX:
         raise UsageError(f"a step's key is text of at most {ROW_KEY_MAX} characters, not {clipped(key)}")
+
+
+def _check_step(move: HolderMove, write: StepWrite) -> None:
+    check_fields(write)
+    check_row_key(write.key)
     if not (type(write.attempts) is int and 0 <= write.attempts <= WHOLE_MAX):
         check_whole("attempts of a step", write.attempts)
     if not (type(write.cost) is int and 0 <= write.cost <= UNITS_MAX):

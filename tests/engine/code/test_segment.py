@@ -180,7 +180,9 @@ async def test_a_step_that_failed_for_good_is_buffered_like_any_outcome(app):
 
 
 @pytest.mark.spec("FLOW-13", "CANC-4")
-async def test_a_pause_takes_effect_at_a_boundary_and_keeps_buffered_results(app):
+async def test_a_pause_takes_effect_at_a_boundary_and_keeps_buffered_results(app, monkeypatch):
+    """Without hints: a boundary asks the store."""
+    monkeypatch.setattr(app.store, "listen", lambda *_: lambda: None)
     called = []
 
     async def slow(name):
@@ -202,7 +204,9 @@ async def test_a_pause_takes_effect_at_a_boundary_and_keeps_buffered_results(app
 
 
 @pytest.mark.spec("FLOW-13", "CANC-4")
-async def test_a_cancel_takes_effect_at_a_boundary_and_drops_buffered_results(app):
+async def test_a_cancel_takes_effect_at_a_boundary_and_drops_buffered_results(app, monkeypatch):
+    """Without hints: a boundary asks the store."""
+    monkeypatch.setattr(app.store, "listen", lambda *_: lambda: None)
     called = []
 
     async def slow(name):

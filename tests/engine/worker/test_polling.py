@@ -55,7 +55,7 @@ async def test_a_worker_that_sometimes_finds_runs_looks_soon_without_a_wake_up(a
         took.append(clock() - at)
 
     await app.store.open()
-    monkeypatch.setattr(app.store, "listen", lambda _hint: lambda: None)
+    monkeypatch.setattr(app.store, "listen", lambda *_: lambda: None)
     async with app.worker(poll=10):
         for _ in range(100):
             await asyncio.sleep(0.05)
@@ -76,7 +76,7 @@ async def test_an_expired_lease_is_found_in_time_by_a_keeper_that_polls_seldom(a
 
     await app.store.open()
     monkeypatch.setattr(app.store, "traits", msgspec.structs.replace(app.store.traits, poll_seconds=10.0))
-    monkeypatch.setattr(app.store, "listen", lambda _hint: lambda: None)
+    monkeypatch.setattr(app.store, "listen", lambda *_: lambda: None)
     first = await process(app, 1, lease=1, keeper=False, poll=0.1)
     async with app.worker(lease=1):
         await asyncio.sleep(22)  # the keeper has nothing to do, and its polls are far apart

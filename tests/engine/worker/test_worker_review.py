@@ -210,7 +210,7 @@ async def test_a_step_that_catches_its_cancellation_frees_its_slot(app, how):
 @pytest.mark.spec("FLOW-4")
 async def test_the_end_of_a_sleep_beside_a_running_step_is_seen_without_wake_ups(store, world, monkeypatch):
     app, learnt = App(store, world=world), []
-    monkeypatch.setattr(store, "listen", lambda _: lambda: None)
+    monkeypatch.setattr(store, "listen", lambda *_: lambda: None)
 
     @app.workflow("shop.order.v1")
     async def order(ctx):

@@ -27,6 +27,7 @@ PUBLISHED = {
     "0004.sql": "b5ccfaa58ce0d8c97264cdbc89a50c3679bd10a3ab96b370f2801463042340fa",
     "0005.sql": "5866f16793b8ac812ce269b5c6d0d9e3f5713d4c6926ba5dfa61d405242f2336",
     "0006.sql": "940545456aa17d91f5562f1625a71356cd545d78c5f48926aa39f54aede8ef34",
+    "0007.sql": "681b5c641792b499fc4701e249ab07ba215bbbacfe58af9a1aa18a3cc2a04658",
 }
 MILLION = '"' + "x" * 1_000_000 + '"'
 OLD_RUN = "00000000-0000-7000-8000-00000000000%d"
@@ -223,3 +224,31 @@ def test_whoever_opens_a_file_that_is_being_migrated_waits_for_it(path):
     assert len(tries) == 4
     other.close()
     mine.close()
+
+
+@pytest.mark.spec("LEASE-20")
+@pytest.mark.parametrize("steps", ["", "[", "7", "{}", '[{"step": 7}]', "[null]"])
+def test_a_run_is_read_although_somebody_has_spoilt_its_running_steps(path, steps):
+    async def main(store):
+        await store.start([new_run()])
+        (claim,) = await store.claim(ask())
+        with raw_connection(path) as db:
+            db.execute("insert into workflow_running values (?, ?, ?)", (str(claim.id), claim.fence, steps))
+        return await store.get(claim.id, ANY)
+
+    assert with_store(path, main).running == ()
+
+
+@pytest.mark.spec("LEASE-20")
+def test_running_steps_go_with_their_run_whoever_removes_it(path):
+    """An older library knows nothing of them."""
+
+    async def main(store):
+        await store.start([new_run()])
+        (claim,) = await store.claim(ask())
+        with raw_connection(path) as db:
+            db.execute("insert into workflow_running values (?, 1, '[]')", (str(claim.id),))
+            db.execute("delete from workflow_run")
+            return db.execute("select count(*) from workflow_running").fetchall()
+
+    assert with_store(path, main) == [(0,)]

@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 
 import click
+from msgspec.structs import replace
 
 from holdfast.bounds import SHOWN_BYTES
 from holdfast.cli import session
@@ -16,8 +17,8 @@ from holdfast.cli.program import command
 from holdfast.cli.terminal import coloured_status, print_facts, print_json, table
 from holdfast.engine.app.client import Client
 from holdfast.engine.pages import gathered
-from holdfast.lifecycle import Status
-from holdfast.records import ANY, Error, Run, RunFilter, Step, moment
+from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.records import ANY, Error, Run, RunFilter, RunningStep, Step, instant, moment
 from holdfast.shown.data import whole_run_data
 from holdfast.shown.runs import CHILDREN_MAX, facts
 from holdfast.shown.steps import attempts, duration, outcome
@@ -36,6 +37,7 @@ STEPS_MAX = 200  # the newest steps of a run of code; of a plan those around the
 def show(run: str, *, every: bool, as_json: bool) -> None:
     """Show one run: status, waits, error, steps.
 
+    `executes` names the steps that a worker has executed for 2 s or longer, which have no outcome yet.
     `at step` is the current step of a plan, `last step` the last finished step of code. `attempts` counts the
     executions since the last finished step; an execution whose worker died does not count. When so many
     executions have failed, the run fails. ATTEMPTS in the table counts for each step.
@@ -66,9 +68,16 @@ def _print_trace(error: Error) -> None:
 
 
 def _print_steps(run: Run, steps: Sequence[Step], now: datetime, *, every: bool) -> None:
-    shown = steps if every else _nearest(run, steps)
+    shown = [*(steps if every else _nearest(run, steps))]
     numbered = run.kind == "plan"
-    rows = _step_table(shown, now, numbered=numbered) if steps else ["  no steps recorded yet"]
+    running = {one.step: one for one in run.running}
+    shown = [_live(step, running.pop(step.key, None)) for step in shown]
+    there = bool(steps or running)
+    rows = (
+        _step_table(shown, [*running.values()], now, numbered=numbered)
+        if there
+        else ["  no steps recorded yet"]
+    )
     click.echo("\n".join(rows))
     if len(shown) < len(steps):
         left, all_steps = len(steps) - len(shown), command(f"show {short(run.id)} --all")
@@ -87,10 +96,23 @@ def _nearest(run: Run, steps: Sequence[Step]) -> Sequence[Step]:
     return steps[first : first + STEPS_MAX]
 
 
-def _step_table(steps: Sequence[Step], now: datetime, *, numbered: bool) -> list[str]:
-    """The steps of a plan by their numbers, those of code in the order in which they were recorded."""
+def _live(step: Step, running: RunningStep | None) -> Step:
+    """The step as it is executed now: a plan has its row before that, and a retried step that of its last
+    try."""
+    if running is None:
+        return step
+    began = instant(running.started_at)
+    return replace(step, status=StepStatus.RUNNING, attempts=running.attempt, started_at=began)
+
+
+def _step_table(
+    steps: Sequence[Step], running: Sequence[RunningStep], now: datetime, *, numbered: bool
+) -> list[str]:
+    """The steps of a plan by their numbers, those of code in the order in which they were recorded; then
+    those that run and are not recorded."""
     head = ["STEP", "KIND", "STATUS", "ATTEMPTS", "TOOK", "WHEN", "OUTCOME"]
     rows = [_step_row(step, now) for step in steps]
+    rows += [_running_row(one, now) for one in running]
     if numbered:
         rows = [[str(step.seq + 1), *row] for step, row in zip(steps, rows, strict=True)]
     return table([*(["#"] if numbered else []), *head], rows, indent="  ")
@@ -107,3 +129,8 @@ def _step_row(step: Step, now: datetime) -> list[str]:
         ago(moment(at), now) if at else "-",
         outcome(step, now),
     ]
+
+
+def _running_row(one: RunningStep, now: datetime) -> list[str]:
+    status, since = coloured_status(StepStatus.RUNNING), ago(one.started_at, now)
+    return [clean(one.step), StepKind.TASK, status, str(one.attempt), "-", since, ""]

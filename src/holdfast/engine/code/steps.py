@@ -139,6 +139,7 @@ class Call:
             scope = Scope(key)
             failed: Exception | None = None
             token = SCOPE.set(scope)
+            run.running[key] = tries, begun_at
             try:
                 value = await (
                     self._fn(*self._args)
@@ -155,6 +156,7 @@ class Call:
                     raise  # the run is stopped: the function's answer is no failed try
                 SCOPE.reset(token)
                 token = SCOPE.set(None)
+                run.running.pop(key, None)
                 failed = await self._again_or_fail(error, tries, scope, begun_at)
             else:
                 write = StepWrite(
@@ -167,6 +169,7 @@ class Call:
                 return await self._written(write, value)
             finally:
                 SCOPE.reset(token)
+                run.running.pop(key, None)
             if failed is not None:
                 try:
                     raise failed

@@ -197,6 +197,7 @@ class TransactionCall(Call):
                 run.record.count_bytes,
                 awaits=awaits,
             )
+            run.running[self.key] = tries, write.started_at or 0
             try:
                 run.journal.transact(transaction)
                 return await transaction.future
@@ -205,11 +206,14 @@ class TransactionCall(Call):
             except BaseException as error:
                 if stage.closed or (isinstance(error, asyncio.CancelledError) and cancelled()):
                     raise  # it was told to stop: whatever it answers is no failed try
+                run.running.pop(self.key, None)
                 run.record.uncount_bytes(transaction.counted)
                 with suppress(TooLarge):  # log rows that do not fit must not end the retries
                     for row in transaction.scope.rows:
                         run.journal.note(row)
                 failed = await self._again_or_fail(error, tries, transaction.scope, write.started_at or 0)
+            finally:
+                run.running.pop(self.key, None)
             if failed is not None:
                 try:
                     raise failed

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
+
+from msgspec.structs import asdict
 
 from holdfast.contract import BUDGET
 from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status, spoken_status
 from holdfast.records import Run, moment
 
-from .explanation import ERROR_MAX, Explanation, Known, at_text, no_worker_live, quoted
+from .explanation import ERROR_MAX, Explanation, Known, at_text, few, no_worker_live, quoted
 from .pending import pending
 from .waiting import waits_data, waits_text
 
@@ -78,12 +81,33 @@ def _leased(run: Run, known: Known) -> Explanation:
             data,
         )
     waits = f"; it also waits for {waits_text(run, known)}" if run.waiting_on else ""
+    running = [asdict(one) for one in run.running]
     return Explanation(
         "running",
-        f"Worker {escaped(run.leased_by)} executes it{_again(run)}, with a lease until "
+        f"Worker {escaped(run.leased_by)} executes {_what(run, known)}{_again(run)}, with a lease until "
         f"{at_text(run.lease_until)}{_pause(run)}{waits}.",
-        {**data, "pause_asked_by": run.pause_asked_by, "waiting_on": waits_data(run, known)},
+        {
+            **data,
+            "running": running,
+            "pause_asked_by": run.pause_asked_by,
+            "waiting_on": waits_data(run, known),
+        },
     )
+
+
+def _what(run: Run, known: Known) -> str:
+    """The steps that have run for 2 s or longer; a step that began later is not known."""
+    now = moment(known.now)
+    named = [
+        f"{quoted(one.step)} since {at_text(one.started_at)} ({_seconds(now, one.started_at)} s ago"
+        f"{f', try {one.attempt}' if one.attempt > 1 else ''})"
+        for one in run.running
+    ]
+    return f"its step{'s' * (len(named) > 1)} {few(named)}" if named else "it"
+
+
+def _seconds(now: datetime, began: datetime) -> int:
+    return max(0, round((now - began).total_seconds()))
 
 
 def _again(run: Run) -> str:

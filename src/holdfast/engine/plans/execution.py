@@ -137,6 +137,7 @@ class PlanExecution(HeldRun):
 
     async def _call(self, handler: Handler, step: Step) -> End:
         scope = self.scope = Scope(step.key)
+        self.running[step.key] = self.attempt, self.begun_at
         try:
             self._drive = Drive(self._answer(handler, PlanTask(self, step, scope)))
             value = await self._drive
@@ -148,6 +149,7 @@ class PlanExecution(HeldRun):
             ended = value if isinstance(value, OUTCOMES) else Completed(value)
         finally:
             scope.over = True
+            self.running.clear()
             self._unwound()
         self._uncancel()
         return self._judged(ended)

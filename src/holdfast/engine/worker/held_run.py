@@ -10,7 +10,7 @@ from holdfast.engine import outcome as ends
 from holdfast.engine.outcome import StopReason
 from holdfast.errors import RunOverdue
 from holdfast.lifecycle import Status
-from holdfast.records import SECOND, Answer, Claim, Held, Instant, Lease
+from holdfast.records import SECOND, Answer, Claim, Held, Instant, Lease, LeaseState
 from holdfast.sealing.envelope import shut
 
 from .lease_clock import LeaseClock
@@ -46,6 +46,8 @@ class HeldRun(ABC):
         "journal",
         "lease_clock",
         "record",
+        "running",
+        "shown",
         "worker",
         "world",
     )
@@ -59,6 +61,11 @@ class HeldRun(ABC):
         self.ended_as = ""  # how the run ended here; empty while it has not
         self.ending = False  # user code has ended, and the commit that says so is on its way
         self.clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
+        # Steps that are executed now, by key, in the order in which they began: the try, and when it began.
+        self.running: dict[str, tuple[int, Instant]] = {}
+        self.shown: frozenset[tuple[str, int]] = (
+            frozenset()
+        )  # those that people can see already, with the try
         self._stop: ends.Stopped | None = None
         self._drive: Drive | None = None
         self._unwinding: asyncio.TimerHandle | None = None
@@ -123,6 +130,13 @@ class HeldRun(ABC):
         """Take the answer of a renewal: the run goes on, or it was cancelled, paused or lost."""
         if held.answer is not Answer.APPLIED:
             self.stop(StopReason(held.answer), held.reason)
+
+    def told(self, state: LeaseState) -> None:
+        """Take the state of the lease, which was read after a move of a leased run."""
+        if state.answer is not Answer.APPLIED:
+            self.stop(StopReason(state.answer))
+        else:
+            self.journal.pause_asked = state.pause_asked
 
     @property
     def suspect(self) -> int:

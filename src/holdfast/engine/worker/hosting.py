@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NoReturn
 from weakref import WeakKeyDictionary
+
+from holdfast.errors import UsageError
 
 # number of workers on each event loop
 WORKERS: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
@@ -21,3 +24,16 @@ def hosts_worker() -> bool:
         return WORKERS.get(asyncio.get_running_loop(), 0) > 0
     except RuntimeError:
         return False
+
+
+class OnlyAsync:
+    """The base of a worker: it refuses `with` instead of `async with`, in plain words."""
+
+    def __enter__(self) -> NoReturn:
+        """Refuse `with`."""
+        raise UsageError(
+            "a worker is async: write `async with app.worker()`, or `with app.sync.worker()` in sync code"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: `__enter__` always raises."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from holdfast.arguments import check_name
+from holdfast.engine.failures import text
 from holdfast.escaping import safe_logger
 from holdfast.records import Presence
+from holdfast.world import World
 
 from .chores import unforeseen
 
@@ -15,8 +18,16 @@ if TYPE_CHECKING:
 
 log = safe_logger("holdfast.worker")
 
+PLACE_MAX = 200  # characters of host and process in a worker's id
 PRESENCE_SECONDS = 30.0
 REFRESH_SECONDS = 0.25
+
+
+def worker_id(name: str, world: World) -> str:
+    """Return a new id of a worker, which people can read."""
+    # Host and process alone are not enough: two workers of one process would take each other's runs for
+    # strays, and give them back.
+    return f"{check_name('name', name)}:{text(world.place(), PLACE_MAX)}{world.uuid7().int & 0xFFFF:04x}"
 
 
 async def show(worker: Worker) -> None:

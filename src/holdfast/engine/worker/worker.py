@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Self
 from uuid import UUID
 
 from holdfast.arguments import (
@@ -24,14 +24,13 @@ from holdfast.arguments import (
 from holdfast.contract import TTL_SECONDS, Store
 from holdfast.engine.commit.committer import Committer
 from holdfast.engine.definitions import Defined, matches
-from holdfast.engine.failures import text
 from holdfast.engine.hooks import Hooks
 from holdfast.engine.outbox.relay import Relay
 from holdfast.engine.outbox.sinks import Sinks
 from holdfast.engine.outcome import StopReason
 from holdfast.engine.plans.versions import Versions
 from holdfast.engine.wake_up import WakeUp
-from holdfast.errors import LeaseLost, StoreError, UsageError
+from holdfast.errors import LeaseLost, StoreError
 from holdfast.escaping import safe_logger
 from holdfast.records import RUNTIME, SECOND, Claim
 from holdfast.sealing.envelope import shut
@@ -43,11 +42,13 @@ from .claim_size import ClaimSize
 from .executions import held, why_lacking
 from .held_run import UNWIND_SECONDS, HeldRun
 from .hook_notifier import HookNotifier
-from .hosting import count_worker
+from .hosting import OnlyAsync, count_worker
 from .keeper import Keeper, seconds_until
+from .lease_check import LeaseCheck
 from .leases import Leases
 from .loading import Loads
-from .presence import Refresh, show, shows
+from .presence import Refresh, show, shows, worker_id
+from .running_steps import RunningSteps
 from .slots import Ends
 
 log = safe_logger("holdfast.worker")
@@ -55,11 +56,10 @@ log = safe_logger("holdfast.worker")
 SLOTS = 100
 GATHER_SECONDS = 0.003  # time in which a nearly full worker collects free slots before it claims again
 HURRIED_SECONDS = 0.5  # time for user code to clean up after a second signal
-PLACE_MAX = 200  # characters of host and process in a worker's id
 CLAIM_SECONDS = 5.0  # time that a stopping worker waits for the answer to its last claim
 
 
-class Worker:
+class Worker(OnlyAsync):
     """A worker. `async with app.worker(...)`: it works while the block runs, then stops gracefully."""
 
     def __init__(
@@ -85,11 +85,7 @@ class Worker:
         relay: bool = True,
     ) -> None:
         self.store, self.world = store, world
-        # Host and process alone are not enough: two workers of one process would take each other's runs for
-        # strays, and give them back.
-        self.id = (
-            f"{check_name('name', name)}:{text(world.place(), PLACE_MAX)}{world.uuid7().int & 0xFFFF:04x}"
-        )
+        self.id = worker_id(name, world)
         self.patterns = check_patterns(patterns)
         self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
         self.versions = Versions(self, workflows, self._workflows)
@@ -107,22 +103,17 @@ class Worker:
         self.relay = Relay(store, world, self.id, functions, tenants=self.tenants, webhooks=relay and keeper)
         self._wake_up = WakeUp(store.traits.poll_seconds if poll is None else check_positive("poll", poll))
         self._draining = self._hurried = self._works = False
-        self._refresh = Refresh(self)
+        self._refresh, self._lease_check, self._running_steps = (
+            Refresh(self),
+            LeaseCheck(self),
+            RunningSteps(self),
+        )
         self._executions: dict[asyncio.Task[None], HeldRun] = {}
         self.straggling = Stragglers(self.look_again)
         self._ends = Ends()
         self.loads, self._claim_size = Loads(self), ClaimSize(self)
         self._more = True  # True when the last claim left due runs because slots were missing
         self.finished = 0
-
-    def __enter__(self) -> NoReturn:
-        """Refuse `with` instead of `async with`, in plain words."""
-        raise UsageError(
-            "a worker is async: write `async with app.worker()`, or `with app.sync.worker()` in sync code"
-        )
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing: `__enter__` always raises."""
 
     async def __aenter__(self) -> Self:
         """Begin to work."""
@@ -144,7 +135,7 @@ class Worker:
         await self.store.publish([one.definition() for one in self._workflows.values()])
         await self.versions.look()
         await show(self)
-        self._unlisten = self.store.listen(self._hint)
+        self._unlisten = self.store.listen(self._hint, self._lease_check.soon)
         self.leases.begin()
         self._loops = [
             self.world.spawn(self._claims(), "holdfast-claim"),
@@ -190,7 +181,6 @@ class Worker:
         if not self._works:
             return True
         self.drain()
-        self._unlisten()
         self._wake_up.ring()
         claims, *others = self._loops
         for loop in others:
@@ -207,6 +197,8 @@ class Worker:
         answers = await self._let_go()
         await self._let_return(grace_seconds)
         await relaying
+        for end in (self._unlisten, self._lease_check.end, self._running_steps.end):
+            end()  # not before: runs are cancelled and shown in the grace period, too
         answers = await self.leases.end(self.lease_seconds if answers else 0) and answers
         if answers:
             with suppress(StoreError):
@@ -348,6 +340,7 @@ class Worker:
         if why := shut(claim):
             execution.stop(StopReason.SEALED, why)
         self.leases.hold(execution)
+        self._running_steps.begin()
         if claim.crashes:
             self._claim_size.watch(execution, self._wake_up.ring)
         self.committer.begun(claim.id)

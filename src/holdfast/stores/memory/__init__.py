@@ -30,6 +30,7 @@ from holdfast.records import (
     Instant,
     Item,
     Lease,
+    LeaseState,
     Loaded,
     NewRun,
     Presence,
@@ -37,6 +38,7 @@ from holdfast.records import (
     Renewal,
     Run,
     RunFilter,
+    Running,
     Started,
     Stats,
     Step,
@@ -58,6 +60,8 @@ from .people import PeopleVerbs
 from .rows import State
 from .schedules import ScheduleVerbs
 
+Listener = tuple[asyncio.AbstractEventLoop, Callable[[], None], Callable[[], None] | None]
+
 _all: WeakSet[MemoryStore] = WeakSet()
 
 
@@ -76,7 +80,8 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVer
         self._state = State()
         self._lock: threading.RLock = threading.RLock()
         _all.add(self)
-        self._hints: dict[object, tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = {}
+        self._hints: dict[object, Listener] = {}
+        self._holder_calls = 0  # those that listeners were told of
 
     async def open(self) -> None:
         pass
@@ -92,7 +97,7 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVer
     async def get(self, run: UUID, tenant: Tenant) -> Run | None:
         with self._lock:
             row = self._state.seen(run, tenant_name(tenant))
-            return None if row is None else reads.shown(row)
+            return None if row is None else reads.shown_with_running(row)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         with self._lock:
@@ -193,6 +198,14 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVer
         with self._lock:
             return claim.renew(self._state, worker, leases, lease_seconds, self._clock())
 
+    async def lease_states(self, leases: Sequence[tuple[UUID, int]]) -> builtins.list[LeaseState]:
+        with self._lock:
+            return claim.lease_states(self._state, leases, self._clock())
+
+    async def show_running(self, worker: str, rows: Sequence[Running]) -> builtins.list[bool]:
+        with self._lock:
+            return claim.show_running(self._state, rows, self._clock())
+
     async def purge(
         self,
         ttl_seconds: float = TTL_SECONDS,
@@ -220,10 +233,13 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVer
 
     # Hints.
 
-    def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
-        """Call `hint` on this event loop whenever there may be news. Return a function that ends it."""
+    def listen(
+        self, hint: Callable[[], None], holders: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Call `hint` on this event loop whenever there may be news, and `holders` when a leased run may have
+        been moved. Return a function that ends it."""
         loop, token = asyncio.get_running_loop(), object()
-        self._hints[token] = (loop, hint)
+        self._hints[token] = (loop, hint, holders)
 
         def end() -> None:
             self._hints.pop(token, None)
@@ -231,9 +247,13 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVer
         return end
 
     def _hint(self) -> None:
-        for loop, hint in tuple(self._hints.values()):
+        called = self._holder_calls != self._state.holder_calls
+        self._holder_calls = self._state.holder_calls
+        for loop, hint, holders in tuple(self._hints.values()):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(hint)
+                if called and holders is not None:
+                    loop.call_soon_threadsafe(holders)
 
     # Forks: the child gets a copy of the state. The lock is held during the fork, so that the copy is
     # consistent and no thread that is missing in the child holds the lock there.

@@ -1,10 +1,13 @@
-"""claim, load and renew: the leases of runs. The order of the queue is explained in
-stores/sqlite/claiming."""
+"""claim, load, renew, lease_states and show_running: the leases of runs.
+
+The order of the queue is explained in stores/sqlite/claiming.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from uuid import UUID
 
 import msgspec
 
@@ -14,7 +17,18 @@ from holdfast.lifecycle import Status
 from holdfast.machine import claiming as machine
 from holdfast.machine.durations import micros
 from holdfast.machine.rows import holds, shown
-from holdfast.records import Answer, Ask, Claim, Instant, Lease, Loaded, Renewal, Step
+from holdfast.records import (
+    Answer,
+    Ask,
+    Claim,
+    Instant,
+    Lease,
+    LeaseState,
+    Loaded,
+    Renewal,
+    Running,
+    Step,
+)
 from holdfast.stores.claiming.capacity import Capacities
 from holdfast.stores.claiming.shares import Shares
 
@@ -131,6 +145,17 @@ def renew(state: State, worker: str, leases: Sequence[Lease], lease_seconds: flo
     answers = tuple(machine.renew(view, view.run(lease.run), lease, worker, until) for lease in leases)
     view.save()
     return Renewal(held=answers, strays=tuple(strays))
+
+
+def lease_states(state: State, leases: Sequence[tuple[UUID, int]], now: Instant) -> list[LeaseState]:
+    return [machine.lease_state(state.runs.get(run), fence, now) for run, fence in leases]
+
+
+def show_running(state: State, rows: Sequence[Running], now: Instant) -> list[bool]:
+    view = MemoryView(state, now)
+    written = [machine.show_running(view, view.run(row.run), row) for row in rows]
+    view.save()
+    return written
 
 
 def _log_number(entry: TrailRow) -> int:

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.bounds import page
 from holdfast.contract import LIVE_SECONDS
 from holdfast.lifecycle import FINAL, OPEN, Status, StepKind, StepStatus
+from holdfast.machine.claiming import unrecorded
 from holdfast.machine.durations import micros
 from holdfast.machine.rows import shown as shown_step
 from holdfast.machine.settling import COME, lapses
@@ -45,6 +46,16 @@ def shown(row: RunRow) -> Run:
         started_at=_moment(row.started_at), finished_at=_moment(row.finished_at),
         deleted_at=_moment(row.deleted_at),
     )  # fmt: skip
+
+
+def shown_with_running(row: RunRow) -> Run:
+    """Return the run with the steps that its holder executes now."""
+    fence, running = row.running
+    if row.status is not Status.LEASED or fence != row.fence:
+        return shown(row)
+    recorded = {one.step: row.steps[one.step] for one in running if one.step in row.steps}
+    known = {key: (step.status, step.attempts) for key, step in recorded.items()}
+    return msgspec.structs.replace(shown(row), running=unrecorded(running, known))
 
 
 def _moment(at: Instant | None) -> datetime | None:

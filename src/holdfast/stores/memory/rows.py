@@ -14,7 +14,7 @@ from holdfast.errors import StoreError
 from holdfast.lifecycle import FINAL, Status, StepStatus
 from holdfast.machine import rows as machine
 from holdfast.machine.rows import StepRow
-from holdfast.records import Definition, Instant, Json, NewSchedule, Presence
+from holdfast.records import Definition, Instant, Json, NewSchedule, Presence, RunningStep
 
 from .limits import Limiting
 from .outbox import Post
@@ -38,6 +38,7 @@ class RunRow(machine.RunRow, gc=True, kw_only=True):
     steps: dict[str, StepRow] = msgspec.field(default_factory=dict)
     receipts: dict[int, tuple[UUID, str]] = msgspec.field(default_factory=dict)
     first: RunRow | None = None
+    running: tuple[int, tuple[RunningStep, ...]] = (0, ())  # a fence, and the steps that its holder executes
     logs: list[TrailRow] = msgspec.field(default_factory=list)  # rows of its trail that holders brought
 
     @property
@@ -146,6 +147,7 @@ class State:
     # The highest numbers given so far. Numbers of removed rows are not given again.
     event_seq: int = 0
     trail_seq: int = 0
+    holder_calls: int = 0  # moves of leased runs by others than their holders
 
     def seen(self, run: UUID, tenant: str | None) -> RunRow | None:
         """Return the run. None: it is unknown, deleted or of another tenant."""

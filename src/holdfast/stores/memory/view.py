@@ -15,7 +15,18 @@ from holdfast.lifecycle import FINAL, StepKind, StepStatus
 from holdfast.machine.rows import StepRow, shown
 from holdfast.machine.settling import COME, has_waited
 from holdfast.machine.view import Beginning, Data, End
-from holdfast.records import Definition, Instant, Item, Json, NewEvent, NewRun, Outbound, Step, Verdict
+from holdfast.records import (
+    Definition,
+    Instant,
+    Item,
+    Json,
+    NewEvent,
+    NewRun,
+    Outbound,
+    RunningStep,
+    Step,
+    Verdict,
+)
 
 from .outbox import put
 from .rows import EventRow, RunRow, State, check, step_bytes
@@ -53,6 +64,12 @@ class MemoryView:
         if run is not None:
             self._touched[id] = run
         return run
+
+    def call_holders(self) -> None:
+        self._state.holder_calls += 1
+
+    def show_running(self, run: RunRow, steps: Sequence[RunningStep]) -> None:
+        run.running = run.fence, tuple(steps)
 
     def go_on_as(self, run: RunRow, first: RunRow, next: UUID) -> None:
         first.present, self._state.runs[next].first = next, first

@@ -29,7 +29,7 @@ from .caller.transact import TransactVerbs
 from .errors import DRIVER, translated
 from .server_check import check_server
 from .sessions import forks
-from .sessions.listener import Listeners, brings_news
+from .sessions.listener import Listeners, brings_news, may_call_holders
 from .sessions.pool import Pool
 from .sessions.renewal import RenewalVerb, Renewer
 from .sessions.sending import CALL_SECONDS, NOT_RESENT, send
@@ -169,8 +169,8 @@ class PostgresStore(
             )
         else:
             answer = await send(self._pool(), sql, args, 0, limit, once=verb in NOT_RESENT)
-        if not self.address.listen and brings_news(verb, args):
-            self._listeners.notify()
+        if not self.address.listen and (brings_news(verb, args) or may_call_holders(verb)):
+            self._listeners.notify(holders=may_call_holders(verb))
         return answer
 
     def _call_blocking(self, limit_seconds: float, verb: str, *args: Any) -> Any:
@@ -193,8 +193,10 @@ class PostgresStore(
 
     # Wake-ups.
 
-    def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
-        return self._listeners.listen(hint)
+    def listen(
+        self, hint: Callable[[], None], holders: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        return self._listeners.listen(hint, holders)
 
 
 __all__ = ["PostgresStore"]

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from holdfast.bounds import BATCH_BYTES
 from holdfast.contract import START, TRANSACTION_SECONDS, OwnEngine
-from holdfast.errors import HoldfastError, Unavailable, UsageError
+from holdfast.errors import HoldfastError, StoreError, Unavailable, UsageError
 from holdfast.records import (
     RUNTIME,
     Ask,
@@ -43,12 +43,14 @@ from holdfast.records import (
     Instant,
     Item,
     Lease,
+    LeaseState,
     Loaded,
     NewRun,
     Presence,
     Renewal,
     Run,
     RunFilter,
+    Running,
     Started,
     Stats,
     Step,
@@ -107,7 +109,7 @@ class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVer
         self._begin()
 
     def _begin(self) -> None:
-        self._hints = Hints(None if self._inline else self._data_version)
+        self._hints = Hints(None if self._inline else self._data_version, self._holder_calls)
         # A store may be used from several event loops, so these are thread locks.
         self._life, self._reading, self._loading, self._checking = (threading.Lock() for _ in range(4))
         self._reader: Database | None = None
@@ -258,6 +260,12 @@ class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVer
             # Each connection counts for itself, so a reopened connection must show as a change.
             return self._reader.opened << 32 | row[0] if self._reader is not None and row is not None else 0
 
+    def _holder_calls(self) -> int:
+        try:
+            return self._read(reads.holder_calls)
+        except StoreError:
+            return -1  # the change makes workers look at their leases, and that read raises the error
+
     # Reads.
 
     async def now(self) -> Instant:
@@ -365,6 +373,12 @@ class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVer
             return Renewal(held=(), strays=self._read(writes.strays_of, worker, leases))
         return self._writer.write_now(lambda db, now: writes.renew(db, now, worker, leases, lease_seconds))
 
+    async def lease_states(self, leases: Sequence[tuple[UUID, int]]) -> builtins.list[LeaseState]:
+        return self._read(writes.lease_states, self._clock(), leases)
+
+    async def show_running(self, worker: str, rows: Sequence[Running]) -> builtins.list[bool]:
+        return await self._write(lambda db, now: writes.show_running(db, now, rows))
+
     async def publish(self, definitions: Sequence[Definition]) -> None:
         await self._write(lambda db, now: publish.publish(db, now, definitions))
 
@@ -376,5 +390,7 @@ class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVer
 
     # Hints.
 
-    def listen(self, hint: Callable[[], None]) -> Callable[[], None]:
-        return self._hints.listen(hint)
+    def listen(
+        self, hint: Callable[[], None], holders: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        return self._hints.listen(hint, holders)

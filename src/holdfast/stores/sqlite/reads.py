@@ -8,12 +8,14 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast import bounds
 from holdfast.bounds import page
 from holdfast.contract import LIVE_SECONDS
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.machine.claiming import unrecorded
 from holdfast.machine.durations import micros
 from holdfast.records import (
     Ask,
@@ -25,6 +27,7 @@ from holdfast.records import (
     Presence,
     Run,
     RunFilter,
+    RunningStep,
     Stats,
     Step,
     TrailEntry,
@@ -52,6 +55,7 @@ from .schedules import next_due
 from .sql import statements
 
 _SQL = statements("reads")
+_decode_running = msgspec.json.Decoder(tuple[RunningStep, ...]).decode
 _LAST_CHARACTER = "\U0010ffff"
 
 _LIVE = {Status.PENDING.value: StepStatus.READY, Status.LEASED.value: StepStatus.RUNNING}
@@ -61,7 +65,20 @@ Term = tuple[Any, ...]  # a condition and its values
 
 def get(db: Database, run: UUID, tenant: str | None) -> Run | None:
     found = run_of(db, str(run))
-    return None if found is None or tenant not in {None, found.tenant} else found
+    if found is None or tenant not in {None, found.tenant}:
+        return None
+    return found if found.status is not Status.LEASED else replace(found, running=_running(db, found))
+
+
+def _running(db: Database, run: Run) -> tuple[RunningStep, ...]:
+    row = db.one(_SQL["running"], (str(run.id), run.fence))
+    if row is None:
+        return ()
+    try:
+        steps, recorded = _decode_running(row[0]), msgspec.json.decode(row[1])
+    except msgspec.DecodeError:
+        return ()  # somebody has written into the file: the run itself can be read
+    return unrecorded(steps, {key: (StepStatus(status), attempts) for key, status, attempts in recorded})
 
 
 def listed(db: Database, where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
@@ -143,7 +160,7 @@ def _live(steps: list[Step], status: str, attempt: int, error: Json | None) -> l
         or (steps[at].kind, steps[at].status) != (StepKind.TASK, StepStatus.PENDING)
     ):
         return steps
-    shown = msgspec.structs.replace(steps[at], status=live, attempts=attempt, error=error)
+    shown = replace(steps[at], status=live, attempts=attempt, error=error)
     return [*steps[:at], shown, *steps[at + 1 :]]
 
 
@@ -180,6 +197,12 @@ def trail(
         for row in db.each(sql, (*values, max(0, limit)))
     )
     return page(entries, entry_bytes, limit)
+
+
+def holder_calls(db: Database) -> int:
+    """Return the count of moves of leased runs by others than their holders."""
+    row = db.one(_SQL["holder_calls"])
+    return 0 if row is None else int(row[0])
 
 
 def waiting_on(db: Database, topic: str, tenant: str) -> list[UUID]:

@@ -4,6 +4,14 @@ select tenant from workflow_run where id = :run and deleted_at is null
 -- :owner
 select tenant, kind, status, attempt, error, fence from workflow_run where id = :run and deleted_at is null
 
+-- :running    The steps that the holder executes now, and what is recorded of them.
+select running.steps, (
+    select json_group_array(json_array(step.key, step.status, step.attempts))
+    from json_each(iif(json_valid(running.steps), running.steps, '[]')) as one
+    cross join workflow_step as step on step.run_id = running.run_id and step.key = one.value ->> 'step'
+)
+from workflow_running as running where running.run_id = :run and running.fence = :fence
+
 -- :has_open_wait
 exists (
     select 1 from workflow_step
@@ -22,6 +30,9 @@ event.workflow_id not in (select id from workflow_run where deleted_at = -1)
 
 -- :is_of_tenant
 exists (select 1 from workflow_run where id = event.workflow_id and tenant = ? and deleted_at is null)
+
+-- :holder_calls
+select calls from workflow_holder_call where id = 1
 
 -- :waiting_on
 select distinct run_id from workflow_step

@@ -9,13 +9,25 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from holdfast.errors import HoldfastError
+from holdfast.lifecycle import Status
 from holdfast.machine import claiming, starting
 from holdfast.machine.commit import answer
 from holdfast.machine.durations import micros
-from holdfast.records import Instant, Item, Lease, NewRun, Renewal, Started, Verdict
+from holdfast.records import (
+    Answer,
+    Instant,
+    Item,
+    Lease,
+    LeaseState,
+    NewRun,
+    Renewal,
+    Running,
+    Started,
+    Verdict,
+)
 
 from . import fast_writes
-from .connection.database import Database
+from .connection.database import Database, Row, text
 from .sql import statements
 from .view.view import SqliteView
 
@@ -52,6 +64,28 @@ def renew(db: Database, now: Instant, worker: str, leases: Sequence[Lease], leas
     held = tuple([claiming.renew(view, view.run(lease.run), lease, worker, until) for lease in leases])
     view.save()
     return Renewal(held=held, strays=strays)
+
+
+def lease_states(db: Database, now: Instant, leases: Sequence[tuple[UUID, int]]) -> list[LeaseState]:
+    """Return the state of each lease, in order."""
+    found = {row[0]: row[1:] for row in db.all(_SQL["leases"], (text([str(run) for run, _ in leases]),))}
+    return [_lease_state(found.get(str(run)), fence, now) for run, fence in leases]
+
+
+def _lease_state(row: Row | None, fence: int, now: Instant) -> LeaseState:
+    status, held_by, until, asked_by = row or (None, 0, None, None)
+    if status != Status.LEASED or held_by != fence or until < now:
+        return LeaseState(answer=Answer.CANCELLED if status == Status.CANCELLED else Answer.LOST)
+    return LeaseState(answer=Answer.APPLIED, pause_asked=asked_by is not None)
+
+
+def show_running(db: Database, now: Instant, rows: Sequence[Running]) -> list[bool]:
+    """Keep the running steps of runs, each checked by its fence. Return whether each was written."""
+    view = SqliteView(db, now)
+    view.prefetch({str(row.run): row.run for row in rows})
+    written = [claiming.show_running(view, view.run(row.run), row) for row in rows]
+    view.save()
+    return written
 
 
 def strays_of(db: Database, worker: str, leases: Sequence[Lease]) -> tuple[tuple[UUID, int], ...]:

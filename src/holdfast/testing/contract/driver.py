@@ -27,10 +27,13 @@ from holdfast.records import (
     NewEvent,
     NewRun,
     PlanStep,
+    Running,
+    RunningStep,
     Step,
     StepWrite,
     TrailEntry,
     Verdict,
+    moment,
 )
 from holdfast.records.moves import BeginPlan, HolderMove
 
@@ -236,6 +239,22 @@ class StoreDriver:
             for one in leases
         ]  # fmt: skip
         return self.store.renew(worker, named, lease)
+
+    def lease_states(self, *claims):
+        return self.run(self.store.lease_states([(one.id, one.fence) for one in claims]))
+
+    def show_running(self, claim, *steps, worker="w1", **fields):
+        """Show steps of a held run: (name, attempt), which began now. Return whether it was written."""
+        shown = tuple(
+            RunningStep(step=name, attempt=attempt, started_at=moment(self.clock.now))
+            for name, attempt in steps
+        )
+        row = Running(run=claim.id, steps=shown, **{"fence": claim.fence, **fields})
+        return self.run(self.store.show_running(worker, [row]))[0]
+
+    def running(self, run):
+        """Return the steps that the run shows as running: name and attempt."""
+        return [(one.step, one.attempt) for one in self.get(run).running]
 
     def emit(self, topic="parcel", payload="null", id=None, **fields) -> Emitted:
         self._ids += 1

@@ -13,6 +13,7 @@ import random
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from holdfast.errors import StoreError
@@ -27,6 +28,8 @@ log = safe_logger("holdfast.postgres")
 ALIVE_SECONDS, ALIVE_LIMIT_SECONDS = 5.0, 5.0
 LINGER_SECONDS = 30.0  # a client that waits for one result after the other listens again and again
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0
+
+LEASES = "leases"  # the payload of a wake-up after a move of a leased run by somebody other than its holder
 
 Hint = Callable[[], None]
 
@@ -48,6 +51,14 @@ _NEWS = frozenset(
 )
 
 
+_CALLS = frozenset({"cancel", "pause", "resume", "rewind", "delete"})
+
+
+def may_call_holders(verb: str) -> bool:
+    """Return True when the verb may move a leased run, for listeners that do not LISTEN."""
+    return verb in _CALLS
+
+
 def brings_news(verb: str, args: tuple[Any, ...]) -> bool:
     """Return True when somebody may have work now. A commit says so itself, by an argument."""
     return verb in _NEWS or (verb in {"commit", "commit_again"} and any(arg is True for arg in args))
@@ -61,27 +72,28 @@ class Listeners:
         self._changing = threading.Lock()  # listeners come and go on several event loops
         self._listeners: dict[asyncio.AbstractEventLoop, Listener] = {}
 
-    def listen(self, hint: Hint) -> Callable[[], None]:
-        """Call `hint` on this event loop whenever there may be news. Return the function that ends it."""
+    def listen(self, hint: Hint, holders: Hint | None = None) -> Callable[[], None]:
+        """Call `hint` on this event loop whenever there may be news, and `holders` when a leased run may have
+        been moved. Return the function that ends it."""
         loop = asyncio.get_running_loop()
         with self._changing:
             self._forget_ended()
             listener = self._listeners.get(loop)
             if listener is None:
                 listener = self._listeners[loop] = Listener(self._address, loop)
-        return listener.listen(hint)
+        return listener.listen(hint, holders)
 
     def _forget_ended(self) -> None:
         for loop in [loop for loop in self._listeners if loop.is_closed()]:
             self._listeners.pop(loop).close_without_loop()
 
-    def notify(self) -> None:
+    def notify(self, *, holders: bool = False) -> None:
         """Call all listeners, on every loop: this process has made news."""
         with self._changing:
             listeners = list(self._listeners.items())
         for loop, listener in listeners:
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(listener.notify)
+                loop.call_soon_threadsafe(partial(listener.notify, holders=holders))
 
     async def close(self) -> None:
         with self._changing:
@@ -110,17 +122,17 @@ class Listener:
 
     def __init__(self, address: Address, loop: asyncio.AbstractEventLoop) -> None:
         self._address, self._loop = address, loop
-        self._hints: list[Hint] = []
+        self._hints: list[tuple[Hint, Hint | None]] = []
         self._task: asyncio.Task[None] | None = None
         self._session: Session | None = None
-        self._rung = False
+        self._rung = self._rung_holders = False
         self._ending: asyncio.TimerHandle | None = None
         self._is_down = False
         self.is_listening = False
 
-    def listen(self, hint: Hint) -> Callable[[], None]:
+    def listen(self, hint: Hint, holders: Hint | None = None) -> Callable[[], None]:
         # The same hint may be given twice: each is an entry of its own, told apart by identity.
-        entry = lambda: hint()  # noqa: E731, PLW0108
+        entry = ((lambda: hint()), holders)  # noqa: PLW0108
         self._hints.append(entry)
         if self._ending is not None:
             self._ending.cancel()
@@ -136,16 +148,19 @@ class Listener:
 
         return end
 
-    def notify(self) -> None:
+    def notify(self, *, holders: bool = False) -> None:
         """Call the listeners, once in a turn of the loop, however many commits there were."""
+        self._rung_holders |= holders
         if not self._rung:
             self._rung = True
             self._loop.call_soon(self._call)
 
     def _call(self) -> None:
-        self._rung = False
-        for hint in tuple(self._hints):
+        called, self._rung, self._rung_holders = self._rung_holders, False, False
+        for hint, holders in tuple(self._hints):
             hint()
+            if called and holders is not None:
+                holders()
 
     async def _listen_forever(self) -> None:
         pause = PAUSE_SECONDS
@@ -168,12 +183,12 @@ class Listener:
         gone = asyncio.Event()
         session.add_termination_listener(lambda _: gone.set())
         async with asyncio.timeout(ALIVE_LIMIT_SECONDS):
-            await session.add_listener(self._address.channel, lambda *_: self.notify())
+            await session.add_listener(self._address.channel, self._heard)
         self.is_listening = True
         if self._is_down:
             self._is_down = False
             log.info("%s: wake-ups come again", self._address.shown)
-        self.notify()
+        self.notify(holders=True)
         while True:
             try:
                 async with asyncio.timeout(ALIVE_SECONDS):
@@ -181,6 +196,9 @@ class Listener:
                 raise ConnectionResetError("the server has closed the connection")
             except TimeoutError:
                 await session.execute("select 1", timeout=ALIVE_LIMIT_SECONDS)
+
+    def _heard(self, *said: Any) -> None:
+        self.notify(holders=said[-1] == LEASES)
 
     def _report(self, error: BaseException) -> None:
         if not self._is_down:

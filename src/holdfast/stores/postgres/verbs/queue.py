@@ -19,9 +19,11 @@ from holdfast.records import (
     Claim,
     Item,
     Lease,
+    LeaseState,
     Loaded,
     NewRun,
     Run,
+    Running,
     Started,
     Step,
     Tenant,
@@ -46,6 +48,8 @@ class _Answer(msgspec.Struct):
 _ANSWERS = msgspec.json.Decoder(list[_Answer])
 _CLAIMS = msgspec.json.Decoder(list[Claim])
 _LOADED = msgspec.json.Decoder(Loaded)
+_LEASE_STATES = msgspec.json.Decoder(list[LeaseState])
+_WRITTEN = msgspec.json.Decoder(list[bool])
 
 
 class _Committed(msgspec.Struct):
@@ -121,6 +125,13 @@ class QueueVerbs(Calls):
 
     async def load(self, lease: Lease, after: int = START, bytes: int = BATCH_BYTES) -> Loaded:
         return await self._ask(_LOADED, "load", lease.run, lease.fence, after, bytes)
+
+    async def lease_states(self, leases: Sequence[tuple[UUID, int]]) -> builtins.list[LeaseState]:
+        given = json_text([{"run": run, "fence": fence} for run, fence in leases])
+        return await self._ask(_LEASE_STATES, "lease_states", given)
+
+    async def show_running(self, worker: str, rows: Sequence[Running]) -> builtins.list[bool]:
+        return await self._ask(_WRITTEN, "show_running", worker, json_text(rows))
 
     async def commit(self, batch: Sequence[Item]) -> builtins.list[Verdict]:
         batch = [finite_item(item) for item in batch]

@@ -215,7 +215,7 @@ class Transactor:
             else:
                 calls[job.loop].append(job.settle)
         if any(job.news and not job.failed for job in batch):
-            for loop, hint in self._hints.listeners:
+            for loop, hint in self._hints.after_commit():
                 calls[loop].append(hint)
         for loop, todo in calls.items():
             # If the loop was closed meanwhile, nobody waits for the answers.

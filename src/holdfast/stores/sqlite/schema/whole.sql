@@ -186,10 +186,7 @@ create index idx_workflow_receipt_event on workflow_receipt (event_seq) where li
 
 -- How far a chain has taken all events of a topic, so that nobody walks over them again.
 create table workflow_chain_topic (
-    chain  text not null,
-    topic  text not null,
-    passed integer not null,
-    primary key (chain, topic)
+    chain text not null, topic text not null, passed integer not null, primary key (chain, topic)
 ) strict, without rowid;
 
 create table workflow_delivery (
@@ -345,17 +342,13 @@ create table workflow_limit_book (
 ) strict;
 
 create table workflow_limit_place (
-    book   integer not null,
-    tenant text not null,
-    at     integer not null,
-    primary key (book, tenant)
+    book integer not null, tenant text not null, at integer not null, primary key (book, tenant)
 ) strict, without rowid;
 
 create table workflow_limit_mark (
     id   integer primary key check (id = 1),
     mark integer
 ) strict;
-
 insert into workflow_limit_mark (id, mark) values (1, null);
 
 create table workflow_schedule (
@@ -397,3 +390,11 @@ create table workflow_schedule (
 create index idx_workflow_schedule_next on workflow_schedule (next_at, tenant, name)
     where paused = 0 and next_at is not null;
 create index idx_workflow_schedule_waiting on workflow_schedule (id) where waiting is not null;
+
+-- Steps that a worker executes now, and a count of moves of leased runs: 0007.sql explains both.
+create table workflow_running (run_id text primary key, fence integer not null, steps text not null) strict, without rowid;
+create trigger workflow_running_over after delete on workflow_run begin
+    delete from workflow_running where run_id = old.id;
+end;
+create table workflow_holder_call (id integer primary key check (id = 1), calls integer not null) strict;
+insert into workflow_holder_call (id, calls) values (1, 0);

@@ -5,10 +5,11 @@ The trail is written last, because entries may be added until then.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.machine.view import Data
-from holdfast.records import Instant, Json
+from holdfast.records import Instant, Json, RunningStep
 from holdfast.stores.sqlite.connection.database import Database, Row, text
 
 from .machine_rows import (
@@ -56,6 +57,12 @@ class Saving:
     def log(self, run: RunRow, what: str, data: Json) -> None:
         run.noted = True
         self._trail.append((run.text, what, data))
+
+    def call_holders(self) -> None:
+        self.db.run(SQL["call_holders"])
+
+    def show_running(self, run: RunRow, steps: Sequence[RunningStep]) -> None:
+        self.db.run(SQL["show_running"], (run.text, run.fence, text(steps)))
 
     def save(self) -> None:
         """Write all changes."""

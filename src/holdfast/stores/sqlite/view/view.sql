@@ -226,3 +226,10 @@ insert into workflow_event (workflow_id, event_type, data, created_at) values (:
 -- :trail_of_many
 insert into workflow_event (workflow_id, event_type, data, created_at)
 select value ->> 0, value ->> 1, value ->> 2, :now from json_each(:rows)
+
+-- :call_holders
+update workflow_holder_call set calls = calls + 1 where id = 1
+
+-- :show_running
+insert into workflow_running (run_id, fence, steps) values (:run, :fence, :steps)
+on conflict do update set fence = excluded.fence, steps = excluded.steps

@@ -314,6 +314,7 @@ create or replace function remove_runs(runs uuid[], now timestamptz) returns voi
 declare
     gone workflow_run;
 begin
+    delete from workflow_running as w where w.run_id = any(runs);
     for gone in delete from workflow_run as w where w.id = any(runs) returning w.* loop
         if gone.parent_step is not null and tell_parent(gone, now) then
             perform hint();

@@ -6,6 +6,7 @@ declare
     now timestamptz := clock();
     r workflow_run;
     failed uuid[] := '{}';
+    held boolean := false;
 begin
     for r in
         select w.* from workflow_run as w
@@ -18,9 +19,10 @@ begin
             r, 'timeout', 'the run did not end within ' || trim_scale(r.timeout_seconds::numeric) || ' s', now
         );
         failed := failed || r.id;
+        held := held or r.status = 'leased';
     end loop;
     if failed <> '{}' then
-        perform hint();
+        perform hint_after(case when held then 'leased' end);
     end if;
     return json_build_object('done', cardinality(failed), 'failed', failed);
 end $$;

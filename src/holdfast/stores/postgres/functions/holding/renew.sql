@@ -49,6 +49,22 @@ begin
     );
 end $$;
 
+-- Whether each lease still holds, and whether a pause is asked for. Nothing is written.
+create or replace function lease_states(leases json) returns json language plpgsql stable
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    now timestamptz := clock();
+begin
+    return (
+        select coalesce(json_agg(case when r.status = 'leased' and r.fence = l.fence and r.lease_until >= now
+            then json_build_object('answer', 'applied', 'pause_asked', r.pause_asked_by is not null)
+            else json_build_object('answer', case when r.status = 'cancelled' then 'cancelled' else 'lost' end)
+            end order by l.place), '[]')
+        from lease_rows(leases) as l left join workflow_run as r on r.id = any(array[l.run])
+    );
+end $$;
+
 -- Runs that are leased to this worker and that it did not name: the answer to its claim was lost.
 create or replace function strays_of(worker text, leases json) returns json language plpgsql stable as $$
 begin

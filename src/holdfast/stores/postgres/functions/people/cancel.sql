@@ -12,7 +12,7 @@ begin
     end if;
     if r.status <> 'cancelled' then
         perform cancel_run(r, who, with_children, now);
-        perform hint();
+        perform hint_after(r.status);
     end if;
     return shown(r.id);
 end $$;

@@ -21,7 +21,7 @@ begin
     if found then
         perform note(r.chain, 'deleted', json_build_object('by', who)::text, now);
     end if;
-    perform hint();
+    perform hint_after(case when r.deleted_at is null then r.status end);
     return shown(r.id);
 end $$;
 

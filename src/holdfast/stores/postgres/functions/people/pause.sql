@@ -16,6 +16,6 @@ begin
     elsif r.status = 'leased' and r.pause_asked_by is null then
         update workflow_run as w set pause_asked_by = who, rev = w.rev + 1 where w.id = r.id;
     end if;
-    perform hint();
+    perform hint_after(r.status);
     return shown(r.id);
 end $$;

@@ -21,7 +21,7 @@ begin
         where w.id = r.id;
         perform note(r.id, 'resumed', json_build_object('by', who, 'status', r.resume_to)::text, now);
     end if;
-    perform hint();
+    perform hint_after(r.status);
     return shown(r.id);
 end $$;
 

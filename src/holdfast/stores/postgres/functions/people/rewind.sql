@@ -6,9 +6,11 @@ declare
     r workflow_run;
     since integer;
     gone text[];
+    was text;
 begin
     perform lock_plan(run);
     r := locked_itself(run, tenant, 'rewind');
+    was := r.status;
     if r.status not in ('pending', 'leased', 'waiting', 'paused', 'succeeded', 'failed', 'cancelled') then
         perform refuse_move(run, 'rewind', r.status);
     end if;
@@ -28,7 +30,7 @@ begin
         'step', step, 'forgotten', gone, 'status', r.status, 'by', who
     )::text, now);
     perform go_on_anew(r, now);
-    perform hint();
+    perform hint_after(was);
     return shown(run);
 end $$;
 

@@ -21,11 +21,20 @@ end $$;
 
 create or replace function get(run uuid, tenant text) returns json language plpgsql stable set search_path from current
 as $$
+declare
+    r workflow_run;
+    record json;
 begin
-    return (
-        select run_record(r) from workflow_run as r
-        where r.id = get.run and r.deleted_at is null and (get.tenant is null or r.tenant = get.tenant)
-    );
+    select w.* into r from workflow_run as w
+    where w.id = get.run and w.deleted_at is null and (get.tenant is null or w.tenant = get.tenant);
+    if r.id is null then
+        return null;
+    end if;
+    record := run_record(r);
+    if r.status = 'leased' then
+        return left(record::text, -1) || ',"running":' || running_steps(r) || '}';
+    end if;
+    return record;
 end $$;
 
 -- A page by id, newest first. The statement contains only the given terms, and is planned for their values: one plan

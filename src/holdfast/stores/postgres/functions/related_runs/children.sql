@@ -91,6 +91,7 @@ language plpgsql as $$
 declare
     got uuid[] := lock_some(doomed(r, lim) || r.id);
     cancelled integer := 0;
+    held boolean := false;
     child workflow_run;
 begin
     if r.id <> all(got) then
@@ -101,6 +102,7 @@ begin
         select c.* from workflow_run as c where c.id = any(doomed(r, lim)) and c.id = any(got) order by c.id
     loop
         perform cancel_run(child, 'parent ' || r.id, true, now);
+        held := held or child.status = 'leased';
         cancelled := cancelled + 1;
     end loop;
     if cardinality(doomed(r, 1)) = 0 then
@@ -108,7 +110,7 @@ begin
         cancelled := cancelled + 1;
     end if;
     if cancelled > 0 then
-        perform hint();
+        perform hint_after(case when held then 'leased' end);
     end if;
     -- Only locked children are left. The next call finds them.
     return json_build_object('woken', 0, 'left', json_build_object(

@@ -154,6 +154,25 @@ begin
     end if;
 end $$;
 
+-- The same after a move of a leased run by somebody other than its holder: workers then look at their leases, too. A
+-- commit that calls both wakes listeners twice.
+create or replace function call_holders() returns void language plpgsql as $$
+begin
+    if pg_notification_queue_usage() < 0.9 then
+        perform pg_notify('holdfast_' || current_schema(), 'leases');
+    end if;
+end $$;
+
+-- Wake listeners up after a move of a run that had this status.
+create or replace function hint_after(status text) returns void language plpgsql as $$
+begin
+    if hint_after.status = 'leased' then
+        perform call_holders();
+    else
+        perform hint();
+    end if;
+end $$;
+
 -- The first fence of a run that is started now: the highest number that the trail ever gave, also to rows that are
 -- purged. Each growth of a fence writes a row of the trail, so no older fence is higher.
 create or replace function first_fence() returns bigint language plpgsql volatile as $$

@@ -35,6 +35,11 @@ begin
     if n.id is null then
         return null;
     end if;
+    if old.status = 'leased' and n.fence > old.fence then  -- taken from its holder
+        perform call_holders();
+    elsif n.status <> old.status and n.status <> 'leased' then
+        perform hint();
+    end if;
     n.updated_at := now;
     n.rev := old.rev + 1;
     return n;
@@ -150,7 +155,6 @@ begin
     n.leased_by := null;
     n.lease_until := null;
     n.pause_asked_by := null;
-    perform hint();
     return n;
 end $$;
 

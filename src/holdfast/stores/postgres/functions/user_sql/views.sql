@@ -68,17 +68,19 @@ cross join lateral (  -- offset: each value is read once, though it is used twic
 ) as v
 where r.deleted_at is null;
 
--- Steps in their present state: the current task of a plan has its status, attempts and error from the run.
+-- Steps in their present state: the current task of a plan has its status, attempts and error from the run. A step that
+-- runs for 2 s or longer is `running`, also before it has a row of its own; then its seq is null.
 create or replace view workflow_step_live as
 select s.run_id, s.seq, s.key as name, s.kind,
-    case when not l.live then s.status when r.status = 'leased' then 'running' else 'ready' end as status,
-    case when l.live then r.attempt else s.attempts end as attempts, s.max_attempts,
+    case when g.attempt is not null then 'running' when not l.live then s.status
+        when r.status = 'leased' then 'running' else 'ready' end as status,
+    case when l.live then r.attempt else coalesce(g.attempt, s.attempts) end as attempts, s.max_attempts,
     case when l.live or s.status = 'ready' then r.leased_by end as leased_by,
     case when l.live or s.status = 'ready' then r.lease_until end as lease_until,
     case when (l.live or s.status = 'ready') and r.status = 'pending' then r.run_at end as run_at,
     case when s.status = 'waiting' then s.topic end as topic,
     case when s.status = 'waiting' then s.due_at end as due_at,
-    v.output, v.error, s.cost, s.started_at,
+    v.output, v.error, s.cost, coalesce(g.started_at, s.started_at) as started_at,
     s.finished_at, s.child_id, r.tenant, r.type, r.status as run_status,
     array_remove(array[
         case when s.output is not null and v.output is null then 'output' end,
@@ -93,7 +95,23 @@ cross join lateral (
             where c.run_id = s.run_id and c.status <> 'succeeded' order by c.seq limit 1
         ) as live
 ) as l
+left join lateral (
+    select (one ->> 'attempt')::integer as attempt, (one ->> 'started_at')::timestamptz as started_at
+    from workflow_running as w cross join lateral json_array_elements(w.steps) as one
+    where s.status in ('pending', 'ready') and r.status = 'leased' and w.run_id = s.run_id and w.fence = r.fence
+        and one ->> 'step' = s.key and (s.status = 'pending' or s.attempts < (one ->> 'attempt')::integer)
+    limit 1
+) as g on true
 cross join lateral (
     select readable(s.output) as output, readable(case when l.live then r.error else s.error end) as error offset 0
 ) as v
-where r.deleted_at is null;
+where r.deleted_at is null
+union all
+select w.run_id, null, one ->> 'step', 'task', 'running', (one ->> 'attempt')::integer, null, r.leased_by, r.lease_until,
+    null, null, null, null, null, 0, (one ->> 'started_at')::timestamptz, null, null, r.tenant, r.type, r.status,
+    array[]::text[]
+from workflow_running as w
+join workflow_run as r on r.id = w.run_id
+cross join lateral json_array_elements(w.steps) as one
+where r.deleted_at is null and r.status = 'leased' and r.fence = w.fence
+    and not exists (select 1 from workflow_step as s where s.run_id = w.run_id and s.key = one ->> 'step');
