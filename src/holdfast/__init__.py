@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .engine.code.sync_context import SyncContext
     from .engine.definitions import Workflow
     from .engine.hooks import Notice
+    from .engine.log_context import LogContext
     from .engine.outbox.messages import Delivery, Message
     from .engine.plans.elements import Approval, Sleep, Task, Wait
     from .engine.plans.outcomes import Completed, Dead, Outcome, Retry, Waiting
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         BEGINNING,
         ApprovalRequest,
         Decision,
+        Error,
         Event,
         Limit,
         MessageStatus,
@@ -102,6 +104,7 @@ __all__ = [
     "hours",
     "minutes",
     "weeks",
+    "LogContext",
     "Compress",
     "Encrypt",
     # what you call, and what you get back
@@ -115,6 +118,7 @@ __all__ = [
     "Notice",
     "Run",
     "Step",
+    "Error",
     "Event",
     "Decision",
     "ApprovalRequest",
@@ -175,6 +179,7 @@ _HOMES = {
     "engine.app.sync": "SyncApp SyncHandle SyncTenantApp",
     "engine.app.handle": "Handle",
     "engine.hooks": "Notice",
+    "engine.log_context": "LogContext",
     "engine.outbox.messages": "Delivery Message",
     "engine.code.sync_context": "SyncContext",
     "engine.plans.elements": "Approval Sleep Task Wait",
@@ -191,7 +196,7 @@ _HOMES = {
     ),
     "lifecycle": "Status StepKind StepStatus",
     "records": (
-        "ANY BEGINNING ApprovalRequest Decision Event Limit MessageStatus OutboxFilter "
+        "ANY BEGINNING ApprovalRequest Decision Error Event Limit MessageStatus OutboxFilter "
         "OutboxMessage Registration Run RunFilter Schedule Step TrailEntry"
     ),
     "sealing": "Compress Encrypt",

@@ -62,6 +62,11 @@ def safe_logger(name: str) -> logging.Logger:
 def _escape_record(record: logging.LogRecord) -> bool:
     """Escape the arguments of a record, not its format: that is a sentence of our own."""
     if isinstance(record.args, tuple):
+        from uuid import UUID
+
+        run = next((one for one in record.args if isinstance(one, UUID)), None)
+        if run is not None:  # our lines name no other id by a UUID
+            record.__dict__.setdefault("run", str(run))
         record.args = tuple(_argument(one) for one in record.args)
     if isinstance(record.exc_info, tuple) and not record.exc_text:
         from traceback import format_exception

@@ -71,7 +71,7 @@ async def test_a_sealed_run_goes_its_way_like_any_other(app):
     steps = {step.key: step for step in await app.steps(run.id)}
     assert json.loads(steps["make"].output) == {"made": SECRET}
     assert json.loads(steps["event:paid"].output)["payload"] == {"by": SECRET}
-    assert SECRET in steps["break"].error
+    assert SECRET in steps["break"].error.message
     logged = [entry.data for entry in await app.trail(run.id, types=("log",))]
     assert [row["message"] for row in logged] == [f"begins {SECRET}", f"ends {SECRET}"]
     assert logged[0]["about"] == SECRET

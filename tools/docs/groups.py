@@ -33,7 +33,7 @@ GROUPS = (
         "The app defines workflows, starts runs and makes workers.",
         (
             *("App", "Handle", "Worker", "Backoff", "days", "hours", "minutes", "weeks", "Workflow"),
-            *("SyncApp", "SyncHandle", "TenantApp", "SyncTenantApp", "Client", "Notice"),
+            *("SyncApp", "SyncHandle", "TenantApp", "SyncTenantApp", "Client", "Notice", "LogContext"),
         ),
     ),
     Group(
@@ -56,7 +56,7 @@ GROUPS = (
         "Records",
         "Records are what reads return. They cannot be changed.",
         (
-            *("Run", "Step", "Event", "Decision", "ApprovalRequest", "TrailEntry", "Schedule"),
+            *("Run", "Step", "Error", "Event", "Decision", "ApprovalRequest", "TrailEntry", "Schedule"),
             *("Limit", "Registration", "RunFilter", "ANY", "BEGINNING", "Status", "StepKind", "StepStatus"),
         ),
     ),

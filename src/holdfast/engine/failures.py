@@ -27,11 +27,11 @@ from holdfast.records import Error, Json
 from holdfast.records.moves import Fail
 from holdfast.records.unreadable import UNREADABLE, read_error
 
+from .tracebacks import STEP_BEFORE, TRACEBACK_MAX, bounded
+
 _OURS = {"", *(name for name, one in vars(errors).items() if isinstance(one, type))}
 
-STEP_BEFORE = "\nThe step failed with that, and the workflow was told:\n\n"
 MESSAGE_MAX = 4_000
-TRACEBACK_MAX = 16_000
 
 
 def text(value: object, limit: int = MESSAGE_MAX) -> str:
@@ -45,7 +45,7 @@ def text(value: object, limit: int = MESSAGE_MAX) -> str:
 
 def error_of(error: BaseException, kind: str, step: str | None = None, args: Json | None = None) -> Error:
     """Return the record of an exception."""
-    trace = text("".join(_traceback(error)), 10 * TRACEBACK_MAX)[-TRACEBACK_MAX:]
+    trace = text(bounded("".join(_traceback(error)).replace("\0", "\\0")), TRACEBACK_MAX)
     type_, message = type(error).__qualname__, _message(error)
     return Error(kind=kind, type=type_, message=message, traceback=trace, step=step, args=args)
 

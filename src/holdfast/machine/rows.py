@@ -174,7 +174,7 @@ def shown(step: StepRow) -> Step:
     """Return the step as callers see it."""
     return Step(
         seq=step.seq, key=step.key, kind=step.kind, status=step.status, attempts=step.attempts,
-        output=step.output, error=step.error, cost=step.cost, topic=step.topic, due_at=step.due_at,
+        output=step.output, error_json=step.error, cost=step.cost, topic=step.topic, due_at=step.due_at,
         fence=step.fence, started_at=step.started_at, finished_at=step.finished_at,
         max_attempts=step.max_attempts, timeout_seconds=step.timeout_seconds, ask=step.ask,
         digest=step.digest, child=step.child, wake=step.wake, waits=step.waits,

@@ -24,7 +24,7 @@ class Step(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     status: StepStatus
     attempts: int = 0
     output: Json | None = None
-    error: Json | None = None
+    error_json: Json | None = msgspec.field(default=None, name="error")  # as it is stored
     cost: int = 0
     topic: str | None = None
     due_at: Instant | None = None
@@ -39,6 +39,11 @@ class Step(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     wake: Json | None = None  # a plan's task that has waited: {"reason": "event" | "timeout", "event": …}
     waits: int = 0  # how often a plan's task, or the step of a child, has waited
     left_out: bool = False  # True: output, ask or wake was larger than the reader wanted, and is None here
+
+    @property
+    def error(self) -> Error | None:
+        """The error that made it fail or be retried; of kind `unreadable` if it cannot be read."""
+        return None if self.error_json is None else read_error(self.error_json)
 
 
 class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -70,7 +70,7 @@ def run_bytes(run: Run) -> int:
 
 def shown_step_bytes(step: Step) -> int:
     """Return the size of a step as it is shown."""
-    return ROW + sum(map(sent_bytes, (step.key, step.output, step.error, step.ask, step.wake)))
+    return ROW + sum(map(sent_bytes, (step.key, step.output, step.error_json, step.ask, step.wake)))
 
 
 def entry_bytes(entry: TrailEntry) -> int:

@@ -245,14 +245,14 @@ class Records:
         if step.kind is not StepKind.TASK:
             return step
         where = places.step_error(tenant, run, step.key)
-        if step.error is None:
+        if (text := step.error_json) is None:
             if step.status is StepStatus.FAILED:
                 self._chain.demand(where)
             return step
         if step.max_attempts is not None:
-            return _replace(step, error=self._of_plan(step.error, where, places.run_error(tenant, run)))
-        error = self._chain.unveil(step.error, where)
-        return _replace(step, error=self._chain.open(step.error, where) if error is None else error)
+            return _replace(step, error_json=self._of_plan(text, where, places.run_error(tenant, run)))
+        error = self._chain.unveil(text, where)
+        return _replace(step, error_json=self._chain.open(text, where) if error is None else error)
 
     def _of_plan(self, error: Json, own: Where, runs: Where) -> Json:
         """Open the error of a plan's task: its own, or that of its run, which it shows while it is

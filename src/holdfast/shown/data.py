@@ -12,6 +12,7 @@ from holdfast.records import (
     COST_UNIT,
     ApprovalRequest,
     Decided,
+    Error,
     Instant,
     Json,
     OutboxMessage,
@@ -90,7 +91,7 @@ def running_data(one: RunningStep) -> dict[str, Any]:
 
 def result_data(run: Run) -> dict[str, Any]:
     """The result or the error of a run; both are null while it is open."""
-    return {"result": raw_value(run.result_json), "error": raw_value(run.error_json)}
+    return {"result": raw_value(run.result_json), "error": error_data(run.error)}
 
 
 def step_data(step: Step) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def step_data(step: Step) -> dict[str, Any]:
         "attempts": step.attempts,
         "max_attempts": step.max_attempts,
         "output": raw_value(step.output),
-        "error": raw_value(step.error),
+        "error": error_data(step.error),
         "cost": step.cost / COST_UNIT,
         "topic": step.topic,
         "due_at": _at(step.due_at),
@@ -164,8 +165,7 @@ def trail_data(entry: TrailEntry) -> dict[str, Any]:
 def message_data(message: OutboxMessage) -> dict[str, Any]:
     """A message of the outbox, with its payload and its last error."""
     plain = {name: getattr(message, name) for name in _MESSAGE_FIELDS}
-    values = {name: getattr(message, f"{name}_json") for name in ("payload", "error")}
-    return plain | {name: raw_value(text) for name, text in values.items()}
+    return plain | {"payload": raw_value(message.payload_json), "error": error_data(message.error)}
 
 
 def explanation_data(run: Run, explanation: Explanation) -> dict[str, Any]:
@@ -214,6 +214,14 @@ def schedule_data(one: Schedule, times: list[Instant], trouble: str | None) -> d
         "created_at": one.created_at,
         "updated_at": one.updated_at,
     }
+
+
+def error_data(error: Error | None) -> dict[str, Any] | None:
+    """An error of a run, a step or a message: always the same fields."""
+    if error is None:
+        return None
+    fields = msgspec.structs.asdict(error)
+    return fields | {"since": _at(error.since), "args": raw_value(error.args)}
 
 
 def raw_value(text: Json | None) -> Any:

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.lifecycle import StepKind, StepStatus
-from holdfast.records import SECOND, Json, Step, moment
+from holdfast.records import SECOND, Error, Json, Step, moment
 from holdfast.records.unreadable import MARK, UNREADABLE, Unreadable, read, read_error, read_object
 
 from .text import clean, short
@@ -40,16 +40,15 @@ def outcome(step: Step, now: datetime) -> str:
         return clean(_decision(step.output))
     if step.kind is StepKind.CHILD and step.output is not None:
         return clean(_child(step.output))
-    if step.error is not None:
+    if (error := step.error) is not None:
         retried = step.status is StepStatus.READY and step.due_at
         again = f"; retry {ago(moment(step.due_at), now)}" if retried and step.due_at else ""
-        return clean(error_words(step.error)) + again
+        return clean(error_words(error)) + again
     return clean(_output(step))
 
 
-def error_words(text: Json) -> str:
+def error_words(error: Error) -> str:
     """The kind and the message of an error."""
-    error = read_error(text)
     return f"{error.kind}: {error.message}" if error.message else error.kind
 
 
@@ -84,7 +83,7 @@ def _child(output: Json) -> str:
     error, result = end.get("error"), end.get("result")
     value = ""
     if error is not None and bytes(error) != b"null":
-        value = f": {error_words(bytes(error).decode())}"
+        value = f": {error_words(read_error(bytes(error)))}"
     elif result is not None:
         value = f": {bytes(result).decode()}"
     return f"child run {short(run)} {status}{value}"

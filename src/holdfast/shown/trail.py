@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.engine.tracebacks import user_frame
 from holdfast.lifecycle import StepKind
-from holdfast.records import TrailEntry
+from holdfast.records import Error, TrailEntry
 from holdfast.records.unreadable import MARK, UNREADABLE
 
 from .text import clean, short
@@ -76,9 +77,12 @@ def _attempts(data: Data) -> str:
 
 
 def _because(error: Any) -> str:
-    if isinstance(error, dict):
-        error = ": ".join(str(error[part]) for part in ("type", "message") if error.get(part))
-    return f" ({error})" if error else ""
+    if not isinstance(error, dict):
+        return f" ({error})" if error else ""
+    frame = user_frame(Error(kind="", traceback=str(error.get("traceback") or "")))
+    said = ": ".join(str(error[part]) for part in ("type", "message") if error.get(part))
+    words = ", at ".join(filter(None, (said, str(frame or ""))))
+    return f" ({words})" if words else ""
 
 
 def _cancelled(data: Data) -> str:

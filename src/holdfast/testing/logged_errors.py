@@ -13,12 +13,13 @@ class _Listener(logging.Handler):
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
+        if not hasattr(record, "error_kind"):  # a run that failed by its own code
+            self.messages.append(record.getMessage())
 
 
 @contextmanager
 def logged_errors() -> Iterator[list[str]]:
-    """Collect the errors that Holdfast logs inside the block; nothing that it logs is shown."""
+    """Collect the errors that Holdfast logs inside the block, but for failed runs; nothing is shown."""
     log, listener = logging.getLogger("holdfast"), _Listener()
     log.addHandler(listener)
     propagated, log.propagate = log.propagate, False

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.cli.logs import LineFormatter
+from holdfast.cli.logs import TextFormatter
 from holdfast.cli.terminal import cut, table, width_of, wrapped
 from holdfast.shown.text import clean
 from holdfast.shown.times import ago, span
@@ -71,15 +71,13 @@ ValueError: no card
 
 def test_a_traceback_has_a_heading_and_none_of_our_own_frames():
     head, *frames = trace_lines(TRACE)
-    assert head == "Traceback (most recent call last):"
+    assert head == "Traceback (most recent call last, after 1 frame of holdfast):"
     assert frames == [
         '  File "/home/ada/shop.py", line 9, in charge',
         '    raise ValueError("no card")',
         "ValueError: no card",
     ]
     assert trace_lines("") == []
-    long = "Traceback (most recent call last):\n" + '  File "shop.py"\n    x\n' * 50 + "KeyError: 'x'"
-    assert (trace_lines(long)[0], len(trace_lines(long))) == (head, 9)
 
 
 def test_a_cut_text_fits():
@@ -98,7 +96,7 @@ def test_a_cut_text_fits():
 def test_a_log_line_has_time_level_run_and_what_happened(message, says):
     text = message.format("0199c0de-7a31-7c3e-b1de-4b9a5d0c8f10")
     record = logging.LogRecord("holdfast", logging.WARNING, "", 0, text, None, None)
-    said = LineFormatter(with_date=False).format(record)
+    said = TextFormatter(with_date=False).format(record)
     parts = [
         part.strip()
         for part in said.replace("\x1b[2m", "").replace("\x1b[33m", "").replace("\x1b[0m", "").split("  ")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-import msgspec
 import pytest
 
 from holdfast import App, Backoff, Fatal, Status, StepFailed, UsageError
@@ -185,7 +184,7 @@ async def test_a_faulty_function_leaves_nothing_and_the_step_fails_with_its_kind
     assert message in str(caught[0])
     assert amounts(path) == {"bob": 1}
     failed = (await app.steps(run.id))[0]
-    assert (failed.key, failed.status, msgspec.json.decode(failed.error)["kind"]) == (
+    assert (failed.key, failed.status, failed.error.kind) == (
         "deposit",
         "failed",
         kind,

@@ -12,13 +12,15 @@ from typing import Any
 import click
 
 from holdfast.cli.follow import HIDDEN_TYPES, follow
-from holdfast.cli.logs import show_logs
+from holdfast.cli.logs import log_level_option, show_logs
 from holdfast.cli.options import DEFAULT_STORE, no_wait_timeouts_option, store_option
 from holdfast.cli.program import program_name
 from holdfast.cli.trail_lines import TrailLines
 from holdfast.engine.app.app import App, loop_factory
+from holdfast.engine.tracebacks import user_frame
 from holdfast.engine.worker.stopping import run
 from holdfast.errors import StoreError
+from holdfast.records import TrailEntry
 from holdfast.shown.text import clean, counted
 from holdfast.shown.times import day
 
@@ -30,19 +32,26 @@ LEASE_SECONDS = 3.0
 @click.command()
 @click.argument("app", metavar="MODULE:APP")
 @no_wait_timeouts_option
+@log_level_option
 @store_option()
-def dev(app: str, *, no_wait_timeouts: bool) -> None:
+def dev(app: str, *, no_wait_timeouts: bool, log_level: str | None) -> None:
     """Run a worker for development, and print what happens.
 
     Its leases are short: if you kill it and start it again, its runs continue after 3 s. On Ctrl-C, running
     steps have 3 s to finish.
     """
     loaded = load_with_store(app)
-    show_logs(with_date=False)  # as the lines of the trail
-    # The trail below shows the same and more.
-    logging.getLogger("holdfast.worker").setLevel(logging.WARNING)
-    logging.getLogger("holdfast.keeper").setLevel(logging.WARNING)
+    if (handler := show_logs(log_level, with_date=False)) is not None:  # as the lines of the trail
+        handler.addFilter(_not_in_trail)
+    if log_level != "debug":  # the trail below shows the same and more
+        logging.getLogger("holdfast.worker").setLevel(logging.WARNING)
+        logging.getLogger("holdfast.keeper").setLevel(logging.WARNING)
     run(_dev(loaded, wait_timeouts=not no_wait_timeouts), loop_factory())
+
+
+def _not_in_trail(record: logging.LogRecord) -> bool:
+    """A filter for a log beside the trail: failures and retries of runs are told by the trail."""
+    return not hasattr(record, "error_kind")
 
 
 async def _dev(app: App, *, wait_timeouts: bool) -> None:
@@ -61,7 +70,15 @@ async def _print_trail(app: App) -> None:
     with contextlib.suppress(StoreError):  # the worker closes the store when it stops
         async for entry in follow(app, None, last):
             if entry.type not in HIDDEN_TYPES:
-                click.echo("\n".join(lines.lines(entry)), err=True)
+                click.echo("\n".join(lines.lines(entry)) + await _place(app, entry), err=True)
+
+
+async def _place(app: App, entry: TrailEntry) -> str:
+    """The place in the code where a run has failed; its trail has only the message."""
+    run = await app.get(entry.run) if entry.type == "failed" else None
+    error = None if run is None else run.error
+    frame = None if error is None else user_frame(error)
+    return "" if frame is None else click.style(f" ({clean(frame)})", fg="red")
 
 
 async def _last_seq(app: App) -> int:

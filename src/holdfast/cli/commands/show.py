@@ -18,13 +18,13 @@ from holdfast.cli.terminal import coloured_status, print_facts, print_json, tabl
 from holdfast.engine.app.client import Client
 from holdfast.engine.pages import gathered
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import ANY, Error, Run, RunFilter, RunningStep, Step, instant, moment
+from holdfast.records import ANY, Run, RunFilter, RunningStep, Step, instant, moment
 from holdfast.shown.data import whole_run_data
 from holdfast.shown.runs import CHILDREN_MAX, facts
 from holdfast.shown.steps import attempts, duration, outcome
 from holdfast.shown.text import clean, short
 from holdfast.shown.times import ago
-from holdfast.shown.tracebacks import cause, trace_lines
+from holdfast.shown.tracebacks import cause, full_lines, trace_lines
 
 STEPS_MAX = 200  # the newest steps of a run of code; of a plan those around the current one
 
@@ -32,9 +32,10 @@ STEPS_MAX = 200  # the newest steps of a run of code; of a plan those around the
 @click.command()
 @run_argument
 @click.option("--all", "every", is_flag=True, help=f"Show all steps; without it at most {STEPS_MAX}.")
+@click.option("--full", is_flag=True, help="Show the whole traceback of an error, with all frames.")
 @json_option
 @store_option()
-def show(run: str, *, every: bool, as_json: bool) -> None:
+def show(run: str, *, every: bool, full: bool, as_json: bool) -> None:
     """Show one run: status, waits, error, steps.
 
     `executes` names the steps that a worker has executed for 2 s or longer, which have no outcome yet.
@@ -42,10 +43,10 @@ def show(run: str, *, every: bool, as_json: bool) -> None:
     executions since the last finished step; an execution whose worker died does not count. When so many
     executions have failed, the run fails. ATTEMPTS in the table counts for each step.
     """
-    session.run(lambda client: _show(client, run, every=every, as_json=as_json))
+    session.run(lambda client: _show(client, run, every=every, full=full, as_json=as_json))
 
 
-async def _show(client: Client, run_text: str, *, every: bool, as_json: bool) -> None:
+async def _show(client: Client, run_text: str, *, every: bool, full: bool, as_json: bool) -> None:
     run = await client.known((await find(client, run_text)).id)
     steps = list(await client.steps(run.id, largest=None if as_json else SHOWN_BYTES))
     fetch = partial(client.list, RunFilter(parent=run.id, tenant=ANY, values=False))
@@ -56,14 +57,15 @@ async def _show(client: Client, run_text: str, *, every: bool, as_json: bool) ->
     now = moment(await client.store.now())
     click.echo(f"{click.style(str(run.id), bold=True)}  {clean(run.type)}")
     print_facts(facts(run, steps, children, now, coloured_status))
-    if run.status is Status.FAILED and run.error is not None:
-        _print_trace(cause(run.error, steps))
+    if run.error is not None and (full or run.status is Status.FAILED):
+        trace, error = run.error.traceback, cause(run.error, steps)
+        _print_trace(full_lines(trace or error.traceback) if full else trace_lines(error.traceback))
     click.echo("")
     _print_steps(run, steps, now, every=every)
 
 
-def _print_trace(error: Error) -> None:
-    for text in trace_lines(error.traceback):
+def _print_trace(lines: Sequence[str]) -> None:
+    for text in lines:
         click.echo(click.style(f"    {clean(text)}", dim=True))
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
+from uuid import UUID
 
 import click
 import msgspec
 
 from holdfast.cli import session
-from holdfast.cli.logs import show_logs
+from holdfast.cli.logs import log_format_option, log_level_option, show_logs
 from holdfast.cli.options import json_option, no_wait_timeouts_option, store_option
 from holdfast.cli.terminal import print_json
 from holdfast.engine.app.client import Client
 from holdfast.engine.outbox.relay import Relay
+from holdfast.engine.run_log import failed_by_keeper
 from holdfast.engine.worker.keeper import Keeper
 from holdfast.shown.text import counted
 
@@ -23,17 +26,21 @@ GRACE_SECONDS = 10.0  # for messages that are being sent when it stops
 @click.command()
 @click.option("--loop", is_flag=True, help="Repeat until it is stopped.")
 @no_wait_timeouts_option
+@log_level_option
+@log_format_option
 @json_option
 @store_option()
-def tick(*, loop: bool, no_wait_timeouts: bool, as_json: bool) -> None:
+def tick(
+    *, loop: bool, no_wait_timeouts: bool, log_level: str | None, log_format: str | None, as_json: bool
+) -> None:
     """Do the chores that wake and recover runs, once or with --loop.
 
     The chores: fire timers, deliver events, take runs back from dead workers, time out runs, fire schedules,
     and post messages to webhooks. Every worker does all of this too; use `tick` when no worker runs.
     It does not purge: see `holdfast purge`.
     """
+    show_logs(log_level, log_format, usual="info" if loop else "warning")
     if loop:
-        show_logs()
         session.run(lambda client: _loop(client, wait_timeouts=not no_wait_timeouts))
     else:
         session.run(lambda client: _once(client, wait_timeouts=not no_wait_timeouts, as_json=as_json))
@@ -41,6 +48,7 @@ def tick(*, loop: bool, no_wait_timeouts: bool, as_json: bool) -> None:
 
 async def _once(client: Client, *, wait_timeouts: bool, as_json: bool) -> None:
     ticked = await Keeper(client.store, wait_timeouts=wait_timeouts).tick()
+    await _log_failed(client, ticked.failed)
     relay = _relay(client)
     await relay.drain()
     if as_json:
@@ -59,12 +67,24 @@ async def _once(client: Client, *, wait_timeouts: bool, as_json: bool) -> None:
         )
 
 
+async def _log_failed(client: Client, runs: Sequence[UUID]) -> None:
+    async for _ in failed_by_keeper(client.store, runs):
+        pass
+
+
 def _relay(client: Client) -> Relay:
     return Relay(client.store, client.world, f"tick:{client.world.place()}")
 
 
 async def _loop(client: Client, *, wait_timeouts: bool) -> None:
-    keeper, relay = Keeper(client.store, wait_timeouts=wait_timeouts), _relay(client)
+    reading: set[asyncio.Task[None]] = set()
+
+    def failed(runs: Sequence[UUID]) -> None:
+        task = asyncio.ensure_future(_log_failed(client, runs))
+        reading.add(task)
+        task.add_done_callback(reading.discard)
+
+    keeper, relay = Keeper(client.store, failed=failed, wait_timeouts=wait_timeouts), _relay(client)
     relay.begin()
 
     def hint() -> None:

@@ -13,7 +13,7 @@ import click
 from holdfast.arguments import check_patterns
 from holdfast.cli.flags import flags_in_errors
 from holdfast.cli.load import load_app
-from holdfast.cli.logs import show_logs
+from holdfast.cli.logs import log_format_option, log_level_option, show_logs
 from holdfast.cli.options import (
     STORE,
     STORE_TYPED,
@@ -55,9 +55,16 @@ from holdfast.stores import make_store, shown
 @duration_option("--grace", "On Ctrl-C, running steps have this time to finish; 10 s by default.")
 @click.option("--name", metavar="NAME", help="The first part of the worker's id.")
 @no_wait_timeouts_option
+@log_level_option
+@log_format_option
 @stores_option
 def worker(
-    app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], *, no_wait_timeouts: bool, **options: Any
+    app: str,
+    patterns: tuple[str, ...],
+    tenants: tuple[str, ...],
+    *,
+    no_wait_timeouts: bool,
+    **options: Any,
 ) -> None:
     """Execute runs until it is stopped.
 
@@ -70,12 +77,13 @@ def worker(
 
 def _work(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], options: dict[str, Any]) -> None:
     loaded = load_with_store(app)
+    level, format_ = options.pop("log_level"), options.pop("log_format")
     given = {key: value for key, value in options.items() if value is not None}
     if tenants:
         given["tenants"] = tenants
     if patterns:
         given["patterns"] = _checked(patterns, loaded)
-    show_logs()
+    show_logs(level, format_)
     stores = click.get_current_context().meta.get(STORES, ())
     if len(stores) > 1:
         given["stores"] = stores

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.backoff import IN_PLACE_MAX_SECONDS
 from holdfast.codec import digest
 from holdfast.engine import outcome as ends
+from holdfast.engine import run_log
 from holdfast.engine.failures import blamed, delay_after, encoded, error_of, failing, final_kind, line
 from holdfast.engine.hooks import decoded
 from holdfast.engine.worker.chores import TROUBLE_SECONDS
@@ -126,6 +127,8 @@ async def _retry_or_fail(run: Execution, error: BaseException) -> bool:
     verdict = await run.journal.outcome(
         Retry(error=encoded(recorded), last_error=said, delay_seconds=delay, in_place=in_place)
     )
+    if verdict.answer is Answer.APPLIED:
+        run_log.retried(run, recorded, delay)
     if verdict.answer is not Answer.APPLIED or verdict.status is not Status.LEASED:
         return ended(run, verdict, recorded, "run.retried")
     if run.worker.hooks:

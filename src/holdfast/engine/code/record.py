@@ -187,6 +187,11 @@ class Record:
         return sorted([one.key for one in settled if one.kind not in AT_ONCE], key=self.rank.__getitem__)
 
 
+def error_text(step: Recorded) -> Json | None:
+    """Return the recorded error of a step."""
+    return step.error if isinstance(step, StepWrite) else step.error_json
+
+
 def memory_bytes(value: Json | None) -> int:
     """Estimate the memory of a value, as text and as the objects that user code gets."""
     if value is None or len(value) < KEPT_BYTES:
@@ -196,4 +201,4 @@ def memory_bytes(value: Json | None) -> int:
 
 def step_bytes(step: Step) -> int:
     """Return the number of bytes of a step's values."""
-    return sum(map(text_bytes, (step.output, step.error, step.ask, step.wake)))
+    return sum(map(text_bytes, (step.output, step.error_json, step.ask, step.wake)))

@@ -32,10 +32,11 @@ class Scope:
     commit.
     """
 
-    __slots__ = ("bytes", "cost", "dice", "events", "key", "over", "sends")
+    __slots__ = ("bytes", "cost", "dice", "events", "key", "over", "sends", "tries")
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, tries: int = 1) -> None:
         self.key = key
+        self.tries = tries  # of the step, with this one
         # nobody waits for the step any more: a sync function in a thread cannot be cancelled
         self.over = False
         self.dice: Dice | None = None

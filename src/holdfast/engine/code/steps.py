@@ -14,6 +14,7 @@ from holdfast.backoff import IN_PLACE_MAX_SECONDS, Backoff
 from holdfast.bounds import LARGE_BYTES
 from holdfast.clipped import clipped
 from holdfast.codec import Codec, result_codec
+from holdfast.engine import run_log
 from holdfast.engine.failures import delay_after, encoded, error_of, final_kind, line
 from holdfast.engine.step_failures import arguments, failure
 from holdfast.engine.worker.lease_clock import NotBegun, confirm
@@ -26,6 +27,7 @@ from holdfast.records import (
     StepWrite,
 )
 
+from .record import error_text
 from .scope import SCOPE, Scope
 from .signals import Continued, Parked
 from .waits import back_off
@@ -114,7 +116,7 @@ class Call:
                 return await stage.replayed(key, value)
             if found.status is StepStatus.FAILED:
                 await stage.replayed(key, None)
-                raise failure(key, found.error, self.raises)
+                raise failure(key, error_text(found), self.raises)
             tries = found.attempts
             await self._backed_off(found)
         if not stage.alone:
@@ -136,7 +138,7 @@ class Call:
         while True:
             begun_at = await self._confirmed() if run.lease_clock.over or self._stage.closed else run.now()
             tries += 1
-            scope = Scope(key)
+            scope = Scope(key, tries)
             failed: Exception | None = None
             token = SCOPE.set(scope)
             run.running[key] = tries, begun_at
@@ -284,6 +286,7 @@ class Call:
             await self._written(write, None)
             return failure(key, write.error, self.raises)
         delay = delay_after(error, policy, tries, run.world.chance())
+        run_log.retried(run, recorded, delay)
         await self._later(
             msgspec.structs.replace(write, due_at=run.now() + int(delay * SECOND)), delay, line(recorded)
         )

@@ -40,8 +40,8 @@ class TransactionScope(Scope):
 
     __slots__ = ("rows",)
 
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
+    def __init__(self, key: str, tries: int) -> None:
+        super().__init__(key, tries)
         self.rows: list[TrailWrite] = []
 
     def note(self, _journal: Journal, row: TrailWrite) -> None:
@@ -94,7 +94,7 @@ class Transaction:
         self.on = () if on is None else (on,)
         self.context = copy_context()
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.scope = TransactionScope(write.key)
+        self.scope = TransactionScope(write.key, write.attempts)
         self.hurried = False  # effects that are buffered need no further reason to commit
         self.made: Written | None = None
         self.counted: Json | None = None  # the size of the result in the record
@@ -105,7 +105,7 @@ class Transaction:
         """Run the function inside the store's transaction; again when the commit failed. It may be
         awaited.
         """
-        self.scope = scope = TransactionScope(self._write.key)
+        self.scope = scope = TransactionScope(self._write.key, self._write.attempts)
         self.calls += 1
         token = SCOPE.set(scope)
         try:

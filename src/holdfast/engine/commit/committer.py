@@ -17,6 +17,7 @@ from uuid import UUID
 from holdfast.backoff import DEFAULT
 from holdfast.bounds import MIB
 from holdfast.contract import Store
+from holdfast.engine import run_log
 from holdfast.engine.failures import error_of, failing, final_kind
 from holdfast.errors import StoreError, Unavailable, UsageError
 from holdfast.escaping import safe_logger
@@ -289,14 +290,17 @@ class Committer:
     async def _refused(self, item: Item, error: UsageError) -> Verdict:
         """Fail the run of an item that the store refuses: every further execution would be refused too."""
         lost = Verdict(answer=Answer.LOST, status=Status.FAILED)
-        log.warning("an item of run %s is refused: %s", item.run, error)
         if isinstance(item.move, Fail) and not item.steps:
+            log.warning("an item of run %s is refused: %s", item.run, error)
             return lost  # not even the failure can be written: the lease expires
         recorded = error_of(error, final_kind(error, DEFAULT) or "usage")
         move = failing(recorded)
         failed = Item(run=item.run, tenant=item.tenant, fence=item.fence, number=item.number, move=move)
         (verdict,) = await self._commit([failed])
-        return lost if verdict.answer is Answer.APPLIED else verdict
+        if verdict.answer is not Answer.APPLIED:
+            return verdict
+        run_log.refused(item.run, recorded)
+        return lost
 
     def _complain(self, error: StoreError) -> None:
         if self._world.monotonic() - self._complained >= PATIENCE_SECONDS:

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.arguments import check_name
 from holdfast.codec import MARK, untyped, unwrapped
 from holdfast.engine.failures import encoded, stored, text
+from holdfast.engine.log_context import PLACE, LogPlace
 from holdfast.errors import BadValue, UsageError
 from holdfast.records import SECOND, Error, Json, Parcel, Webhook, moment
 from holdfast.sealing.envelope import OURS, is_untouched, reason
@@ -152,6 +153,7 @@ async def call(sink: Sink, parcel: Parcel, world: World) -> None:
         attempt=parcel.attempt,
         sent_at=moment(parcel.created_at),
     )
+    PLACE.set(LogPlace(parcel.run, "", parcel.tenant, "", parcel.attempt))  # each try is a task of its own
     if sink.is_async:
         await sink.function(delivery)
         return

@@ -18,7 +18,7 @@ from holdfast.codec import untyped
 from holdfast.engine import outcome as ends
 from holdfast.engine.code.drive import Drive
 from holdfast.engine.code.record import Record, memory_bytes
-from holdfast.engine.code.scope import Scope
+from holdfast.engine.code.scope import SCOPE, Scope
 from holdfast.engine.commit.journal import Journal, Written
 from holdfast.engine.failures import text
 from holdfast.engine.outcome import StopReason
@@ -136,8 +136,9 @@ class PlanExecution(HeldRun):
         return step if step is not None and step.kind is StepKind.TASK and step.status in CURRENT else None
 
     async def _call(self, handler: Handler, step: Step) -> End:
-        scope = self.scope = Scope(step.key)
+        scope = self.scope = Scope(step.key, self.attempt - self.crashes)
         self.running[step.key] = self.attempt, self.begun_at
+        token = SCOPE.set(scope)
         try:
             self._drive = Drive(self._answer(handler, PlanTask(self, step, scope)))
             value = await self._drive
@@ -150,6 +151,7 @@ class PlanExecution(HeldRun):
         finally:
             scope.over = True
             self.running.clear()
+            SCOPE.reset(token)
             self._unwound()
         self._uncancel()
         return self._judged(ended)

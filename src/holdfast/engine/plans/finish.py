@@ -11,6 +11,7 @@ import msgspec
 from holdfast.backoff import IN_PLACE_MAX_SECONDS
 from holdfast.durations import seconds
 from holdfast.engine import outcome as ends
+from holdfast.engine import run_log
 from holdfast.engine.code.scope import add_cost
 from holdfast.engine.failures import delay_after, encoded, error_of, failing, final_kind, line, stored, text
 from holdfast.engine.outbox.messages import Message, check_sent, outbound
@@ -143,6 +144,8 @@ async def _retry(run: PlanExecution, recorded: Error, delay: float) -> bool:
         error=encoded(recorded), last_error=line(recorded), delay_seconds=delay, in_place=in_place
     )
     verdict = await _sent(run, move, _write(run, StepStatus.READY))
+    if verdict.answer is Answer.APPLIED:
+        run_log.retried(run, recorded, delay)
     if not _leased(verdict):
         return ended(run, verdict, recorded, "run.retried")
     if run.worker.hooks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.engine import run_log
 from holdfast.engine.failures import encoded
 from holdfast.engine.outcome import Stopped, StopReason
 from holdfast.escaping import safe_logger
@@ -26,6 +27,8 @@ def ended(run: HeldRun, verdict: Verdict, error: Error | None = None, back: str 
     if run.claim.parent is not None and verdict.status in FINAL:
         # the parent has to be told of the end; if this process dies now, a keeper does it
         run.worker.committer.deliver()
+    if error is not None and verdict.answer is Answer.APPLIED and verdict.status is Status.FAILED:
+        run_log.failed(run, error)
     if run.worker.hooks:
         run.worker.hook_notifier.ended(run, verdict, error, back)
     return False

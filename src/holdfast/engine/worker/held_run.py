@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from holdfast.engine import outcome as ends
+from holdfast.engine.log_context import PLACE, LogPlace
 from holdfast.engine.outcome import StopReason
 from holdfast.errors import RunOverdue
 from holdfast.lifecycle import Status
@@ -37,7 +38,6 @@ class HeldRun(ABC):
         "_drive",
         "_stop",
         "_unwinding",
-        "attempt",
         "claim",
         "clock_at_claim",
         "crashes",
@@ -45,6 +45,7 @@ class HeldRun(ABC):
         "ending",
         "journal",
         "lease_clock",
+        "place",
         "record",
         "running",
         "shown",
@@ -57,7 +58,8 @@ class HeldRun(ABC):
     def __init__(self, claim: Claim, worker: Worker, claimed_at: float, record: Record) -> None:
         self.claim, self.worker, self.world, self.record = claim, worker, worker.world, record
         self.lease_clock = LeaseClock(self.world, claimed_at, worker.lease_seconds)
-        self.attempt, self.crashes = claim.attempt, claim.crashes
+        self.place = LogPlace(claim.id, claim.type, claim.tenant, worker.id, claim.attempt)
+        self.crashes = claim.crashes
         self.ended_as = ""  # how the run ended here; empty while it has not
         self.ending = False  # user code has ended, and the commit that says so is on its way
         self.clock_at_claim = claim.lease_until - int(worker.lease_seconds * SECOND)
@@ -79,6 +81,7 @@ class HeldRun(ABC):
             self.ended_as = "not begun: its lease expired first"
             return
         self.journal.started_at = self.now()
+        PLACE.set(self.place)  # for this task and for what it starts
         if self.worker.hooks:
             self.worker.hook_notifier.run("run.started", self, status=Status.LEASED)
         try:
@@ -91,6 +94,15 @@ class HeldRun(ABC):
     @abstractmethod
     async def _execute_once(self) -> bool:
         """Execute user code once and commit the outcome. Return True when it is to be executed again."""
+
+    @property
+    def attempt(self) -> int:
+        """The number of executions since the run last made progress, with this one."""
+        return self.place.attempt
+
+    @attempt.setter
+    def attempt(self, attempt: int) -> None:
+        self.place.attempt = attempt
 
     def take(self, claim: Claim) -> None:
         """Continue with the whole record of the run, which its claim did not bring."""

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from holdfast.contract import Store
+from holdfast.engine import run_log
+from holdfast.engine.code.scope import SCOPE
 from holdfast.engine.hooks import Hook, Hooks, Notice, decoded
-from holdfast.errors import StoreError
+from holdfast.engine.log_context import PLACE, LogPlace
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
-from holdfast.records import ANY, Answer, Error, Verdict
+from holdfast.records import Answer, Error, Verdict
 from holdfast.world import World
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ class _HookQueue:
 
 
 class HookNotifier:
-    """The notifier of one worker's hooks. It is only called when there are hooks."""
+    """The notifier of one worker's hooks. Only `failed`, which also logs, is called when there are none."""
 
     def __init__(self, hooks: Hooks, world: World, worker: str) -> None:
         self._hooks, self._world, self._worker = hooks, world, worker
@@ -90,29 +92,23 @@ class HookNotifier:
                 self.run("step.failed", run, status=status, step=write.key, error=decoded(write.error))
 
     def failed(self, store: Store, runs: Sequence[UUID]) -> None:
-        """Notify of runs that a keeper has ended; the runs are read first."""
-        if "run.failed" in self._hooks and not self._over:
+        """Log runs that a keeper has failed, and notify of them; the runs are read first."""
+        if not self._over:
             task = self._world.spawn(self._look_up(store, runs), "holdfast-hook-look")
             self._looking.add(task)
             task.add_done_callback(self._looking.discard)
 
     async def _look_up(self, store: Store, runs: Sequence[UUID]) -> None:
-        for id_ in runs:
-            try:
-                run = await store.get(id_, ANY)
-            except StoreError as error:
-                log.warning("hooks are not notified that run %s has failed: %s", id_, error)
-                continue
-            if run is not None and run.status is Status.FAILED:
-                self.tell(
-                    "run.failed",
-                    run=run.id,
-                    type=run.type,
-                    tenant=run.tenant,
-                    attempt=run.attempt,
-                    status=run.status,
-                    error=run.error,
-                )
+        async for run in run_log.failed_by_keeper(store, runs, self._worker):
+            self.tell(
+                "run.failed",
+                run=run.id,
+                type=run.type,
+                tenant=run.tenant,
+                attempt=run.attempt,
+                status=run.status,
+                error=run.error,
+            )
 
     def _queue(self, queue: _HookQueue, notice: Notice) -> None:
         if len(queue.notices) >= QUEUE_MAX:
@@ -150,6 +146,9 @@ class HookNotifier:
             call.cancel()
 
     async def _guarded(self, hook: Hook, notice: Notice) -> None:
+        # This task has the context of the run that happened to start it.
+        SCOPE.set(None)
+        PLACE.set(_place(notice))
         try:
             if hook.is_async:
                 await hook.function(notice)
@@ -188,3 +187,10 @@ class HookNotifier:
             queue.notices.clear()
             for task in queue.tasks:
                 task.cancel()
+
+
+def _place(notice: Notice) -> LogPlace | None:
+    """Return the place that the log lines of a hook belong to: the run that it is notified of."""
+    if notice.run is None:
+        return None
+    return LogPlace(notice.run, notice.type, notice.tenant, notice.worker, notice.attempt)

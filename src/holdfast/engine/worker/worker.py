@@ -32,6 +32,7 @@ from holdfast.engine.plans.versions import Versions
 from holdfast.engine.wake_up import WakeUp
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.escaping import safe_logger
+from holdfast.lifecycle import Status
 from holdfast.records import RUNTIME, SECOND, Claim
 from holdfast.sealing.envelope import shut
 from holdfast.threads import Stragglers
@@ -357,9 +358,8 @@ class Worker(OnlyAsync):
             log.exception("run %s: the engine failed", claim.id)
         finally:
             if execution.ended_as in {"", "lost"}:
-                log.warning(
-                    "%s: the work of this worker since then is not recorded", LeaseLost(claim.id, claim.fence)
-                )
+                said = LeaseLost(claim.id, claim.fence), "the work of this worker since then is not recorded"
+                log.warning("%s: %s", *said, extra={"run": str(claim.id)})
                 self.leases.give_up(claim.id, claim.fence)
                 if self.hooks:
                     self.hook_notifier.run("run.lost", execution)
@@ -371,15 +371,15 @@ class Worker(OnlyAsync):
             self._ends.forget(execution)
             if not execution.ending or claim.crashes:
                 self._wake_up.ring()  # the quota for crashed runs is free only now
-            if log.isEnabledFor(logging.INFO):
+            # A failed run has its error line already.
+            if execution.ended_as != Status.FAILED and log.isEnabledFor(logging.INFO):
                 took = (execution.now() - claim.lease_until) / SECOND + self.lease_seconds
                 log.info(
                     "%s %s %s after %.2f s", claim.type, claim.id, execution.ended_as or "abandoned", took
                 )
 
     def _failed(self, runs: Sequence[UUID]) -> None:
-        if self.hooks:
-            self.hook_notifier.failed(self.store, runs)
+        self.hook_notifier.failed(self.store, runs)
 
     def _hint(self) -> None:
         self._news()

@@ -82,7 +82,9 @@ def steps(row: RunRow) -> list[Step]:
         or (current.kind, current.status) != (StepKind.TASK, StepStatus.PENDING)
     ):
         return shown
-    now = msgspec.structs.replace(shown_step(current), status=live, attempts=row.attempt, error=row.error)
+    now = msgspec.structs.replace(
+        shown_step(current), status=live, attempts=row.attempt, error_json=row.error
+    )
     return [now if step.key == current.key else step for step in shown]
 
 

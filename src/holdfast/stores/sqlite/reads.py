@@ -160,7 +160,7 @@ def _live(steps: list[Step], status: str, attempt: int, error: Json | None) -> l
         or (steps[at].kind, steps[at].status) != (StepKind.TASK, StepStatus.PENDING)
     ):
         return steps
-    shown = replace(steps[at], status=live, attempts=attempt, error=error)
+    shown = replace(steps[at], status=live, attempts=attempt, error_json=error)
     return [*steps[:at], shown, *steps[at + 1 :]]
 
 

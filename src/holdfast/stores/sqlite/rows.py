@@ -65,12 +65,12 @@ def step(row: Row) -> Step:
     if row[13:20] == _OF_CODE:
         return Step(
             seq=row[0], key=row[1], kind=_KINDS[row[2]], status=_STATUSES[row[3]], attempts=row[4],
-            output=row[5], error=row[6], cost=row[7], topic=row[8], due_at=row[9], fence=row[10],
+            output=row[5], error_json=row[6], cost=row[7], topic=row[8], due_at=row[9], fence=row[10],
             started_at=row[11], finished_at=row[12],
         )  # fmt: skip
     return Step(
         seq=row[0], key=row[1], kind=_KINDS[row[2]], status=_STATUSES[row[3]], attempts=row[4],
-        output=row[5], error=row[6], cost=row[7], topic=row[8], due_at=row[9], fence=row[10],
+        output=row[5], error_json=row[6], cost=row[7], topic=row[8], due_at=row[9], fence=row[10],
         started_at=row[11], finished_at=row[12], max_attempts=row[13], timeout_seconds=row[14], ask=row[15],
         digest=row[16], child=None if row[17] is None else UUID(row[17]), wake=row[18], waits=row[19],
     )  # fmt: skip

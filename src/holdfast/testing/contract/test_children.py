@@ -105,7 +105,7 @@ def test_the_end_of_a_child_wakes_its_parent(driver, how, by):
     if how == "succeeded":
         assert (output["result"], step.error) == ({"n": 7}, None)
     else:
-        assert decode(step.error)["kind"] == "child_failed"
+        assert step.error.kind == "child_failed"
         assert how == "cancelled" or output["error"] == decode(error("fatal"))
     told = driver.last(parent.id, "woken")
     assert (told["step"], told["child"], told["status"]) == ("c", str(child), "pending")
@@ -136,7 +136,7 @@ def test_a_parent_is_told_of_a_childs_end_however_it_ends(driver, how):
             driver.reject(child)
     driver.deliver()
     assert _statuses(driver, child, parent.id) == ["failed", "pending"]
-    assert decode(driver.step(parent.id, "c").error)["kind"] == "child_failed"
+    assert driver.step(parent.id, "c").error.kind == "child_failed"
     driver.assert_replayed(parent.id)
 
 

@@ -21,7 +21,7 @@ def test_a_checkpoint_records_its_steps_and_nothing_else_of_the_run(driver):
     a, b = driver.steps(claim.id)
     assert (a.seq, a.key, a.kind, a.status, a.output) == (1, "a", StepKind.TASK, "succeeded", '{"x":1}')
     assert (a.attempts, a.fence, a.started_at, a.finished_at) == (1, claim.fence, 7, driver.clock.now)
-    assert (b.seq, b.status, b.attempts, b.error) == (2, StepStatus.FAILED, 3, error())
+    assert (b.seq, b.status, b.attempts, b.error_json) == (2, StepStatus.FAILED, 3, error())
     assert driver.told(claim.id) == ["created", "leased", "step_succeeded", "step_failed"]
     assert driver.last(claim.id, "step_succeeded") == {"step": "a"}
     assert driver.last(claim.id, "step_failed")["step"] == "b"

@@ -37,7 +37,7 @@ def read(driver, claim, size):
 
 
 def brought(claim):
-    values = (value for step in claim.steps for value in (step.output, step.error))
+    values = (value for step in claim.steps for value in (step.output, step.error_json))
     return len(claim.params) + sum(len(value or "") for value in values)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from holdfast.errors import UnknownStep
@@ -30,7 +29,7 @@ def test_a_plans_step_is_retried_with_the_runs_attempt_and_error(driver):
     claim = _at(driver, "A")
     driver.retry(claim, delay=60.0)
     step = driver.step(claim.id, "A")
-    assert (step.status, step.attempts, step.error) == (StepStatus.READY, 1, error())
+    assert (step.status, step.attempts, step.error_json) == (StepStatus.READY, 1, error())
     assert driver.get(claim.id).run_at == moment(driver.clock.now + 60_000_000)
     driver.assert_replayed(claim.id)
     driver.clock.turn(60)
@@ -77,7 +76,7 @@ def test_a_failed_step_fails_its_run_and_later_ones_stay_pending(driver, brought
         ("10", "pending"),
         ("9", "pending"),
     ]
-    assert msgspec.json.decode(driver.step(claim.id, "A").error)["kind"] == "fatal"
+    assert driver.step(claim.id, "A").error.kind == "fatal"
     assert driver.told(claim.id)[-2:] == ["step_failed", "failed"]
     assert driver.told(claim.id).count("step_failed") == 1
     assert driver.last(claim.id, "step_failed")["step"] == "A"
@@ -95,7 +94,7 @@ def test_the_crash_cap_fails_the_current_step(driver):
         driver.claim()
     assert (driver.status(claim.id), driver.get(claim.id).error.kind) == (Status.FAILED, "lease_expired")
     assert driver.shape(claim.id)[1:3] == [("A", "failed"), ("10", "pending")]
-    assert msgspec.json.decode(driver.step(claim.id, "A").error)["kind"] == "lease_expired"
+    assert driver.step(claim.id, "A").error.kind == "lease_expired"
     assert driver.told(claim.id)[-3:] == ["lease_expired", "step_failed", "failed"]
     driver.assert_replayed(claim.id)
 

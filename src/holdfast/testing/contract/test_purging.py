@@ -207,7 +207,7 @@ def test_a_parent_whose_deleted_child_is_removed_waits_no_longer(driver, parent_
     step = driver.step(parent.id, "child")
     assert (step.status, step.finished_at) == (StepStatus.FAILED, driver.clock.now)
     assert decode(step.output) == {"run": str(child), "status": "gone", "error": None}
-    assert decode(step.error)["kind"] == "child_failed"
+    assert step.error.kind == "child_failed"
     woken = Status.PENDING if parent_is == "waiting" else Status(parent_is)
     assert (driver.status(parent.id), driver.told(parent.id).count("woken")) == (woken, 1)
     if parent_is == "paused":
