@@ -34,6 +34,7 @@ def checks() -> dict[str, list[str]]:
         "lint": [python, "-m", "ruff", "check", "--quiet", "--output-format=concise"],
         "format": [python, "-m", "ruff", "format", "--check", "--output-format=concise"],
         "mypy": [python, "-m", "mypy", *typed],
+        "typing": [python, "-m", "tools.typing_samples"],
         "layers": [str(Path(python).with_name("lint-imports")), "--no-logo"],
         "docs": [python, "-m", "tools.docs", "--check"],
         "site": [python, "-m", "tools.docs.site"],

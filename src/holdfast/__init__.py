@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .engine.definitions import Workflow
     from .engine.hooks import Notice
     from .engine.log_context import LogContext
+    from .engine.options import ChildOptions, StartOptions, StepOptions, WorkerOptions
     from .engine.outbox.messages import Delivery, Message
     from .engine.plans.elements import Approval, Sleep, Task, Wait
     from .engine.plans.outcomes import Completed, Dead, Outcome, Retry, Waiting
@@ -115,6 +116,10 @@ __all__ = [
     "SyncTenantApp",
     "SyncHandle",
     "Worker",
+    "StartOptions",
+    "ChildOptions",
+    "StepOptions",
+    "WorkerOptions",
     "Notice",
     "Run",
     "Step",
@@ -180,6 +185,7 @@ _HOMES = {
     "engine.app.handle": "Handle",
     "engine.hooks": "Notice",
     "engine.log_context": "LogContext",
+    "engine.options": "ChildOptions StartOptions StepOptions WorkerOptions",
     "engine.outbox.messages": "Delivery Message",
     "engine.code.sync_context": "SyncContext",
     "engine.plans.elements": "Approval Sleep Task Wait",

@@ -34,13 +34,14 @@ GROUPS = (
         (
             *("App", "Handle", "Worker", "Backoff", "days", "hours", "minutes", "weeks", "Workflow"),
             *("SyncApp", "SyncHandle", "TenantApp", "SyncTenantApp", "Client", "Notice", "LogContext"),
+            *("StartOptions", "WorkerOptions"),
         ),
     ),
     Group(
         "context.md",
         "Inside a workflow",
         "A workflow gets a context as its first argument. Every durable thing that it does goes through it.",
-        ("Context", "SyncContext", "Fatal", "RetryAfter"),
+        ("Context", "SyncContext", "StepOptions", "ChildOptions", "Fatal", "RetryAfter"),
     ),
     Group(
         "plans.md",

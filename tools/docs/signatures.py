@@ -12,6 +12,7 @@ from typing import Any, ForwardRef
 LINE = 96
 _LONG = 60
 _UNPACK = re.compile(r"Unpack\[(\w+)\]")
+_VARIANCE = re.compile(r"(?<=\b[A-Z])_(?:co|contra)\b")
 _STARS: dict[object, str] = {
     inspect.Parameter.VAR_POSITIONAL: "*",
     inspect.Parameter.VAR_KEYWORD: "**",
@@ -39,7 +40,7 @@ def type_name(annotation: object) -> str:
     if isinstance(annotation, ForwardRef):
         annotation = annotation.__forward_arg__
     written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return written.replace("'", '"')
+    return _VARIANCE.sub("", written.replace("'", '"'))
 
 
 def keywords(called: Callable[..., Any]) -> list[tuple[str, str, str]]:

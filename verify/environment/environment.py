@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+from holdfast import StartOptions
 from holdfast.engine.app.app import App
 from holdfast.engine.app.handle import Handle
 from holdfast.errors import HoldfastError, Unavailable
@@ -64,7 +65,8 @@ class Environment:
 
     async def start(self, type_: str, params: Any, count: int = 1) -> list[UUID]:
         """Start runs, and note those that are acknowledged. Each has a key, so that a repeat is safe."""
-        starts = [(type_, params, {"key": f"{type_} {next(_numbers)}"}) for _ in range(count)]
+        keys = [StartOptions(key=f"{type_} {next(_numbers)}") for _ in range(count)]
+        starts = [(type_, params, key) for key in keys]
         answers = await self.ask(lambda: self.app.start_many(starts))
         self.refused += [str(answer) for answer in answers if not isinstance(answer, Handle)]
         ids = [answer.id for answer in answers if isinstance(answer, Handle)]

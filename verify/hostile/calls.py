@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
+from holdfast import StartOptions
 from holdfast.engine.app.app import App
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.records import ANY, RunFilter
@@ -75,7 +76,7 @@ class Calls:
     async def _start(self) -> None:
         s = self.values
         type_ = s.one(TYPES) if s.chance(0.9) else s.one([*UNKNOWN_TYPES, s.text()])
-        answers = await self.app.start_many([(type_, s.value(), self._options())])
+        answers = await self.app.start_many([(type_, s.value(), cast("StartOptions", self._options()))])
         for answer in answers:
             if isinstance(answer, HoldfastError):
                 raise answer

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+from holdfast import StartOptions
 from holdfast.bounds import RUN_BYTES
 from holdfast.engine.app.app import App
 from holdfast.engine.app.handle import Handle
@@ -75,7 +76,9 @@ class FilledStore:
         self.looks: list[Look] = []
         self.tell: Callable[[str], None] = lambda _: None
 
-    async def start(self, type_: str, params: list[Any], **options: Any) -> list[Handle[Any]]:
+    async def start(
+        self, type_: str, params: list[Any], **options: Unpack[StartOptions]
+    ) -> list[Handle[Any]]:
         answers = await self.app.start_many([(type_, one, options) for one in params])
         refused = [one for one in answers if isinstance(one, HoldfastError)]
         if refused:
@@ -185,7 +188,7 @@ async def limits(filled: FilledStore) -> None:
         "tenant": workflows.TENANT_LENGTH,
         "limit_key": workflows.NAME_LENGTH,
     }
-    names = {name: workflows.wide(length, n) for n, (name, length) in enumerate(lengths.items(), 10)}
+    names: Any = {name: workflows.wide(length, n) for n, (name, length) in enumerate(lengths.items(), 10)}
     said = workflows.largest_text("quotes")
     (run,) = await filled.start(workflows.LIMITS, [said], labels=workflows.labels(), **names)
     await filled.until(workflows.LIMITS, "waiting", 1)

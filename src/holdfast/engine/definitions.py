@@ -6,7 +6,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Generic
 
 from holdfast.arguments import (
     Seconds,
@@ -28,6 +28,7 @@ from holdfast.records import Definition, Json
 from .failures import text
 from .signatures import check_annotation, check_workflow, is_async
 from .step_failures import Raises, check_raises
+from .typed import P_contra, R_co
 
 _VERSION = re.compile(r"\.v([0-9]+)")
 
@@ -76,8 +77,11 @@ def matches(type_: str, patterns: Sequence[str]) -> bool:
     return any(type_.startswith(one[:-1]) if one.endswith("%") else type_ == one for one in patterns)
 
 
-class Defined:
-    """The common part of code workflows and plans: a versioned name, a policy, defaults, and codecs."""
+class Defined(Generic[P_contra, R_co]):
+    """The common part of code workflows and plans: a versioned name, a policy, defaults, and codecs.
+
+    P: the type of its params. R: the type of its result.
+    """
 
     takes_params: bool
 
@@ -101,8 +105,11 @@ class Defined:
         raise NotImplementedError
 
 
-class Workflow(Defined):
-    """A code workflow, made by `@app.workflow` from a function. Calling it calls the function."""
+class Workflow(Defined[P_contra, R_co]):
+    """A code workflow, made by `@app.workflow` from a function. Calling it calls the function.
+
+    Type checkers know it as `Workflow[P, R]`: P is the type of its params, R that of its result.
+    """
 
     def __init__(
         self,

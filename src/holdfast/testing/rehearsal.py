@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, Unpack, cast
 from uuid import UUID
 
 from holdfast.arguments import Seconds, check_datetime, check_positive, check_units
 from holdfast.engine.app.app import APPS, App
 from holdfast.engine.app.handle import Handle
 from holdfast.engine.definitions import Defined
+from holdfast.engine.options import StartOptions
 from holdfast.engine.pages import gathered
 from holdfast.errors import UsageError
 from holdfast.lifecycle import FINAL, Status, StepKind
@@ -155,7 +156,9 @@ class Rehearsal:
 
     # -- calls from outside --------------------------------------------------------------------
 
-    def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> RehearsedRun:
+    def start(
+        self, workflow: Defined | str, params: Any = None, **options: Unpack[StartOptions]
+    ) -> RehearsedRun:
         """Start a run; it goes as far as it can without time passing. Options as in `app.start`."""
         return RehearsedRun(self, self.do(self.app.start(workflow, params, **options)))
 

@@ -134,17 +134,17 @@ class Replacement:
         """Make it sync; the annotations stay."""
 
         @wraps(self.func)
-        def sync(*args: Any) -> Any:
-            return self._other(*args)
+        def sync(*args: Any, **kwargs: Any) -> Any:
+            return self._other(*args, **kwargs)
 
         self.func = sync
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the replacement, and note that the step begins."""
         scope = SCOPE.get()
         if self._begun is not None and scope is not None:
             self._begun(self._claim, scope.key)
-        answer = self._other(*args)
+        answer = self._other(*args, **kwargs)
         if inspect.iscoroutinefunction(self.func) and not inspect.isawaitable(answer):
             return _answered(answer)
         return answer
@@ -215,7 +215,7 @@ def _class(kind: Any) -> Any:
 
         __slots__ = ("_replacements",)
 
-        def step(self, name: str, fn: Any, *args: Any, **options: Any) -> Any:
+        def step(self, name: str, fn: Any, /, *args: Any, **options: Any) -> Any:
             return super().step(name, self._replacements.of(fn, _execution(self)), *args, **options)
 
         def map(self, name: str, fn: Any, *args: Any, **options: Any) -> Any:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast, overload
 from weakref import WeakSet
 
 from holdfast.arguments import (
@@ -25,10 +25,12 @@ from holdfast.clipped import clipped
 from holdfast.contract import TTL_SECONDS
 from holdfast.engine.definitions import REFRESH_SECONDS, STEPS_MAX, Defined, Workflow
 from holdfast.engine.hooks import Hooks, check_names, register
+from holdfast.engine.options import PlanOptions, WorkerOptions
 from holdfast.engine.outbox.sinks import SINK_SECONDS, Sinks, sink_of
 from holdfast.engine.plans.elements import Element
 from holdfast.engine.plans.plan import MAX_WAITS, Plan
 from holdfast.engine.step_failures import Raises
+from holdfast.engine.typed import A, WorkflowDecorator
 from holdfast.engine.worker.stopping import run, work_until_stopped
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import UsageError
@@ -114,7 +116,7 @@ class App(Client):
         refresh: Seconds = REFRESH_SECONDS,
         budget: float | None = None,
         raises: Raises = (),
-    ) -> Callable[[Callable[..., Any]], Workflow]:
+    ) -> WorkflowDecorator:
         """Define a function as a workflow: `@app.workflow("shop.order.v1")`.
 
         checkpoint: "step" commits each result before the next step begins; "segment" keeps results until the
@@ -143,7 +145,17 @@ class App(Client):
                 )
             )
 
-        return named
+        return cast("WorkflowDecorator", named)
+
+    @overload
+    def plan(
+        self, type_: str, steps: Sequence[Element], *, params: type[A], **options: Unpack[PlanOptions]
+    ) -> Plan[A]: ...
+
+    @overload
+    def plan(
+        self, type_: str, steps: Sequence[Element], *, params: Any = Any, **options: Unpack[PlanOptions]
+    ) -> Plan[Any]: ...
 
     def plan(
         self,
@@ -157,13 +169,13 @@ class App(Client):
         max_waits: int = MAX_WAITS,
         no_handler_after: Seconds | None = None,
         description: str = "",
-    ) -> Plan:
+    ) -> Plan[Any]:
         """Define a fixed list of steps as a workflow: `app.plan("shop.fulfil.v1", [hf.Task("SHIP")])`.
 
         params: the type of a run's params. max_waits: how often one task may wait.
         no_handler_after: a run whose current step no worker knows fails after this time.
         """
-        made = Plan(
+        made: Plan[Any] = Plan(
             type_,
             steps,
             retry=retry,
@@ -224,16 +236,14 @@ class App(Client):
         await self._opened()
         await self.store.publish([one.definition() for one in self.workflows.values()])
 
-    def worker(self, **options: Any) -> Worker:
-        """Return a worker for this app's workflows; use it as `async with app.worker(slots=100):`.
-
-        Options: name, patterns, tenants, runtime, slots, batch, lease, poll, grace, keeper, ttl,
-        wait_timeouts, relay.
-        """
-        mine = {"name": self.name, "ttl": self.ttl_seconds, "sinks": self.sinks}
+    def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
+        """Return a worker for this app's workflows; use it as `async with app.worker(slots=100):`."""
+        mine: dict[str, Any] = {"name": self.name, "ttl": self.ttl_seconds, "sinks": self.sinks}
         return Worker(self.store, self.world, self.workflows, self.hooks, **{**mine, **options})
 
-    async def work(self, *, stores: Sequence[str | Store] | None = None, **options: Any) -> None:
+    async def work(
+        self, *, stores: Sequence[str | Store] | None = None, **options: Unpack[WorkerOptions]
+    ) -> None:
         """Run a worker until SIGTERM or SIGINT; a second signal stops it at once.
 
         stores: work on these stores instead of the app's own, with one worker and its slots for each. A store
@@ -241,12 +251,12 @@ class App(Client):
         """
         await work_until_stopped(self._workers(stores, options))
 
-    def run(self, *, stores: Sequence[str | Store] | None = None, **options: Any) -> None:
+    def run(self, *, stores: Sequence[str | Store] | None = None, **options: Unpack[WorkerOptions]) -> None:
         """Run a worker, blocking. Takes the options of `worker`, and `stores` as `work` does."""
         with ExitStack() as last:
             run(work_until_stopped(self._workers(stores, options), last=last), loop_factory())
 
-    def _workers(self, stores: Sequence[str | Store] | None, options: dict[str, Any]) -> list[Worker]:
+    def _workers(self, stores: Sequence[str | Store] | None, options: WorkerOptions) -> list[Worker]:
         if stores is None:
             return [self.worker(**options)]
         listed = check_list("stores", stores)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Unpack, overload
 from uuid import UUID
 
 from holdfast.arguments import (
@@ -25,7 +25,9 @@ from holdfast.clipped import clipped
 from holdfast.codec import untyped
 from holdfast.contract import Store
 from holdfast.engine.definitions import Defined, newest
+from holdfast.engine.options import StartOptions
 from holdfast.engine.plans.plan import Plan
+from holdfast.engine.typed import A, Given, T
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.records import (
     ANY,
@@ -69,24 +71,56 @@ class Client(ReadVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, M
 
     # -- start ---------------------------------------------------------------------------------
 
-    async def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> Handle[Any]:
+    @overload
+    async def start(
+        self, workflow: Defined[None, T], params: None = None, **options: Unpack[StartOptions]
+    ) -> Handle[T]: ...
+
+    @overload
+    async def start(
+        self, workflow: Defined[A, T], params: Given[A], **options: Unpack[StartOptions]
+    ) -> Handle[T]: ...
+
+    @overload
+    async def start(
+        self, workflow: str, params: Any = None, **options: Unpack[StartOptions]
+    ) -> Handle[Any]: ...
+
+    async def start(
+        self, workflow: Defined | str, params: Any = None, **options: Unpack[StartOptions]
+    ) -> Handle[Any]:
         """Record a run and return its handle once it is durable. No user code runs here.
 
-        Options: key, id, priority, run_at, delay, timeout, max_attempts, ttl, budget, limit_key, parent,
-        tenant, labels, connection. A second start with the same key returns the first run, with
-        created=False. A plan of this app is published first, so that all its steps are recorded at start.
-        `connection`: your own connection to the store's database, in a transaction that you commit or roll
-        back; then nothing is published.
+        A second start with the same `key` returns the first run, with created=False. A plan of this app is
+        published first, so that all its steps are recorded at start. `connection`: your own connection to
+        the store's database, in a transaction that you commit or roll back; then nothing is published.
         """
         connection = options.pop("connection", None)
-        answer = (await self.start_many([(workflow, params, options)], connection=connection))[0]
+        rest: Any = options  # its unknown names are refused there
+        answer = (await self.start_many([(workflow, params, rest)], connection=connection))[0]
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
 
+    @overload
     async def start_many(
         self,
-        starts: Sequence[tuple[Defined | str, Any] | tuple[Defined | str, Any, dict[str, Any]]],
+        starts: Sequence[tuple[Defined[A, T], A] | tuple[Defined[A, T], A, StartOptions]],
+        *,
+        connection: Any = None,
+    ) -> list[Handle[T] | HoldfastError]: ...
+
+    @overload
+    async def start_many(
+        self,
+        starts: Sequence[tuple[Defined | str, Any] | tuple[Defined | str, Any, StartOptions]],
+        *,
+        connection: Any = None,
+    ) -> list[Handle[Any] | HoldfastError]: ...
+
+    async def start_many(
+        self,
+        starts: Sequence[tuple[Defined | str, Any] | tuple[Defined | str, Any, StartOptions]],
         *,
         connection: Any = None,
     ) -> list[Handle[Any] | HoldfastError]:

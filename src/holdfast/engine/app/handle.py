@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, cast
 from uuid import UUID
 
 from holdfast.codec import untyped
 from holdfast.durations import Seconds
 from holdfast.engine.definitions import Defined
+from holdfast.engine.typed import R_co
 from holdfast.records import Decided, Run
 
 if TYPE_CHECKING:
     from .client import Client
 
-T = TypeVar("T")
-
 # how the result of a run begins that ended by `continue_as` before chains existed
 CONTINUED = '{"continued_as":'
 
 
-class Handle(Generic[T]):
+class Handle(Generic[R_co]):
     """A started run: its id, and whether this call created it."""
 
     def __init__(
@@ -32,7 +31,7 @@ class Handle(Generic[T]):
         """Return a short text for logs."""
         return f"<run {self.id}>"
 
-    async def result(self, timeout: Seconds | None = None) -> Any:
+    async def result(self, timeout: Seconds | None = None) -> R_co:
         """Wait for the run, or for its chain, and return its typed result. Raises RunFailed, RunCancelled,
         ResultTimeout."""
         run = await self._client.ended(self.id, timeout)
@@ -41,7 +40,7 @@ class Handle(Generic[T]):
         # type.
         known = None if result.startswith(CONTINUED) else self._workflow
         codec = untyped if known is None else known.result_of(run.cursor)
-        return codec.decode(result, f"the result of run {run.id}")
+        return cast("R_co", codec.decode(result, f"the result of run {run.id}"))
 
     async def get(self) -> Run:
         """Read the run as it is now."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from holdfast.arguments import Seconds, check_by, check_name, check_sought
 from holdfast.clipped import clipped
 from holdfast.cron import micros_of_jitter, rhythm
 from holdfast.engine.definitions import Defined
+from holdfast.engine.options import RunOptions
 from holdfast.engine.plans.plan import Plan
 from holdfast.engine.schedules.firing import firing_by_hand, rhythm_of
 from holdfast.errors import Conflict, UnknownSchedule, UsageError
@@ -68,7 +69,7 @@ class ScheduleVerbs:
         overlap: str = Overlap.SKIP,
         catch_up: str = CatchUp.ONE,
         tenant: str | OwnTenant = OWN,
-        **options: Any,
+        **options: Unpack[RunOptions],
     ) -> Schedule:
         """Start runs by cron in a time zone, or at an interval (`every`). A second call changes nothing.
 

@@ -8,19 +8,22 @@ workflows, and in a forked child.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, Unpack, cast, overload
 from uuid import UUID
 
+from holdfast.durations import Seconds
 from holdfast.engine.definitions import Defined
+from holdfast.engine.options import StartOptions, WorkerOptions
+from holdfast.engine.typed import A, Given, R_co, T, explained_by
 from holdfast.engine.worker.hosting import hosts_worker
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.records import Emitted, Schedule
+from holdfast.records import OWN, Emitted, OwnTenant
 from holdfast.threads import BackgroundLoop
 
 from .app import App
@@ -29,7 +32,6 @@ from .handle import Handle
 from .tenants import TenantApp
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 
 def blocking(
@@ -59,10 +61,10 @@ async def _begun(worker: Worker) -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-class SyncHandle(Generic[T]):
+class SyncHandle(Generic[R_co]):
     """A started run, as `Handle`: its id, and whether this call created it. Its methods block."""
 
-    def __init__(self, door: SyncApp, handle: Handle[T]) -> None:
+    def __init__(self, door: SyncApp, handle: Handle[R_co]) -> None:
         self._door, self._handle = door, handle
         self.id: UUID = handle.id
         self.created: bool = handle.created
@@ -71,10 +73,13 @@ class SyncHandle(Generic[T]):
         """Return a short text for logs."""
         return repr(self._handle)
 
-    def _call(self, verb: Callable[[Handle[T]], Coroutine[Any, Any, Any]]) -> Any:
+    @explained_by(Handle.result)
+    def result(self, timeout: Seconds | None = None) -> R_co:
+        return self._door.call(lambda: self._handle.result(timeout))
+
+    def _call(self, verb: Callable[[Handle[Any]], Coroutine[Any, Any, Any]]) -> Any:
         return self._door.call(lambda: verb(self._handle))
 
-    result = blocking(Handle.result)
     get = blocking(Handle.get)
     cancel = blocking(Handle.cancel)
     approve = blocking(Handle.approve)
@@ -87,29 +92,68 @@ class SyncVerbs:
     _door: SyncApp
     _client: Client
 
-    @wraps(App.start)
-    def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> SyncHandle[Any]:
+    @overload
+    def start(
+        self, workflow: Defined[None, T], params: None = None, **options: Unpack[StartOptions]
+    ) -> SyncHandle[T]: ...
+
+    @overload
+    def start(
+        self, workflow: Defined[A, T], params: Given[A], **options: Unpack[StartOptions]
+    ) -> SyncHandle[T]: ...
+
+    @overload
+    def start(
+        self, workflow: str, params: Any = None, **options: Unpack[StartOptions]
+    ) -> SyncHandle[Any]: ...
+
+    @explained_by(App.start)
+    def start(self, workflow: Any, params: Any = None, **options: Any) -> SyncHandle[Any]:
         connection = options.get("connection")
         return SyncHandle(
             self._door, self._told(lambda app: app.start(workflow, params, **options), connection)
         )
 
-    @wraps(App.start_many)
-    def start_many(self, *args: Any, **kwargs: Any) -> list[SyncHandle[Any] | HoldfastError]:
-        answers = self._told(lambda app: app.start_many(*args, **kwargs), kwargs.get("connection"))
+    @overload
+    def start_many(
+        self,
+        starts: Sequence[tuple[Defined[A, T], A] | tuple[Defined[A, T], A, StartOptions]],
+        *,
+        connection: Any = None,
+    ) -> list[SyncHandle[T] | HoldfastError]: ...
+
+    @overload
+    def start_many(
+        self,
+        starts: Sequence[tuple[Defined | str, Any] | tuple[Defined | str, Any, StartOptions]],
+        *,
+        connection: Any = None,
+    ) -> list[SyncHandle[Any] | HoldfastError]: ...
+
+    @explained_by(App.start_many)
+    def start_many(self, starts: Any, *, connection: Any = None) -> list[SyncHandle[Any] | HoldfastError]:
+        answers = self._told(lambda app: app.start_many(starts, connection=connection), connection)
         return [SyncHandle(self._door, one) if isinstance(one, Handle) else one for one in answers]
 
-    @wraps(App.emit)
-    def emit(self, *args: Any, **kwargs: Any) -> Emitted:
-        return self._told(lambda app: app.emit(*args, **kwargs), kwargs.get("connection"))
+    @explained_by(App.emit)
+    def emit(
+        self,
+        topic: str,
+        payload: Any = None,
+        id: str | None = None,
+        run: UUID | str | None = None,
+        tenant: str | OwnTenant = OWN,
+        keep: Seconds | None = None,
+        *,
+        connection: Any = None,
+    ) -> Emitted:
+        return self._told(
+            lambda app: app.emit(topic, payload, id, run, tenant, keep, connection=connection), connection
+        )
 
-    @wraps(App.schedule)
-    def schedule(self, *args: Any, **kwargs: Any) -> Schedule:
-        return self._call(lambda app: app.schedule(*args, **kwargs))
-
-    @wraps(App.fire_schedule)
-    def fire_schedule(self, *args: Any, **kwargs: Any) -> SyncHandle[Any]:
-        return SyncHandle(self._door, self._call(lambda app: app.fire_schedule(*args, **kwargs)))
+    @explained_by(App.fire_schedule)
+    def fire_schedule(self, name: str, tenant: str | OwnTenant = OWN) -> SyncHandle[Any]:
+        return SyncHandle(self._door, self._call(lambda app: app.fire_schedule(name, tenant)))
 
     def _call(self, verb: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         return self._door.call(lambda: verb(self._client))
@@ -117,6 +161,7 @@ class SyncVerbs:
     def _told(self, verb: Callable[[Client], Coroutine[Any, Any, T]], connection: Any) -> T:
         return self._call(verb) if connection is None else at_once(verb(self._client))
 
+    schedule = blocking(App.schedule)
     cancel = blocking(App.cancel)
     approve = blocking(App.approve)
     reject = blocking(App.reject)
@@ -194,7 +239,7 @@ class SyncApp(SyncVerbs):
         return SyncTenantApp(self, self._app.of(tenant))
 
     @contextmanager
-    def worker(self, **options: Any) -> Iterator[Worker]:
+    def worker(self, **options: Unpack[WorkerOptions]) -> Iterator[Worker]:
         """Run a worker on the background loop while the block runs, for notebooks and tests. Options:
         `app.worker`.
         """

@@ -6,21 +6,22 @@ schedule or message of another tenant is answered exactly as a missing one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Unpack, overload
 
 from holdfast.arguments import check_tenant
 from holdfast.contract import Store
 from holdfast.engine.definitions import Defined
+from holdfast.engine.options import StartOptions
 from holdfast.engine.plans.plan import Plan
-from holdfast.records import Schedule
+from holdfast.engine.typed import A, Given, T, explained_by
+from holdfast.errors import HoldfastError
 
 from .client import Client
 from .handle import Handle
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class _Bound(Client):
@@ -70,17 +71,46 @@ class TenantApp:
         """Return a short text for logs."""
         return f"<app of tenant {self.tenant!r}>"
 
-    @wraps(Client.start)
-    async def start(self, workflow: Defined | str, params: Any = None, **options: Any) -> Handle[Any]:
+    @overload
+    async def start(
+        self, workflow: Defined[None, T], params: None = None, **options: Unpack[StartOptions]
+    ) -> Handle[T]: ...
+
+    @overload
+    async def start(
+        self, workflow: Defined[A, T], params: Given[A], **options: Unpack[StartOptions]
+    ) -> Handle[T]: ...
+
+    @overload
+    async def start(
+        self, workflow: str, params: Any = None, **options: Unpack[StartOptions]
+    ) -> Handle[Any]: ...
+
+    @explained_by(Client.start)
+    async def start(self, workflow: Any, params: Any = None, **options: Any) -> Handle[Any]:
         return await self._client.start(workflow, params, **options)
 
-    @wraps(Client.schedule)
-    async def schedule(
-        self, name: str, workflow: Defined | str, params: Any = None, **options: Any
-    ) -> Schedule:
-        return await self._client.schedule(name, workflow, params, **options)
+    @overload
+    async def start_many(
+        self,
+        starts: Sequence[tuple[Defined[A, T], A] | tuple[Defined[A, T], A, StartOptions]],
+        *,
+        connection: Any = None,
+    ) -> list[Handle[T] | HoldfastError]: ...
 
-    start_many = bound(Client.start_many)
+    @overload
+    async def start_many(
+        self,
+        starts: Sequence[tuple[Defined | str, Any] | tuple[Defined | str, Any, StartOptions]],
+        *,
+        connection: Any = None,
+    ) -> list[Handle[Any] | HoldfastError]: ...
+
+    @explained_by(Client.start_many)
+    async def start_many(self, starts: Any, *, connection: Any = None) -> list[Handle[Any] | HoldfastError]:
+        return await self._client.start_many(starts, connection=connection)
+
+    schedule = bound(Client.schedule)
     emit = bound(Client.emit)
     cancel = bound(Client.cancel)
     pause = bound(Client.pause)

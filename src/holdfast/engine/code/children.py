@@ -7,8 +7,7 @@ it was resolved to. A child continues when its parent no longer waits for it.
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -16,7 +15,6 @@ import msgspec
 from holdfast.arguments import check_bare
 from holdfast.clipped import clipped
 from holdfast.codec import MARK, Codec, untyped, unwrapped
-from holdfast.durations import Seconds
 from holdfast.engine.app.new_run import check_child_options, new_run
 from holdfast.engine.definitions import Defined, bare, newest
 from holdfast.engine.failures import stored
@@ -36,20 +34,6 @@ if TYPE_CHECKING:
     from .stage import Stage
 
 log = safe_logger("holdfast.run")
-
-
-class ChildOptions(TypedDict, total=False):
-    """The options of a child's start. Tenant and parent are given by the run that starts it."""
-
-    priority: int
-    run_at: datetime
-    delay: Seconds
-    timeout: Seconds
-    max_attempts: int
-    ttl: Seconds
-    budget: float
-    limit_key: str
-    labels: dict[str, str]
 
 
 STARTED = "started"  # the status in the row of a child that was started and is not awaited

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
 from uuid import UUID
 
 from holdfast.arguments import (
@@ -19,29 +20,31 @@ from holdfast.arguments import (
 from holdfast.backoff import Backoff, check_policy
 from holdfast.codec import untyped
 from holdfast.engine.failures import text
+from holdfast.engine.options import StepOptions
 from holdfast.engine.outbox.messages import Message, message_of, outbound
+from holdfast.engine.run_facts import RunFacts
 from holdfast.engine.step_failures import Raises, check_raises
+from holdfast.engine.typed import A, As, Given, NoArgument, OneArgument, Result, T, Ts
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
 from holdfast.records import NewEvent, Outbound, StepWrite, TrailWrite, moment
 
+from .keywords import check_arguments, check_options
 from .map_items import all_items, item_names
 from .parking import Parking
 from .record import EMITTED, KEYED, SENT
 from .scope import SCOPE, Scope, add_cost, misplaced, progress_of, within
 from .signals import Continued
 from .steps import Call, check_callable
-from .transactions import TransactionCall, check_transaction, transaction_limit, transaction_name
+from .transactions import Transactions
 
 if TYPE_CHECKING:
     from holdfast.world import Dice
 
     from .execution import Execution
 
-T = TypeVar("T")
 
-
-class Context(Parking):
+class Context(Parking, Transactions, RunFacts):
     """The context of a run. Methods under the first heading are awaited and may park the run; the others
     answer at once."""
 
@@ -52,26 +55,6 @@ class Context(Parking):
         # The stage of this execution: a branch that outlives it must not ask anything of the next one.
         self._stage = execution.stage
         self._dice: Dice | None = None
-
-    @property
-    def run_id(self) -> UUID:
-        """The id of this run."""
-        return self._run.claim.id
-
-    @property
-    def tenant(self) -> str:
-        """The tenant of this run."""
-        return self._run.claim.tenant
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The labels of this run. A schedule's run has `fire_at`, the time that it was due at."""
-        return self._run.claim.labels
-
-    @property
-    def attempt(self) -> int:
-        """Executions begun since the run last made progress; the first is 1."""
-        return self._run.attempt
 
     @property
     def cancelled(self) -> bool:
@@ -90,46 +73,100 @@ class Context(Parking):
 
     @overload
     def step(
-        self,
-        name: str,
-        fn: Callable[..., Awaitable[T]],
-        *args: Any,
-        key: str | None = None,
-        retry: Backoff | None = None,
-        timeout: Seconds | None = None,
-        raises: Raises = (),
-    ) -> Awaitable[T]: ...
+        self, name: str, fn: NoArgument[Awaitable[T]], /, **options: Unpack[StepOptions]
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def step(
+        self, name: str, fn: NoArgument[Result[T]], /, **options: Unpack[StepOptions]
+    ) -> Coroutine[Any, Any, T]: ...
 
     @overload
     def step(
         self,
         name: str,
-        fn: Callable[..., T],
-        *args: Any,
-        key: str | None = None,
-        retry: Backoff | None = None,
-        timeout: Seconds | None = None,
-        raises: Raises = (),
-    ) -> Awaitable[T]: ...
+        fn: OneArgument[A, Awaitable[T]],
+        argument: Given[A],
+        /,
+        **options: Unpack[StepOptions],
+    ) -> Coroutine[Any, Any, T]: ...
 
+    @overload
+    def step(
+        self, name: str, fn: OneArgument[A, Result[T]], argument: Given[A], /, **options: Unpack[StepOptions]
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
     def step(
         self,
         name: str,
+        fn: Callable[[Unpack[Ts]], Awaitable[T]],
+        /,
+        *args: *Ts,
+        **options: Unpack[StepOptions],
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[[Unpack[Ts]], Result[T]],
+        /,
+        *args: *Ts,
+        **options: Unpack[StepOptions],
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[As, Awaitable[T]], /, *args: As.args, **kwargs: As.kwargs
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[As, Result[T]], /, *args: As.args, **kwargs: As.kwargs
+    ) -> Coroutine[Any, Any, T]: ...
+
+    # The function may have parameters that are named like options: see keywords.py.
+    def step(  # type: ignore[misc]
+        self,
+        name: str,
         fn: Callable[..., Any],
+        /,
         *args: Any,
         key: str | None = None,
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
         raises: Raises = (),
-    ) -> Awaitable[Any]:
-        """Run `fn` (async, or sync in a thread) and record its result before returning it.
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Any]:
+        """Run `fn(*args, **kwargs)` (async, or sync in a thread) and record its result before returning it.
 
         On a later execution of the run the recorded result is returned and `fn` is not called. A step that
         has used all its tries raises StepFailed; exceptions of a class in `raises` are raised as themselves.
+        A keyword that is an option and an argument of `fn` is refused.
         """
         check_callable(name, fn)
+        if kwargs:
+            check_arguments(name, fn, args, kwargs)
+        if key is not None or retry is not None or timeout is not None or raises:
+            check_options(name, fn, args, (key, retry, timeout, raises or None))
+        return self._begun(name, fn, args, key, retry, timeout, raises, kwargs)
+
+    def _begun(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        key: str | None,
+        retry: Backoff | None,
+        timeout: Seconds | None,
+        raises: Raises,
+        kwargs: dict[str, Any] | None = None,
+    ) -> Coroutine[Any, Any, Any]:
         key = self._key(name, key)
         call = Call(self._run, self._stage, key, fn, args)
+        if kwargs:
+            call.called = partial(fn, **kwargs)
         if retry is not None or timeout is not None:
             limit = None if timeout is None else check_duration(f"step {key!r}: timeout", timeout)
             call.limited(check_policy(f"step {key!r}", retry), limit)
@@ -139,60 +176,32 @@ class Context(Parking):
         return answer
 
     @overload
-    def transaction(
+    def map(
         self,
-        fn: Callable[..., Awaitable[T]],
-        *args: Any,
-        name: str | None = None,
-        key: str | None = None,
+        name: str,
+        fn: Callable[[A], Awaitable[T]],
+        items: Iterable[A],
+        limit: int = 10,
         retry: Backoff | None = None,
-        limit: Seconds | None = None,
-        on: Any = None,
+        timeout: Seconds | None = None,
+        *,
+        key: Callable[[A], object] | None = None,
         raises: Raises = (),
-    ) -> Awaitable[T]: ...
+    ) -> Coroutine[Any, Any, list[T]]: ...
 
     @overload
-    def transaction(
+    def map(
         self,
-        fn: Callable[..., T],
-        *args: Any,
-        name: str | None = None,
-        key: str | None = None,
+        name: str,
+        fn: Callable[[A], Result[T]],
+        items: Iterable[A],
+        limit: int = 10,
         retry: Backoff | None = None,
-        limit: Seconds | None = None,
-        on: Any = None,
+        timeout: Seconds | None = None,
+        *,
+        key: Callable[[A], object] | None = None,
         raises: Raises = (),
-    ) -> Awaitable[T]: ...
-
-    def transaction(
-        self,
-        fn: Callable[..., Any],
-        *args: Any,
-        name: str | None = None,
-        key: str | None = None,
-        retry: Backoff | None = None,
-        limit: Seconds | None = None,
-        on: Any = None,
-        raises: Raises = (),
-    ) -> Awaitable[Any]:
-        """Run `fn(connection, *args)` inside the commit that records its result: exactly once.
-
-        The connection is to the store's own database: asyncpg's for an async `fn` on Postgres, apsw's for a
-        sync one on SQLite. It may read and write tables of your own there, for at most `limit` (5 s; on
-        SQLite never more than a third of the worker's lease), and leaves begin and commit to the engine.
-        `on`: on Postgres, your own engine, sessionmaker, pool or connect function that provides the
-        connection.
-        """
-        name = transaction_name(fn, name)
-        check_transaction(name, fn, on, self._run.worker.store)
-        key = self._key(name, key)
-        call = TransactionCall(self._run, self._stage, key, fn, args)
-        call.on = on
-        call.limited(check_policy(f"transaction {name!r}", retry), transaction_limit(name, limit))
-        if raises:
-            call.raises = check_raises(f"transaction {name!r}", raises, call.raises)
-        answer = self._stage.promised[key] = call.answer()
-        return answer
+    ) -> Coroutine[Any, Any, list[T]]: ...
 
     def map(
         self,
@@ -205,7 +214,7 @@ class Context(Parking):
         *,
         key: Callable[[Any], object] | None = None,
         raises: Raises = (),
-    ) -> Awaitable[list[Any]]:
+    ) -> Coroutine[Any, Any, list[Any]]:
         """Run a step for each item, at most `limit` at once, each recorded on its own; results in order.
 
         An item is recorded by its place, `name[0]`, `name[1]`, …: an item that differs in a later execution
@@ -223,7 +232,7 @@ class Context(Parking):
 
         async def one(called: str, item: Any) -> Any:
             await gate.acquire()
-            value = await self.step(name, fn, item, key=called, retry=retry, timeout=timeout, raises=raises)
+            value = await self._begun(name, fn, (item,), called, retry, timeout, raises)
             gate.release()  # not released after a failure: no further item begins then
             return value
 

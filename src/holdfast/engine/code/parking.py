@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from uuid import UUID
 
 from holdfast.arguments import Seconds, check_datetime, check_duration, check_topic, check_units
 from holdfast.clipped import clipped
 from holdfast.engine.definitions import Defined
+from holdfast.engine.options import ChildOptions
+from holdfast.engine.typed import A, Given, T
 from holdfast.errors import EventTimeout, UsageError
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import Decision, Event, StepWrite
 
 from .approvals import decision, shown
-from .children import Child, ChildOptions, child_name
+from .children import Child, child_name
 from .events import event_of
 from .waits import wait
 
@@ -39,11 +41,13 @@ class Parking:
 
         def _key(self, name: str, key: str | None) -> str: ...
 
-    def sleep(self, /, duration: Seconds = 0, *, key: str | None = None, **units: float) -> Awaitable[None]:
+    def sleep(
+        self, /, duration: Seconds = 0, *, key: str | None = None, **units: float
+    ) -> Coroutine[Any, Any, None]:
         """Park for a duration: `ctx.sleep(5)`, `ctx.sleep(hours=1)`, a timedelta."""
         return self._sleep(key, delay_seconds=check_units("sleep", duration, units))
 
-    def sleep_until(self, at: datetime, *, key: str | None = None) -> Awaitable[None]:
+    def sleep_until(self, at: datetime, *, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Park until an instant; an instant in the past is due at once."""
         return self._sleep(key, due_at=check_datetime("sleep_until", at))
 
@@ -54,7 +58,7 @@ class Parking:
         since: Literal["start", "now"] = "start",
         *,
         key: str | None = None,
-    ) -> Awaitable[Event]:
+    ) -> Coroutine[Any, Any, Event]:
         """Park until an event comes on `topic`; EventTimeout when it has not come in time. Both are recorded.
 
         Events emitted since the run was started count, oldest first, each once; since="now": only later
@@ -83,7 +87,7 @@ class Parking:
         *,
         key: str | None = None,
         on_timeout: Literal["reject", "approve"] = "reject",
-    ) -> Awaitable[Decision]:
+    ) -> Coroutine[Any, Any, Decision]:
         """Park until a person approves or rejects; the decision is recorded, and a rejection is no error.
 
         The person sees `ask` and `data`. When nobody decides in time, `on_timeout` decides, and `timed_out`
@@ -95,6 +99,31 @@ class Parking:
         decided = self._stage.promised[write.key] = self._decided(write)
         return decided
 
+    @overload
+    def call(
+        self,
+        workflow: Defined[None, T],
+        params: None = None,
+        *,
+        key: str | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def call(
+        self,
+        workflow: Defined[A, T],
+        params: Given[A],
+        *,
+        key: str | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def call(
+        self, workflow: str, params: Any = None, *, key: str | None = None, **options: Unpack[ChildOptions]
+    ) -> Coroutine[Any, Any, Any]: ...
+
     def call(
         self,
         workflow: Defined | str,
@@ -102,7 +131,7 @@ class Parking:
         *,
         key: str | None = None,
         **options: Unpack[ChildOptions],
-    ) -> Awaitable[Any]:
+    ) -> Coroutine[Any, Any, Any]:
         """Start a child run once, park until its end and return its result, or raise ChildFailed. Both are
         recorded.
 
@@ -116,6 +145,31 @@ class Parking:
         result = self._stage.promised[child.key] = child.result()
         return result
 
+    @overload
+    def start(
+        self,
+        workflow: Defined[None, Any],
+        params: None = None,
+        *,
+        key: str | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> Coroutine[Any, Any, UUID]: ...
+
+    @overload
+    def start(
+        self,
+        workflow: Defined[A, Any],
+        params: Given[A],
+        *,
+        key: str | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> Coroutine[Any, Any, UUID]: ...
+
+    @overload
+    def start(
+        self, workflow: str, params: Any = None, *, key: str | None = None, **options: Unpack[ChildOptions]
+    ) -> Coroutine[Any, Any, UUID]: ...
+
     def start(
         self,
         workflow: Defined | str,
@@ -123,7 +177,7 @@ class Parking:
         *,
         key: str | None = None,
         **options: Unpack[ChildOptions],
-    ) -> Awaitable[UUID]:
+    ) -> Coroutine[Any, Any, UUID]:
         """Start a child run once and return its id without waiting. Names, keys and options as in `call`."""
         child = self._child(workflow, params, key, options)
         started = self._stage.promised[child.key] = child.started()
@@ -131,7 +185,7 @@ class Parking:
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _sleep(self, key: str | None, **until: Any) -> Awaitable[None]:
+    def _sleep(self, key: str | None, **until: Any) -> Coroutine[Any, Any, None]:
         write = self._wait("sleep", key, StepKind.SLEEP, **until)
         slept = self._stage.promised[write.key] = self._slept(write)
         return slept

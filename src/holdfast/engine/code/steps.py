@@ -84,12 +84,13 @@ LATER = object()  # stands for a value that is read from its text after the comm
 class Call:
     """One `ctx.step`: its key, and the function to run if nothing is recorded under the key."""
 
-    __slots__ = ("_args", "_fn", "_retry", "_run", "_stage", "_timeout", "key", "raises")
+    __slots__ = ("_args", "_fn", "_retry", "_run", "_stage", "_timeout", "called", "key", "raises")
 
     def __init__(
         self, run: Execution, stage: Stage, key: str, fn: Callable[..., Any], args: tuple[Any, ...]
     ) -> None:
         self._run, self._stage, self.key, self._fn, self._args = run, stage, key, fn, args
+        self.called = fn  # or a partial of it, with its keyword arguments
         self._retry: Backoff | None = None
         self._timeout: float | None = None
         # classes of exceptions that it raises as themselves
@@ -144,7 +145,7 @@ class Call:
             run.running[key] = tries, begun_at
             try:
                 value = await (
-                    self._fn(*self._args)
+                    self.called(*self._args)
                     if is_async and self._timeout is None
                     else self._limited(is_async=is_async)
                 )
@@ -206,7 +207,7 @@ class Call:
         try:
             async with limit:
                 if is_async:
-                    return await self._fn(*self._args)
+                    return await self.called(*self._args)
                 value = await self._in_thread(limit)
                 # A lambda around an async call is sync, but it returns an awaitable.
                 return await value if inspect.isawaitable(value) else value
@@ -228,7 +229,7 @@ class Call:
             if self._timeout is not None:
                 # The step's timeout counts from here.
                 loop.call_soon_threadsafe(begin)
-            return self._fn(*self._args)
+            return self.called(*self._args)
 
         try:
             return await self._run.world.thread(call, stragglers=self._run.worker.straggling)

@@ -8,16 +8,20 @@ and cancels work as for async code, and a parked run holds no thread.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context as ContextVars
 from contextvars import copy_context
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Unpack, overload
 from uuid import UUID
 
 from holdfast.backoff import Backoff
 from holdfast.durations import Seconds
+from holdfast.engine.definitions import Defined
+from holdfast.engine.options import ChildOptions, StepOptions, TransactionOptions
+from holdfast.engine.run_facts import RunFacts
 from holdfast.engine.step_failures import Raises
+from holdfast.engine.typed import A, As, Given, NoArgument, OneArgument, Result, T, Ts, explained_by
 from holdfast.errors import UsageError
 from holdfast.threads import CallResult, Exchange
 
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
     from .execution import Execution
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 Question = Callable[[Context], Any]
 
@@ -118,33 +121,14 @@ def direct(
     return called
 
 
-class SyncContext:
+class SyncContext(RunFacts):
     """The context of a sync workflow: the methods of `Context`, blocking."""
 
-    __slots__ = ("_context", "_exchange")
+    __slots__ = ("_context", "_exchange", "_run")
 
     def __init__(self, context: Context, exchange: Exchange) -> None:
         self._context, self._exchange = context, exchange
-
-    @property
-    def run_id(self) -> UUID:
-        """The id of this run."""
-        return self._context.run_id
-
-    @property
-    def tenant(self) -> str:
-        """The tenant of this run."""
-        return self._context.tenant
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The labels of this run. A schedule's run has `fire_at`, the time that it was due at."""
-        return self._context.labels
-
-    @property
-    def attempt(self) -> int:
-        """Executions begun since the run last made progress; the first is 1."""
-        return self._context.attempt
+        self._run: Execution = context._run  # noqa: SLF001 - of its own execution
 
     @property
     def cancelled(self) -> bool:
@@ -158,43 +142,169 @@ class SyncContext:
         """Inside a step: a key for the outside world that is the same at every retry, takeover and rewind."""
         return self._context.idempotency_key
 
+    # Overloads are written out: a type checker cannot derive them from those of `Context`.
+
+    @overload
+    def step(self, name: str, fn: NoArgument[Awaitable[T]], /, **options: Unpack[StepOptions]) -> T: ...
+
+    @overload
+    def step(self, name: str, fn: NoArgument[Result[T]], /, **options: Unpack[StepOptions]) -> T: ...
+
     @overload
     def step(
         self,
         name: str,
-        fn: Callable[..., Awaitable[T]],
-        *args: Any,
-        key: str | None = None,
-        retry: Backoff | None = None,
-        timeout: Seconds | None = None,
-        raises: Raises = (),
+        fn: OneArgument[A, Awaitable[T]],
+        argument: Given[A],
+        /,
+        **options: Unpack[StepOptions],
+    ) -> T: ...
+
+    @overload
+    def step(
+        self, name: str, fn: OneArgument[A, Result[T]], argument: Given[A], /, **options: Unpack[StepOptions]
     ) -> T: ...
 
     @overload
     def step(
         self,
         name: str,
-        fn: Callable[..., T],
-        *args: Any,
-        key: str | None = None,
-        retry: Backoff | None = None,
-        timeout: Seconds | None = None,
-        raises: Raises = (),
+        fn: Callable[[Unpack[Ts]], Awaitable[T]],
+        /,
+        *args: *Ts,
+        **options: Unpack[StepOptions],
     ) -> T: ...
 
-    # Written out for the type checker, which cannot forward overloads.
-    @wraps(Context.step)
-    def step(self, name: str, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[[Unpack[Ts]], Result[T]],
+        /,
+        *args: *Ts,
+        **options: Unpack[StepOptions],
+    ) -> T: ...
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[As, Awaitable[T]], /, *args: As.args, **kwargs: As.kwargs
+    ) -> T: ...
+
+    @overload
+    def step(self, name: str, fn: Callable[As, Result[T]], /, *args: As.args, **kwargs: As.kwargs) -> T: ...
+
+    @explained_by(Context.step)  # type: ignore[misc]
+    def step(self, name: str, fn: Any, /, *args: Any, **options: Any) -> Any:
         return self._ask("step", lambda ctx: ctx.step(name, fn, *args, **options))
 
-    transaction = blocking(Context.transaction)
-    map = blocking(Context.map)
+    @overload
+    def map(
+        self,
+        name: str,
+        fn: Callable[[A], Awaitable[T]],
+        items: Iterable[A],
+        limit: int = 10,
+        retry: Backoff | None = None,
+        timeout: Seconds | None = None,
+        *,
+        key: Callable[[A], object] | None = None,
+        raises: Raises = (),
+    ) -> list[T]: ...
+
+    @overload
+    def map(
+        self,
+        name: str,
+        fn: Callable[[A], Result[T]],
+        items: Iterable[A],
+        limit: int = 10,
+        retry: Backoff | None = None,
+        timeout: Seconds | None = None,
+        *,
+        key: Callable[[A], object] | None = None,
+        raises: Raises = (),
+    ) -> list[T]: ...
+
+    @explained_by(Context.map)
+    def map(self, *args: Any, **options: Any) -> Any:
+        return self._ask("map", lambda ctx: ctx.map(*args, **options))
+
+    @overload
+    def transaction(
+        self, fn: Callable[..., Awaitable[T]], *args: Any, **options: Unpack[TransactionOptions]
+    ) -> T: ...
+
+    @overload
+    def transaction(
+        self, fn: Callable[..., Result[T]], *args: Any, **options: Unpack[TransactionOptions]
+    ) -> T: ...
+
+    @explained_by(Context.transaction)
+    def transaction(self, *args: Any, **options: Any) -> Any:
+        return self._ask("transaction", lambda ctx: ctx.transaction(*args, **options))
+
+    @overload
+    def call(
+        self,
+        workflow: Defined[None, T],
+        params: None = None,
+        *,
+        key: str | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> T: ...
+
+    @overload
+    def call(
+        self,
+        workflow: Defined[A, T],
+        params: Given[A],
+        *,
+        key: str | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> T: ...
+
+    @overload
+    def call(
+        self, workflow: str, params: Any = None, *, key: str | None = None, **options: Unpack[ChildOptions]
+    ) -> Any: ...
+
+    @explained_by(Context.call)
+    def call(self, *args: Any, **options: Any) -> Any:
+        return self._ask("call", lambda ctx: ctx.call(*args, **options))
+
+    @overload
+    def start(
+        self,
+        workflow: Defined[None, Any],
+        params: None = None,
+        *,
+        key: str | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> UUID: ...
+
+    @overload
+    def start(
+        self,
+        workflow: Defined[A, Any],
+        params: Given[A],
+        *,
+        key: str | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> UUID: ...
+
+    @overload
+    def start(
+        self, workflow: str, params: Any = None, *, key: str | None = None, **options: Unpack[ChildOptions]
+    ) -> UUID: ...
+
+    @explained_by(Context.start)
+    def start(self, *args: Any, **options: Any) -> Any:
+        return self._ask("start", lambda ctx: ctx.start(*args, **options))
+
     sleep = blocking(Context.sleep)
     sleep_until = blocking(Context.sleep_until)
     await_event = blocking(Context.await_event)
     approval = blocking(Context.approval)
-    call = blocking(Context.call)
-    start = blocking(Context.start)
 
     now = through(Context.now)
     log = through(Context.log)

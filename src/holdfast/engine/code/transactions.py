@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import msgspec
 
 from holdfast.arguments import Seconds, check_positive
+from holdfast.backoff import Backoff, check_policy
 from holdfast.contract import TRANSACTION_SECONDS, OwnEngine, Store
 from holdfast.engine.commit.buffer import sent
+from holdfast.engine.options import TransactionOptions
 from holdfast.engine.outbox.messages import check_logged, check_sent
+from holdfast.engine.step_failures import Raises, check_raises
+from holdfast.engine.typed import Result, T
 from holdfast.errors import TooLarge, UsageError
 from holdfast.records import Item, Json, StepWrite, TrailWrite
 from holdfast.records.sizes import row_bytes
@@ -33,6 +37,9 @@ from .steps import Call, callee, cancelled, check_callable
 if TYPE_CHECKING:
     from holdfast.codec import Codec
     from holdfast.engine.commit.journal import Journal, Written
+
+    from .execution import Execution
+    from .stage import Stage
 
 
 class TransactionScope(Scope):
@@ -272,3 +279,55 @@ def _must_be_plain(name: str) -> str:
         f"transaction {name!r}: its function is async, but it runs in the store's thread, inside a commit: "
         f"write `def {name}(connection, …)`"
     )
+
+
+class Transactions:
+    """The part of a context that runs functions inside the commit of their step."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _run: Execution
+        _stage: Stage
+
+        def _key(self, name: str, key: str | None) -> str: ...
+
+    @overload
+    def transaction(
+        self, fn: Callable[..., Awaitable[T]], *args: Any, **options: Unpack[TransactionOptions]
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def transaction(
+        self, fn: Callable[..., Result[T]], *args: Any, **options: Unpack[TransactionOptions]
+    ) -> Coroutine[Any, Any, T]: ...
+
+    def transaction(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: Backoff | None = None,
+        limit: Seconds | None = None,
+        on: Any = None,
+        raises: Raises = (),
+    ) -> Coroutine[Any, Any, Any]:
+        """Run `fn(connection, *args)` inside the commit that records its result: exactly once.
+
+        The connection is to the store's own database: asyncpg's for an async `fn` on Postgres, apsw's for a
+        sync one on SQLite. It may read and write tables of your own there, for at most `limit` (5 s; on
+        SQLite never more than a third of the worker's lease), and leaves begin and commit to the engine.
+        `on`: on Postgres, your own engine, sessionmaker, pool or connect function that provides the
+        connection.
+        """
+        name = transaction_name(fn, name)
+        check_transaction(name, fn, on, self._run.worker.store)
+        key = self._key(name, key)
+        call = TransactionCall(self._run, self._stage, key, fn, args)
+        call.on = on
+        call.limited(check_policy(f"transaction {name!r}", retry), transaction_limit(name, limit))
+        if raises:
+            call.raises = check_raises(f"transaction {name!r}", raises, call.raises)
+        answer = self._stage.promised[key] = call.answer()
+        return answer

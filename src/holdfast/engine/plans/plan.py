@@ -12,6 +12,7 @@ from holdfast.backoff import Backoff
 from holdfast.codec import Codec, annotated, untyped
 from holdfast.engine.definitions import Defined
 from holdfast.engine.signatures import check_annotation, check_handler, is_async
+from holdfast.engine.typed import P_contra
 from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
 from holdfast.records import Definition
@@ -33,9 +34,9 @@ class Handler(msgspec.Struct, frozen=True):
     only_this_version: bool = False  # not for runs of other versions of its plan
 
 
-class Plan(Defined):
+class Plan(Defined[P_contra, Any]):
     """A plan, made by `app.plan` from a list of steps. `@plan.task("SHIP")` registers the handler of a
-    task.
+    task. Type checkers know it as `Plan[P]`: P is the type of its params.
     """
 
     takes_params = True

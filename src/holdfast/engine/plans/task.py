@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
-from uuid import UUID
 
 import msgspec
 
@@ -15,6 +14,7 @@ from holdfast.engine.code.approvals import decision
 from holdfast.engine.code.events import RecordedEvent, event, event_of
 from holdfast.engine.code.scope import add_cost, progress_of
 from holdfast.engine.failures import text
+from holdfast.engine.run_facts import RunFacts
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import Event, Step, TrailWrite
 
@@ -26,31 +26,17 @@ if TYPE_CHECKING:
 Reason = Literal["start", "retry", "event", "timeout"]
 
 
-class PlanTask:
+class PlanTask(RunFacts):
     """One execution of a task. The handler completes it, lets it wait, or asks for a retry.
 
     BadValue when the event that woke the task cannot be read.
     """
 
     def __init__(self, execution: PlanExecution, step: Step, scope: Scope) -> None:
-        self._run, self._step, self._scope = execution, step, scope
+        self._run: PlanExecution = execution
+        self._step, self._scope = step, scope
         self.reason, self.event = _woken(step, execution.attempt)
         self.outputs = Outputs(execution)
-
-    @property
-    def run_id(self) -> UUID:
-        """The id of this run."""
-        return self._run.claim.id
-
-    @property
-    def tenant(self) -> str:
-        """The tenant of this run."""
-        return self._run.claim.tenant
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The labels of this run. A schedule's run has `fire_at`, the time that it was due at."""
-        return self._run.claim.labels
 
     @property
     def name(self) -> str:
@@ -63,9 +49,9 @@ class PlanTask:
         return self._step.seq
 
     @property
-    def attempt(self) -> int:
-        """Executions begun since the run last made progress; the first is 1."""
-        return self._run.attempt
+    def max_attempts(self) -> int:
+        """How many executions of this task may fail; then the run fails."""
+        return self._step.max_attempts or self._run.claim.max_attempts
 
     @property
     def params(self) -> Any:
