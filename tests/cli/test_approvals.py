@@ -178,9 +178,20 @@ def test_a_budget_is_given_at_start_and_shown(cli_, work):
     work(spend=spend)
     assert cli_.json("show", run)["status"] == "paused"
     assert "2 of 1.5" in cli_("show", run).stdout
+    for command in (["ls"], ["show", run]):
+        assert "paused: budget 1.50 reached" in cli_(*command).stdout
     said = cli_.json("explain", run)
-    assert said["reason"] == "budget"
-    assert "cost 2 of 1.5" in said["text"]
+    assert (said["reason"], said["data"]["cost"], said["data"]["budget"]) == ("budget", 2, 1.5)
+    assert "paused: budget 1.50 reached" in said["text"]
+    assert cli_.json("show", run)["pause_asked_by"] == "budget"
+    assert "it has spent 2.00 of its budget of 1.50" in cli_.refused("resume", run, code=1)
+    assert "it has spent 2.00: a budget of 2.00 is too low" in cli_.refused(
+        "resume", run, "--budget", 2, code=1
+    )
+    assert "is now pending" in cli_("resume", run, "--budget", 5).stdout
+    assert "budget set to 5" in cli_("trail", run).stdout
+    work(spend=spend)
+    assert cli_.json("show", run)["status"] == "succeeded"
     assert "budget" in cli_.refused("start", "shop.spend.v1", "--budget", "-1", code=2)
 
 

@@ -165,7 +165,8 @@ def test_the_keys_of_a_run_as_json_are_stable(cli_, waiting):
         "id", "type", "status", "tenant", "key", "priority", "run_at", "attempt", "max_attempts", "crashes",
         "cursor", "current_step_seq", "current_step_name", "waiting_on", "leased_by", "lease_until",
         "pause_asked_by", "last_error", "progress",
-        "cost", "budget", "limit_key", "labels", "chain", "present", "parent", "parent_step", "timeout_at",
+        "cost", "budget", "shared_budget", "limit_key", "labels", "chain", "present", "parent", "parent_step",
+        "origin", "timeout_at",
         "ttl_seconds", "created_at", "updated_at", "started_at", "finished_at", "expires_at", "deleted_at",
         "params", "result", "error", "running", "children", "steps",
     ]  # fmt: skip

@@ -21,7 +21,7 @@ STEPS = {
 
 DEFINITIONS = [
     Definition(type=PLAN, kind="plan", steps=STEPS[PLAN], max_attempts=4),
-    Definition(type=GATED, kind="plan", steps=STEPS[GATED], budget=4),
+    Definition(type=GATED, kind="plan", steps=STEPS[GATED], budget=4, covers_children=True),
     Definition(type=TASKS, kind="plan", steps=STEPS[TASKS]),
 ]
 

@@ -28,10 +28,11 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.contract import driver as store_driver
 from holdfast.testing.contract.driver import backing_off, broken, done, error, listen, sleep
+from tests.laws import budgets
 from tests.laws.chains import follower, followers
 from tests.laws.effort import LONG, often
 from tests.laws.plans import DEFINITIONS, GATED, LATER, PLAN, TASKS, Plans, child, is_foreign, starts_runs
-from tests.laws.store_pair import Pair, renew_and_look
+from tests.laws.store_pair import Pair, as_far_as_known, renew_and_look
 
 CODE = ("shop.order.v1", "shop.order.v2")
 TYPES = (*CODE, PLAN, GATED, TASKS)
@@ -92,11 +93,6 @@ def _purged(driver, **terms):
     return [sum(counts) for counts in zip(*((one.runs, one.events) for one in slices), strict=True)]
 
 
-def _as_far_as_known(verdicts, newest):
-    """Return verdicts; a store may know of older numbers only that they were applied."""
-    return verdicts if newest else [(verdict.answer, verdict.status) for verdict in verdicts]
-
-
 class StoresAgree(Plans, RuleBasedStateMachine):
     """Random histories of a few runs, on two stores."""
 
@@ -124,6 +120,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
         for name in names:
             getattr(self, name)(lambda *choices: data.draw(st.sampled_from(choices)), data)
             self.pair.compare(self.runs, TYPES)
+            budgets.assert_costs_add_up(self)
 
     # Producers.
 
@@ -139,7 +136,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             type=pick(*TYPES), tenant=pick(*TENANTS), digest=pick("d", "d", "e"),
             key=pick(None, None, "k", "l"), priority=pick(100, 100, 5), delay_seconds=pick(None, None, 5.0),
             timeout_seconds=pick(None, None, None, None, 40.0), ttl_seconds=pick(None, 60.0),
-            budget=pick(None, None, 3, 5), **parent,
+            **budgets.started(self, pick), **parent,
         )  # fmt: skip
         (answer,) = self.pair.do(lambda driver: driver.start_many([new]))
         if getattr(answer, "created", False):
@@ -197,6 +194,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
         if move in {Move.CHECKPOINT, Move.PARK} and len(self.runs) < 8 and pick(True, False, False):
             steps = (*steps, child(pick, pick("kid", "kid2"), self.pair.drivers[0].id(), (*CODE, GATED)))
         extras = self._extras(pick, data, move) | follower(self, pick, claim, move)
+        extras |= budgets.short(pick, move)
         if move is Move.ADVANCE and pick(True, False):
             steps, extras = (), extras | {"plan": LATER}
         self.numbers[claim.id, claim.fence] += 1
@@ -235,6 +233,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
         if move is Move.RETRY:
             extras["delay_seconds"] = pick(0.0, 5.0, 10.0)
             extras["in_place"], extras["refund"] = pick(True, False), pick(True, False)
+        extras["shares"] = pick(True, False)
         if move is Move.COMPLETE:
             extras["result"] = '{"ok":true}'
             if data.draw(st.booleans()):
@@ -277,7 +276,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             applied = (item.run, item.fence, item.number)
             before = [self._everything(driver) for driver in self.pair.drivers]
             newest = all(one.number <= item.number for one in sent if one.run == item.run)
-            self.pair.do(lambda driver: _as_far_as_known(driver.send(item), newest))
+            self.pair.do(lambda driver: as_far_as_known(driver.send(item), newest))
             assert [self._everything(driver) for driver in self.pair.drivers] == before, applied
 
     def _everything(self, driver):
@@ -310,6 +309,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             verb = pick("pause", "pause", "pause", "resume", "resume", "resume", "cancel", "retry_run")
             run, tenant = pick(*self.runs), pick(ANY, ANY, ANY, "default")
             more = {"children": pick(True, True, False)} if verb == "cancel" else {}
+            more |= budgets.renewed(pick, verb)
             self.pair.do(lambda driver: getattr(driver, verb)(run, tenant=tenant, by="ann", **more))
 
     def rewind(self, pick, data):

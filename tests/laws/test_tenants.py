@@ -113,6 +113,7 @@ TABLE = {
     "resume": each_run("resume"),
     "rewind": each_run("rewind", "GATE"),
     "retry": each_run("retry"),
+    "rerun": each_run("rerun"),
     "set_priority": each_run("set_priority", 5),
     "append_step": each_run("append_step", "NEW"),
     "delete": each_run("delete"),

@@ -95,6 +95,8 @@ class Calls:
             lambda: self.app.cancel(run, by=s.text()),
             lambda: self.app.pause(run, by=s.text()),
             lambda: self.app.resume(run, by=s.text()),
+            lambda: self.app.resume(run, by=s.text(), budget=s.number()),
+            lambda: self.app.rerun(run, s.value(), key=s.one([None, s.name(), s.any()])),
             lambda: self.app.rewind(run, s.text(), by=s.text()),
             lambda: self.app.retry(run, by=s.text()),
             lambda: self.app.delete(run, by=s.text()),

@@ -129,6 +129,7 @@ class Functions(Source):
             ("cancel(%s, %s, %s, %s)", (run, tenant, who, s.chance(0.5))),
             ("pause(%s, %s, %s)", (run, tenant, who)),
             ("resume(%s, %s, %s)", (run, tenant, who)),
+            ("resume(%s, %s, %s, %s)", (run, tenant, who, s.one([None, 0, -1, 5, 2**62]))),
             ("retry_run(%s, %s, %s)", (run, tenant, who)),
             ("rewind(%s, %s, %s, %s, %s)", (run, s.text(), tenant, who, s.chance(0.5))),
             ("delete(%s, %s, %s)", (run, tenant, who)),

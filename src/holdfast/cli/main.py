@@ -52,6 +52,7 @@ TABLE: dict[str, dict[str, Entry]] = {
         "resume": Entry("commands.operate", "Let a paused run continue."),
         "rewind": Entry("commands.operate", "Forget a step and all later ones, and execute them again."),
         "retry": Entry("commands.operate", "Let a failed run continue at the step that failed."),
+        "rerun": Entry("commands.rerun", "Start a new run that repeats another one, ended or open."),
         "prioritize": Entry("commands.operate", "Change the priority of an open run, 0 to 999."),
         "delete": Entry("commands.delete", "Hide a run; `restore` shows it again until it is purged."),
         "restore": Entry("commands.delete", "Show a deleted run again; an open one continues."),

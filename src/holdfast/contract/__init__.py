@@ -34,7 +34,8 @@ child_started [step child] ·
 woken [step event? child? error?: the child failed, and with it the step; status?] ·
 timed_out [step approved?: what a gate then says; status?, or no step: the run itself] ·
 retried [attempt delay error step? status by?] · released [] · lease_expired [worker crashes] ·
-paused [by] · resumed [by status] · cancelled [by, or step: a wait was given up] ·
+paused [by, and before a step that may cost too much: step cost_max cost budget] ·
+resumed [by status] · budget_set [by budget] · cancelled [by, or step: a wait was given up] ·
 rewound [step forgotten status by] · reprioritized [by priority] ·
 deleted [by, status when it was leased] · restored [by] · succeeded [] ·
 failed [kind message] · log [message level …].

@@ -31,12 +31,15 @@ class People(Protocol):
         at a boundary (no trail yet). Paused: unchanged. Final: IllegalMove.
         """
 
-    async def resume(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+    async def resume(self, run: UUID, tenant: Tenant, by: str = "", *, budget: int | None = None) -> Run:
         """Paused: waiting while nothing has come for it, else pending with the run_at it had (now, when
         something came). Leased with a pause asked for: the pause is withdrawn. Else IllegalMove. Trail:
         resumed (not for a withdrawn pause). A plan goes on by its rows. The current row is a task: pending; a
         gate, event or sleep: opened if it is not open yet; there is none: succeeded; it was rejected or timed
         out: failed.
+        budget: the run's new budget, set in this commit (trail budget_set); at or below what it has spent:
+        IllegalMove. With it any open run is taken; one that is not paused keeps its status. Without it, a
+        paused run that its budget has stopped (cost >= budget, or paused by BUDGET) is refused: IllegalMove.
         """
 
     async def rewind(

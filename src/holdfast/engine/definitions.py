@@ -86,7 +86,13 @@ class Defined(Generic[P_contra, R_co]):
     takes_params: bool
 
     def __init__(
-        self, type_: str, retry: Backoff | None, timeout: Seconds | None, budget: float | None = None
+        self,
+        type_: str,
+        retry: Backoff | None,
+        timeout: Seconds | None,
+        budget: float | None = None,
+        *,
+        budget_covers_children: bool = False,
     ) -> None:
         self.type = check_type(type_)
         self.retry = check_policy(f"workflow {type_}", retry) or DEFAULT
@@ -94,6 +100,7 @@ class Defined(Generic[P_contra, R_co]):
             None if timeout is None else check_duration(f"workflow {type_}: timeout", timeout)
         )
         self.budget = None if budget is None else check_budget(f"workflow {type_}: budget", budget)
+        self.budget_covers_children = bool(budget_covers_children)
         self.params = self.result = untyped
 
     def result_of(self, cursor: str | None) -> Codec:
@@ -123,8 +130,10 @@ class Workflow(Defined[P_contra, R_co]):
         budget: float | None = None,
         bytes_max: int = RUN_BYTES,
         raises: Raises = (),
+        *,
+        budget_covers_children: bool = False,
     ) -> None:
-        super().__init__(type_, retry, timeout, budget)
+        super().__init__(type_, retry, timeout, budget, budget_covers_children=budget_covers_children)
         self.raises = check_raises(f"workflow {type_}", raises)
         self.function = function
         self.steps_max = check_whole(f"workflow {type_}: steps_max", steps_max, 1)
@@ -154,6 +163,7 @@ class Workflow(Defined[P_contra, R_co]):
             max_attempts=self.retry.attempts,
             timeout_seconds=self.timeout_seconds,
             budget=self.budget,
+            covers_children=self.budget_covers_children,
             description=text((inspect.getdoc(self.function) or "").partition("\n")[0]),
         )
 

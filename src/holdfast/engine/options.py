@@ -24,6 +24,7 @@ class StepOptions(TypedDict, total=False):
     retry: Backoff | None
     timeout: Seconds | None
     raises: Raises
+    cost_max: float | None
 
 
 STEP_OPTIONS = tuple(StepOptions.__annotations__)
@@ -75,6 +76,7 @@ class PlanOptions(TypedDict, total=False):
     retry: Backoff | None
     timeout: Seconds | None
     budget: float | None
+    budget_covers_children: bool
     max_waits: int
     no_handler_after: Seconds | None
     description: str

@@ -52,13 +52,17 @@ class StopReason(StrEnum):
     SEALED = "sealed"
     RELEASED = "released"  # its worker stops
     FULL = "full"  # its worker has too little memory for the run's record
+    SHORT = "short"  # its next step may cost more than is left of its budget
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """The execution was stopped from outside. `reason`: text for a run that is given back."""
+    """The execution was stopped from outside. `reason`: text for a run that is given back; for a run that
+    is short of its budget, the step that it cannot begin, with `cost_max`.
+    """
 
     why: StopReason
     reason: str = ""
+    cost_max: int = 0
 
 
 Outcome = Completed | ContinuedAs | Raised | Waits | Stopped

@@ -55,6 +55,8 @@ def handed_on(new: NewRun, begins: Beginning, before: RunRow) -> tuple[NewRun, B
         cost=before.cost,
         status=Status.PAUSED if paused else Status.PENDING,
         resume_to=Status.PENDING if paused else None,
+        pause_asked_by=before.pause_asked_by,
+        account=before.account,
     )
 
 

@@ -1,5 +1,5 @@
 """Work that a run's last commit left to do: tell the parent, cancel children, look again at open waits,
-delete or restore the other runs of its chain.
+delete or restore the other runs of its chain, resume the runs that its new budget covers.
 
 The commit recorded it in `owes`. Any process may carry it out, in slices of one commit each.
 """
@@ -12,8 +12,9 @@ from uuid import UUID
 from holdfast import bounds
 from holdfast.lifecycle import FINAL, StepKind, StepStatus
 
+from .budgets import of_account
 from .chains import follow_first
-from .people import cancel_open
+from .people import cancel_open, go_on
 from .rows import Owes
 from .view import R, View
 from .waking import settle
@@ -34,6 +35,8 @@ def carry_out(view: View[R], runs: Sequence[R], limit: int) -> int:
         if run.owes & Owes.LOOK:
             received = _look_again(view, run)
             woken, left = woken + received, left - max(1, received)
+        if run.owes & Owes.RESUME:
+            left -= _resume_members(view, run, max(1, left))
         if run.owes & Owes.CHAIN:
             left -= follow_first(view, run, max(1, left))
     return woken
@@ -57,6 +60,19 @@ def _cancel_children(view: View[R], run: R, limit: int) -> int:
         cancel_open(view, child, f"parent {run.id}", children=True)
     if len(page) < limit:
         run.owes &= ~(Owes.CHILDREN | Owes.ORPHANS)
+    return max(1, len(page))
+
+
+def _resume_members(view: View[R], run: R, limit: int) -> int:
+    """Resume some runs that were paused because the budget of this run was spent. Return how many, at least
+    1."""
+    assert run.account is not None
+    by = of_account(run.account)
+    page = view.stopped_members(run.account, by, limit)
+    for member in page:
+        go_on(view, member, by)
+    if len(page) < limit:
+        run.owes &= ~Owes.RESUME
     return max(1, len(page))
 
 

@@ -27,7 +27,7 @@ def expire(view: View[R], run: R) -> None:
         return
     run.status, run.run_at = Status.PENDING, view.now + micros(crash_delay(run.crashes))
     if asked_by is not None:
-        run.pause(Status.PENDING)
+        run.pause(Status.PENDING, asked_by)
         view.note(run, "paused", by=asked_by)
 
 

@@ -14,6 +14,7 @@ from holdfast.lifecycle import Status
 from holdfast.records import Answer, Item, Verdict
 from holdfast.records.moves import Checkpoint, Park, starts_of
 
+from . import budgets
 from .claiming import begin
 from .moves import HOLDER_FUNCTIONS, Writing
 from .plans import strays
@@ -40,10 +41,17 @@ def answer(view: View[R], run: R | None, item: Item) -> Verdict:
     event for another tenant than its run's is refused with UsageError.
     """
     refusal = refused(view, run, item)
-    if refusal is not None:
-        return refusal
-    assert run is not None
-    return write(view, run, item)
+    if refusal is None:
+        assert run is not None
+        refusal = write(view, run, item)
+    return with_left(view, run, item, refusal)
+
+
+def with_left(view: View[R], run: R | None, item: Item, verdict: Verdict) -> Verdict:
+    """Return the answer with what is left of the budget that the run shares, if its holder wants to know."""
+    if not item.shares or run is None or run.account is None or verdict.answer is not Answer.APPLIED:
+        return verdict
+    return msgspec.structs.replace(verdict, left=budgets.left(view, run))
 
 
 def refused(view: View[R], run: R | None, item: Item) -> Verdict | None:
@@ -113,7 +121,7 @@ def write(view: View[R], run: R, item: Item, *, marked: bool = False) -> Verdict
     1. `started` goes into the trail, if started_at is given and no renewal has written it for this fence.
     2. The item's own trail rows.
     3. The steps (`record_steps`). If their costs bring the run from below its budget to it or above, a pause
-       is requested by BUDGET, unless one is requested already.
+       is requested by BUDGET, unless one is requested already. A budget that covers the run is charged.
     4. An item that opens a wait looks at once, like park: every open wait is settled that can be, up to
        BATCH_BYTES of values in one commit; the rest is owed.
     5. Events go into the inbox. A known id changes nothing.
@@ -132,6 +140,8 @@ def write(view: View[R], run: R, item: Item, *, marked: bool = False) -> Verdict
         view.log(run, entry.type, entry.data)
     spent = run.cost
     effects = writing.effects = record_steps(view, run, item)
+    if run.account is not None:
+        budgets.charge(view, run, run.cost - spent)
     if run.budget is not None and spent < run.budget <= run.cost and run.pause_asked_by is None:
         run.pause_asked_by = BUDGET
     if effects.opened is not None and not isinstance(item.move, Park):

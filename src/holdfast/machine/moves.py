@@ -14,12 +14,12 @@ from holdfast.lifecycle import Status, StepStatus
 from holdfast.records import Answer, Item, Step, Verdict
 from holdfast.records.moves import Advance, BeginPlan, Checkpoint, Complete, Fail, Park, Release, Retry
 
-from . import ending, plans
+from . import budgets, ending, plans
 from .durations import micros
 from .rows import Owes, StepRow, raw
 from .settling import look_at_all
 from .steps import StepEffects
-from .view import R, View
+from .view import Data, R, View
 
 
 class Writing(Generic[R]):
@@ -33,6 +33,7 @@ class Writing(Generic[R]):
             self.known = view.highest(run)
         self.effects = StepEffects()
         self.news: StepRow | None = None
+        self.reason: Data = {}  # why the run pauses, for the trail
 
     def look(self) -> None:
         """Settle all open waits that can be settled, so that nothing that has already come is missed."""
@@ -56,8 +57,8 @@ class Writing(Generic[R]):
             run.let_go()
             run.status = to
         else:
-            run.pause(to)
-            self.view.note(run, "paused", by=by)
+            run.pause(to, by)
+            self.view.note(run, "paused", by=by, **self.reason)
 
     def count(self, by: int = 0) -> None:
         """Count attempts and crashes. Progress sets attempt 1 and crashes 0; then the move adds or takes back
@@ -260,8 +261,15 @@ def retry(w: Writing[Any], move: Retry) -> None:
     w.leave(Status.PENDING, refund=1 if move.refund else 0)
 
 
-def release(w: Writing[Any], _: Release) -> None:
-    """release: pending, run_at now, lease cleared, attempt - 1. Trail: released."""
+def release(w: Writing[Any], move: Release) -> None:
+    """release: pending, run_at now, lease cleared, attempt - 1. Trail: released.
+
+    With `before`: paused, if what is spent and what the step may cost are together above the budget of the
+    run, or above the one that covers it, as they are now (`budgets.shortage`). Trail: released,
+    paused [by step cost_max cost budget].
+    """
+    if w.run.pause_asked_by is None:
+        w.run.pause_asked_by, w.reason = budgets.shortage(w.view, w.run, move)
     _give_back(w)
 
 

@@ -11,7 +11,7 @@ from holdfast.errors import IllegalMove, UnknownRun, UnknownStep
 from holdfast.lifecycle import OPEN, Move, Status, StepStatus, allows
 from holdfast.records import Json
 
-from . import chains, claiming, ending, plans
+from . import budgets, chains, claiming, ending, plans
 from .rows import Owes, RunRow, StepRow
 from .view import R, View
 
@@ -74,32 +74,43 @@ def pause(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
             claiming.interrupt(view, run)
             run.pause_asked_by = by
     elif run.status is not Status.PAUSED:
-        run.pause(run.status)
+        run.pause(run.status, by)
         view.note(run, "paused", by=by)
     return run
 
 
-def resume(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
+def resume(view: View[R], id: UUID, tenant: str | None, by: str, budget: int | None = None) -> R:
     """resume: waiting if nothing has come for it, else pending with the run_at it had. Leased with a
     requested pause: the request is withdrawn. Else IllegalMove. Trail: resumed [by status], not for a
     withdrawn request.
 
     A plan goes on by its rows: decisions made meanwhile count, and a current row that is not open is opened.
+    A run that its budget has stopped needs a higher one: see `budgets`. With a budget every open run is
+    taken; one that is not paused keeps its status.
     """
-    run = _found_for(Move.RESUME, view, id, tenant)
-    if run.status is Status.LEASED:
-        if run.pause_asked_by is None:
-            raise IllegalMove(run.id, Move.RESUME, run.status, "no pause is asked for")
+    run = found(view, id, tenant)
+    settable = run.status in OPEN or budgets.is_top(run)  # open children may need what an ended run shares
+    if not allows(Move.RESUME, run.status) and (budget is None or not settable):
+        raise IllegalMove(run.id, Move.RESUME, run.status)
+    if run.status is Status.LEASED and run.pause_asked_by is None and budget is None:
+        raise IllegalMove(run.id, Move.RESUME, run.status, "no pause is asked for")
+    budgets.renew(view, run, by, budget)
+    if run.status is Status.PAUSED:
+        go_on(view, run, by)
+    elif run.status is Status.LEASED:
         claiming.interrupt(view, run)
         run.pause_asked_by = None
-        return run
+    return run
+
+
+def go_on(view: View[R], run: R, by: str) -> None:
+    """Let a paused run go on."""
     assert run.resume_to is not None
-    run.status, run.resume_to = run.resume_to, None
+    run.status, run.resume_to, run.pause_asked_by = run.resume_to, None, None
     entry = view.note(run, "resumed", by=by, status=run.status)
     if run.is_plan:
         plans.become(view, run, plans.come_to(view, run), counts_stay=True)
         entry["status"] = run.status if run.status in OPEN else Status.PENDING
-    return run
 
 
 def rewind(view: View[R], id: UUID, key: str | None, tenant: str | None, by: str, *, children: bool) -> R:
@@ -118,11 +129,11 @@ def rewind(view: View[R], id: UUID, key: str | None, tenant: str | None, by: str
         keys = ", ".join(step.key for step in begun) or "none"
         raise UnknownStep(f"run {id} has no step {key!r}; it has: {keys}")
     gone = _forget(view, run, steps, {step.key for step in begun if step.seq >= since}, orphans=children)
-    was_paused = run.status is Status.PAUSED
+    was_paused, asked_by = run.status is Status.PAUSED, run.pause_asked_by
     claiming.interrupt(view, run)
     run.begin_anew(view.now)
     if was_paused:
-        run.pause(Status.PENDING)
+        run.pause(Status.PENDING, asked_by)
     else:
         run.status = Status.PENDING
     view.note(run, "rewound", step=key, forgotten=gone, status=run.status, by=by)
@@ -246,7 +257,7 @@ def _delete(view: View[R], run: R, by: str) -> None:
     run.fence, run.attempt = run.fence + 1, max(0, run.attempt - 1)
     view.note(run, "deleted", by=by, status=run.status)
     if asked_by is not None:
-        run.pause(Status.PENDING)
+        run.pause(Status.PENDING, asked_by)
         view.note(run, "paused", by=asked_by)
 
 

@@ -27,6 +27,7 @@ class Owes:
     ORPHANS = 4  # cancel the open children that no step names any more
     LOOK = 8  # look at the open waits: the last look stopped, because values were large
     CHAIN = 16  # delete or restore the other runs of the chain, like its first run
+    RESUME = 32  # resume the runs that were paused because the budget of this run was spent
     ANY = ~0
 
 
@@ -94,6 +95,7 @@ class RunRow(msgspec.Struct, gc=False):
     expires_at: Instant | None = None
     finished_at: Instant | None = None
     priority: int = PRIORITY
+    budget: int | None = None
     deleted_at: Instant | None = None
     progress: Json | None = None
     result: Json | None = None
@@ -104,11 +106,11 @@ class RunRow(msgspec.Struct, gc=False):
     watermark: int = 0  # the newest event when the run was started: it takes only later ones
     parent: UUID | None = None
     parent_step: str | None = None
-    budget: int | None = None
     timeout_seconds: float | None = None
     ttl_seconds: float | None = None
     chain: UUID | None = None  # the first run of its chain; None: it is the first, or the only one
     present: UUID | None = None  # for a first run: the present run of its chain; None: itself
+    account: UUID | None = None  # the chain at the top whose budget covers it; of that chain its own id
 
     @property
     def chain_id(self) -> UUID:
@@ -128,10 +130,10 @@ class RunRow(msgspec.Struct, gc=False):
         """Clear the lease."""
         self.leased_by = self.lease_until = None
 
-    def pause(self, resume_to: Status) -> None:
-        """Pause the run. It will resume to the given status."""
+    def pause(self, resume_to: Status, by: str | None) -> None:
+        """Pause the run. It will resume to the given status. Its row names who asked for the pause."""
         self.let_go()
-        self.status, self.resume_to, self.pause_asked_by = Status.PAUSED, resume_to, None
+        self.status, self.resume_to, self.pause_asked_by = Status.PAUSED, resume_to, by
 
     def show_wait(self, wait: StepRow | None) -> None:
         """Set the fields that show what the run waits for. None: nothing."""

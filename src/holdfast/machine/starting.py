@@ -9,10 +9,10 @@ from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, UnknownRun
 from holdfast.lifecycle import StepKind
 from holdfast.records import MAX_ATTEMPTS, Definition, Instant, NewRun, Started
 
-from . import chains, plans
+from . import budgets, chains, plans
 from .durations import bounded, micros
 from .rows import PLAN, RunRow
-from .view import Beginning, R, View
+from .view import Account, Beginning, R, View
 
 
 def start(view: View[R], runs: Sequence[NewRun], by: R | None = None) -> list[Started | HoldfastError]:
@@ -46,15 +46,20 @@ def start_one(view: View[R], new: NewRun, fence: int, by: R | None = None) -> St
     begins = _beginning(new, known, view.now, view.newest_event(), fence)
     if by is not None and begins.kind != PLAN and chains.goes_on_as(new, by):
         new, begins = chains.handed_on(new, begins, by)
+    begins = budgets.opened(view, new, known, begins)
     run = view.insert(new, begins)
     if run is None:
         return DuplicateRun(new.id)
+    if begins.account == new.id:
+        assert begins.budget is not None
+        view.keep_account(new.id, Account(begins.budget, 0))
+    again = {} if new.origin is None else {"origin": str(new.origin)}
     if known is None or not known.steps:
-        view.note(run, "created", type=new.type)
+        view.note(run, "created", type=new.type, **again)
         if by is not None and begins.chain is not None:
             chains.link(view, by, run)
         return Started(new.id, created=True)
-    view.note(run, "created", type=new.type, steps=[step.name for step in known.steps])
+    view.note(run, "created", type=new.type, steps=[step.name for step in known.steps], **again)
     plans.insert(view, run, known.steps)
     if known.steps[0].kind is not StepKind.TASK:
         plans.become(view, run, plans.come_to(view, run))

@@ -78,6 +78,15 @@ class Beginning(NamedTuple):
     cost: int = 0
     status: Status = Status.PENDING
     resume_to: Status | None = None
+    pause_asked_by: str | None = None
+    account: UUID | None = None
+
+
+class Account(NamedTuple):
+    """A budget that a run shares with its children: in units of cost."""
+
+    budget: int
+    spent: int
 
 
 class View(Protocol[R]):
@@ -110,6 +119,15 @@ class View(Protocol[R]):
 
     def children_to_cancel(self, run: R, limit: int, *, orphans: bool) -> Sequence[R]:
         """Return open children, by id; orphans: those that no step of the run names any more."""
+
+    def account(self, id: UUID) -> Account | None:
+        """Return the shared budget of the run at the top. None: that run was purged."""
+
+    def keep_account(self, id: UUID, account: Account) -> None:
+        """Write a shared budget."""
+
+    def stopped_members(self, id: UUID, by: str, limit: int) -> Sequence[R]:
+        """Return runs of the account that are paused by this name and not deleted, by id."""
 
     def end_of(self, child: UUID) -> End | None:
         """Return the end of this run, or its present status. None: there is no such run."""

@@ -50,6 +50,7 @@ class Verdict(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     settled: tuple[Step, ...] = ()  # waits settled since `known`, oldest first; of a plan: the current step
     seq: int = 0  # highest seq of the run, when `known` was given
     more: bool = False  # waits were settled whose values are too large for this answer: `load` reads them
+    left: int | None = None  # what is left of a budget that the run shares, after this item
     refused: bool = False  # it was not sent to the store at all
     reason: str = ""  # for sealed
 
@@ -113,6 +114,8 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     parent: UUID | None = None
     cost: int = 0
     budget: int | None = None
+    account: UUID | None = None  # the run at the top whose budget covers this one; of that run its own id
+    left: int | None = None  # what is left of that budget
     labels_json: Json | None = None
     trace: str = ""  # the traceparent that the run was started with; also when it is unread
     unread: bool = False  # params, labels and steps are not here: `load` reads them, page by page

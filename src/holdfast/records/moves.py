@@ -79,10 +79,13 @@ class Fail(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     max_attempts: int | None = None  # of how many tries
 
 
-class Release(msgspec.Struct, gc=False, frozen=True):
-    """Give the run back."""
+class Release(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """Give the run back. `before`: because the rest of its budget may not pay for that step."""
 
     verb: ClassVar[Move] = Move.RELEASE
+
+    before: str | None = None  # the key of the step
+    cost_max: int = 0  # what it may cost, in units, with all that is reserved beside it; 0: not known
 
 
 HolderMove = Checkpoint | Advance | BeginPlan | Park | Complete | Retry | Fail | Release
@@ -110,6 +113,7 @@ class Item(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     progress: Json | None = None
     known: int | None = None  # highest seq that the holder has seen, when it has open waits; else None
     lease_seconds: float = 30.0
+    shares: bool = False  # the run shares a budget: the answer says what is left of it
 
 
 def starts_of(item: Item) -> tuple[NewRun, ...]:

@@ -92,6 +92,10 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     deleted_at: datetime | None
     # Steps that have run for 2 s or longer, oldest first; only `get` reads them.
     running: tuple[RunningStep, ...] = ()
+    origin: UUID | None = None  # the run that it repeats
+    account: UUID | None = None  # the run at the top whose budget covers it; of that run its own id
+    account_cost_units: int | None = None  # what all runs of that account have cost
+    account_budget_units: int | None = None  # the budget that they share
 
     @property
     def params(self) -> Any:

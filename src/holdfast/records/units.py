@@ -44,6 +44,19 @@ class Beginning(Enum):
 BEGINNING: Final = Beginning.BEGINNING  # the target of a rewind that forgets all steps
 
 
+class Same(Enum):
+    """The type of `SAME`, which has no other value."""
+
+    SAME = object()
+
+    def __repr__(self) -> str:
+        """Give its name, as it is written."""
+        return "SAME"
+
+
+SAME: Final = Same.SAME  # the params of a rerun that repeats those of the first run
+
+
 class OwnTenant(Enum):
     """The type of `OWN`, which has no other value."""
 
@@ -73,3 +86,9 @@ def moment(at: Instant) -> datetime:
         return EPOCH + timedelta(microseconds=at)
     except OverflowError:
         return datetime.max.replace(tzinfo=UTC) if at > 0 else datetime.min.replace(tzinfo=UTC)
+
+
+def amount(units: int) -> str:
+    """Return a cost for people: with two decimals, or as many as it has."""
+    whole, rest = divmod(units, COST_UNIT)
+    return f"{whole}.{f'{rest:06}'.rstrip('0'):<02}" if rest else f"{whole}.00"

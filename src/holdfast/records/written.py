@@ -54,6 +54,8 @@ class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     labels: Json | None = None
     trace: str = ""
     follows: UUID | None = None  # the run that goes on as this one, by its own complete: see `commit`
+    origin: UUID | None = None  # the run that this one repeats
+    covers_children: bool = False  # its budget also covers its children; or the published definition says so
 
 
 class StepWrite(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -193,3 +195,4 @@ class Definition(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     description: str = ""
     steps: tuple[PlanStep, ...] = ()  # for a plan
     budget: int | None = None
+    covers_children: bool = False  # the budget of a run also covers its children, and theirs

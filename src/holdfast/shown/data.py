@@ -55,12 +55,14 @@ def run_data(run: Run) -> dict[str, Any]:
         "progress": raw_value(run.progress_json),
         "cost": run.cost,
         "budget": run.budget,
+        "shared_budget": _shared_budget(run),
         "limit_key": run.limit_key,
         "labels": raw_value(run.labels_json) or {},
         "chain": run.chain,
         "present": run.present,
         "parent": run.parent,
         "parent_step": run.parent_step,
+        "origin": run.origin,
         "timeout_at": run.timeout_at,
         "ttl_seconds": run.ttl_seconds,
         "created_at": run.created_at,
@@ -70,6 +72,14 @@ def run_data(run: Run) -> dict[str, Any]:
         "expires_at": run.expires_at,
         "deleted_at": run.deleted_at,
     }
+
+
+def _shared_budget(run: Run) -> dict[str, Any] | None:
+    """The budget that covers the run and others: of which run, how much, and how much of it is spent."""
+    if run.account_budget_units is None:
+        return None
+    cost, budget = (run.account_cost_units or 0) / COST_UNIT, run.account_budget_units / COST_UNIT
+    return {"run": run.account, "budget": budget, "cost": cost}
 
 
 def whole_run_data(run: Run, steps: list[Step], children: Sequence[Run]) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.explain.budgets import budget_words
 from holdfast.lifecycle import OPEN, SETTLED, Status, spoken_status
 from holdfast.records import DEFAULT_TENANT, PRIORITY, Json, Run, Step
+from holdfast.records.units import amount
 from holdfast.records.unreadable import MARK, UNREADABLE, Unreadable, read
 
 from .data import raw_text
@@ -41,6 +43,8 @@ def news(run: Run, now: datetime) -> str:
             )
         case Status.LEASED if run.progress_json is not None:
             return progress_words(run)
+        case Status.PAUSED if run.pause_asked_by:
+            return f"paused: {_pause(run)}"
     if run.current_step_name is not None:
         return f"at step {(run.current_step_seq or 0) + 1}: {clean(run.current_step_name)}"
     finished = run.cursor if run.status is not Status.SUCCEEDED else None
@@ -92,6 +96,10 @@ def facts(
         yield "progress", progress_words(run)
     if run.cost_units or run.budget is not None:
         yield "cost", f"{run.cost:g}" + ("" if run.budget is None else f" of {run.budget:g}")
+    if run.account is not None and run.account_budget_units is not None:
+        whose = "with its children" if run.account == run.chain else f"of run {run.account}"
+        costs = f"{amount(run.account_cost_units or 0)} of {amount(run.account_budget_units)}"
+        yield "shared budget", f"{costs} spent, {whose}"
     yield from _instants(run, now)
     yield from _unusual(run)
     yield from _relatives(run, children, status)
@@ -119,11 +127,18 @@ def _status(run: Run, now: datetime, status: Callable[[str], str]) -> str:
             pause = "" if by is None else f"; a pause was requested{by_whom(by)}"
             ends = "ends" if run.lease_until is None or run.lease_until >= now else "expired"
             return f"{word} on {clean(run.leased_by)}, lease {ends} {ago(run.lease_until, now)}{pause}"
+        case Status.PAUSED if run.pause_asked_by:
+            return f"{word}: {_pause(run)}"
         case Status.PENDING:
             return f"{word}, due {ago(run.run_at, now)}"
         case Status.SUCCEEDED | Status.FAILED | Status.CANCELLED if run.finished_at is not None:
             return f"{word} after {span((run.finished_at - run.created_at).total_seconds())}"
     return word
+
+
+def _pause(run: Run) -> str:
+    """The reason of a pause: a budget, or the person who asked for it."""
+    return budget_words(run) or by_whom(run.pause_asked_by).strip()
 
 
 def _position(run: Run, steps: Sequence[Step]) -> Fact:
@@ -183,6 +198,8 @@ def _relatives(run: Run, children: Sequence[Run], status: Callable[[str], str]) 
         yield "chain", f"began with run {run.chain}"
     if run.present != run.id:
         yield "continued", f"as run {run.present}"
+    if run.origin is not None:
+        yield "repeats", f"run {run.origin}"
     if run.parent is not None:
         step = f" (step {clean(run.parent_step)})" if run.parent_step else ""
         yield "parent", f"{run.parent}{step}"

@@ -89,6 +89,12 @@ def _cancelled(data: Data) -> str:
     return f"the code stopped waiting for {data['step']}" if "step" in data else _by("cancelled")(data)
 
 
+def _paused(data: Data) -> str:
+    before = f" before step {data['step']}" if data.get("step") else ""
+    costs = f", which may cost up to {data['cost_max']:g}" if data.get("cost_max") else ""
+    return _by("paused")(data) + before + costs
+
+
 def _failed(data: Data) -> str:
     kind, message = str(data.get("kind")), str(data.get("message") or "")
     return f"failed{_attempts(data)} ({kind}): {message.removeprefix(kind + ': ')}"
@@ -113,7 +119,9 @@ def _by(verb: str) -> Callable[[Data], str]:
 
 
 _SENTENCES: dict[str, Callable[[Data], str]] = {
-    "created": lambda data: f"started as {data.get('type')}",
+    "created": lambda data: (
+        f"started as {data.get('type')}" + (f", repeats run {data['origin']}" if data.get("origin") else "")
+    ),
     "leased": _leased,
     "started": lambda _: "execution begins",
     "heartbeat": lambda data: f"heartbeat of {data.get('worker')}",
@@ -132,7 +140,8 @@ _SENTENCES: dict[str, Callable[[Data], str]] = {
     "retried": _retried,
     "released": lambda _: "released by its worker",
     "lease_expired": lambda data: f"lease expired: no sign of life from {data.get('worker')}",
-    "paused": _by("paused"),
+    "paused": _paused,
+    "budget_set": lambda data: _by(f"budget set to {data.get('budget'):g}")(data),
     "resumed": _by("resumed"),
     "cancelled": _cancelled,
     "rewound": lambda data: _by(f"rewound to step {data.get('step')}")(data),

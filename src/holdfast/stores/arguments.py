@@ -128,7 +128,8 @@ def _attempts(what: str, attempts: Any) -> None:
         check_attempts(what, attempts)
 
 
-def _budget(what: str, budget: Any) -> None:
+def check_budget(what: str, budget: Any) -> None:
+    """Check a budget, in units of cost."""
     if budget is not None:
         check_whole(what, budget, 1, UNITS_MAX)
 
@@ -156,7 +157,7 @@ def check_run(new: NewRun) -> None:
     check_optional("key", new.key)
     check_optional("limit_key", new.limit_key)
     _attempts("max_attempts", new.max_attempts)
-    _budget("budget", new.budget)
+    check_budget("budget", new.budget)
     check_at("run_at", new.run_at)
     check_span("delay", new.delay_seconds)
     check_span("timeout", new.timeout_seconds)
@@ -240,7 +241,7 @@ def check_definitions(_: str, definitions: Sequence[Definition]) -> None:
         check_type(one.type)
         check_text("description", one.description)
         _attempts("max_attempts", one.max_attempts)
-        _budget("budget", one.budget)
+        check_budget("budget", one.budget)
         check_span("timeout", one.timeout_seconds)
         for step in one.steps:
             check_plan_step(step)
@@ -264,7 +265,7 @@ def check_schedule(_: str, new: NewSchedule) -> None:
     check_priority(new.priority)
     check_optional("limit_key", new.limit_key)
     _attempts("max_attempts", new.max_attempts)
-    _budget("budget", new.budget)
+    check_budget("budget", new.budget)
     check_span("timeout", new.timeout_seconds)
     check_span("ttl", new.ttl_seconds)
     check_text("zone", new.zone, NAME_MAX)

@@ -49,6 +49,7 @@ CHECKS: Mapping[str, Check] = {
     "ask": arguments.check_ask,
     "batch": items.check_batch,
     "between": _between,
+    "budget": arguments.check_budget,
     "by": check_text,
     "comment": check_text,
     "concurrency": check_whole,

@@ -22,7 +22,7 @@ from holdfast.errors import TooLarge, UsageError
 from holdfast.exact import check_fields
 from holdfast.lifecycle import HOLDER_MOVES, SETTLED, WAITS, StepKind, StepStatus
 from holdfast.records import Item, NewRun, Running, RunningStep, StepWrite
-from holdfast.records.moves import BeginPlan, Checkpoint, Complete, HolderMove, Park, Retry
+from holdfast.records.moves import BeginPlan, Checkpoint, Complete, HolderMove, Park, Release, Retry
 from holdfast.records.sizes import item_bytes
 
 from .arguments import (
@@ -105,6 +105,8 @@ def _check_move(move: HolderMove) -> None:
                 check_run(new)
         case Retry():
             check_span("delay", move.delay_seconds)
+        case Release():
+            check_whole("cost_max", move.cost_max, 0, UNITS_MAX)
         case BeginPlan():
             if not move.plan:
                 raise UsageError("a plan that begins has no steps: it needs at least one")

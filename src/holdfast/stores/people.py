@@ -42,8 +42,11 @@ class People:
     async def pause(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
         return await self._changed(run, lambda view: people.pause(view, run, tenant_name(tenant), by))
 
-    async def resume(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
-        return await self._changed(run, lambda view: people.resume(view, run, tenant_name(tenant), by))
+    async def resume(self, run: UUID, tenant: Tenant, by: str = "", *, budget: int | None = None) -> Run:
+        name = tenant_name(tenant)
+        return await self._changed(
+            run, lambda view: people.resume(view, run, name, by, budget), promises=Owes.RESUME
+        )
 
     async def rewind(
         self, run: UUID, step: str | None, tenant: Tenant, by: str = "", *, children: bool = True

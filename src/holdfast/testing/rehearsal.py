@@ -187,9 +187,9 @@ class Rehearsal:
         """Pause a run; a running one pauses at its next step."""
         self.do(self.app.pause(_id(run), by="test"))
 
-    def resume(self, run: RehearsedRun | UUID) -> None:
-        """Let a paused run go on."""
-        self.do(self.app.resume(_id(run), by="test"))
+    def resume(self, run: RehearsedRun | UUID, *, budget: float | None = None) -> None:
+        """Let a paused run go on, with a new budget if one is given."""
+        self.do(self.app.resume(_id(run), by="test", budget=budget))
 
     def rewind(self, run: RehearsedRun | UUID, step: str | Beginning, *, children: bool = True) -> None:
         """Forget a step and all later ones; the run goes on from there. BEGINNING: from the start."""

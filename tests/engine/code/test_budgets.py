@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast import Backoff, Status, UsageError
+from holdfast import Backoff, IllegalMove, Status, UsageError
 from tests.engine.kit import keys, outcome, trail, until
 
 
@@ -40,7 +40,7 @@ async def test_the_cost_of_a_run_is_the_sum_of_its_steps_however_often_it_is_exe
 @pytest.mark.parametrize("checkpoint", ["step", "segment"])
 @pytest.mark.parametrize("whose", ["start", "workflow", "both"])
 async def test_a_run_that_reaches_its_budget_pauses_before_its_next_step(app, checkpoint, whose):
-    """The step that reached the budget keeps its result. A resumed run continues and is not paused again."""
+    """The step that reached the budget keeps its result. With a higher budget the run continues."""
     done = []
 
     def spend(ctx, n):
@@ -62,8 +62,11 @@ async def test_a_run_that_reaches_its_budget_pauses_before_its_next_step(app, ch
         assert await keys(app, run) == ["s0", "s1", "s2"]
         explanation = await app.explain(run.id)
         assert (explanation.reason, explanation.data["cost"], explanation.data["budget"]) == ("budget", 3, 3)
-        assert f"`holdfast resume {run.id}`" in explanation.text
-        await app.resume(run.id)
+        assert "paused: budget 3.00 reached" in explanation.text
+        assert f"`holdfast resume {run.id} --budget N`" in explanation.text
+        with pytest.raises(IllegalMove, match=r"it has spent 3\.00 of its budget of 3\.00"):
+            await app.resume(run.id)
+        await app.resume(run.id, budget=7)
         assert await run.result(10) == "done"
     assert done == [0, 1, 2, 3, 4, 5]
     assert (await trail(app, run)).count("paused") == 1
@@ -118,7 +121,7 @@ async def test_a_last_step_that_reaches_the_budget_of_a_segment_is_kept_and_the_
     async with app.worker():
         run = await app.start(order, budget=5)
         await until(app, run, Status.PAUSED)
-        await app.resume(run.id)
+        await app.resume(run.id, budget=5.5)
         assert await outcome(app, run) == ("succeeded", "done")
 
 
@@ -146,3 +149,11 @@ async def test_a_started_run_gets_the_published_budget(app):
     assert published.budget == 2_500_000
     run = await app.start("shop.order.v1")
     assert (await run.get()).budget == 2.5
+
+
+@pytest.mark.spec("COST-3")
+@pytest.mark.parametrize("budget", [0, -1, float("nan"), "5", True])
+async def test_a_bad_budget_of_a_resume_is_refused(app, budget):
+    run = await app.start("shop.order.v1")
+    with pytest.raises(UsageError, match="budget="):
+        await app.resume(run.id, budget=budget)

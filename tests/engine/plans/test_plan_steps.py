@@ -97,7 +97,7 @@ async def test_a_budget_that_is_reached_pauses_before_the_next_step(app):
         run = await app.start(plan)
         await until(app, run, Status.PAUSED)
         assert seen == ["A"]
-        await app.resume(run.id)
+        await app.resume(run.id, budget=3)
         assert (await app.final(run.id, 60)).status is Status.SUCCEEDED
 
 

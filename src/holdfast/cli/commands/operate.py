@@ -58,12 +58,27 @@ def pause(run: str, by: str | None, *, as_json: bool) -> None:
 
 @click.command()
 @run_argument
+@click.option(
+    "--budget",
+    type=float,
+    metavar="COST",
+    help="Its new budget; a run that its budget has stopped needs one.",
+)
 @by_option
 @json_option
 @store_option()
-def resume(run: str, by: str | None, *, as_json: bool) -> None:
-    """Let a paused run continue."""
-    _operate(run, by, lambda client, run_id, who: client.resume(run_id, by=who), as_json=as_json)
+def resume(run: str, by: str | None, *, budget: float | None, as_json: bool) -> None:
+    """Let a paused run continue.
+
+    A run that has reached its budget needs a new one, above what it has spent. With --budget a run that is
+    not paused gets the budget too, and goes on as it is.
+    """
+    _operate(
+        run,
+        by,
+        lambda client, run_id, who: client.resume(run_id, by=who, budget=budget),
+        as_json=as_json,
+    )
 
 
 @click.command()

@@ -115,6 +115,7 @@ class App(Client):
         checkpoint: Literal["step", "segment"] = "step",
         refresh: Seconds = REFRESH_SECONDS,
         budget: float | None = None,
+        budget_covers_children: bool = False,
         raises: Raises = (),
     ) -> WorkflowDecorator:
         """Define a function as a workflow: `@app.workflow("shop.order.v1")`.
@@ -122,6 +123,7 @@ class App(Client):
         checkpoint: "step" commits each result before the next step begins; "segment" keeps results until the
         run ends, parks, pauses or fails, and asks the store for a pause or cancel every `refresh`.
         budget: the cost at which a run pauses, unless it was started with another.
+        budget_covers_children: the cost of its child runs, and theirs, counts against its budget too.
         steps_max, bytes_max: how many steps a run may record, and how many bytes of values; then it fails
         with kind `history`. An endless loop continues with `ctx.continue_as`.
         raises: classes of exceptions that failed steps raise as themselves, not as StepFailed.
@@ -142,6 +144,7 @@ class App(Client):
                     budget,
                     bytes_max,
                     raises,
+                    budget_covers_children=budget_covers_children,
                 )
             )
 
@@ -165,6 +168,7 @@ class App(Client):
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
         budget: float | None = None,
+        budget_covers_children: bool = False,
         params: Any = Any,
         max_waits: int = MAX_WAITS,
         no_handler_after: Seconds | None = None,
@@ -181,6 +185,7 @@ class App(Client):
             retry=retry,
             timeout=timeout,
             budget=budget,
+            budget_covers_children=budget_covers_children,
             params=params,
             max_waits=max_waits,
             no_handler_after=no_handler_after,

@@ -9,6 +9,7 @@ from uuid import UUID
 from holdfast.arguments import (
     Seconds,
     check_attempts,
+    check_budget,
     check_by,
     check_id,
     check_kept,
@@ -44,13 +45,14 @@ from holdfast.records import (
     Tenant,
 )
 from holdfast.records.sizes import start_bytes
+from holdfast.records.units import SAME
 from holdfast.world import World
 
 from .approvals import ApprovalVerbs
 from .handle import Handle
 from .limits import LimitVerbs
 from .maintenance import MaintenanceVerbs
-from .new_run import check_options, check_start, new_run
+from .new_run import check_options, check_start, new_run, repeated_run
 from .outbox import OutboxVerbs
 from .reads import ReadVerbs
 from .schedules import ScheduleVerbs
@@ -198,6 +200,23 @@ class Client(ReadVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, M
             type_ = newest(type_, {*published, *self.workflows})
         return self.workflows.get(type_, type_)
 
+    async def rerun(self, run: UUID | str, params: Any = SAME, *, key: str | None = None) -> Handle[Any]:
+        """Start a new run that repeats another, ended or open: with the same type, params, priority, labels,
+        limit key, timeout, ttl, budget and tenant, and `origin` set to that run.
+
+        `params`: other params than those of the first run. `key`: a key for the new run; it never takes that
+        of the first. A plan has the steps that are published now. UnknownRun for a deleted run.
+        """
+        found = await self.known(run)
+        known = self.workflows.get(found.type)
+        new = repeated_run(self.world, found, known, params, key)
+        if isinstance(known, Plan):
+            await self._publish([known])
+        (answer,) = await self._starts.start(self.store, [new], None)
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return Handle(self, answer.id, created=answer.created, workflow=known)
+
     async def fire_schedule(self, name: str, tenant: str | OwnTenant = OWN) -> Handle[Any]:
         """Start a run of a schedule now, besides its regular times and whatever its overlap policy says."""
         new = await self._fire(name, tenant)
@@ -245,10 +264,15 @@ class Client(ReadVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, M
         await self._opened()
         return await self.store.pause(check_id(run), self.tenant, check_by(by))
 
-    async def resume(self, run: UUID | str, by: str = "") -> Run:
-        """Resume a paused run, or withdraw a pause that has not taken effect yet."""
+    async def resume(self, run: UUID | str, by: str = "", *, budget: float | None = None) -> Run:
+        """Resume a paused run, or withdraw a pause that has not taken effect yet.
+
+        `budget`: its new budget, above what it has spent; a run that its budget has stopped needs one. With
+        it, any open run is taken: one that is not paused gets the budget and goes on as it is.
+        """
         await self._opened()
-        return await self.store.resume(check_id(run), self.tenant, check_by(by))
+        units = None if budget is None else check_budget("budget", budget)
+        return await self.store.resume(check_id(run), self.tenant, check_by(by), budget=units)
 
     async def rewind(
         self, run: UUID | str, step: str | Beginning, by: str = "", *, children: bool = True

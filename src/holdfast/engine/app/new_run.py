@@ -25,7 +25,8 @@ from holdfast.clipped import clipped
 from holdfast.codec import digest, untyped
 from holdfast.engine.definitions import Defined
 from holdfast.errors import UsageError
-from holdfast.records import DEFAULT_TENANT, PRIORITY, NewRun
+from holdfast.records import DEFAULT_TENANT, PRIORITY, NewRun, Run
+from holdfast.records.units import SAME
 from holdfast.world import World
 
 OPTIONS = [
@@ -80,6 +81,36 @@ def check_child_options(options: dict[str, Any]) -> None:
         )
 
 
+def repeated_run(world: World, found: Run, known: Defined | None, params: Any, key: str | None) -> NewRun:
+    """Return a new run like another: with its type, options and tenant, and its params unless others are
+    given.
+
+    BadValue when the params cannot be read here.
+    """
+    if params is SAME:
+        text, _ = found.params_json, found.params
+    else:
+        text = (known.params if known else untyped).encode(params, f"params of {found.type}")
+    labels = {name: value for name, value in found.labels.items() if name != "continued_from"}
+    return NewRun(
+        id=world.uuid7(),
+        type=found.type,
+        params=text,
+        digest=digest(found.type, text),
+        tenant=found.tenant,
+        key=None if key is None else check_name("key", key),
+        priority=found.priority,
+        max_attempts=known.retry.attempts if known else None,
+        timeout_seconds=found.timeout_seconds,
+        ttl_seconds=found.ttl_seconds,
+        budget=found.budget_units,
+        limit_key=found.limit_key,
+        labels=untyped.encode(check_labels(labels), "labels") if labels else None,
+        origin=found.id,
+        covers_children=found.account == found.chain,
+    )
+
+
 def new_run(
     world: World,
     workflow: Defined | str,
@@ -130,4 +161,5 @@ def new_run(
         limit_key=None if limit_key is None else check_name("limit_key", limit_key),
         parent=None if parent is None else check_id(parent),
         labels=None if labels is None else untyped.encode(check_labels(labels), "labels"),
+        covers_children=known is not None and known.budget_covers_children,
     )

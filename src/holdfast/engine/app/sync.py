@@ -151,6 +151,10 @@ class SyncVerbs:
             lambda app: app.emit(topic, payload, id, run, tenant, keep, connection=connection), connection
         )
 
+    @explained_by(App.rerun)
+    def rerun(self, *args: Any, **kwargs: Any) -> SyncHandle[Any]:
+        return SyncHandle(self._door, self._call(lambda app: app.rerun(*args, **kwargs)))
+
     @explained_by(App.fire_schedule)
     def fire_schedule(self, name: str, tenant: str | OwnTenant = OWN) -> SyncHandle[Any]:
         return SyncHandle(self._door, self._call(lambda app: app.fire_schedule(name, tenant)))

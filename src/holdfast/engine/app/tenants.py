@@ -110,6 +110,7 @@ class TenantApp:
     async def start_many(self, starts: Any, *, connection: Any = None) -> list[Handle[Any] | HoldfastError]:
         return await self._client.start_many(starts, connection=connection)
 
+    rerun = bound(Client.rerun)
     schedule = bound(Client.schedule)
     emit = bound(Client.emit)
     cancel = bound(Client.cancel)

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from holdfast.arguments import (
     Seconds,
+    check_budget,
     check_duration,
     check_name,
     check_topic,
@@ -137,20 +138,23 @@ class Context(Parking, Transactions, RunFacts):
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
         raises: Raises = (),
+        cost_max: float | None = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Any]:
         """Run `fn(*args, **kwargs)` (async, or sync in a thread) and record its result before returning it.
 
         On a later execution of the run the recorded result is returned and `fn` is not called. A step that
         has used all its tries raises StepFailed; exceptions of a class in `raises` are raised as themselves.
+        `cost_max`: what one try may cost at most. It is reserved before the call: a run whose budget may not
+        pay for it pauses before the call.
         A keyword that is an option and an argument of `fn` is refused.
         """
         check_callable(name, fn)
         if kwargs:
             check_arguments(name, fn, args, kwargs)
-        if key is not None or retry is not None or timeout is not None or raises:
-            check_options(name, fn, args, (key, retry, timeout, raises or None))
-        return self._begun(name, fn, args, key, retry, timeout, raises, kwargs)
+        if key is not None or retry is not None or timeout is not None or raises or cost_max is not None:
+            check_options(name, fn, args, (key, retry, timeout, raises or None, cost_max))
+        return self._begun(name, fn, args, key, retry, timeout, raises, cost_max, kwargs)
 
     def _begun(
         self,
@@ -161,6 +165,7 @@ class Context(Parking, Transactions, RunFacts):
         retry: Backoff | None,
         timeout: Seconds | None,
         raises: Raises,
+        cost_max: float | None,
         kwargs: dict[str, Any] | None = None,
     ) -> Coroutine[Any, Any, Any]:
         key = self._key(name, key)
@@ -172,6 +177,8 @@ class Context(Parking, Transactions, RunFacts):
             call.limited(check_policy(f"step {key!r}", retry), limit)
         if raises:
             call.raises = check_raises(f"step {key!r}", raises, call.raises)
+        if cost_max is not None:
+            call.cost_max = check_budget(f"step {key!r}: cost_max", cost_max)
         answer = self._stage.promised[key] = call.answer()
         return answer
 
@@ -187,6 +194,7 @@ class Context(Parking, Transactions, RunFacts):
         *,
         key: Callable[[A], object] | None = None,
         raises: Raises = (),
+        cost_max: float | None = None,
     ) -> Coroutine[Any, Any, list[T]]: ...
 
     @overload
@@ -201,6 +209,7 @@ class Context(Parking, Transactions, RunFacts):
         *,
         key: Callable[[A], object] | None = None,
         raises: Raises = (),
+        cost_max: float | None = None,
     ) -> Coroutine[Any, Any, list[T]]: ...
 
     def map(
@@ -214,6 +223,7 @@ class Context(Parking, Transactions, RunFacts):
         *,
         key: Callable[[Any], object] | None = None,
         raises: Raises = (),
+        cost_max: float | None = None,
     ) -> Coroutine[Any, Any, list[Any]]:
         """Run a step for each item, at most `limit` at once, each recorded on its own; results in order.
 
@@ -221,6 +231,7 @@ class Context(Parking, Transactions, RunFacts):
         gets the result that was recorded at its place. With `key`, a function that names an item (text or a
         whole number), it is recorded by that name, `name[sku-7]`, wherever it stands. The first item that
         fails ends the map: it raises that failure once the other items are cancelled and have ended.
+        `cost_max`: what one try of one item may cost at most, as in `step`.
         """
         base = self._key(name, None)
         gate = asyncio.Semaphore(check_whole(f"map {base!r}: limit", limit, 1))
@@ -228,11 +239,13 @@ class Context(Parking, Transactions, RunFacts):
         check_raises(f"map {base!r}", raises, self._run.workflow.raises)
         if timeout is not None:
             check_duration(f"map {base!r}: timeout", timeout)
+        if cost_max is not None:
+            check_budget(f"map {base!r}: cost_max", cost_max)
         named = item_names(base, key)
 
         async def one(called: str, item: Any) -> Any:
             await gate.acquire()
-            value = await self._begun(name, fn, (item,), called, retry, timeout, raises)
+            value = await self._begun(name, fn, (item,), called, retry, timeout, raises, cost_max)
             gate.release()  # not released after a failure: no further item begins then
             return value
 

@@ -16,6 +16,7 @@ from holdfast.clipped import clipped
 from holdfast.codec import Codec, result_codec
 from holdfast.engine import run_log
 from holdfast.engine.failures import delay_after, encoded, error_of, final_kind, line
+from holdfast.engine.outcome import StopReason
 from holdfast.engine.step_failures import arguments, failure
 from holdfast.engine.worker.lease_clock import NotBegun, confirm
 from holdfast.errors import StepTimeout, UsageError
@@ -33,6 +34,8 @@ from .signals import Continued, Parked
 from .waits import back_off
 
 if TYPE_CHECKING:
+    from holdfast.engine.commit.spending import Spending
+
     from .execution import Execution
     from .record import Recorded
     from .stage import Stage
@@ -84,7 +87,10 @@ LATER = object()  # stands for a value that is read from its text after the comm
 class Call:
     """One `ctx.step`: its key, and the function to run if nothing is recorded under the key."""
 
-    __slots__ = ("_args", "_fn", "_retry", "_run", "_stage", "_timeout", "called", "key", "raises")
+    __slots__ = (
+        "_args", "_fn", "_reserved", "_retry", "_run", "_stage", "_timeout", "called", "cost_max", "key",
+        "raises",
+    )  # fmt: skip
 
     def __init__(
         self, run: Execution, stage: Stage, key: str, fn: Callable[..., Any], args: tuple[Any, ...]
@@ -93,6 +99,8 @@ class Call:
         self.called = fn  # or a partial of it, with its keyword arguments
         self._retry: Backoff | None = None
         self._timeout: float | None = None
+        self.cost_max = 0  # what one try may cost at most, in units; 0: not known
+        self._reserved = False  # its cost is reserved
         # classes of exceptions that it raises as themselves
         self.raises: tuple[type[Exception], ...] = run.workflow.raises
 
@@ -137,7 +145,8 @@ class Call:
         run, key = self._run, self.key
         codec, is_async = callee(self._fn)
         while True:
-            begun_at = await self._confirmed() if run.lease_clock.over or self._stage.closed else run.now()
+            at_once = run.journal.spending is None and not run.lease_clock.over and not self._stage.closed
+            begun_at = run.now() if at_once else await self._begin()
             tries += 1
             scope = Scope(key, tries)
             failed: Exception | None = None
@@ -160,8 +169,10 @@ class Call:
                 SCOPE.reset(token)
                 token = SCOPE.set(None)
                 run.running.pop(key, None)
+                self._settle(scope.cost)
                 failed = await self._again_or_fail(error, tries, scope, begun_at)
             else:
+                self._settle(scope.cost)
                 write = StepWrite(
                     key=key, output=output, attempts=tries, cost=scope.cost, started_at=begun_at
                 )
@@ -173,11 +184,40 @@ class Call:
             finally:
                 SCOPE.reset(token)
                 run.running.pop(key, None)
+                self._settle(0)  # of a try that is not recorded
             if failed is not None:
                 try:
                     raise failed
                 finally:
                     del failed  # otherwise the exception and this frame would keep each other alive
+
+    async def _begin(self) -> Instant:
+        """Wait until the try may begin: its cost is reserved, and the lease is certain. Return the time."""
+        if self._run.journal.spending is not None:
+            await self._reserve(self._run.journal.spending)
+        if self._run.lease_clock.over or self._stage.closed:
+            return await self._confirmed()
+        return self._run.now()
+
+    async def _reserve(self, spending: Spending) -> None:
+        """Reserve what the try may cost. While too little is left, wait for steps that have reserved some:
+        they may cost less. When none is left that could, stop the run: it pauses before this step.
+        """
+        while not self._stage.closed and not spending.allows(self.cost_max):
+            if spending.reserved:
+                await spending.settled()
+            else:
+                self._run.stop(StopReason.SHORT, self.key, cost_max=self.cost_max)
+                await self._stage.refuse(self.key)
+        spending.reserved += self.cost_max
+        self._reserved = True
+
+    def _settle(self, cost: int) -> None:
+        """End the reservation of a try, once: it has cost so much."""
+        spending = self._run.journal.spending
+        if spending is not None and self._reserved:
+            self._reserved = False
+            spending.settle(self.key, self.cost_max, cost)
 
     async def _confirmed(self) -> Instant:
         """Wait until the lease is certain and return the store's time; raise RunOverdue when the run is too

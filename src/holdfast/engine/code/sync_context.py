@@ -209,6 +209,7 @@ class SyncContext(RunFacts):
         *,
         key: Callable[[A], object] | None = None,
         raises: Raises = (),
+        cost_max: float | None = None,
     ) -> list[T]: ...
 
     @overload
@@ -223,6 +224,7 @@ class SyncContext(RunFacts):
         *,
         key: Callable[[A], object] | None = None,
         raises: Raises = (),
+        cost_max: float | None = None,
     ) -> list[T]: ...
 
     @explained_by(Context.map)

@@ -187,8 +187,8 @@ class TransactionCall(Call):
         thread = partial(run.world.thread, stragglers=run.worker.straggling)
         on = None if self.on is None else OwnEngine(self.on, thread)
         while True:
-            if run.lease_clock.over:
-                await self._confirmed()
+            if run.lease_clock.over or run.journal.spending is not None:
+                await self._begin()
             tries += 1
             failed: Exception | None = None
             if stage.closed:

@@ -40,6 +40,7 @@ from holdfast.world import World
 
 from .buffer import EffectBuffer
 from .committer import Committer
+from .spending import Spending
 
 if TYPE_CHECKING:
     from holdfast.engine.code.transactions import Transaction
@@ -71,7 +72,6 @@ class Journal:
         "_fence",
         "_idle",
         "_lease_clock",
-        "_left",
         "_number",
         "_on_grant",
         "_on_verdict",
@@ -85,6 +85,7 @@ class Journal:
         "_transactions",
         "_world",
         "pause_asked",
+        "spending",
         "started_at",
     )
 
@@ -104,8 +105,7 @@ class Journal:
         self._committer, self._world, self._lease_clock = committer, world, lease_clock
         self._on_verdict, self._complete = on_verdict, complete
         self._on_grant, self._bytes = on_grant, 0  # called for a step answered early; None: no segment
-        # The rest of the budget; None: no limit. A budget that was reached before has had its pause.
-        self._left = None if claim.budget is None or claim.cost >= claim.budget else claim.budget - claim.cost
+        self.spending = Spending.of(claim)
         self.pause_asked = False  # from the newest renewal
         self._number, self._sent_at = 0, 0.0
         self._buffer: list[Written] = []
@@ -172,8 +172,7 @@ class Journal:
         It cannot wait while the run has an open wait in the store, or an item is on its way: their outcomes
         would get a lower number than the step, but user code would see them later.
         """
-        if self._left is not None:
-            self._left -= step.cost
+        pays = self.spending is None or self.spending.stays(step.cost)
         return (
             step.status in OUTCOMES
             and self._sent is None
@@ -181,7 +180,7 @@ class Journal:
             and not self.pause_asked
             and self._bytes < SEGMENT_BYTES
             and (not self._effects or self._effects.rows < SEGMENT_ROWS)
-            and (self._left is None or self._left > 0)  # otherwise the run pauses, which takes a commit
+            and pays  # otherwise the run pauses, which takes a commit
         )
 
     def transact(self, transaction: Transaction) -> None:
@@ -333,6 +332,7 @@ class Journal:
             started_at=self.started_at,
             known=self._record.known if known is None and opens else known,
             lease_seconds=self._lease_clock.seconds,
+            shares=self.spending is not None and self.spending.shares,
             **fields,
         )
         if self._transaction is not None:
@@ -351,9 +351,9 @@ class Journal:
         if self._transaction is not None:
             made, self._transaction = self._transaction.made, None
             self._effects.settle()
-            if made is not None and self._left is not None:
-                self._left -= made[0].cost
             sent = [*(sent or ()), *(() if made is None else (made,))]
+        if self.spending is not None:
+            self.spending.answered(verdict, [step for step, _, _ in sent or ()])
         if verdict.answer is Answer.APPLIED:
             self._lease_clock.committed(self._sent_at)
         if verdict.answer in {Answer.APPLIED, Answer.PAUSED}:

@@ -10,9 +10,20 @@ from msgspec.structs import asdict
 from holdfast.contract import BUDGET
 from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status, spoken_status
-from holdfast.records import Run, moment
+from holdfast.records import COST_UNIT, Run, moment
+from holdfast.records.units import amount
 
-from .explanation import ERROR_MAX, Explanation, Known, at_text, few, no_worker_live, quoted
+from .budgets import is_by_budget, limits, owner, reason_words
+from .explanation import (
+    ERROR_MAX,
+    Explanation,
+    Known,
+    at_text,
+    few,
+    no_worker_live,
+    paused_by,
+    quoted,
+)
 from .pending import pending
 from .waiting import waits_data, waits_text
 
@@ -128,14 +139,20 @@ def _pause(run: Run) -> str:
 
 
 def _paused(run: Run, known: Known) -> Explanation:
-    data = {"paused_by": known.paused_by, "waiting_on": waits_data(run, known)}
+    data: dict[str, Any] = {"paused_by": paused_by(known), "waiting_on": waits_data(run, known)}
     waits = f" It waits for {waits_text(run, known)}." if run.waiting_on else ""
-    if known.paused_by == BUDGET and run.budget is not None:
+    if is_by_budget(run.pause_asked_by):
+        spent, most = limits(run)
+        top = owner(run) or run.id
+        needs = spent + round(float(known.paused.get("cost_max") or 0) * COST_UNIT)
         text = (
-            f"It has reached its budget: it has cost {run.cost:g} of {run.budget:g}. "
-            f"`holdfast resume {run.id}` lets it continue beyond its budget."
+            f"It is paused: {reason_words(run, known.paused)}. It has cost {run.cost:g}. "
+            f"`holdfast resume {top} --budget N` lets it continue, with a budget above "
+            f"{amount(max(needs, spent))}."
         )
-        return Explanation("budget", text + waits, {**data, "cost": run.cost, "budget": run.budget})
-    by = f" by {escaped(known.paused_by)}" if known.paused_by else ""
+        costs = {"cost": spent / COST_UNIT, "budget": most / COST_UNIT, "budget_of": top}
+        step = {name: known.paused[name] for name in ("step", "cost_max") if name in known.paused}
+        return Explanation("budget", text + waits, {**data, **costs, **step})
+    by = f" by {escaped(paused_by(known))}" if paused_by(known) else ""
     text = f"It was paused{by}: `holdfast resume {run.id}` lets it continue."
     return Explanation("paused", text + waits, data)

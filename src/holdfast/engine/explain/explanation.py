@@ -36,8 +36,13 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     workers: Sequence[Presence] = ()  # live workers, for a run that is pending or overdue
     holds: Sequence[Hold] = ()  # reasons why it may not be claimed, for a pending run
     failed: Step | None = None  # the step that will be retried
-    paused_by: str = ""
+    paused: Mapping[str, Any] = {}  # the data of its pause in the trail
     children: Mapping[UUID, Run] = {}  # the first few child runs that it waits for
+
+
+def paused_by(known: Known) -> str:
+    """Return who has paused the run, as its trail says."""
+    return str(known.paused.get("by") or "")
 
 
 def no_worker_live(since: datetime, known: Known, but: str | None = None) -> str:

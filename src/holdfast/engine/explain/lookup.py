@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -47,10 +48,10 @@ async def _facts(store: Store, run: Run) -> Known:
             workers = (await store.stats()).workers
             return Known(now=now, workers=workers, holds=holds, failed=await _failed(store, run))
         case Status.PAUSED:
-            by, after = "", 0
+            why, after = dict[str, Any](), 0
             while pauses := await store.trail(run.id, run.tenant, types=("paused",), after=after):
-                by, after = str(pauses[-1].data.get("by") or ""), pauses[-1].seq
-            return Known(now=now, paused_by=by, children=await _children(store, run))
+                why, after = pauses[-1].data, pauses[-1].seq
+            return Known(now=now, paused=why, children=await _children(store, run))
         case _:
             workers = (await store.stats()).workers if _overdue(run, now) else ()
             return Known(now=now, workers=workers, children=await _children(store, run))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.arguments import Seconds, check_attempts, check_duration, check_key, check_topic
+from holdfast.arguments import Seconds, check_attempts, check_budget, check_duration, check_key, check_topic
 from holdfast.clipped import clipped
 from holdfast.engine.code.approvals import shown
 from holdfast.engine.definitions import STEPS_MAX
@@ -17,10 +17,14 @@ from holdfast.records import PlanStep
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A step that a handler executes. `attempts`: its number of tries, by default that of the run."""
+    """A step that a handler executes. `attempts`: its number of tries, by default that of the run.
+
+    `cost_max`: what one try may cost at most; a run whose budget may not pay for it pauses before the try.
+    """
 
     name: str
     attempts: int | None = None
+    cost_max: float | None = None
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -55,7 +59,7 @@ Element = Task | Approval | Wait | Sleep
 
 def rows(type_: str, steps: Sequence[Element]) -> tuple[PlanStep, ...]:
     """Return the rows with which a run of this plan begins; UsageError when the list is not valid."""
-    made = tuple([_row(type_, one) for one in _listed(type_, steps)])
+    made = tuple([_row(type_, one) for one in steps])
     if not made:
         raise UsageError(
             f"plan {type_} has no steps: give a list, as in [hf.Task('CHARGE'), hf.Task('SHIP')]"
@@ -70,16 +74,26 @@ def rows(type_: str, steps: Sequence[Element]) -> tuple[PlanStep, ...]:
     return made
 
 
-def _listed(type_: str, steps: Any) -> list[Any]:
+def costs(type_: str, steps: Sequence[Element]) -> dict[str, int]:
+    """Return what one try of a task may cost at most, in units, by its name."""
+    return {
+        one.name: check_budget(f"plan {type_}, step {one.name!r}: cost_max", one.cost_max)
+        for one in steps
+        if isinstance(one, Task) and one.cost_max is not None
+    }
+
+
+def listed(type_: str, steps: Any) -> list[Element]:
+    """Return the elements of a plan; UsageError when they are no list of steps with names."""
     if isinstance(steps, str | Element) or not hasattr(steps, "__iter__"):
         raise UsageError(f"plan {type_}: {clipped(steps)} is not a list of steps, such as [hf.Task('SHIP')]")
-    listed: list[Any] = list(steps)
-    if len(listed) > STEPS_MAX:
+    found: list[Any] = list(steps)
+    if len(found) > STEPS_MAX:
         raise UsageError(
-            f"plan {type_} has {len(listed):,} steps, the limit is {STEPS_MAX:,}: "
+            f"plan {type_} has {len(found):,} steps, the limit is {STEPS_MAX:,}: "
             f"split it into several plans, or write a code workflow with a loop"
         )
-    for one in listed:
+    for one in found:
         name = getattr(one, "name", None)
         if not isinstance(one, Element):
             raise UsageError(
@@ -88,7 +102,7 @@ def _listed(type_: str, steps: Any) -> list[Any]:
             )
         if not isinstance(name, str) or not name.strip():
             raise UsageError(f"plan {type_} has a step without a name: {clipped(one)}")
-    return listed
+    return found
 
 
 def _row(type_: str, one: Element) -> PlanStep:

@@ -104,7 +104,14 @@ class PlanExecution(HeldRun):
                 return why
             self.worker.versions.begins()
         self.codec = handler.codec
-        return await self._call(handler, self.step)
+        return self._short(self.step) or await self._call(handler, self.step)
+
+    def _short(self, step: Step) -> ends.Stopped | None:
+        """Return the stop of a run whose budget may not pay for the step. None: the step may begin."""
+        spending, cost_max = self.journal.spending, self.plan.costs.get(step.key, 0)
+        if spending is None or spending.allows(cost_max):
+            return None
+        return ends.Stopped(StopReason.SHORT, step.key, cost_max)
 
     def handler(self, task: str) -> Handler | None:
         """Return the handler of a task, from this version of the plan or another one that is defined here."""

@@ -241,6 +241,9 @@ def _tries(run: PlanExecution) -> tuple[int, int]:
 
 def _write(run: PlanExecution, status: StepStatus, **fields: Any) -> StepWrite:
     attempt, most = _tries(run)
+    if run.journal.spending is not None:
+        key = _current(run).key
+        run.journal.spending.warn(key, run.plan.costs.get(key, 0), run.scope.cost)
     failed = status in (StepStatus.READY, StepStatus.FAILED)
     return StepWrite(
         key=_current(run).key,

@@ -17,7 +17,7 @@ from holdfast.errors import UsageError
 from holdfast.lifecycle import StepKind
 from holdfast.records import Definition
 
-from .elements import Element, check_span, rows
+from .elements import Element, check_span, costs, listed, rows
 from .outcomes import output_codec, output_type
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,13 +50,16 @@ class Plan(Defined[P_contra, Any]):
         retry: Backoff | None = None,
         timeout: Seconds | None = None,
         budget: float | None = None,
+        budget_covers_children: bool = False,
         params: Any = Any,
         max_waits: int = MAX_WAITS,
         no_handler_after: Seconds | None = None,
         description: str = "",
     ) -> None:
-        super().__init__(type_, retry, timeout, budget)
-        self.steps = rows(self.type, steps)
+        super().__init__(type_, retry, timeout, budget, budget_covers_children=budget_covers_children)
+        elements = listed(self.type, steps)
+        self.steps = rows(self.type, elements)
+        self.costs = costs(self.type, elements)
         self._kinds = {one.name: one.kind for one in self.steps}
         if params is not Any:
             check_annotation(f"plan {type_}: params=", params)
@@ -119,4 +122,5 @@ class Plan(Defined[P_contra, Any]):
             description=self.description,
             steps=self.steps,
             budget=self.budget,
+            covers_children=self.budget_covers_children,
         )

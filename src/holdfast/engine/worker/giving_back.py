@@ -8,7 +8,7 @@ from holdfast.engine.outcome import Stopped, StopReason
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import FINAL, Status
 from holdfast.records import Answer, Error, Verdict
-from holdfast.records.moves import RELEASE, Retry
+from holdfast.records.moves import RELEASE, Release, Retry
 from holdfast.sealing.envelope import OURS
 
 from .held_run import HeldRun
@@ -39,6 +39,9 @@ async def stopped(run: HeldRun, end: Stopped) -> bool:
     run.ended_as = str(end.why)
     if end.why is StopReason.RELEASED:
         return ended(run, await run.journal.give_back(RELEASE), back="run.released")
+    if end.why is StopReason.SHORT:
+        move = Release(before=end.reason, cost_max=end.cost_max)
+        return ended(run, await run.journal.give_back(move), back="run.released")
     if end.why is StopReason.SEALED:
         return await _put_back(run, Error(kind=OURS, message=end.reason), SHUT_SECONDS)
     if end.why is StopReason.FULL:

@@ -111,10 +111,17 @@ class HeldRun(ABC):
         if why := shut(claim):
             self.stop(StopReason.SEALED, why)
 
-    def stop(self, why: StopReason, reason: str = "", *, unwind_seconds: float = UNWIND_SECONDS) -> None:
+    def stop(
+        self,
+        why: StopReason,
+        reason: str = "",
+        *,
+        cost_max: int = 0,
+        unwind_seconds: float = UNWIND_SECONDS,
+    ) -> None:
         """Unwind user code: the run was cancelled, lost or paused, or is to be released."""
         if self._stop is None:
-            self._stop = ends.Stopped(why, reason)
+            self._stop = ends.Stopped(why, reason, cost_max)
             if self._drive is not None:
                 self._close_stage()
                 self._drive.interrupt(None)

@@ -97,7 +97,7 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVer
     async def get(self, run: UUID, tenant: Tenant) -> Run | None:
         with self._lock:
             row = self._state.seen(run, tenant_name(tenant))
-            return None if row is None else reads.shown_with_running(row)
+            return None if row is None else reads.shown_with_running(row, self._state)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         with self._lock:

@@ -57,7 +57,7 @@ def claim(state: State, ask: Ask, now: Instant) -> list[Claim]:
     for row in taken:
         machine.claim(view, row, ask.worker, now + micros(ask.lease_seconds))
         size = _size(row)
-        claims.append(_shown(row, read=size <= left))
+        claims.append(_shown(state, row, read=size <= left))
         left -= size if size <= left else 0
     view.save()
     return claims
@@ -99,13 +99,15 @@ def _too_many_crashed(allowed: Sequence[int] | None, taken: Sequence[RunRow], ro
     )
 
 
-def _shown(row: RunRow, *, read: bool) -> Claim:
+def _shown(state: State, row: RunRow, *, read: bool) -> Claim:
     assert row.lease_until is not None
+    account = None if row.account is None else state.accounts.get(row.account)
     return Claim(
         id=row.id, type=row.type, tenant=row.tenant, params=row.params if read else "null", fence=row.fence,
         attempt=row.attempt, crashes=row.crashes, max_attempts=row.max_attempts,
         created_at=row.created_at, lease_until=row.lease_until, timeout_at=row.timeout_at,
         kind=row.kind, parent=row.parent, cost=row.cost, budget=row.budget,
+        account=row.account, left=None if account is None else account.budget - account.spent,
         labels_json=row.labels if read else None, trace=row.trace, unread=not read,
         steps=tuple(map(shown, row.in_order())) if read else (),
         logs=max(map(_log_number, row.logs), default=0),

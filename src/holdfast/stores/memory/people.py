@@ -68,7 +68,7 @@ class PeopleVerbs(People):
             answer = move(view)
             view.save()
             row = self._state.present_of(self._state.runs[run])
-            seen = shown(row)
+            seen = shown(row, self._state)
             if (row.owes | row.head.owes & Owes.CHAIN) & promises:
                 carry_out(self._state, now)
             self._hint()

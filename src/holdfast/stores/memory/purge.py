@@ -69,6 +69,7 @@ def _awaiting(state: State, row: RunRow) -> list[tuple[RunRow, StepRow]]:
 def _remove(state: State, runs: list[RunRow], now: Instant) -> None:
     for row in runs:
         del state.runs[row.id]
+        state.accounts.pop(row.id, None)
         if row.key is not None:
             del state.keys[row.tenant, row.key]
     gone = {row.id for row in runs}

@@ -26,7 +26,8 @@ from .rows import RunRow, State
 from .view import open_waits
 
 
-def shown(row: RunRow) -> Run:
+def shown(row: RunRow, state: State) -> Run:
+    account = None if row.account is None else state.accounts.get(row.account)
     current = row.current() if row.is_plan else None
     return Run(
         id=row.id, tenant=row.tenant, type=row.type, kind=row.kind, status=row.status, params_json=row.params,
@@ -44,18 +45,20 @@ def shown(row: RunRow) -> Run:
         ttl_seconds=row.ttl_seconds, expires_at=_moment(row.expires_at),
         created_at=moment(row.created_at), updated_at=moment(row.updated_at),
         started_at=_moment(row.started_at), finished_at=_moment(row.finished_at),
-        deleted_at=_moment(row.deleted_at),
+        deleted_at=_moment(row.deleted_at), origin=row.origin, account=row.account,
+        account_cost_units=None if account is None else account.spent,
+        account_budget_units=None if account is None else account.budget,
     )  # fmt: skip
 
 
-def shown_with_running(row: RunRow) -> Run:
+def shown_with_running(row: RunRow, state: State) -> Run:
     """Return the run with the steps that its holder executes now."""
     fence, running = row.running
     if row.status is not Status.LEASED or fence != row.fence:
-        return shown(row)
+        return shown(row, state)
     recorded = {one.step: row.steps[one.step] for one in running if one.step in row.steps}
     known = {key: (step.status, step.attempts) for key, step in recorded.items()}
-    return msgspec.structs.replace(shown(row), running=unrecorded(running, known))
+    return msgspec.structs.replace(shown(row, state), running=unrecorded(running, known))
 
 
 def _moment(at: Instant | None) -> datetime | None:
@@ -94,7 +97,7 @@ _LIVE = {Status.PENDING: StepStatus.READY, Status.LEASED: StepStatus.RUNNING}
 def runs(state: State, where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
     rows = sorted(state.runs.values(), key=lambda row: row.id, reverse=True)
     found = (row for row in rows if (after is None or row.id < after) and _matches(row, where))
-    runs = map(shown, found)
+    runs = (shown(row, state) for row in found)
     return page(runs if where.values else map(without_values, runs), run_bytes, limit)
 
 

@@ -14,6 +14,7 @@ from holdfast.errors import StoreError
 from holdfast.lifecycle import FINAL, Status, StepStatus
 from holdfast.machine import rows as machine
 from holdfast.machine.rows import StepRow
+from holdfast.machine.view import Account
 from holdfast.records import Definition, Instant, Json, NewSchedule, Presence, RunningStep
 
 from .limits import Limiting
@@ -34,6 +35,7 @@ class RunRow(machine.RunRow, gc=True, kw_only=True):
     labels: Json | None
     created_at: Instant
     trace: str = ""
+    origin: UUID | None = None
     seq: int = 0  # the highest number given to a step; numbers of forgotten steps are not given again
     steps: dict[str, StepRow] = msgspec.field(default_factory=dict)
     receipts: dict[int, tuple[UUID, str]] = msgspec.field(default_factory=dict)
@@ -143,6 +145,9 @@ class State:
     workers: dict[str, Presence] = field(default_factory=dict)
     post: Post = field(default_factory=Post)
     limiting: Limiting = field(default_factory=Limiting)
+    accounts: dict[UUID, Account] = field(
+        default_factory=dict
+    )  # budgets that runs share, by the run at the top
     schedules: dict[tuple[str, str], ScheduleRow] = field(default_factory=dict)  # by tenant and name
     # The highest numbers given so far. Numbers of removed rows are not given again.
     event_seq: int = 0
@@ -207,7 +212,8 @@ def check(row: RunRow, *, steps: bool) -> None:
         "a holder and a lease exactly while leased": leased == (row.leased_by is not None)
         and leased == (row.lease_until is not None),
         "nobody at it once it is deleted": not leased or row.deleted_at is None,
-        "a pause asked of a leased run only": leased or row.pause_asked_by is None,
+        "a pause asked of a leased or paused run only": row.pause_asked_by is None
+        or row.status in {Status.LEASED, Status.PAUSED},
         "an end exactly when final": (row.status in FINAL) == (row.finished_at is not None),
         "a way on exactly while paused": (row.status is Status.PAUSED) == (row.resume_to is not None),
         "something to wait for while waiting": row.status is not Status.WAITING

@@ -11,10 +11,10 @@ import msgspec
 
 from holdfast.bounds import NEWS_BYTES, text_bytes
 from holdfast.contract import EVENT_KEEP_SECONDS
-from holdfast.lifecycle import FINAL, StepKind, StepStatus
+from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
 from holdfast.machine.rows import StepRow, shown
 from holdfast.machine.settling import COME, has_waited
-from holdfast.machine.view import Beginning, Data, End
+from holdfast.machine.view import Account, Beginning, Data, End
 from holdfast.records import (
     Definition,
     Instant,
@@ -92,6 +92,22 @@ class MemoryView:
         ]  # fmt: skip
         page = sorted(family, key=lambda child: child.id)[:limit]
         self._touched |= {child.id: child for child in page}
+        return page
+
+    def account(self, id: UUID) -> Account | None:
+        return self._state.accounts.get(id)
+
+    def keep_account(self, id: UUID, account: Account) -> None:
+        self._state.accounts[id] = account
+
+    def stopped_members(self, id: UUID, by: str, limit: int) -> Sequence[RunRow]:
+        members = [
+            run for run in self._state.runs.values()
+            if run.account == id and run.status is Status.PAUSED and run.pause_asked_by == by
+            and run.deleted_at is None
+        ]  # fmt: skip
+        page = sorted(members, key=lambda run: run.id)[:limit]
+        self._touched |= {run.id: run for run in page}
         return page
 
     def end_of(self, child: UUID) -> End | None:
@@ -217,7 +233,8 @@ class MemoryView:
         run = RunRow(
             id=new.id, tenant=new.tenant, type=new.type, params=new.params, digest=new.digest, key=new.key,
             priority=new.priority, limit_key=new.limit_key, parent=new.parent, parent_step=new.parent_step,
-            labels=new.labels, trace=new.trace, created_at=self.now, updated_at=self.now, **begins._asdict(),
+            labels=new.labels, trace=new.trace, origin=new.origin, created_at=self.now, updated_at=self.now,
+            **begins._asdict(),
         )  # fmt: skip
         self._touched[run.id] = self._state.runs[run.id] = run
         if run.key is not None:

@@ -76,7 +76,8 @@ def apply(db: Database, now: Instant, batch: Sequence[Item], runs: Sequence[str]
     """Write the simple items and return their answers. The caller writes the others. `runs`: ids as text."""
     found = _Sorted()
     for item, run in zip(batch, runs, strict=True):
-        if item.known is None and item.progress is None and not item.events and not item.outbox:
+        simple = item.known is None and item.progress is None and not item.shares
+        if simple and not item.events and not item.outbox:
             found.add(run, item)
     answers: Answers = {}
     if found.checkpoints:

@@ -38,7 +38,7 @@ def publish(db: Database, now: Instant, definitions: Sequence[Definition]) -> No
         if row is not None and (row[1], row[5]) != (each.kind, plan):
             refuse_changed(definition(row), each)
     for each, plan in zip(definitions, plans, strict=True):
-        defaults = (each.max_attempts, each.timeout_seconds, each.budget)
+        defaults = (each.max_attempts, each.timeout_seconds, each.budget, int(each.covers_children))
         db.run(_SQL["publish"], (each.type, each.kind, *defaults, each.description, plan, now))
 
 

@@ -1,16 +1,17 @@
 -- :published
-select type, kind, max_attempts, timeout_seconds, description, steps, budget from workflow_definition where type = :type
+select type, kind, max_attempts, timeout_seconds, description, steps, budget, covers_children
+from workflow_definition where type = :type
 
 -- :publish
-insert into workflow_definition (type, kind, max_attempts, timeout_seconds, budget, description, steps, updated_at)
-values (:type, :kind, :max_attempts, :timeout_seconds, :budget, :description, :steps, :now)
+insert into workflow_definition (type, kind, max_attempts, timeout_seconds, budget, covers_children, description, steps, updated_at)
+values (:type, :kind, :max_attempts, :timeout_seconds, :budget, :covers_children, :description, :steps, :now)
 on conflict (type) do update
 set kind = excluded.kind, max_attempts = excluded.max_attempts, timeout_seconds = excluded.timeout_seconds,
-    budget = excluded.budget, description = excluded.description, steps = excluded.steps,
+    budget = excluded.budget, covers_children = excluded.covers_children, description = excluded.description, steps = excluded.steps,
     updated_at = excluded.updated_at
-where (kind, max_attempts, timeout_seconds, budget, description, steps)
-    is not (excluded.kind, excluded.max_attempts, excluded.timeout_seconds, excluded.budget, excluded.description,
-        excluded.steps)
+where (kind, max_attempts, timeout_seconds, budget, covers_children, description, steps)
+    is not (excluded.kind, excluded.max_attempts, excluded.timeout_seconds, excluded.budget, excluded.covers_children,
+        excluded.description, excluded.steps)
 
 -- :present
 insert into workflow_worker (worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at)

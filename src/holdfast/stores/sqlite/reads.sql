@@ -41,7 +41,8 @@ where status = 'waiting' and topic is not null and tenant = :tenant and topic = 
 order by run_id
 
 -- :definitions
-select type, kind, max_attempts, timeout_seconds, description, steps, budget from workflow_definition order by type
+select type, kind, max_attempts, timeout_seconds, description, steps, budget, covers_children
+from workflow_definition order by type
 
 -- :workers
 select worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at from workflow_worker where seen_at >= :since order by worker

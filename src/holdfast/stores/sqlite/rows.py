@@ -137,6 +137,7 @@ def run_or_deleted(db: Database, run: str) -> Run | None:
 
 def run_record(db: Database, row: Row) -> Run:
     seq, cursor = (None, row[31]) if row[33] != PLAN or row[31] is None else msgspec.json.decode(row[31])
+    spent, budget = (None, None) if row[37] is None else msgspec.json.decode(row[37])
     return Run(
         id=UUID(row[0]), tenant=row[1], type=row[2], status=Status(row[3]), params_json=row[4],
         result_json=row[5], error_json=row[6], last_error=row[7], priority=row[8], run_at=moment(row[9]),
@@ -148,9 +149,14 @@ def run_record(db: Database, row: Row) -> Run:
         started_at=_moment(row[28]), finished_at=_moment(row[29]), deleted_at=_moment(row[30]),
         cursor=cursor, current_step_seq=seq, current_step_name=None if seq is None else cursor,
         ttl_seconds=row[32], kind=row[33], parent_step=row[34],
-        timeout_seconds=row[35], chain=UUID(row[-2]), present=UUID(row[-1]),
+        timeout_seconds=row[35], account=_id(row[36]), account_cost_units=spent, account_budget_units=budget,
+        origin=_id(row[38]), chain=UUID(row[-2]), present=UUID(row[-1]),
         waiting_on=() if row[29] is not None else tuple(open_waits(db, row[0])),
     )  # fmt: skip
+
+
+def _id(text: str | None) -> UUID | None:
+    return None if text is None else UUID(text)
 
 
 def _moment(at: Instant | None) -> datetime | None:
@@ -160,5 +166,5 @@ def _moment(at: Instant | None) -> datetime | None:
 def definition(row: Row) -> Definition:
     return Definition(
         type=row[0], kind=row[1], max_attempts=row[2], timeout_seconds=row[3], description=row[4],
-        steps=() if row[5] is None else plan_steps(row[5]), budget=row[6],
+        steps=() if row[5] is None else plan_steps(row[5]), budget=row[6], covers_children=bool(row[7]),
     )  # fmt: skip

@@ -26,7 +26,9 @@ iif(
         order by seq desc limit 1
     )
 ),
-ttl_seconds, kind, parent_step, timeout_seconds, coalesce(chain, id),
+ttl_seconds, kind, parent_step, timeout_seconds, account,
+(select json_array(spent, budget) from workflow_account where id = workflow_run.account),
+(select origin from workflow_origin where run_id = workflow_run.id), coalesce(chain, id),
 coalesce((select present from workflow_run as first where first.id = workflow_run.chain), present, id)
 
 -- :steps_after

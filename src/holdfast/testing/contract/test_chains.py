@@ -146,8 +146,8 @@ def test_what_was_spent_goes_along_and_a_budget_that_is_reached_pauses_the_next_
     last = go_on(driver, driver.take(run), done("a", cost=4), budget=10)
     shown = driver.get(last)
     assert (shown.status, shown.cost_units, shown.budget_units) == (Status.PAUSED, 10, 10)
-    assert driver.last(last, "paused") == {"by": "budget"}
-    assert driver.resume(claim.id).status is Status.PENDING
+    assert (shown.pause_asked_by, driver.last(last, "paused")) == ("budget", {"by": "budget"})
+    assert driver.resume(claim.id, budget=11).status is Status.PENDING
 
 
 @pytest.mark.spec("FLOW-24")

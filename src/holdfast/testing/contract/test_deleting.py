@@ -128,7 +128,7 @@ def test_a_pause_that_was_asked_of_a_run_is_kept_when_it_is_deleted(driver):
     claim = driver.held()
     driver.pause(claim.id, by="bob")
     seen = driver.delete(claim.id, by="ann")
-    assert (seen.status, seen.pause_asked_by) == (Status.PAUSED, None)
+    assert (seen.status, seen.pause_asked_by) == (Status.PAUSED, "bob")
     driver.restore(claim.id)
     assert driver.told(claim.id)[-3:] == ["deleted", "paused", "restored"]
     assert driver.last(claim.id, "paused") == {"by": "bob"}

@@ -110,7 +110,7 @@ def sort(batch: Sequence[Item]) -> Sorted:
     places = found.places
     for place, item in enumerate(batch):
         move = item.move
-        if item.known is not None or item.progress is not None or item.events or item.outbox:
+        if item.known is not None or item.progress is not None or item.shares or item.events or item.outbox:
             pass
         elif type(move) is moves.Checkpoint:
             if len(item.steps) == 1 and _is_plain(write := item.steps[0]):

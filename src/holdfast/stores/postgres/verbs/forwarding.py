@@ -22,7 +22,13 @@ from holdfast.records import Decided, Tenant, tenant_name
 from .calls import Calls, json_text
 
 _AS_THEY_ARE = {str, int, float, bool, UUID, NoneType}
-PROMISING = {"cancel", "rewind", "retry_run", "decide"}  # debts of their run are carried out right after
+PROMISING = {
+    "cancel",
+    "resume",
+    "rewind",
+    "retry_run",
+    "decide",
+}  # debts of their run are carried out right after
 OF_CHAINS = {"delete", "restore"}  # debts of a chain's first run are carried out right after
 # Functions that take their arguments in another order than the verb.
 ORDERS = {"append_step": ("run", "name", "max_attempts", "tenant")}

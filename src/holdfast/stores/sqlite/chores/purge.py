@@ -31,7 +31,7 @@ _SQL = statements("chores/purge")
 _FORGET_USED = statements("claiming/limited")["forget_used"]
 _OF_A_RUN = [
     (_SQL[f"sizes_of_{what}"], _SQL[f"some_{what}"])
-    for what in ("trail", "steps", "receipts", "passed", "addressed", "outbox")
+    for what in ("trail", "steps", "receipts", "passed", "addressed", "outbox", "accounts", "origins")
 ]
 
 _LISTS = {"deleted": "deleted_at", "expired": "expires_at", "finished": "finished_at"}

@@ -82,6 +82,18 @@ delete from workflow_chain_topic
 where chain = :run
     and topic in (select topic from workflow_chain_topic where chain = :run order by topic limit :some)
 
+-- :sizes_of_accounts    The budget that the run shared. Covered runs that are open go on without it.
+select 0 from workflow_account where id = :run limit :some
+
+-- :some_accounts
+delete from workflow_account where id = :run and :some > 0
+
+-- :sizes_of_origins
+select 0 from workflow_origin where run_id = :run limit :some
+
+-- :some_origins
+delete from workflow_origin where run_id = :run and :some > 0
+
 -- :sizes_of_addressed
 select octet_length(payload) from workflow_inbox where run_id is not null and run_id = :run order by seq limit :some
 

@@ -143,11 +143,12 @@ def _claim(db: Database, row: Row, most: int) -> tuple[Claim, int]:
 
 def _rare(claim: Claim, rare: str) -> Claim:
     """Fill in the fields that most runs do not use."""
-    kind, parent, cost, budget, labels, trace = msgspec.json.decode(rare)
-    parent = None if parent is None else UUID(parent)
+    kind, parent, cost, budget, labels, trace, account, left = msgspec.json.decode(rare)
+    parent, account = (None if one is None else UUID(one) for one in (parent, account))
     return msgspec.structs.replace(
-        claim, kind=kind, parent=parent, cost=cost, budget=budget, labels_json=labels, trace=trace or ""
-    )
+        claim, kind=kind, parent=parent, cost=cost, budget=budget, labels_json=labels, trace=trace or "",
+        account=account, left=left,
+    )  # fmt: skip
 
 
 def _values(db: Database, run: str) -> Row:

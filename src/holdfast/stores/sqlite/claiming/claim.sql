@@ -84,7 +84,8 @@ returning id, type, tenant, iif(octet_length(payload) <= :small, payload, null),
     created_at, lease_until, timeout_at, rev,
     iif(kind = 'code' and parent_id is null and cost = 0 and budget is null and labels is null and trace is null,
         null,
-        json_array(kind, parent_id, cost, budget, iif(octet_length(labels) <= :small, labels, null), trace)),
+        json_array(kind, parent_id, cost, budget, iif(octet_length(labels) <= :small, labels, null), trace, account,
+            (select a.budget - a.spent from workflow_account as a where a.id = workflow_run.account))),
     octet_length(payload) + coalesce(octet_length(labels), 0)
 
 -- :values    Values that are too large for the claiming statement.

@@ -33,7 +33,7 @@ create table workflow_run (
     deadline_at     integer,
     resume_to       text check (resume_to = 'pending' or resume_to = 'waiting'),
     pause_asked_by  text,
-    cursor          text,
+    account         text,                        -- the run at the top whose budget covers it, perhaps itself
     step_mark       integer not null default 0,  -- the highest step number that was ever forgotten
     parent_id       text,
     parent_step     text,
@@ -89,7 +89,12 @@ create index idx_workflow_run_expires on workflow_run (expires_at, id) where exp
 create index idx_workflow_run_parent on workflow_run (parent_id, id) where parent_id is not null;
 create index idx_workflow_run_chain on workflow_run (chain, deleted_at, id) where chain is not null;
 create index idx_workflow_run_owes on workflow_run (id) where owes > 0;
+create index idx_workflow_run_account on workflow_run (account, id) where account is not null and status = 'paused';
 
+create table workflow_account (              -- a budget that a run shares with its children
+    id text primary key, budget integer not null, spent integer not null default 0
+) strict, without rowid;
+create table workflow_origin (run_id text primary key, origin text not null) strict, without rowid;
 create table workflow_step (
     run_id          text not null,
     seq             integer not null,
@@ -190,10 +195,7 @@ create table workflow_chain_topic (
 ) strict, without rowid;
 
 create table workflow_delivery (
-    event_seq integer primary key,
-    run_id    text not null,
-    step_seq  integer not null,
-    woken     integer not null default 0
+    event_seq integer primary key, run_id text not null, step_seq integer not null, woken integer not null default 0
 ) strict;
 
 create table workflow_definition (
@@ -204,7 +206,8 @@ create table workflow_definition (
     description     text not null default '',
     steps           text,
     updated_at      integer not null,
-    budget          integer
+    budget          integer,
+    covers_children integer not null default 0
 ) strict, without rowid;
 
 create table workflow_worker (
@@ -214,9 +217,7 @@ create table workflow_worker (
     tenants  text,
     slots    integer not null default 0,
     seen_at  integer not null,
-    stragglers integer not null default 0,
-    sinks    text not null default '[]',
-    lacking  text not null default '{}',
+    stragglers integer not null default 0, sinks text not null default '[]', lacking text not null default '{}',
     runtime  text not null default 'python'
 ) strict, without rowid;
 

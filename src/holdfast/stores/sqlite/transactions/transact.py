@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.lifecycle import SETTLED
-from holdfast.machine.commit import not_held, refuse_foreign, refused, write
+from holdfast.machine.commit import not_held, refuse_foreign, refused, with_left, write
 from holdfast.records import Instant, Item, Verdict
 from holdfast.records.moves import Checkpoint
 from holdfast.stores.items import check_batch
@@ -65,6 +65,7 @@ class Transaction:
                 f"rollback to {SAVEPOINT}"
             )  # the step is recorded: its writes must not be done a second time
         verdict = write(view, run, item, marked=True)
+        verdict = with_left(view, run, item, verdict)
         view.save()
         return verdict
 

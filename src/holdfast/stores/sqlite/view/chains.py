@@ -1,4 +1,5 @@
-"""Chains: their present run, and the watermark up to which they have taken the events of a topic.
+"""Chains: their present run, the budget that they share, and the watermark up to which they have taken the
+events of a topic.
 
 Events are taken oldest first, and events that earlier runs of a chain have taken are never free again. So a
 wait starts to look after the watermark, and a long chain costs no more than a short one.
@@ -11,6 +12,7 @@ from uuid import UUID
 
 from holdfast.contract import EVENT_KEEP_SECONDS
 from holdfast.machine.durations import micros
+from holdfast.machine.view import Account
 
 from .machine_rows import SQL, RunRow, run_row
 from .saving import Saving
@@ -20,7 +22,7 @@ TOPICS_MAX = 100  # topics of one run that get a watermark: those with the most 
 
 
 class Chained(Saving):
-    """The part of the machine's view that is about chains."""
+    """The part of the machine's view that is about chains, and about budgets that chains share."""
 
     def go_on_as(self, run: RunRow, first: RunRow, next: UUID) -> None:
         self.db.run(SQL["go_on_as"], (str(next), first.text))
@@ -31,6 +33,18 @@ class Chained(Saving):
     def links(self, first: RunRow, limit: int, *, deleted: bool) -> Sequence[RunRow]:
         self._write_runs()
         found = self.db.all(SQL["deleted_links" if deleted else "links"], (first.text, limit))
+        return [run for row in found if (run := self._keep(run_row(row))) is not None]
+
+    def account(self, id: UUID) -> Account | None:
+        row = self.db.one(SQL["account"], (str(id),))
+        return None if row is None else Account(*row)
+
+    def keep_account(self, id: UUID, account: Account) -> None:
+        self.db.run(SQL["keep_account"], (str(id), *account))
+
+    def stopped_members(self, id: UUID, by: str, limit: int) -> Sequence[RunRow]:
+        self._write_runs()
+        found = self.db.all(SQL["stopped_members"], (str(id), by, limit))
         return [run for row in found if (run := self._keep(run_row(row))) is not None]
 
     def _passed(self, run: RunRow, topic: str | None) -> int:

@@ -83,6 +83,8 @@ def run_row(row: Row, id: UUID | None = None) -> RunRow:
         run.chain, run.chain_text = uuid_of(chain), chain
     elif present is not None:
         run.present = uuid_of(present)
+    if run.account is not None:
+        run.account = uuid_of(row[_CHAIN + 2])
     return run
 
 

@@ -18,12 +18,12 @@ select coalesce(max(seq), 0) from sqlite_sequence where name = 'workflow_event'
 insert into workflow_run (
     id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id, parent_step,
     limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, created_at, updated_at,
-    trace
+    trace, account
 )
 values (
     :id, :tenant, :type, :kind, :payload, :priority, :run_at, :key, :digest, :max_attempts, :parent, :parent_step,
     :limit_key, :labels, :budget, :timeout_seconds, :timeout_at, :ttl_seconds, :mark, :fence, :now, :now,
-    :trace
+    :trace, :account
 )
 on conflict (id) do nothing
 
@@ -31,11 +31,14 @@ on conflict (id) do nothing
 insert into workflow_run (
     id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id, parent_step,
     limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, created_at, updated_at, trace,
-    chain, cost, status, resume_to
+    account, chain, cost, status, resume_to, pause_asked_by
 )
 values (
     :id, :tenant, :type, :kind, :payload, :priority, :run_at, :key, :digest, :max_attempts, :parent, :parent_step,
     :limit_key, :labels, :budget, :timeout_seconds, :timeout_at, :ttl_seconds, :mark, :fence, :now, :now, :trace,
-    :chain, :cost, :status, :resume_to
+    :account, :chain, :cost, :status, :resume_to, :pause_asked_by
 )
 on conflict (id) do nothing
+
+-- :origin
+insert into workflow_origin (run_id, origin) values (:run, :origin)

@@ -344,16 +344,19 @@ class SqliteView(Chained):
         kind, run_at, max_attempts, budget, timeout_seconds, timeout_at, ttl_seconds, watermark, fence = (
             begins[:9]
         )
-        chained = () if begins.chain is None else (str(begins.chain), *begins[10:])
+        chained = () if begins.chain is None else (str(begins.chain), *begins[10:14])
+        account = None if begins.account is None else str(begins.account)
         self.db.run(_START["go_on" if chained else "start"], (
             name, new.tenant, new.type, kind, new.params, new.priority, run_at,
             stored_key(new.tenant, new.key), new.digest, max_attempts,
             None if new.parent is None else str(new.parent), new.parent_step, new.limit_key, new.labels,
             budget, timeout_seconds, timeout_at, ttl_seconds, watermark, fence, now, new.trace or None,
-            *chained,
+            account, *chained,
         ))  # fmt: skip
         if not self.db.changes():
             return None
+        if new.origin is not None:
+            self.db.run(_START["origin"], (name, str(new.origin)))
         if kind == "code":  # nothing reads this row again in this view
             self._runs.pop(name, None)
             return RunRow(new.id, new.tenant, run_at, text=name)
@@ -362,7 +365,7 @@ class SqliteView(Chained):
             max_attempts=max_attempts, fence=fence, watermark=watermark, parent=new.parent,
             parent_step=new.parent_step, budget=budget, progress=UNREAD, result=UNREAD,
             timeout_seconds=timeout_seconds, timeout_at=timeout_at, ttl_seconds=ttl_seconds, updated_at=now,
-            priority=new.priority,
+            priority=new.priority, account=begins.account,
         )  # fmt: skip
         run.saved = changeable(run)
         self._runs[name] = run

@@ -3,8 +3,8 @@
 -- :run_columns    In the order of RunRow, without values that are only written. The last is the highest step number.
 id, tenant, run_at, kind, status, resume_to, attempt, crashes, survived, tried_of, fence, leased_by, lease_until,
 pause_asked_by, started_fence, started_at, commit_fence, commit_no, commit_answer, step_mark, waiting_on, wait_topic, deadline_at, owes,
-cost, error, last_error, timeout_at, expires_at, finished_at, priority, deleted_at, updated_at, type, max_attempts, max_crashes,
-inbox_mark, parent_id, parent_step, budget, timeout_seconds, ttl_seconds, chain, present,
+cost, error, last_error, timeout_at, expires_at, finished_at, priority, budget, deleted_at, updated_at, type, max_attempts, max_crashes,
+inbox_mark, parent_id, parent_step, timeout_seconds, ttl_seconds, chain, present, account,
 (select max(seq) from workflow_step where run_id = workflow_run.id)
 
 -- :run
@@ -12,6 +12,17 @@ select $run_columns from workflow_run where id = :run
 
 -- :runs
 select $run_columns from workflow_run where id in (select value from json_each(:runs))
+
+-- :account
+select budget, spent from workflow_account where id = :id
+
+-- :keep_account
+insert into workflow_account (id, budget, spent) values (:id, :budget, :spent)
+on conflict (id) do update set budget = excluded.budget, spent = excluded.spent
+
+-- :stopped_members
+select $run_columns from workflow_run
+where account = :account and status = 'paused' and pause_asked_by = :by and deleted_at is null order by id limit :limit
 
 -- :step_columns    In the order of StepRow.
 seq, key, kind, status, attempts, output, error, cost, topic, due_at, fence, number, started_at, finished_at,

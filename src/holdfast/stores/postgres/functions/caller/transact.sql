@@ -67,6 +67,9 @@ begin
     else
         select * into r from workflow_run as w where w.id = (item ->> 'run')::uuid;
         verdict := commit_item(r, item, now);
+        if r.account is not null then
+            verdict := with_left(verdict, item, r.account);
+        end if;
     end if;
     if verdict ->> 'answer' not in ('applied', 'paused') then
         return json_build_object('verdict', verdict, 'stays', false);

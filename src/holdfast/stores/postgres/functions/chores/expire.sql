@@ -39,7 +39,7 @@ begin
     set status = case when w.pause_asked_by is null then 'pending' else 'paused' end,
         resume_to = case when w.pause_asked_by is not null then 'pending' end,
         run_at = now + span(crash_delay(r.crashes)), crashes = r.crashes, fence = w.fence + 1, leased_by = null,
-        lease_until = null, pause_asked_by = null, last_error = 'lease_expired: ' || message,
+        lease_until = null, last_error = 'lease_expired: ' || message,
         error = blame('lease_expired', message, null), updated_at = now, rev = w.rev + 1
     where w.id = r.id;
     if r.pause_asked_by is not null then

@@ -315,6 +315,7 @@ declare
     gone workflow_run;
 begin
     delete from workflow_running as w where w.run_id = any(runs);
+    delete from workflow_account as a where a.id = any(runs);
     for gone in delete from workflow_run as w where w.id = any(runs) returning w.* loop
         if gone.parent_step is not null and tell_parent(gone, now) then
             perform hint();

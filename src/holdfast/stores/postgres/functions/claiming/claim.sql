@@ -252,6 +252,7 @@ begin
     return (
         select ',' || trim(both '{}' from json_build_object(
             'timeout_at', us(r.timeout_at), 'kind', r.kind, 'parent', r.parent_id, 'cost', r.cost, 'budget', r.budget,
+            'account', r.account, 'left', case when r.account is not null then left_of(r.account) end,
             'labels_json', case when fits then r.labels::text end, 'trace', coalesce(r.trace, ''),
             'logs', case when claim_more.rev > 2 then logs_of(r.id) else 0 end
         )::text)

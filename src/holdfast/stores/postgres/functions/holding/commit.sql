@@ -324,19 +324,24 @@ create or replace function commit_items(batch json, now timestamptz) returns jso
 declare
     item jsonb;
     mine uuid[];
+    accounts uuid[];
     r workflow_run;
+    answer json;
     answers json[] := '{}';
 begin
-    select array_agg(l.id) into mine from (
-        select w.id from workflow_run as w where w.id = any(runs_of(batch)) for no key update skip locked
+    select array_agg(l.id), array_agg(l.account) filter (where l.account is not null) into mine, accounts from (
+        select w.id, w.account from workflow_run as w where w.id = any(runs_of(batch)) for no key update skip locked
     ) as l;
+    if accounts is not null and not lock_accounts(accounts) then
+        mine := array(select w.id from workflow_run as w where w.id = any(mine) and w.account is null);
+    end if;
     for item in select value from jsonb_array_elements(batch::jsonb) loop
         select * into r from workflow_run as w where w.id = (item ->> 'run')::uuid;
         if not found then
             answers := answers || json_build_object('answer', 'lost', 'status', 'cancelled');
         elsif r.id = any(mine) then
-            answers := answers || case when may_wait(item) then commit_in_time(r, item, now)
-                else commit_item(r, item, now) end;
+            answer := case when may_wait(item) then commit_in_time(r, item, now) else commit_item(r, item, now) end;
+            answers := answers || case when r.account is null then answer else with_left(answer, item, r.account) end;
         else
             answers := answers || json_build_object('answer', 'busy', 'status', r.status);
         end if;

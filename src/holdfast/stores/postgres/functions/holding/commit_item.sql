@@ -162,6 +162,9 @@ begin
         perform note(r.id, entry ->> 'type', entry ->> 'data', now);
     end loop;
     w := record_steps(r, w, item, now);
+    if w.cost > 0 and r.account is not null then
+        perform charge(r.account, w.cost);
+    end if;
     if w.cost > 0 and w.pause_by is null and r.cost < r.budget and r.budget <= r.cost + w.cost then
         w.pause_by := 'budget';  -- only once: when the cost of the run reaches its budget
     end if;
@@ -198,6 +201,7 @@ begin
         when 'retry' then
             return retry(r, w, item, now);
         when 'release' then
+            w.pause_by := coalesce(w.pause_by, short_of(r, w, item));
             perform note(r.id, 'released', '{}', now);
             return leave(r, w, item, 'pending', 1, now, null, now);
         else

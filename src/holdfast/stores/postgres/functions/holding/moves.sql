@@ -79,12 +79,12 @@ begin
     w := counted(w, -refund);
     if w.pause_by is not null then
         lands := 'paused';
-        perform note(r.id, 'paused', '{"by":' || to_json(w.pause_by)::text || '}', now);
+        perform note(r.id, 'paused', paused_data(r, w, item), now);
     end if;
     answer := verdict(r, w, item, lands);
     update workflow_run as x
     set status = lands, resume_to = case when w.pause_by is not null then leave.status end,
-        run_at = coalesce(leave.run_at, x.run_at), leased_by = null, lease_until = null, pause_asked_by = null,
+        run_at = coalesce(leave.run_at, x.run_at), leased_by = null, lease_until = null, pause_asked_by = w.pause_by,
         waiting_on = wait.kind, wait_topic = wait.topic, deadline_at = wait.due_at, attempt = w.attempt,
         crashes = w.crashes, survived = case when w.progress then 0 else x.survived end, cost = x.cost + w.cost, progress = coalesce((item ->> 'progress')::json, x.progress),
         error = case when retried then (item ->> 'error')::json else x.error end,

@@ -30,7 +30,7 @@ begin
     update workflow_run as w
     set deleted_at = now, status = case when w.pause_asked_by is null then 'pending' else 'paused' end,
         resume_to = case when w.pause_asked_by is not null then 'pending' end, leased_by = null, lease_until = null,
-        pause_asked_by = null, run_at = now, fence = w.fence + 1, attempt = greatest(0, w.attempt - 1),
+        run_at = now, fence = w.fence + 1, attempt = greatest(0, w.attempt - 1),
         updated_at = now, rev = w.rev + 1
     where w.id = r.id;
     perform note(r.id, 'deleted', json_build_object('by', who, 'status', 'pending')::text, now);

@@ -10,7 +10,8 @@ begin
         perform refuse_move(r.id, 'pause', r.status);
     end if;
     if r.status in ('pending', 'waiting') then
-        update workflow_run as w set resume_to = w.status, status = 'paused', updated_at = now, rev = w.rev + 1
+        update workflow_run as w set resume_to = w.status, status = 'paused', pause_asked_by = who, updated_at = now,
+            rev = w.rev + 1
         where w.id = r.id;
         perform note(r.id, 'paused', json_build_object('by', who)::text, now);
     elsif r.status = 'leased' and r.pause_asked_by is null then

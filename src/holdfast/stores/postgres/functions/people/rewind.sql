@@ -73,7 +73,8 @@ begin
     update workflow_run as w
     set status = case when w.status = 'paused' then 'paused' else 'pending' end,
         resume_to = case when w.status = 'paused' then 'pending' end,
-        leased_by = null, lease_until = null, pause_asked_by = null, attempt = 0, crashes = 0, survived = 0, tried_of = null,
+        leased_by = null, lease_until = null,
+        pause_asked_by = case when w.status = 'paused' then w.pause_asked_by end, attempt = 0, crashes = 0, survived = 0, tried_of = null,
         fence = w.fence + 1,
         run_at = now, result = null, error = null, last_error = null, finished_at = null, expires_at = null,
         waiting_on = null, wait_topic = null, deadline_at = null, timeout_at = now + span(w.timeout_seconds),

@@ -149,7 +149,7 @@ end $$;
 create or replace function definition_record(d workflow_definition) returns json language sql stable as $$
     select json_build_object(
         'type', d.type, 'kind', d.kind, 'max_attempts', d.max_attempts, 'timeout_seconds', d.timeout_seconds,
-        'description', d.description, 'steps', coalesce(d.steps, '[]'), 'budget', d.budget
+        'description', d.description, 'steps', coalesce(d.steps, '[]'), 'budget', d.budget, 'covers_children', coalesce(d.covers_children, false)
     )
 $$;
 

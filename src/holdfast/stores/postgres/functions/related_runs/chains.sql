@@ -40,8 +40,9 @@ begin
     update workflow_run as x set present = next, rev = x.rev + 1 where x.id = head;
     update workflow_run as x
     set chain = head, inbox_mark = r.inbox_mark, cost = r.cost + w.cost, priority = r.priority,
+        account = r.account,
         status = case when w.pause_by is null then 'pending' else 'paused' end,
-        resume_to = case when w.pause_by is not null then 'pending' end, rev = x.rev + 1
+        resume_to = case when w.pause_by is not null then 'pending' end, pause_asked_by = w.pause_by, rev = x.rev + 1
     where x.id = next;
     if w.pause_by is not null then
         perform note(next, 'paused', '{"by":' || to_json(w.pause_by)::text || '}', now);

@@ -1,6 +1,6 @@
 -- The debts of runs since their last commit: 1 tell the parent of their end, 2 cancel their open children, 4 cancel the
 -- children that no step names any more, 8 look at their own open waits, 16 delete or restore the other runs of their
--- chain. The debt was recorded with that commit and is found by an index of runs that owe something. Whoever comes
+-- chain, 32 resume the runs that their new budget covers. The debt was recorded with that commit and is found by an index of runs that owe something. Whoever comes
 -- first carries it out, one slice a commit. The debt of a locked run stays.
 
 -- Carry out one slice. Returns how many parents were woken, and what is left.
@@ -18,6 +18,8 @@ begin
         return look_again(r, behind, now);
     elsif r.owes & 16 > 0 then
         return follow_first(r, behind, lim, now);
+    elsif r.owes & 32 > 0 then
+        return resume_members(r, behind, lim, now);
     end if;
     return tell_parents(behind, lim, now);
 end $$;
@@ -27,7 +29,7 @@ declare
     -- Ids only: a row in an array would carry its params and its result.
     page uuid[] := array(select w.id from workflow_run as w where w.owes > 0 and w.id > behind order by w.id limit lim);
     got uuid[] := lock_some(array(
-        select unnest(array[w.id, w.parent_id]) from workflow_run as w where w.id = any(page) and w.owes & 30 = 0
+        select unnest(array[w.id, w.parent_id]) from workflow_run as w where w.id = any(page) and w.owes & 62 = 0
     ));
     told uuid[] := '{}';
     woken integer := 0;
@@ -37,7 +39,7 @@ declare
 begin
     foreach one in array page loop
         select w.* into r from workflow_run as w where w.id = one;
-        exit when r.owes & 30 > 0 or copied >= slice_bytes();
+        exit when r.owes & 62 > 0 or copied >= slice_bytes();
         behind := one;
         continue when r.owes is null or r.owes & 1 = 0;  -- another session was faster
         -- A parent that does not exist cannot be told, and need not be.

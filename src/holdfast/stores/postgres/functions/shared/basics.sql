@@ -331,7 +331,11 @@ declare
     place record := current_place(r.id, r.kind);
     present uuid := r.present;
     first_owes integer := r.owes;
+    a workflow_account;
 begin
+    if r.account is not null then
+        select * into a from workflow_account as x where x.id = r.account;
+    end if;
     if r.chain is not null then
         select w.present, w.owes into present, first_owes from workflow_run as w where w.id = r.chain;
     end if;
@@ -357,6 +361,7 @@ begin
             select created_at from workflow_event where workflow_id = r.id order by id desc limit 1
         ))),
         'started_at', shown_at(r.started_at), 'finished_at', shown_at(r.finished_at),
-        'deleted_at', shown_at(r.deleted_at), 'owes', r.owes > 0, 'chain_owes', first_owes & 16 > 0
+        'deleted_at', shown_at(r.deleted_at), 'origin', r.origin, 'account', r.account,
+        'account_cost_units', a.spent, 'account_budget_units', a.budget, 'owes', r.owes > 0, 'chain_owes', first_owes & 16 > 0
     );
 end $$;

@@ -26,13 +26,13 @@ begin
             || ' cannot be read: a type as in shop.order.v1, and steps that are objects with name and kind');
     end if;
     insert into workflow_definition as d (
-        type, kind, max_attempts, timeout_seconds, budget, description, steps, updated_at
+        type, kind, max_attempts, timeout_seconds, budget, covers_children, description, steps, updated_at
     )
-    select u.type, u.kind, u.max_attempts, u.timeout_seconds, u.budget, u.description, u.steps, clock()
+    select u.type, u.kind, u.max_attempts, u.timeout_seconds, u.budget, u.covers_children, u.description, u.steps, clock()
     from unlike_published(definitions) as u
     on conflict (type) do update
     set kind = excluded.kind, max_attempts = excluded.max_attempts, timeout_seconds = excluded.timeout_seconds,
-        budget = excluded.budget, description = excluded.description, steps = excluded.steps,
+        budget = excluded.budget, covers_children = excluded.covers_children, description = excluded.description, steps = excluded.steps,
         updated_at = excluded.updated_at;
     return 'null';
 end $$;
@@ -63,24 +63,30 @@ end $$;
 -- The definitions that differ from what is published; of several for one type the last.
 create or replace function unlike_published(definitions json)
 returns table (
-    type text, kind text, max_attempts integer, timeout_seconds double precision, budget bigint, description text,
-    steps json, place bigint, was text, other_kind boolean, other_steps boolean
+    type text, kind text, max_attempts integer, timeout_seconds double precision, budget bigint, covers_children boolean,
+    description text, steps json, place bigint, was text, other_kind boolean, other_steps boolean
 ) language sql stable as $$
-    select n.type, n.kind, n.max_attempts, n.timeout_seconds, n.budget, n.description, n.steps, n.place, d.kind,
+    select n.type, n.kind, n.max_attempts, n.timeout_seconds, n.budget, n.covers_children, n.description, n.steps, n.place,
+        d.kind,
         d.type is not null and n.kind <> d.kind, d.type is not null and plan_of(n.steps) <> plan_of(d.steps)
     from (
         select distinct on (n.type) n.type, coalesce(n.kind, 'code') as kind, n.max_attempts, n.timeout_seconds,
-            n.budget, coalesce(n.description, '') as description, n.place,
+            n.budget, coalesce(n.covers_children, false) as covers_children, coalesce(n.description, '') as description, n.place,
             case when json_array_length(coalesce(n.steps, '[]')) > 0 then n.steps end as steps
         from rows from (json_to_recordset(definitions) as (
             type text, kind text, max_attempts integer, timeout_seconds double precision, budget bigint,
-            description text, steps json
-        )) with ordinality as n (type, kind, max_attempts, timeout_seconds, budget, description, steps, place)
+            covers_children boolean, description text, steps json
+        )) with ordinality as n (
+            type, kind, max_attempts, timeout_seconds, budget, covers_children, description, steps, place
+        )
         order by n.type, n.place desc
     ) as n
     left join workflow_definition as d on d.type = n.type
-    where d.type is null or (d.kind, d.max_attempts, d.timeout_seconds, d.budget, d.description, d.steps::text)
-        is distinct from (n.kind, n.max_attempts, n.timeout_seconds, n.budget, n.description, n.steps::text)
+    where d.type is null or (
+        d.kind, d.max_attempts, d.timeout_seconds, d.budget, coalesce(d.covers_children, false), d.description, d.steps::text
+    ) is distinct from (
+        n.kind, n.max_attempts, n.timeout_seconds, n.budget, n.covers_children, n.description, n.steps::text
+    )
 $$;
 
 create or replace function present(presence json) returns json language plpgsql set search_path from current as $$

@@ -75,11 +75,14 @@ declare
     in_any_order boolean;
     one record;
 begin
-    select bool_and(coalesce(d.kind, 'code') <> 'plan' and (n.parent is null or (
+    select bool_and(coalesce(d.kind, 'code') <> 'plan' and n.origin is null
+        and not coalesce(n.covers_children or d.covers_children, false) and (n.parent is null or (
         select 1 from workflow_run as p where p.id = n.parent and p.tenant = n.tenant and p.deleted_at is null limit 1
     ) is not null)) and count(distinct n.id) = count(*), count(distinct n.id) = count(*) and bool_and(n.parent is null)
     into plain, in_any_order
-    from json_to_recordset(runs) as n (id uuid, type text, tenant text, parent uuid)
+    from json_to_recordset(runs) as n (
+        id uuid, type text, tenant text, parent uuid, origin uuid, covers_children boolean
+    )
     left join workflow_definition as d on d.type = n.type;
     if plain then
         made := start_plain(runs, mark, first, now);
@@ -134,14 +137,15 @@ begin
         insert into workflow_run (
             id, tenant, type, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id, parent_step,
             limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, rev, created_at,
-            updated_at, trace
+            updated_at, trace, account
         )
         select n.id, n.tenant, n.type, n.params::json, n.priority,
             coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), stored_key(n.tenant, n.key), n.digest,
             coalesce(n.max_attempts, nullif(n.known_attempts, 0), 3), n.parent, n.parent_step, n.limit_key, n.labels::json,
             coalesce(n.budget, n.known_budget), bounded(n.lasts),
             times_out_at(coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), now, n.lasts),
-            bounded(n.ttl_seconds), mark, first, 1, now, now, nullif(n.trace, '')
+            bounded(n.ttl_seconds), mark, first, 1, now, now, nullif(n.trace, ''),
+            case when n.parent is not null then (select p.account from workflow_run as p where p.id = n.parent) end
         from n
         where not is_odd_start(n.type, n.is_known, n.tenant, n.key, n.limit_key, n.priority, n.run_at, n.max_attempts,
                                n.budget, n.labels, n.params)
@@ -176,7 +180,7 @@ begin
         id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
         delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
         ttl_seconds double precision, budget bigint, limit_key text, parent uuid, parent_step text, labels text,
-        trace text
+        trace text, follows uuid, origin uuid, covers_children boolean
     );
     select * into d from workflow_definition as w where w.type = n.type;
     if from_outside then
@@ -210,7 +214,7 @@ begin
     insert into workflow_run as w (
         id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id,
         parent_step, limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, rev,
-        created_at, updated_at, trace
+        created_at, updated_at, trace, origin, account
     )
     values (
         n.id, n.tenant, n.type, coalesce(d.kind, 'code'), n.params::json, n.priority,
@@ -221,7 +225,9 @@ begin
             coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), now,
             coalesce(n.timeout_seconds, d.timeout_seconds)
         ),
-        bounded(n.ttl_seconds), mark, first, 1, now, now, nullif(n.trace, '')
+        bounded(n.ttl_seconds), mark, first, 1, now, now, nullif(n.trace, ''), n.origin,
+        account_of(n.id, n.parent, n.follows is null and coalesce(n.covers_children or d.covers_children, false),
+                   coalesce(n.budget, d.budget))
     )
     on conflict do nothing
     returning * into r;
@@ -244,14 +250,18 @@ create or replace function begin_run(r workflow_run, d workflow_definition, now 
 language plpgsql as $$
 declare
     names json;
+    again text := case when r.origin is null then '' else ',"origin":"' || r.origin || '"' end;
 begin
+    if r.account = r.id then
+        insert into workflow_account (id, budget) values (r.id, r.budget);
+    end if;
     if r.kind <> 'plan' or d.steps is null then
-        perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || '}', now);
+        perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || again || '}', now);
         return;
     end if;
     select json_agg(s.step ->> 'name' order by s.place) into names
     from json_array_elements(d.steps) with ordinality as s (step, place);
-    perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || ',"steps":' || names::text || '}', now);
+    perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || ',"steps":' || names::text || again || '}', now);
     perform insert_plan(r.id, d.steps, r.tenant, r.max_attempts);
     if coalesce(d.steps -> 0 ->> 'kind', 'task') <> 'task' then
         perform apply_plan(r, come_to(r, null, now), now, null, false);

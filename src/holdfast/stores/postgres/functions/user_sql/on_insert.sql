@@ -48,6 +48,7 @@ begin
     ) then
         perform refuse_unknown(new.parent_id);
     end if;
+    new.account := account_of(new.id, new.parent_id, coalesce(d.covers_children, false), new.budget);
     return new;
 end $$;
 

@@ -121,6 +121,7 @@ begin
         if o.pause_asked_by is not null then
             n.status := 'paused';
             n.resume_to := 'pending';
+            n.pause_asked_by := o.pause_asked_by;
             perform note(o.id, 'paused', json_build_object('by', o.pause_asked_by)::text, now);
         end if;
     end if;
@@ -322,10 +323,12 @@ begin
         n.attempt := greatest(0, o.attempt - 1);
         perform note(o.id, 'released', '{}', now);
     end if;
+    n := plain_let_go(n);
     if pauses then
         n.status := 'paused';
         n.resume_to := 'pending';
+        n.pause_asked_by := o.pause_asked_by;
         perform note(o.id, 'paused', json_build_object('by', o.pause_asked_by)::text, now);
     end if;
-    return plain_let_go(n);
+    return n;
 end $$;
