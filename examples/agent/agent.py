@@ -1,4 +1,4 @@
-"""An agent: a model in a loop of at most 30 turns, with tools, a budget, an approval, and a cancel from outside.
+"""An agent: a model in a loop of at most 30 turns, with tools, a budget, an approval, and a cancel.
 
 The model here is a function with fixed answers that counts its calls in a file; put your vendor's client in
 its place.
@@ -12,6 +12,7 @@ import logging
 import os
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import holdfast as hf
 
@@ -24,10 +25,15 @@ PACE_SECONDS = float(os.environ.get("AGENT_PACE", "0.05"))
 CALLS = Path(os.environ.get("AGENT_CALLS", "calls.jsonl"))
 
 
+def note_call(run: UUID, turn: int) -> None:
+    """Count the call outside of the store, as the vendor's bill does."""
+    with CALLS.open("a") as file:
+        file.write(json.dumps({"run": str(run), "turn": turn}) + "\n")
+
+
 async def ask(ctx: hf.Context, turn: int, question: str, seen: list[str]) -> dict[str, Any]:
     """One call of the model. It costs money, so its answer is recorded, and never paid for again."""
-    with CALLS.open("a") as file:
-        file.write(json.dumps({"run": str(ctx.run_id), "turn": turn}) + "\n")
+    note_call(ctx.run_id, turn)
     await asyncio.sleep(PACE_SECONDS)  # a real model takes seconds
     ctx.cost(CALL_COST)
     log.info("turn %d of %d", turn, TURNS_MAX)

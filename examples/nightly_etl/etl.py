@@ -24,6 +24,8 @@ PACE_SECONDS = float(os.environ.get("ETL_PACE", "0"))  # a real extract takes it
 
 @dataclass
 class Shop:
+    """One shop in one night."""
+
     night: str
     number: int
 
@@ -34,6 +36,7 @@ async def extract(shop: Shop) -> list[int]:
 
 
 async def load(shop: Shop, rows: list[int]) -> int:
+    log.info("shop %d: %d rows", shop.number, len(rows))
     return len(rows)
 
 
@@ -50,9 +53,10 @@ async def night(ctx: hf.Context) -> dict[str, int]:
 
     async def one(number: int) -> int:
         # A bare name starts the newest version that a worker has published when the child starts.
-        return await ctx.call(
+        loaded: int = await ctx.call(
             "etl.shop", Shop(day, number), key=f"shop-{number}", limit_key="warehouse", ttl=hf.days(3)
         )
+        return loaded
 
     rows = await asyncio.gather(*(one(number) for number in range(SHOPS)))
     return {"shops": len(rows), "rows": sum(rows)}

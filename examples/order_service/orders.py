@@ -15,6 +15,8 @@ LARGE_CENTS = 100_000
 
 @dataclass
 class Order:
+    """An order, as the web process takes it."""
+
     number: int
     cents: int
     email: str

@@ -1,4 +1,4 @@
-"""The web process: it starts orders, shows them, decides, and takes the warehouse's answer. It executes nothing."""
+"""The web process: it starts and shows orders, decides, and hears the warehouse."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def inbox() -> list[dict[str, object]]:
 
 
 @web.post("/orders/{run}/approval")
-async def decide(run: UUID, approve: bool, x_user: Annotated[str, Header()]) -> dict[str, object]:
+async def decide(run: UUID, *, approve: bool, x_user: Annotated[str, Header()]) -> dict[str, object]:
     verb = app.approve if approve else app.reject
     decided = await verb(run, "large-order", by=x_user)
     return {"approved": decided.decision.approved, "by": decided.decision.by, "repeated": decided.repeated}
@@ -72,7 +72,7 @@ async def cancel(run: UUID, x_user: Annotated[str, Header()]) -> dict[str, str]:
 
 
 @web.exception_handler(hf.UnknownRun)
-async def unknown(_: Request, error: Exception) -> JSONResponse:
+async def unknown(_request: Request, _error: Exception) -> JSONResponse:
     return JSONResponse({"detail": "no such order"}, 404)
 
 
@@ -82,5 +82,5 @@ async def conflict(_: Request, error: Exception) -> JSONResponse:
 
 
 @web.exception_handler(hf.Unavailable)
-async def unavailable(_: Request, error: Exception) -> JSONResponse:
+async def unavailable(_request: Request, _error: Exception) -> JSONResponse:
     return JSONResponse({"detail": "try again"}, 503, {"Retry-After": "2"})

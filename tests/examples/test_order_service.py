@@ -1,4 +1,4 @@
-"""The order service: FastAPI, a worker, Postgres, an approval, a signed webhook, and a worker that is killed."""
+"""The order service: FastAPI, a worker, Postgres, an approval, a signed webhook, and a killed worker."""
 
 from __future__ import annotations
 
