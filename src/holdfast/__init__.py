@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .backoff import Backoff
-    from .durations import days, hours, minutes, weeks
+    from .durations import days, hours, minutes, seconds, weeks
     from .engine.app.app import App
     from .engine.app.client import Client
     from .engine.app.handle import Handle
@@ -104,6 +104,7 @@ __all__ = [
     "days",
     "hours",
     "minutes",
+    "seconds",
     "weeks",
     "LogContext",
     "Compress",
@@ -176,7 +177,7 @@ __all__ = [
 
 _HOMES = {
     "backoff": "Backoff",
-    "durations": "days hours minutes weeks",
+    "durations": "days hours minutes seconds weeks",
     "engine.app.app": "App",
     "engine.app.client": "Client",
     "engine.code.context": "Context",

@@ -110,7 +110,7 @@ def _number(value: Any) -> float | None:
 # -- durations and times ---------------------------------------------------------------------------
 
 
-def seconds(value: Seconds, what: str = "") -> float:
+def to_seconds(value: Seconds, what: str = "") -> float:
     """Return a duration as a number of seconds; it may be negative or infinite."""
     try:
         text = isinstance(value, bool | str | bytes)
@@ -127,7 +127,7 @@ def seconds(value: Seconds, what: str = "") -> float:
 
 def check_duration(what: str, value: Seconds, hint: str = "") -> float:
     """Check a duration from 0 s to 1,000 years and return its seconds."""
-    total = seconds(value, what)
+    total = to_seconds(value, what)
     if not 0 <= total <= FOREVER_SECONDS:
         raise UsageError(f"{what} is {total:g} s: give a duration from 0 s to 1,000 years{hint}")
     return total
@@ -135,7 +135,7 @@ def check_duration(what: str, value: Seconds, hint: str = "") -> float:
 
 def check_positive(what: str, value: Seconds, hint: str = "") -> float:
     """Check a duration above 0 s and return its seconds."""
-    total = seconds(value, what)
+    total = to_seconds(value, what)
     if not 0 < total <= FOREVER_SECONDS:
         raise UsageError(f"{what} is {total:g} s: give more than 0 s, and at most 1,000 years{hint}")
     return total
@@ -143,7 +143,7 @@ def check_positive(what: str, value: Seconds, hint: str = "") -> float:
 
 def check_kept(what: str, kept: Seconds, of: str = "runs") -> float:
     """Check a retention time and return its seconds; `math.inf` means for ever."""
-    total = seconds(kept, what)
+    total = to_seconds(kept, what)
     if total < 0 or FOREVER_SECONDS < total < math.inf:
         raise UsageError(
             f"{what} is {total:g} s, the time for which {of} are kept: give 0 to 1,000 years, or math.inf"
@@ -153,7 +153,7 @@ def check_kept(what: str, kept: Seconds, of: str = "runs") -> float:
 
 def check_lease(lease: Seconds) -> float:
     """Check the lease of a worker: long enough to be renewed in time, at most a day."""
-    total = seconds(lease, "lease")
+    total = to_seconds(lease, "lease")
     if total < LEASE_MIN_SECONDS:
         raise UsageError(f"lease is {total:g} s: give at least 0.5 s, because it must be renewed in time")
     if total > LEASE_MAX_SECONDS:
@@ -170,7 +170,7 @@ def check_units(what: str, duration: Seconds, units: dict[str, Any]) -> float:
     except (TypeError, ValueError, OverflowError):
         said = ", ".join(f"{name}={clipped(value)}" for name, value in list(units.items())[:5])
         raise UsageError(f"{what}({said}) is not a duration: write seconds, or hours=1, days=2") from None
-    return check_duration(what, seconds(duration, what) + more)
+    return check_duration(what, to_seconds(duration, what) + more)
 
 
 def check_datetime(what: str, at: Any) -> Instant:

@@ -14,7 +14,7 @@ from .arguments import (
     check_duration,
     check_list,
     check_number,
-    seconds,
+    to_seconds,
 )
 from .clipped import clipped
 from .errors import UsageError
@@ -73,9 +73,9 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         """Return a policy with delays of 2 base, 4 base, 8 base, … (base * 2**n) up to the cap."""
         return cls(
             shape="exponential",
-            base_seconds=seconds(base),
+            base_seconds=to_seconds(base),
             attempts=attempts,
-            cap_seconds=seconds(cap),
+            cap_seconds=to_seconds(cap),
             jitter=jitter,
             fatal=fatal,
         )
@@ -93,7 +93,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             shape="quadratic",
             base_seconds=60.0,
             attempts=attempts,
-            cap_seconds=seconds(cap),
+            cap_seconds=to_seconds(cap),
             jitter=jitter,
             fatal=fatal,
         )
@@ -110,9 +110,9 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         """Return a policy with delays of base, 2 base, 3 base, … up to the cap."""
         return cls(
             shape="linear",
-            base_seconds=seconds(base),
+            base_seconds=to_seconds(base),
             attempts=attempts,
-            cap_seconds=seconds(cap),
+            cap_seconds=to_seconds(cap),
             jitter=jitter,
             fatal=fatal,
         )
@@ -128,7 +128,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         """Return a policy with the same delay each time."""
         return cls(
             shape="fixed",
-            base_seconds=seconds(delay),
+            base_seconds=to_seconds(delay),
             attempts=attempts,
             cap_seconds=max(HOUR, check_duration("delay", delay)),
             jitter=jitter,
@@ -198,7 +198,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
                 return self.delays[min(n, len(self.delays)) - 1]
             case "function":
                 assert self.function is not None
-                return max(0.0, seconds(self.function(n)))
+                return max(0.0, to_seconds(self.function(n)))
 
 
 def _listed(fatal: Any) -> tuple[Any, ...]:

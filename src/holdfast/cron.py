@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .arguments import Seconds, seconds
+from .arguments import Seconds, to_seconds
 from .clipped import clipped
 from .errors import UsageError
 from .escaping import escaped
@@ -128,7 +128,7 @@ def rhythm(
     most = micros_of_jitter(jitter)
     if most and (gap := _gap(made)) is not None and most >= gap:
         raise UsageError(
-            f"jitter is {seconds(jitter):g} s, but two times are only {gap / SECOND:g} s apart: give less"
+            f"jitter is {to_seconds(jitter):g} s, but two times are only {gap / SECOND:g} s apart: give less"
         )
     return made
 
@@ -145,7 +145,7 @@ def _gap(made: Rhythm) -> int | None:
 
 def micros_of_jitter(jitter: Seconds) -> int:
     """Check a jitter and return it in microseconds."""
-    if not 0 <= (total := seconds(jitter, "jitter")) <= EVERY_MAX_SECONDS:
+    if not 0 <= (total := to_seconds(jitter, "jitter")) <= EVERY_MAX_SECONDS:
         raise UsageError(f"jitter is {total:g} s, the longest random delay of a run: give 0 or more")
     return round(total * SECOND)
 
@@ -162,7 +162,7 @@ def local(at: Instant, zone: str) -> datetime:
 
 
 def _interval(every: Seconds) -> int:
-    total = seconds(every, "every")
+    total = to_seconds(every, "every")
     if not EVERY_MIN_SECONDS <= total <= EVERY_MAX_SECONDS:
         raise UsageError(
             f"every is {total:g} s: give at least {EVERY_MIN_SECONDS:g} s, and at most 100 years"

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from .arguments import Seconds, seconds
+from .arguments import Seconds
 from .clipped import clipped
 from .errors import UsageError
 
 __all__ = ["Seconds", "days", "hours", "minutes", "seconds", "weeks"]
+
+
+def seconds(n: float) -> timedelta:
+    """Return `n` seconds."""
+    return _span("seconds", n)
 
 
 def minutes(n: float) -> timedelta:

@@ -32,7 +32,7 @@ GROUPS = (
         "App, runs and workers",
         "The app defines workflows, starts runs and makes workers.",
         (
-            *("App", "Handle", "Worker", "Backoff", "days", "hours", "minutes", "weeks", "Workflow"),
+            *("App", "Handle", "Worker", "Backoff", "days", "hours", "minutes", "seconds", "weeks", "Workflow"),
             *("SyncApp", "SyncHandle", "TenantApp", "SyncTenantApp", "Client", "Notice", "LogContext"),
             *("StartOptions", "WorkerOptions"),
         ),

@@ -30,7 +30,7 @@ from holdfast.arguments import (
     check_topic,
     check_type,
     check_whole,
-    seconds,
+    to_seconds,
 )
 from holdfast.clipped import clipped
 from holdfast.contract import START
@@ -75,7 +75,7 @@ def check_at(what: str, at: Instant | None) -> None:
 
 def check_span(what: str, span: float | None) -> None:
     """Check a duration, or None: it must not be negative."""
-    if span is not None and not (type(span) is float and span >= 0) and seconds(span, what) < 0:
+    if span is not None and not (type(span) is float and span >= 0) and to_seconds(span, what) < 0:
         raise UsageError(f"{what} is {clipped(span)} s: a duration of 0 s or more")
 
 
@@ -333,7 +333,7 @@ def check_rate(what: str, rate: tuple[int, float]) -> None:
     """Check a rate: a number of claims in a period."""
     count, period = rate
     check_whole(what, count, 1)
-    if not seconds(period, "the period of a rate") > 0:
+    if not to_seconds(period, "the period of a rate") > 0:
         raise UsageError(f"the period of a rate is {clipped(period)} s, and it is to be more than 0 s")
 
 

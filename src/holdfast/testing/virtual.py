@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 from uuid import UUID
 
-from holdfast.arguments import Seconds, seconds
+from holdfast.arguments import Seconds, to_seconds
 from holdfast.records import SECOND, Instant
 from holdfast.threads import CallResult, Exchange, LockstepExchange, Pool, Stragglers
 from holdfast.world import Dice, Pulse, uuid7
@@ -343,7 +343,7 @@ class VirtualWorld:
 
     def leap(self, duration: Seconds = 0) -> None:
         """Turn the clock, past all polls: a month of waiting in one step."""
-        _loop().leap(seconds(duration))
+        _loop().leap(to_seconds(duration))
 
 
 def _loop() -> VirtualLoop:

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import pytest
 
 import holdfast as hf
-from holdfast.arguments import check_whole, seconds
+from holdfast.arguments import check_whole, to_seconds
 from holdfast.clipped import clipped
 from holdfast.errors import RetryAfter, UsageError
 from holdfast.records import ANY, OutboxFilter
@@ -355,12 +355,14 @@ def test_a_value_in_a_message_is_cut_however_large_it_is():
     assert clipped(HUGE) == "<a whole number of 332,193 bits>"
 
 
-@pytest.mark.parametrize(("value", "total"), [(5, 5.0), (0.5, 0.5), (hf.minutes(2), 120.0)])
+@pytest.mark.parametrize(
+    ("value", "total"), [(5, 5.0), (0.5, 0.5), (hf.minutes(2), 120.0), (hf.seconds(90), 90.0)]
+)
 def test_a_duration_is_a_number_of_seconds_or_a_timedelta(value, total):
-    assert seconds(value) == total
+    assert to_seconds(value) == total
 
 
-@pytest.mark.parametrize("make", [hf.minutes, hf.hours, hf.days, hf.weeks])
+@pytest.mark.parametrize("make", [hf.seconds, hf.minutes, hf.hours, hf.days, hf.weeks])
 @pytest.mark.parametrize("value", [math.inf, math.nan, 10**30, "5", None])
 def test_duration_functions_refuse_values_that_are_no_duration(make, value):
     refused(make, value)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.arguments import to_seconds
 from holdfast.backoff import IN_PLACE_MAX_SECONDS
-from holdfast.durations import seconds
 from holdfast.engine import outcome as ends
 from holdfast.engine import run_log
 from holdfast.engine.code.scope import add_cost
@@ -107,7 +107,7 @@ async def _wait(run: PlanExecution, end: Waiting) -> bool:
     if step.waits >= most:
         said = f"task {step.key!r} has waited {step.waits} times: max_waits= of the plan allows no more"
         return await _fail(run, _recorded(run, said, "loop"))
-    delay = None if end.timeout is None else seconds(end.timeout)
+    delay = None if end.timeout is None else to_seconds(end.timeout)
     _emit(run, _outgoing(run, end.outbound))
     write = _write(run, StepStatus.WAITING, topic=end.topic, delay_seconds=delay)
     verdict = await _sent(run, moves.PARK, write)
@@ -133,7 +133,7 @@ async def _retry_or_fail(run: PlanExecution, error: BaseException | str, asked: 
 
 def _delay(run: PlanExecution, error: BaseException | str, asked: Retry | None, failures: int) -> float:
     if asked is not None and asked.delay is not None:
-        return seconds(asked.delay)
+        return to_seconds(asked.delay)
     raised = HoldfastError(error) if isinstance(error, str) else error
     return delay_after(raised, run.plan.retry, failures, run.world.chance())
 
