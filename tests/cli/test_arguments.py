@@ -58,23 +58,49 @@ def test_invalid_numbers_times_and_names_are_refused_in_one_line(cli_):
 
 
 @pytest.mark.spec("START-10")
-def test_a_worker_refuses_invalid_options_before_it_starts(cli_, tmp_path):
+def test_a_worker_refuses_invalid_options_before_it_starts(cli_, tmp_path, monkeypatch):
     code = (
         "import holdfast as hf\napp = hf.App()\n\n@app.workflow('shop.order.v1')\nasync def order(ctx): ...\n"
     )
     (tmp_path / "odd_app.py").write_text(code)
-    worker = ("worker", f"{tmp_path / 'odd_app.py'}:app")
+    monkeypatch.syspath_prepend(tmp_path)
+    worker = ("worker", "odd_app:app")
     for option, value in (
         ("--slots", str(2**40)),
         ("--slots", DIGITS),
         ("--lease", "99999999d"),
         ("--lease", "0.1"),
         ("--grace", "99999999d"),
+        ("--poll", "0"),
+        ("--poll", "99999999d"),
+        ("--batch", "0"),
+        ("--batch", str(2**40)),
+        ("--runtime", LONG),
         ("--name", LONG),
         ("--tenant", LONG),
         ("--pattern", LONG),
     ):
-        assert len(cli_.refused(*worker, option, value, code=2)) < 500
+        said = cli_.refused(*worker, option, value, code=2)
+        assert len(said) < 500, option
+        assert option[2:] in said
+
+
+@pytest.mark.spec("CLI-1")
+def test_a_worker_takes_its_runtime_its_poll_and_its_batch_from_the_command_line(cli_, tmp_path, monkeypatch):
+    code = (
+        "import holdfast as hf\napp = hf.App()\n\n@app.workflow('shop.order.v1')\nasync def order(ctx): ...\n"
+    )
+    (tmp_path / "options_app.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    given = {}
+    monkeypatch.setattr("holdfast.engine.app.app.App.run", lambda app, **options: given.update(options))
+    found = cli_("worker", "options_app:app", "--runtime", "gpu", "--poll", "500ms", "--batch", "7")
+    assert found.exit_code == 0, found.stderr
+    assert {name: given[name] for name in ("runtime", "poll", "batch")} == {
+        "runtime": "gpu",
+        "poll": 0.5,
+        "batch": 7,
+    }
 
 
 @pytest.mark.spec("START-10", "RETRY-7")

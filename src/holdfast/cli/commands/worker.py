@@ -53,6 +53,21 @@ from holdfast.stores import make_store, shown
     "--lease", "When this worker dies, others take over its runs after this time; 30 s by default."
 )
 @duration_option("--grace", "On Ctrl-C, running steps have this time to finish; 10 s by default.")
+@click.option(
+    "--runtime",
+    metavar="NAME",
+    help="Execute only types that the registry gives to this runtime, or to none; python by default.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Claim at most so many runs in one transaction; as many as there are slots by default.",
+)
+@duration_option(
+    "--poll",
+    "Look for runs at least this often; 1 s by default, 10 s on Postgres, which tells it of new runs.",
+)
 @click.option("--name", metavar="NAME", help="The first part of the worker's id.")
 @no_wait_timeouts_option
 @log_level_option
