@@ -107,8 +107,8 @@ async def test_a_wait_that_is_overdue_is_shown_as_overdue(app):
         await until(app, run, Status.WAITING)
     await asyncio.sleep(100)
     text = (await explained(app, run)).text
-    assert "this time has passed, and a keeper will end the wait" in text
-    assert "but no worker or keeper is live: start one" in text
+    assert "this time has passed, and a worker will end the wait" in text
+    assert "but no worker is live: start one: `holdfast worker MODULE:APP`" in text
 
 
 @pytest.mark.slow
@@ -252,6 +252,93 @@ async def test_a_crashed_run_shows_how_many_crashed_runs_a_worker_executes_at_on
         findings = [one for one in (await app.doctor()).findings if "whose worker died" in one.what]
         assert findings[0].what.startswith("2 pending runs whose worker died, up to 1 time in a row")
         assert set(findings[0].runs) == {run.id for run in waiting}
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_a_parent_names_the_trouble_of_its_first_open_child(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        calls = [ctx.call("shop.ship.v1", n, key=f"parcel{n}") for n in range(2)]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    async with app.worker():
+        run = await app.start(order)
+        await until(app, run, Status.WAITING)
+        found = await explained(app, run)
+        first = found.data["waiting_on"][0]["child"]
+        assert found.data["child"] == {"id": first, "reason": "no_worker"}
+        assert f" Child run {first}, the first of 2, says: no live worker can run shop.ship.v1" in found.text
+        assert found.text.endswith(f"; more: `holdfast explain {first}`.")
+
+        await app.pause(first, by="ann")
+        found = await explained(app, run)
+        assert found.data["child"]["reason"] == "paused"
+        assert f"says: it was paused by ann: `holdfast resume {first}` lets it continue; more" in found.text
+        await app.cancel(first)
+        await asyncio.sleep(1)
+        found = await explained(app, run)
+        assert found.data["child"]["id"] != first
+        assert "the first of" not in found.text
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_a_child_that_runs_is_no_trouble_and_a_grandchild_is_named_by_the_child(app):
+    @app.workflow("shop.pack.v1")
+    async def pack(ctx):
+        await ctx.approval("gate")
+
+    @app.workflow("shop.ship.v1")
+    async def ship(ctx):
+        await asyncio.sleep(5)
+        await ctx.call(pack)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.call(ship)
+
+    async with app.worker():
+        run = await app.start(order)
+        await until(app, run, Status.WAITING)
+        await asyncio.sleep(1)
+        assert "child" not in (await explained(app, run)).data
+        await asyncio.sleep(5)
+        found = await explained(app, run)
+        child = found.data["child"]["id"]
+        (grandchild,) = await app.list(RunFilter(parent=child))
+        assert f"Child run {child} says: it waits for its child run {grandchild.id} (" in found.text
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_a_worker_without_a_sign_of_life_is_not_believed_in(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await asyncio.sleep(500)
+
+    dying = await process(app, 0, slots=1)
+    await asyncio.sleep(1)
+    dying.kill()
+    run = await app.start(order)
+    assert "sign of life" not in (await explained(app, run)).text
+    await asyncio.sleep(15)
+    found = await explained(app, run)
+    assert (
+        "; its last sign of life was 16 s ago; if it is dead, start one: `holdfast worker MODULE:APP`."
+        in (found.text)
+    )
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_a_live_worker_without_a_free_slot_shows_its_signs_of_life(app):
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await asyncio.sleep(500)
+
+    async with app.worker(slots=1):
+        await app.start(order)
+        run = await app.start(order)
+        for _ in range(20):
+            await asyncio.sleep(3)
+            assert "sign of life" not in (await explained(app, run)).text
 
 
 @pytest.mark.spec("EXPL-1")

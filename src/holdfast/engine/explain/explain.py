@@ -25,7 +25,7 @@ from .explanation import (
     quoted,
 )
 from .pending import pending
-from .waiting import waits_data, waits_text
+from .waiting import child_data, child_text, waits_data, waits_text
 
 
 def explain(run: Run, known: Known) -> Explanation:
@@ -43,7 +43,9 @@ def explain(run: Run, known: Known) -> Explanation:
             return _leased(run, known)
         case Status.WAITING:
             return Explanation(
-                "waiting", f"It waits for {waits_text(run, known)}.", {"waiting_on": waits_data(run, known)}
+                "waiting",
+                f"It waits for {waits_text(run, known)}.{child_text(run, known)}",
+                {"waiting_on": waits_data(run, known), **child_data(known)},
             )
         case Status.PAUSED:
             return _paused(run, known)
@@ -87,7 +89,7 @@ def _leased(run: Run, known: Known) -> Explanation:
         return Explanation(
             "lease_expired",
             f"Its worker {escaped(run.leased_by)} has not renewed the lease, which expired at "
-            f"{at_text(run.lease_until)}; a keeper will make the run available to other workers"
+            f"{at_text(run.lease_until)}; a worker will make the run available to other workers"
             f"{no_worker_live(run.lease_until, known, but=run.leased_by)}.",
             data,
         )
@@ -96,12 +98,13 @@ def _leased(run: Run, known: Known) -> Explanation:
     return Explanation(
         "running",
         f"Worker {escaped(run.leased_by)} executes {_what(run, known)}{_again(run)}, with a lease until "
-        f"{at_text(run.lease_until)}{_pause(run)}{waits}.",
+        f"{at_text(run.lease_until)}{_pause(run)}{waits}.{child_text(run, known)}",
         {
             **data,
             "running": running,
             "pause_asked_by": run.pause_asked_by,
             "waiting_on": waits_data(run, known),
+            **child_data(known),
         },
     )
 
@@ -139,8 +142,10 @@ def _pause(run: Run) -> str:
 
 
 def _paused(run: Run, known: Known) -> Explanation:
-    data: dict[str, Any] = {"paused_by": paused_by(known), "waiting_on": waits_data(run, known)}
-    waits = f" It waits for {waits_text(run, known)}." if run.waiting_on else ""
+    data: dict[str, Any] = {
+        "paused_by": paused_by(known), "waiting_on": waits_data(run, known), **child_data(known)
+    }  # fmt: skip
+    waits = f" It waits for {waits_text(run, known)}.{child_text(run, known)}" if run.waiting_on else ""
     if is_by_budget(run.pause_asked_by):
         spent, most = limits(run)
         top = owner(run) or run.id

@@ -9,12 +9,14 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.engine.worker.presence import SILENT_SECONDS
 from holdfast.escaping import escaped
 from holdfast.records import Hold, Instant, Presence, Run, Step, moment
 
 SHOWN = 5  # waits, workers and types that the text names; the data has all waits
 ERROR_MAX = 500  # characters of an error's message
-LATE_SECONDS = 10.0  # keepers work every second: if something is later than this, there is no keeper
+LATE_SECONDS = 10.0  # workers do their chores every second: if one is later than this, none does them
+START_ONE = "start one: `holdfast worker MODULE:APP`"
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -38,6 +40,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     failed: Step | None = None  # the step that will be retried
     paused: Mapping[str, Any] = {}  # the data of its pause in the trail
     children: Mapping[UUID, Run] = {}  # the first few child runs that it waits for
+    child: tuple[UUID, Explanation] | None = None  # the first open child run, and why that does not move
 
 
 def paused_by(known: Known) -> str:
@@ -46,11 +49,21 @@ def paused_by(known: Known) -> str:
 
 
 def no_worker_live(since: datetime, known: Known, but: str | None = None) -> str:
-    """A part of the sentence for something overdue: no worker or keeper is live."""
-    if any(one.worker != but for one in known.workers):
+    """A part of the sentence for something overdue: no worker is live, or none has acted in time."""
+    if not any(one.worker != but for one in known.workers):
+        return f", but no {'other ' * bool(known.workers)}worker is live: {START_ONE}"
+    if (moment(known.now) - since).total_seconds() <= LATE_SECONDS:
         return ""
-    late = (moment(known.now) - since).total_seconds() > LATE_SECONDS
-    return f", but no {'other ' * bool(known.workers)}worker {'or keeper ' * late}is live: start one"
+    return silent([one for one in known.workers if one.worker != but], moment(known.now))
+
+
+def silent(workers: Sequence[Presence], now: datetime) -> str:
+    """A part of the sentence about workers that count as live, but should have sent a heartbeat since."""
+    age = (now - moment(max(one.seen_at for one in workers))).total_seconds()
+    if age <= SILENT_SECONDS:
+        return ""
+    whose, dead = ("its", "it is") if len(workers) == 1 else ("their", "they are")
+    return f"; {whose} last sign of life was {age:.0f} s ago; if {dead} dead, {START_ONE}"
 
 
 def quoted(name: str | None) -> str:

@@ -26,7 +26,9 @@ async def explained(store: Store, run: UUID, tenant: Tenant) -> Explanation:
     found = await _found(store, run, tenant)
     while found.present != found.id:
         found = await _found(store, found.present, tenant)
-    explanation = explain(found, await _facts(store, found))
+    known = await _facts(store, found)
+    known = msgspec.structs.replace(known, child=await _child_trouble(store, found, known))
+    explanation = explain(found, known)
     if found.status in FINAL:
         explanation = await with_messages(store, found.id, explanation)
     return msgspec.structs.replace(explanation, text=escaped(explanation.text, TEXT_MAX))
@@ -74,13 +76,31 @@ async def _failed(store: Store, run: Run) -> Step | None:
 
 async def _children(store: Store, run: Run) -> dict[UUID, Run]:
     """The child runs that it waits for, as many as the text names."""
-    waits = [one.child for one in run.waiting_on[:SHOWN] if one.kind is StepKind.CHILD]
+    every = [n for n, one in enumerate(run.waiting_on) if one.kind is StepKind.CHILD]
+    waits = [run.waiting_on[n].child for n in every if n < SHOWN or n == every[0]]
     found = [
         await store.get(child, run.tenant) or await _deleted(store, child, run.tenant)
         for child in waits
         if child is not None
     ]
     return {child.id: child for child in found if child is not None}
+
+
+async def _child_trouble(store: Store, run: Run, known: Known) -> tuple[UUID, Explanation] | None:
+    """The first open child run that it waits for, and why that child does not move; None if it moves. The
+    child's own children are not looked up: the explanation of the child names them.
+    """
+    child = next((one for one in known.children.values() if _is_open(one)), None)
+    if child is not None and child.present != child.id:
+        child = await store.get(child.present, run.tenant)
+    if child is None or not _is_open(child):
+        return None
+    why = explain(child, await _facts(store, child))
+    return None if why.reason == "running" else (child.id, why)
+
+
+def _is_open(run: Run) -> bool:
+    return (run.status not in FINAL and run.deleted_at is None) or run.present != run.id
 
 
 async def _deleted(store: Store, run: UUID, tenant: Tenant) -> Run | None:

@@ -12,7 +12,7 @@ from holdfast.escaping import escaped
 from holdfast.records import Hold, Instant, Presence, Run, Step, moment
 from holdfast.sealing.envelope import OURS
 
-from .explanation import ERROR_MAX, SHOWN, Explanation, Known, at_text, few, quoted
+from .explanation import ERROR_MAX, SHOWN, Explanation, Known, at_text, few, quoted, silent
 
 
 def pending(run: Run, known: Known) -> Explanation:
@@ -42,7 +42,7 @@ def pending(run: Run, known: Known) -> Explanation:
     if not able:
         return Explanation("no_worker", f"{_nobody_can(run, known)}.", data)
     named = few([_presence(one, run, now) for one in able[: SHOWN + 1]], len(able))
-    text = f"It is due since {at_text(run.run_at)} and waits for a free slot of {named}"
+    text = f"It is due since {at_text(run.run_at)} and waits for a free slot of {named}{silent(able, now)}"
     data = {**data, "workers": [one.worker for one in able]}
     return _crashed(run, able, text, data) if run.crashes else Explanation("queued", f"{text}.", data)
 

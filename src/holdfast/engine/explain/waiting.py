@@ -50,7 +50,7 @@ def _until(step: Step, known: Known) -> str:
         return ""
     due_at, late = moment(step.due_at), ""
     if step.due_at <= known.now:
-        late = f": this time has passed, and a keeper will end the wait{no_worker_live(due_at, known)}"
+        late = f": this time has passed, and a worker will end the wait{no_worker_live(due_at, known)}"
     return f", until {at_text(due_at)}{late}"
 
 
@@ -64,6 +64,24 @@ def _fix(run: Run, step: Step, known: Known) -> str:
             "after a purge the wait ends with status `gone`"
         )
     return ""
+
+
+def child_text(run: Run, known: Known) -> str:
+    """A sentence that says why the first open child run does not move; empty if it does."""
+    if known.child is None:
+        return ""
+    child, why = known.child
+    count = sum(one.kind is StepKind.CHILD for one in run.waiting_on)
+    first = f", the first of {count:,}," if count > 1 else ""
+    text = why.text.rstrip(".")
+    # Sentences of `explain` begin with a word of ours, never with a name.
+    text = f"{text[:1].lower()}{text[1:]}"
+    return f" Child run {child}{first} says: {text}; more: `holdfast explain {child}`."
+
+
+def child_data(known: Known) -> dict[str, Any]:
+    """The same as data: the id of that child run, and the word for its reason."""
+    return {} if known.child is None else {"child": {"id": known.child[0], "reason": known.child[1].reason}}
 
 
 def _asked(step: Step) -> str:

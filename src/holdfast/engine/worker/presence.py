@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 log = safe_logger("holdfast.worker")
 
 PLACE_MAX = 200  # characters of host and process in a worker's id
-PRESENCE_SECONDS = 30.0
+PRESENCE_SECONDS = 10.0
+SILENT_SECONDS = 1.5 * PRESENCE_SECONDS  # a live worker is not silent for so long, unless its store is slow
 REFRESH_SECONDS = 0.25
 
 
@@ -28,6 +29,11 @@ def worker_id(name: str, world: World) -> str:
     # Host and process alone are not enough: two workers of one process would take each other's runs for
     # strays, and give them back.
     return f"{check_name('name', name)}:{text(world.place(), PLACE_MAX)}{world.uuid7().int & 0xFFFF:04x}"
+
+
+def how_many(workflows: int) -> str:
+    """`1 workflow`, `2 workflows`."""
+    return f"{workflows} workflow{'s' * (workflows != 1)}"
 
 
 async def show(worker: Worker) -> None:
