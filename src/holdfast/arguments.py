@@ -37,6 +37,7 @@ PROGRESS_MAX = 2**53  # every reader of JSON keeps whole numbers up to this exac
 SEPARATOR = "\x1f"  # stands between tenant and key in the stores
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
+_VERSION = re.compile(r"v[0-9]+")
 _TYPE = re.compile(_NAME.pattern + r"\.v[1-9][0-9]*")
 
 
@@ -215,6 +216,13 @@ def check_bare(name: Any) -> str:
     """Check a type, or a type without its version, which stands for all versions."""
     said = exact_text(name)
     return said if isinstance(said, str) and is_bare(said) else check_type(name)
+
+
+def check_startable(name: Any) -> str:
+    """Check a type, or a type without its version, which stands for the newest version."""
+    said = exact_text(name)
+    bare = isinstance(said, str) and is_bare(said) and not _VERSION.fullmatch(said.rpartition(".")[2])
+    return said if bare else check_type(name)
 
 
 def is_type(name: object) -> bool:

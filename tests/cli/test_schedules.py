@@ -149,6 +149,21 @@ def test_a_type_that_no_worker_has_published_gives_a_warning(cli_):
     assert "no worker has published shop.report.v1 in this store" in found.stderr
 
 
+@pytest.mark.spec("SCHED-1", "CLI-3")
+def test_a_bare_name_that_nobody_has_published_is_kept_and_says_so(cli_, work):
+    """The list and the schedule itself say so, until a worker has published a version."""
+    made = cli_("schedule", "add", "nightly", "shop.report", "--cron", "0 3 * * *")
+    assert made.exit_code == 0, made.stderr
+    assert "it cannot fire here: no version of shop.report is published yet: start a worker" in made.stdout
+    assert "no worker has published shop.report in this store; it does not fire until" in made.stderr
+    assert "no version of shop.report is published yet" in cli_("schedule", "ls").stdout
+    assert cli_.json("schedule", "ls")["trouble"].startswith("no version of shop.report is published yet")
+    assert "no version of shop.report is published" in cli_.refused("schedule", "fire", "nightly", code=1)
+    work(report=lambda _: None)
+    assert cli_.json("schedule", "ls")["trouble"] is None
+    assert "shop.report" in cli_("schedule", "ls").stdout
+
+
 @pytest.mark.spec("CLI-3")
 @pytest.mark.parametrize(
     ("args", "code", "said"),
@@ -165,7 +180,7 @@ def test_a_type_that_no_worker_has_published_gives_a_warning(cli_):
         (("add", "x", "shop.report.v1", "--every", "soon"), 2, "'soon' is not a duration"),
         (("add", "x", "shop.report.v1", "{", "--every", "60"), 2, "is not JSON"),
         (("add", "x", "shop.report.v1", "--every", "60", "--overlap", "maybe"), 2, "one of skip, allow"),
-        (("add", "x", "shop.report", "--every", "60"), 1, "shop.report"),
+        (("add", "x", "shop.v1", "--every", "60"), 2, "'shop.v1' is not a workflow type"),
         (("show", "x"), 1, "no schedule 'x': `holdfast schedule ls` lists"),
         (("pause", "x"), 1, "no schedule 'x'"),
         (("resume", "x"), 1, "no schedule 'x'"),

@@ -87,11 +87,17 @@ def test_bad_json_is_refused_with_the_place_and_an_example(cli_, tmp_path, text,
 def test_an_unknown_bare_name_is_refused_with_the_nearest(cli_, work):
     work(order=order, refund=order)
     line = cli_.refused("start", "shop.ordr", code=1)
-    assert "no workflow 'shop.ordr'" in line
+    assert "no worker has published 'shop.ordr' here" in line
     assert "did you mean shop.order" in line
 
 
 @pytest.mark.spec("START-6")
+def test_a_bare_name_before_any_worker_says_how_to_start_one(cli_):
+    line = cli_.refused("start", "shop.order", code=1)
+    assert "no worker has published 'shop.order' here: start one (`holdfast dev MODULE:APP`)" in line
+    assert line.endswith("or give the full type: shop.order.v1")
+
+
 def test_a_bare_name_starts_the_newest_version(cli_, work):
     work(order=order)
     assert cli_.json("start", "shop.order")["type"] == SHOP

@@ -28,7 +28,8 @@ class Schedules(Protocol):
         """
 
     async def schedule(self, new: NewSchedule) -> Schedule:
-        """Make a schedule, or change the one of that tenant and name; return it as it is now.
+        """Make a schedule, or change the one of that tenant and name; return it as it is now. Its type may be
+        without version: it is kept as it is, and the keeper says in each firing which version is started.
 
         It exists: its id, pause, queue and counts stay. With the same cron, zone and every, anchor_at and
         next_at stay too; and when nothing else differs either, nothing is written. Any change: rev + 1. From

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic
 
@@ -12,10 +11,10 @@ from holdfast.arguments import (
     Seconds,
     check_budget,
     check_duration,
+    check_startable,
     check_type,
     check_whole,
     exact_text,
-    is_bare,
     is_type,
 )
 from holdfast.backoff import DEFAULT, Backoff, check_policy
@@ -29,8 +28,6 @@ from .failures import text
 from .signatures import check_annotation, check_workflow, is_async
 from .step_failures import Raises, check_raises
 from .typed import P_contra, R_co
-
-_VERSION = re.compile(r"\.v([0-9]+)")
 
 STEPS_MAX = 10_000
 REFRESH_SECONDS = 1.0  # in a segment: the greatest age of the run's state at a boundary
@@ -52,21 +49,16 @@ def newest(name: str, known: Iterable[str]) -> str:
     name = exact_text(name)
     if is_type(name):
         return name
-    if not is_bare(name) or _VERSION.fullmatch("." + name.rsplit(".", 1)[-1]):
-        return check_type(name)
+    check_startable(name)
     known = list(known)
     versions = [type_ for type_ in known if type_.rsplit(".v", 1)[0] == name]
     if versions:
         return max(versions, key=version)
     near = difflib.get_close_matches(name, {type_.rsplit(".v", 1)[0] for type_ in known}, n=3, cutoff=0.5)
-    hint = (
-        f"; did you mean {' or '.join(near)}?"
-        if near
-        else "; nothing like it has been published in this store"
-    )
+    hint = f"; did you mean {' or '.join(near)}? If not" if near else ""
     raise UnknownWorkflow(
-        f"no workflow {name!r} has been published{hint}; only a full type (name.v1) can be started "
-        "before that"
+        f"no worker has published {name!r} here{hint}: start one (`holdfast dev MODULE:APP`), "
+        f"or give the full type: {name}.v1"
     )
 
 

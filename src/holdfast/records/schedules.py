@@ -44,7 +44,7 @@ class NewSchedule(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     id: UUID  # differs from the id of a later schedule with the same name
     name: str
     tenant: str = DEFAULT_TENANT
-    type: str
+    type: str  # without its version: each time starts the newest version that is published then
     params: Json = "null"
     cron: str | None = None
     zone: str = "UTC"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from holdfast.cron import local
 from holdfast.engine.app.schedules import upcoming
+from holdfast.engine.schedules.versions import unresolved
 from holdfast.errors import UsageError
 from holdfast.records import COST_UNIT, DEFAULT_TENANT, Instant, Schedule
 
@@ -18,10 +19,12 @@ TIMES_SHOWN = 5
 VALUE_MAX = 400  # characters of params; --json prints all
 
 
-def next_times(schedule: Schedule, now: Instant) -> tuple[list[Instant], str | None]:
-    """The next times at which a schedule fires; or an error that says why they are unknown here."""
+def next_times(
+    schedule: Schedule, now: Instant, published: Sequence[str]
+) -> tuple[list[Instant], str | None]:
+    """The next times at which a schedule fires; or an error that says why it cannot fire here."""
     try:
-        return upcoming(schedule, now, TIMES_SHOWN), None
+        return upcoming(schedule, now, TIMES_SHOWN), unresolved(schedule, published)
     except UsageError as error:
         return [], str(error)
 

@@ -25,6 +25,7 @@ from holdfast.arguments import (
     check_name,
     check_number,
     check_priority,
+    check_startable,
     check_tenant,
     check_text,
     check_topic,
@@ -260,7 +261,7 @@ def check_schedule(_: str, new: NewSchedule) -> None:
     """Check a schedule, and the values for its runs."""
     check_fields(new)
     check_name("schedule", new.name)
-    check_type(new.type)
+    check_startable(new.type)
     check_tenant(new.tenant)
     check_priority(new.priority)
     check_optional("limit_key", new.limit_key)

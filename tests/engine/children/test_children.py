@@ -261,7 +261,7 @@ async def test_a_bare_name_is_resolved_once_and_stays_resolved(app):
     [
         (
             lambda ctx: ctx.call("shop.shop"),
-            "no workflow 'shop.shop' has been published; did you mean shop.ship",
+            "no worker has published 'shop.shop' here; did you mean shop.ship",
         ),
         (lambda ctx: ctx.call("shop"), "is not a workflow type"),
         (lambda ctx: ctx.call(print), "is not a workflow"),

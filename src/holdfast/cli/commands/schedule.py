@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from shlex import quote
 from typing import Any, TypeVar
 
 import click
 
+from holdfast.arguments import is_type
 from holdfast.cli import session
 from holdfast.cli.groups import CommandGroup
 from holdfast.cli.options import (
@@ -25,6 +26,7 @@ from holdfast.cli.published import warn_if_unknown
 from holdfast.cli.terminal import cut, print_facts, print_json, table
 from holdfast.cli.values import typed_json, typed_label
 from holdfast.engine.app.client import Client
+from holdfast.engine.schedules.versions import published_types
 from holdfast.errors import UnknownSchedule
 from holdfast.records import (
     ANY,
@@ -125,9 +127,10 @@ def add(
 ) -> None:
     """Create a schedule, or change the one with this name.
 
-    WORKFLOW is a type such as shop.report.v1; without .vN it means the newest published version. JSON is the
-    value for each run. Repeating the command changes nothing. If the schedule exists, --limit-key, --budget,
-    --ttl, --timeout and --max-attempts keep their values when they are not given.
+    WORKFLOW is a type such as shop.report.v1; without .vN each time starts the version that is the newest
+    published one at that time. JSON is the value for each run. Repeating the command changes nothing. If the
+    schedule exists, --limit-key, --budget, --ttl, --timeout and --max-attempts keep their values when not
+    given.
     """
     if options["cron"] is None and options["every"] is None:
         raise click.UsageError("give --cron '0 3 * * *' or --every 15m")
@@ -140,7 +143,8 @@ def add(
         kept = await _kept_options(client, name, options["tenant"])
         made = await client.schedule(name, workflow, value, **{**kept, **options})
         await _print(client, made, as_json=as_json)
-        await warn_if_unknown(client, made.type, "its runs wait until a worker has it")
+        waits = "its runs wait" if is_type(made.type) else "it does not fire"
+        await warn_if_unknown(client, made.type, f"{waits} until a worker has it")
 
     session.run(work, create=True)
 
@@ -167,16 +171,16 @@ def ls(tenant: str | None, *, as_json: bool) -> None:
 
     async def work(client: Client) -> None:
         found = await client.schedules(ANY if tenant is None else tenant)
-        now = await client.store.now()
+        now, published = await client.store.now(), await published_types(client.store, found)
         if as_json:
             for one in found:
-                print_json(schedule_data(one, *next_times(one, now)))
+                print_json(schedule_data(one, *next_times(one, now, published)))
         elif not found:
             click.echo("no schedules yet; `holdfast schedule add --help` explains how to add one", err=True)
         else:
             tenants = any(one.tenant != DEFAULT_TENANT for one in found)
             head = ["NAME", *(["TENANT"] if tenants else []), "WHEN", "NEXT", "LAST", "STARTS"]
-            rows = [_row(one, now, tenants=tenants) for one in found]
+            rows = [_row(one, now, published, tenants=tenants) for one in found]
             click.echo("\n".join(table(head, rows)))
 
     session.run(work)
@@ -263,7 +267,7 @@ def _change(verb: Callable[[Client], Awaitable[Schedule]], *, as_json: bool) -> 
 
 async def _print(client: Client, one: Schedule, *, as_json: bool) -> None:
     now = await client.store.now()
-    times, trouble = next_times(one, now)
+    times, trouble = next_times(one, now, await published_types(client.store, [one]))
     if as_json:
         print_json(schedule_data(one, times, trouble))
         return
@@ -290,8 +294,8 @@ def _times(one: Schedule, times: list[Instant], now: datetime) -> list[str]:
     return table([f"NEXT TIMES, {clean(one.zone)}", "UTC", ""], rows, "  ")
 
 
-def _row(one: Schedule, at: Instant, *, tenants: bool) -> list[str]:
-    now, trouble = moment(at), next_times(one, at)[1]
+def _row(one: Schedule, at: Instant, published: Sequence[str], *, tenants: bool) -> list[str]:
+    now, trouble = moment(at), next_times(one, at, published)[1]
     return [
         clean(one.name),
         *([clean(one.tenant)] if tenants else []),

@@ -7,14 +7,15 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from holdfast.arguments import Seconds, check_by, check_name, check_sought
+from holdfast.arguments import Seconds, check_by, check_name, check_sought, exact_text, is_type
 from holdfast.clipped import clipped
 from holdfast.cron import micros_of_jitter, rhythm
 from holdfast.engine.definitions import Defined
 from holdfast.engine.options import RunOptions
 from holdfast.engine.plans.plan import Plan
 from holdfast.engine.schedules.firing import firing_by_hand, rhythm_of
-from holdfast.errors import Conflict, UnknownSchedule, UsageError
+from holdfast.engine.schedules.versions import published_types, resolved
+from holdfast.errors import Conflict, UnknownSchedule, UnknownWorkflow, UsageError
 from holdfast.records import (
     OWN,
     CatchUp,
@@ -73,6 +74,7 @@ class ScheduleVerbs:
     ) -> Schedule:
         """Start runs by cron in a time zone, or at an interval (`every`). A second call changes nothing.
 
+        A name without version (`shop.report`) starts the newest version that is published at each time.
         Other values under the same name change the schedule; only another cron, zone or every resets its
         times. overlap: skip, allow or queue, while one of its runs is open. catch_up: none, one or all of the
         times that passed while no keeper ran. Options of each run: priority, timeout, max_attempts, ttl,
@@ -86,7 +88,7 @@ class ScheduleVerbs:
         now = await self.store.now()
         # In a thread: zones are read from files, and a cron expression may need thousands of steps.
         times = await self.world.thread(rhythm, cron, every, zone, now, jitter, separate=True)
-        known = await self._workflow(workflow, look=True)
+        known, type_ = await self._scheduled(workflow)
         run = new_run(self.world, known, params, tenant=whose, **options)
         if isinstance(known, Plan):
             await self._publish([known])
@@ -94,7 +96,7 @@ class ScheduleVerbs:
             id=run.id,
             name=name,
             tenant=run.tenant,
-            type=run.type,
+            type=type_ or run.type,
             params=run.params,
             cron=times.cron,
             zone=times.zone,
@@ -115,6 +117,16 @@ class ScheduleVerbs:
             labels=run.labels,
         )
         return await self.store.schedule(new)
+
+    async def _scheduled(self, workflow: Defined | str) -> tuple[Defined | str, str | None]:
+        """The workflow whose types check the params, and the bare name that the schedule keeps, if any."""
+        if not isinstance(workflow, str) or is_type(workflow):
+            return await self._workflow(workflow, look=True), None
+        try:
+            return await self._workflow(workflow, look=True), exact_text(workflow)
+        except UnknownWorkflow:
+            # It may be published until the schedule fires. The version is only to check the options.
+            return f"{exact_text(workflow)}.v1", exact_text(workflow)
 
     async def schedules(
         self, tenant: Tenant | OwnTenant = OWN, name: str | None = None
@@ -151,6 +163,7 @@ class ScheduleVerbs:
         run = self.world.uuid7()
         for _ in range(TRIES):
             found = await self._schedule(name, tenant)
+            found = resolved(found, await published_types(self.store, [found]))
             firing = firing_by_hand(found, run, await self.store.now())
             if (await self.store.fire_schedule(firing)).answer == "applied":
                 return firing.fires[0].run

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.codec import MARK, digest, untyped
 from holdfast.contract import Store
 from holdfast.cron import Rhythm, delayed
-from holdfast.errors import DuplicateRun, HoldfastError, StoreError
+from holdfast.errors import DuplicateRun, HoldfastError, StoreError, UnknownWorkflow
 from holdfast.escaping import safe_logger
 from holdfast.records import (
     SECOND,
@@ -33,6 +33,8 @@ from holdfast.records import (
 from holdfast.sealing.envelope import reason
 from holdfast.world import uuid7
 
+from .versions import published_types, resolved
+
 log = safe_logger("holdfast.keeper")
 
 PAGE = 100
@@ -43,6 +45,7 @@ BATCH_MAX = 100
 ROUND_MAX = 1000  # times in one round: other chores must not wait for a long catch-up round
 LATE_SECONDS = 60.0  # a time that was not fired for this long was missed
 SKIP_SECONDS = 60.0  # delay before a schedule that cannot be fired here is retried
+UNPUBLISHED_SECONDS = 5.0  # delay before a schedule is retried whose workflow is not published yet
 SKIPPED_MAX = 1000  # unfirable schedules that are remembered
 
 Due = tuple[list[Instant], Instant | None, Instant | None]  # times to fire, the next one, the latest missed
@@ -57,6 +60,7 @@ class ScheduleFirer:
         self._after: UUID | None = None
         # schedules that cannot be fired here, and the end of their delay
         self._unfirable: dict[Known, float] = {}
+        self._logged: dict[Known, float] = {}  # when the log last named a schedule that cannot be fired here
 
     @property
     def unfinished(self) -> bool:
@@ -100,17 +104,25 @@ class ScheduleFirer:
 
     async def _due(self, page: Sequence[Schedule], now: Instant) -> list[tuple[Schedule, Firing]]:
         found: list[tuple[Schedule, Firing]] = []
+        published = await published_types(self._store, page)
         for n, one in enumerate(page):
             if n % TURN == TURN - 1:
                 await asyncio.sleep(0)  # an expression may cost milliseconds: other tasks get a turn
-            due = self._firing(one, now)
+            due = self._firing(one, now, published)
             if due is not None:
-                found.append((one, due))
+                found.append(due)
         return found
 
-    def _firing(self, one: Schedule, now: Instant) -> Firing | None:
+    def _firing(
+        self, one: Schedule, now: Instant, published: Sequence[str]
+    ) -> tuple[Schedule, Firing] | None:
         try:
-            return firing(one, now)
+            known = resolved(one, published)
+            due = firing(known, now)
+            return None if due is None else (known, due)
+        except UnknownWorkflow as error:
+            self._skip(one, error, UNPUBLISHED_SECONDS)
+            return None
         except Exception as error:  # noqa: BLE001 - one schedule fails: the others are fired all the same
             self._skip(one, error)
             return None
@@ -144,17 +156,22 @@ class ScheduleFirer:
             _tell_missed(one, due.missed_at)
         return fired
 
-    def _skip(self, one: Schedule, error: Exception) -> None:
-        log.warning(
-            "schedule %s of tenant %s cannot fire here, will retry in %g s: %s",
-            one.name,
-            one.tenant,
-            SKIP_SECONDS,
-            error,
-            exc_info=None if isinstance(error, HoldfastError) else error,
-        )
+    def _skip(self, one: Schedule, error: Exception, delay_seconds: float = SKIP_SECONDS) -> None:
+        known, now = (one.id, one.rev), asyncio.get_running_loop().time()
+        if self._logged.get(known, -SKIP_SECONDS) + SKIP_SECONDS <= now:
+            log.warning(
+                "schedule %s of tenant %s cannot fire here, will retry in %g s: %s",
+                one.name,
+                one.tenant,
+                delay_seconds,
+                error,
+                exc_info=None if isinstance(error, HoldfastError) else error,
+            )
+            self._logged = {each: at for each, at in self._logged.items() if at + SKIP_SECONDS > now}
+            if len(self._logged) < SKIPPED_MAX:
+                self._logged[known] = now
         if len(self._unfirable) < SKIPPED_MAX:
-            self._unfirable[one.id, one.rev] = asyncio.get_running_loop().time() + SKIP_SECONDS
+            self._unfirable[known] = now + delay_seconds
 
 
 def _batches(due: list[tuple[Schedule, Firing]]) -> Iterator[list[tuple[Schedule, Firing]]]:

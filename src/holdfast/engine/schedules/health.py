@@ -11,6 +11,7 @@ from holdfast.escaping import escaped
 from holdfast.records import SECOND, Finding, Instant, Schedule, instant
 
 from .firing import rhythm_of, timed_run
+from .versions import published_types, resolved
 
 LATE_SECONDS = 10.0  # keepers work every second
 DUE_MAX = 1000  # schedules that are read
@@ -23,11 +24,11 @@ async def due(store: Store) -> Sequence[Schedule]:
     return await gathered(store.due_schedules, DUE_MAX, None, lambda one: one.id)
 
 
-def trouble(one: Schedule, now: Instant) -> str | None:
+def trouble(one: Schedule, now: Instant, published: Sequence[str]) -> str | None:
     """The reason why a schedule cannot fire here; None if no reason is known."""
     try:
         rhythm_of(one).after(now)
-        timed_run(one, now)
+        timed_run(resolved(one, published), now)
     except HoldfastError as error:
         return escaped(error, WHY_MAX)
     return None
@@ -37,7 +38,8 @@ async def findings(store: Store) -> list[Finding]:
     """The findings of `doctor` about schedules."""
     now = await store.now()
     late = [one for one in await due(store) if _late(one, now) > LATE_SECONDS]
-    broken = [(one, why) for one in late if (why := trouble(one, now)) is not None]
+    published = await published_types(store, late)
+    broken = [(one, why) for one in late if (why := trouble(one, now, published)) is not None]
     found = [_unfirable(one, why) for one, why in broken[:SHOWN]]
     if len(broken) > SHOWN:
         found.append(

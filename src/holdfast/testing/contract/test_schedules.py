@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from holdfast.errors import Conflict, UnknownSchedule
+from holdfast.errors import Conflict, UnknownSchedule, UsageError
 from holdfast.lifecycle import Status
-from holdfast.records import ANY, CatchUp, FiredBy, Overlap, moment
+from holdfast.records import ANY, CatchUp, Fire, FiredBy, NewRun, Overlap, RunFilter, moment
 
 from .driver import EPOCH
 from .schedules import HOUR, due, end, fire, firing, made, runs, seen, shot
@@ -280,6 +280,36 @@ def test_runs_of_a_type_that_nobody_has_published_are_started(driver):
     one = made(driver, type="not.known.v9")
     (run,) = fire(driver, one, EPOCH + HOUR).started
     assert driver.get(run).type == "not.known.v9"
+
+
+@pytest.mark.spec("SCHED-1", "START-6")
+def test_a_bare_name_is_kept_and_the_keeper_says_which_version_is_started(driver):
+    """Two keepers that see different newest versions start one run, of the version of the first one."""
+    schedule = made(driver, type="shop.order")
+    assert schedule.type == seen(driver).type == "shop.order"
+    assert made(driver, type="shop.order").rev == schedule.rev
+    driver.clock.turn(3600)
+    run_id, labels = driver.id(), f'{{"schedule":"nightly","fire_at":"{EPOCH + HOUR}"}}'
+    old, new_one = (
+        Fire(EPOCH + HOUR, NewRun(id=run_id, type=f"shop.order.v{n}", labels=labels)) for n in (9, 10)
+    )
+    assert fire(driver, schedule, new_one).started == (run_id,)
+    assert fire(driver, schedule, old).answer == "lost"
+    # A keeper that died after its commit, and one of the other version, that sees the schedule anew.
+    again = fire(driver, seen(driver), old)
+    assert (again.answer, again.started) == ("applied", ())
+    (run,) = driver.run(driver.store.list(RunFilter(tenant=ANY)))
+    assert (run.id, run.type) == (run_id, "shop.order.v10")
+    assert seen(driver).type == "shop.order"
+
+
+@pytest.mark.parametrize(
+    "name", ["shop", "shop.v1", "shop.v0", "shop order.x", "shop.order.v1.", "", "x" * 256]
+)
+def test_a_name_that_is_neither_a_type_nor_a_bare_name_is_refused(driver, name):
+    with pytest.raises(UsageError, match="is not a workflow type"):
+        made(driver, type=name)
+    assert driver.run(driver.store.schedules(ANY)) == []
 
 
 @pytest.mark.spec("SCHED-1")

@@ -83,7 +83,7 @@ end $$;
 create or replace function refuse_odd_schedule(new json) returns void language plpgsql as $$
 declare
     fault text := start_fault(
-        new ->> 'type', false, new ->> 'tenant', null, new ->> 'limit_key', (new ->> 'priority')::integer, null,
+        new ->> 'type', is_bare(new ->> 'type'), new ->> 'tenant', null, new ->> 'limit_key', (new ->> 'priority')::integer, null,
         (new ->> 'max_attempts')::integer, (new ->> 'budget')::bigint, new ->> 'labels', new ->> 'params'
     );
 begin

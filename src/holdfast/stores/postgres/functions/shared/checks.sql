@@ -9,6 +9,11 @@ create or replace function is_type(type text) returns boolean language sql immut
     select length(type) <= 255 and type ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+\.v[1-9][0-9]*$'
 $$;
 
+-- A type without its version: it stands for the newest version. `shop.v1` is neither a type nor a bare name.
+create or replace function is_bare(type text) returns boolean language sql immutable as $$
+    select length(type) <= 255 and type ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+$' and type !~ '\.v[0-9]+$'
+$$;
+
 create or replace function type_fault(type text) returns text language sql immutable as $$
     select in_a_line(type) || ' is not a workflow type: write domain.action.vN with letters, digits, _ and -, '
         || 'for example ''shop.order.v1'''
