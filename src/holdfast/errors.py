@@ -146,11 +146,19 @@ class Outcome(HoldfastError):
     """The end of a run, step or wait without a value, raised where the value was asked for."""
 
 
+def named(error: Error) -> str:
+    """Return type and message of an error: `'card'` alone would not show a KeyError. Our own errors need no
+    type.
+    """
+    ours = error.type == "" or isinstance(globals().get(error.type), type)
+    return error.message if ours else f"{error.type}: {error.message}"
+
+
 class RunFailed(Outcome):
     """The run failed; `error` holds kind, type, message and traceback."""
 
     def __init__(self, run_id: UUID | str, error: Error | None, hint: str = "") -> None:
-        why = f", {error.kind}: {error.message}" if error else ""
+        why = f", {error.kind}: {named(error)}" if error else ""
         super().__init__(f"run {run_id} failed{why}{hint and '; ' + hint}")
         self.run_id, self.error = run_id, error
 

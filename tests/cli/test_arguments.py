@@ -93,7 +93,7 @@ def test_a_worker_takes_its_runtime_its_poll_and_its_batch_from_the_command_line
     (tmp_path / "options_app.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     given = {}
-    monkeypatch.setattr("holdfast.engine.app.app.App.run", lambda app, **options: given.update(options))
+    monkeypatch.setattr("holdfast.engine.app.app.App.run", lambda _, **options: given.update(options))
     found = cli_("worker", "options_app:app", "--runtime", "gpu", "--poll", "500ms", "--batch", "7")
     assert found.exit_code == 0, found.stderr
     assert {name: given[name] for name in ("runtime", "poll", "batch")} == {

@@ -36,6 +36,15 @@ def rows(cli_, *args):
     return [json.loads(line) for line in said(cli_, *args, "--json").splitlines()]
 
 
+@pytest.mark.spec("CLI-4")
+def test_show_calls_the_step_of_a_message_send_and_json_keeps_its_kind(cli_, sent):
+    lines = said(cli_, "show", sent).splitlines()
+    assert [line.split()[:2] for line in lines if "send:" in line and "last step" not in line] == [
+        ["send:carrier", "send"], ["send:carrier#2", "send"], ["send:mail", "send"],
+    ]  # fmt: skip
+    assert {one["kind"] for one in cli_.json("show", sent)["steps"]} == {"emit"}
+
+
 @pytest.mark.spec("OUT-1", "CLI-1", "CLI-2")
 def test_messages_are_listed_and_sinks_without_a_worker_are_named(cli_, sent):
     """Oldest first; with the reason why they wait."""

@@ -7,7 +7,6 @@ import traceback
 import msgspec
 from msgspec.structs import replace
 
-from holdfast import errors
 from holdfast.arguments import check_duration
 from holdfast.backoff import Backoff
 from holdfast.errors import (
@@ -22,14 +21,13 @@ from holdfast.errors import (
     RunOverdue,
     StepFailed,
     UsageError,
+    named,
 )
 from holdfast.records import Error, Json
 from holdfast.records.moves import Fail
 from holdfast.records.unreadable import UNREADABLE, read_error
 
 from .tracebacks import STEP_BEFORE, TRACEBACK_MAX, bounded
-
-_OURS = {"", *(name for name, one in vars(errors).items() if isinstance(one, type))}
 
 MESSAGE_MAX = 4_000
 
@@ -98,13 +96,6 @@ def failing(error: Error) -> Fail:
         error=encoded(error), last_error=line(error), kind=error.kind,
         attempt=error.attempt, max_attempts=error.max_attempts,
     )  # fmt: skip
-
-
-def named(error: Error) -> str:
-    """Return type and message of an error: `'card'` alone would not show a KeyError. Our own errors need no
-    type.
-    """
-    return error.message if error.type in _OURS else f"{error.type}: {error.message}"
 
 
 def line(error: Error) -> str:

@@ -16,6 +16,7 @@ from holdfast.codec import unreadable_class, unreadable_type
 from holdfast.errors import UsageError
 
 OURS = frozenset({"Context", "SyncContext", "PlanTask"})  # the first arguments of functions
+CONTEXTS = frozenset({"Context", "SyncContext"})
 
 EXAMPLE = "as in `async def order(ctx, order: Order)`"
 
@@ -58,9 +59,13 @@ def check_workflow(type_: str, function: Any, hints: dict[str, Any]) -> bool:
         raise UsageError(f"{what} takes {given[1]} second: the context comes first, {EXAMPLE}")
     wanted = "Context" if is_async(function) else "SyncContext"
     if given[0] is not None and given[0] != wanted:
-        how = "`async def`" if wanted == "Context" else "`def`"
-        decorated = "; a decorator around an async function is async too" if wanted != "Context" else ""
-        raise UsageError(f"{what} has the annotation ctx: {given[0]}, but {how} gets hf.{wanted}{decorated}")
+        how = "an `async def`" if wanted == "Context" else "a `def`"
+        other = "make it `async def`" if wanted == "SyncContext" else "make it a `def`"
+        mend = f"write `{names[0].name}: hf.{wanted}`" + (f", or {other}" if given[0] in CONTEXTS else "")
+        decorated = " (a decorator around an async function is async too)" if wanted != "Context" else ""
+        raise UsageError(
+            f"{what} has the annotation {names[0].name}: {given[0]}, but it is {how}: {mend}{decorated}"
+        )
     return len(names) == 2
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.errors import named
 from holdfast.lifecycle import StepKind, StepStatus
 from holdfast.records import SECOND, Error, Json, Step, moment
 from holdfast.records.unreadable import MARK, UNREADABLE, Unreadable, read, read_error, read_object
@@ -30,6 +31,11 @@ def attempts(step: Step) -> str:
     return f"{step.attempts}" if most is None else f"{step.attempts} of {most}"
 
 
+def kind_word(step: Step) -> str:
+    """The kind of a step for people: a message to a sink is sent, although it is recorded as an event is."""
+    return "send" if step.kind is StepKind.EMIT and step.key.startswith("send:") else step.kind
+
+
 def outcome(step: Step, now: datetime) -> str:
     """The outcome of a step in one line: a value, an error, a decision, the end of a child run."""
     if step.status is StepStatus.WAITING:
@@ -48,8 +54,9 @@ def outcome(step: Step, now: datetime) -> str:
 
 
 def error_words(error: Error) -> str:
-    """The kind and the message of an error."""
-    return f"{error.kind}: {error.message}" if error.message else error.kind
+    """The kind of an error, the class of the exception, and its message."""
+    what = named(error)
+    return f"{error.kind}: {what}" if what else error.kind
 
 
 def _open_wait(step: Step, now: datetime) -> str:

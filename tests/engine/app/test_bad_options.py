@@ -133,6 +133,29 @@ async def test_a_number_in_place_of_text_is_refused(app, name):
         await app.rewind(run.id, name)
 
 
+async def test_a_function_in_the_place_of_a_steps_name_is_named_in_the_error(app):
+    def boom(x):
+        return x
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        return await ctx.step(boom, 1)
+
+    async with app.worker():
+        with pytest.raises(RunFailed, match=r'is the step\'s name: `ctx.step\("boom", boom, x\)`'):
+            await (await app.start(order)).result()
+
+
+async def test_an_exception_of_the_body_is_told_with_its_type(app):
+    @app.workflow("shop.order.v1", retry=hf.Backoff.none())
+    async def order(ctx):
+        return {}["nope"]
+
+    async with app.worker():
+        with pytest.raises(RunFailed, match="failed, exhausted: KeyError: 'nope'"):
+            await (await app.start(order)).result()
+
+
 async def test_a_key_too_long_for_an_index_fails_the_run_and_no_worker(app):
     """One store would keep such a key, another could never commit it."""
 

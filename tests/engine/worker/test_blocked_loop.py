@@ -6,6 +6,7 @@ These tests really sleep, for about two short leases, because they test a thread
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_blocked_event_loop_keeps_its_lease_and_the_log_says_so(shared, caplog
             assert await run.result(10) == "still mine"
         trail = [entry.type for entry in await app.trail(run.id)]
         await app.close()
-        return trail
+        return trail, run.id
 
     async def meanwhile():
         """Another process, on another thread, that would take the run if its lease expired."""
@@ -64,9 +65,12 @@ def test_a_blocked_event_loop_keeps_its_lease_and_the_log_says_so(shared, caplog
     async def both():
         return await asyncio.gather(asyncio.to_thread(asyncio.run, meanwhile()), scene())
 
-    expired, trail = asyncio.run(both())
+    expired, (trail, run) = asyncio.run(both())
     assert (expired, executed) == (0, [1])
-    assert "the event loop was blocked for 1." in caplog.text
+    (warning,) = [one for one in caplog.messages if "the event loop was blocked" in one]
+    assert f"was blocked for 1.0 s or more by run {run} (shop.order.v1): put" in re.sub(
+        r"1\.\d", "1.0", warning
+    )
     assert trail == ["created", "leased", "started", "step_succeeded", "succeeded"]
 
 

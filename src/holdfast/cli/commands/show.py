@@ -21,7 +21,7 @@ from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import ANY, Run, RunFilter, RunningStep, Step, instant, moment
 from holdfast.shown.data import whole_run_data
 from holdfast.shown.runs import CHILDREN_MAX, facts
-from holdfast.shown.steps import attempts, duration, outcome
+from holdfast.shown.steps import attempts, duration, kind_word, outcome
 from holdfast.shown.text import clean, short
 from holdfast.shown.times import ago
 from holdfast.shown.tracebacks import cause, full_lines, trace_lines
@@ -124,7 +124,7 @@ def _step_row(step: Step, now: datetime) -> list[str]:
     at = step.finished_at or step.started_at
     return [
         clean(step.key),
-        step.kind,
+        kind_word(step),
         coloured_status(step.status),
         attempts(step),
         duration(step),

@@ -367,7 +367,13 @@ def cancelled() -> bool:
 
 
 def check_callable(name: str, fn: Any) -> None:
-    """Refuse a value that is no function, such as in `ctx.step("charge", charge(order))`."""
+    """Refuse a value that is no function, such as in `ctx.step("charge", charge(order))`, and a function in
+    the place of the name.
+    """
+    if callable(name):
+        called = getattr(name, "__name__", "fn")
+        called = called if called.isidentifier() else "fn"
+        raise UsageError(f'the first argument is the step\'s name: `ctx.step("{called}", {called}, x)`')
     if callable(fn):
         return
     if inspect.iscoroutine(fn):

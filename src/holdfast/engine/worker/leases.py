@@ -6,10 +6,11 @@ A blocked event loop cannot delay it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from holdfast.contract import Store
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 log = safe_logger("holdfast.lease")
 
 BLOCKED_SECONDS = 1.0  # an event loop that was blocked longer than this is logged
+_RUN_TASK = "run "  # the names of tasks that execute runs begin with this
 
 
 class Leases:
@@ -46,6 +48,7 @@ class Leases:
         self._strays: set[tuple[UUID, int]] = set()
         self._given_up: dict[tuple[UUID, int], float] = {}
         self._pulse: Pulse | None = None
+        self._warned_at = -math.inf  # when a blocked event loop was logged
         self.claiming = False  # a claim is on its way: a run that it brings is no stray
 
     def begin(self) -> None:
@@ -121,19 +124,30 @@ class Leases:
                 execution.journal.keep_progress(lease.progress)
         try:
             learn = partial(self._learn, executions, renewal, askers, claiming=claiming)
-            self._loop.call_soon_threadsafe(self._heard, learn, self._world.monotonic())
+            # The task that the loop is in now. If the loop is blocked, this task blocks it.
+            task = asyncio.current_task(self._loop)
+            self._loop.call_soon_threadsafe(self._heard, learn, self._world.monotonic(), task)
         except RuntimeError:
             # The event loop was closed during this call: there is nobody to notify.
             return
 
-    def _heard(self, learn: Callable[[], None], told_at: float) -> None:
-        late = self._world.monotonic() - told_at
-        if late > BLOCKED_SECONDS:
+    def _heard(
+        self, learn: Callable[[], None], told_at: float, task: asyncio.Task[Any] | None = None
+    ) -> None:
+        """Take the news of one beat. Beats that came while the loop was blocked arrive together afterwards:
+        only the first of them logs a warning.
+        """
+        now = self._world.monotonic()
+        late = now - told_at
+        if late > BLOCKED_SECONDS and told_at > self._warned_at:
+            name = "" if task is None else task.get_name()
             log.warning(
-                "the event loop was blocked for %.1f s or more: put blocking code (time.sleep, requests, …) "
-                "into a sync `def`, which runs in a thread",
+                "the event loop was blocked for %.1f s or more%s: put blocking code (time.sleep, requests, "
+                "…) into a sync `def`, which runs in a thread",
                 late,
+                f" by {name}" if name.startswith(_RUN_TASK) else "",
             )
+            self._warned_at = now
         learn()
 
     def _learn(
@@ -164,6 +178,11 @@ class Leases:
         for run, fence in certain:
             log.warning("run %s is leased to this worker, which does not know it: released", run)
             self._committer.put(Item(run=run, fence=fence, number=1, move=RELEASE), _ignore)
+
+
+def task_name(run: UUID, type_: str) -> str:
+    """Return the name of the task that executes a run. A warning about a blocked event loop shows it."""
+    return f"{_RUN_TASK}{run} ({type_})"
 
 
 def _answer(askers: Iterable[asyncio.Future[None]]) -> None:

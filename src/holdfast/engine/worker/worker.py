@@ -46,9 +46,9 @@ from .hook_notifier import HookNotifier
 from .hosting import OnlyAsync, count_worker
 from .keeper import Keeper, seconds_until
 from .lease_check import LeaseCheck
-from .leases import Leases
+from .leases import Leases, task_name
 from .loading import Loads
-from .presence import Refresh, show, shows, worker_id
+from .presence import Refresh, how_many, show, shows, worker_id
 from .running_steps import RunningSteps
 from .slots import Ends
 
@@ -149,7 +149,7 @@ class Worker(OnlyAsync):
         self.relay.begin()
         self._works = True
         count_worker(1)
-        log.info("worker %s started: %d workflows, %d slots", self.id, len(self._workflows), self.slots)
+        log.info("worker %s started: %s, %d slots", self.id, how_many(len(self._workflows)), self.slots)
         self.hook_notifier.tell("worker.started")
         return self
 
@@ -345,7 +345,7 @@ class Worker(OnlyAsync):
         if claim.crashes:
             self._claim_size.watch(execution, self._wake_up.ring)
         self.committer.begun(claim.id)
-        task = self.world.spawn(self._execute(execution), claim.type)
+        task = self.world.spawn(self._execute(execution), task_name(claim.id, claim.type))
         self._executions[task] = execution
         task.add_done_callback(self._executions.pop)
 
