@@ -109,8 +109,8 @@ def process(tmp_path):
         )
         one = subprocess.Popen(
             [sys.executable, *(["-m", "holdfast.cli"] if module else []), *map(str, args)],
-            cwd=tmp_path, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**(env or os.environ), "PYTHONPATH": path}, **more,
+            cwd=tmp_path, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            env={**(env or os.environ), "PYTHONPATH": path}, **{"stderr": subprocess.PIPE, **more},
         )  # fmt: skip
         started.append(one)
         return one

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 # The package that each extra brings.
-BROUGHT = {"crypto": "cryptography", "postgres": "asyncpg", "uvloop": "uvloop"}
+BROUGHT = {"crypto": "cryptography", "dev": "watchfiles", "postgres": "asyncpg", "uvloop": "uvloop"}
 
 PLUGIN_TEST = """
 import holdfast as hf

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import shlex
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from holdfast.cli.follow import HIDDEN_TYPES, follow
 from holdfast.cli.logs import log_level_option, show_logs
 from holdfast.cli.options import DEFAULT_STORE, no_wait_timeouts_option, store_option
 from holdfast.cli.program import program_name
+from holdfast.cli.reload import HINT, Supervisor, broken_code_shown, can_watch, obey, watched_folder
 from holdfast.cli.trail_lines import TrailLines
 from holdfast.engine.app.app import App, loop_factory
 from holdfast.engine.tracebacks import user_frame
@@ -31,16 +33,33 @@ LEASE_SECONDS = 3.0
 
 @click.command()
 @click.argument("app", metavar="MODULE:APP")
+@click.option(
+    "--reload/--no-reload", default=True, help="Start again when code of the app changes (default)."
+)
+@click.option("--watched", type=int, hidden=True)
 @no_wait_timeouts_option
 @log_level_option
 @store_option()
-def dev(app: str, *, no_wait_timeouts: bool, log_level: str | None) -> None:
+def dev(
+    app: str, *, reload: bool, watched: int | None, no_wait_timeouts: bool, log_level: str | None
+) -> None:
     """Run a worker for development, and print what happens.
 
-    Its leases are short: if you kill it and start it again, its runs continue after 3 s. On Ctrl-C, running
-    steps have 3 s to finish.
+    When a .py file of the app's folder or package changes, the worker gives its runs back and starts again
+    with the new code. This needs watchfiles: pip install 'holdfast[dev]'. Its leases are short: if you kill
+    it and start it again, its runs continue after 3 s. On Ctrl-C and on a reload, running steps have 3 s to
+    finish.
     """
-    loaded = load_with_store(app)
+    if watched is None and reload and (folder := _reloads(app)) is not None:
+        click.get_current_context().exit(Supervisor(folder).run())
+    if watched is None:
+        loaded = load_with_store(app)
+    else:
+        obey(watched)
+        with broken_code_shown():
+            loaded = load_with_store(app)
+        if _address(loaded) is None and getattr(_innermost(loaded), "path", None) is None:
+            click.echo("memory:// is in this process: after a reload its runs are gone", err=True)
     if (handler := show_logs(log_level, with_date=False)) is not None:  # as the lines of the trail
         handler.addFilter(_not_in_trail)
     if log_level != "debug":  # the trail below shows the same and more
@@ -52,6 +71,15 @@ def dev(app: str, *, no_wait_timeouts: bool, log_level: str | None) -> None:
 def _not_in_trail(record: logging.LogRecord) -> bool:
     """A filter for a log beside the trail: failures and retries of runs are told by the trail."""
     return not hasattr(record, "error_kind")
+
+
+def _reloads(app: str) -> Path | None:
+    """The folder to watch; None if the worker runs without reload, and then a line says why."""
+    folder = watched_folder(app)
+    if folder is not None and not can_watch():
+        click.echo(HINT, err=True)
+        return None
+    return folder
 
 
 async def _dev(app: App, *, wait_timeouts: bool) -> None:
