@@ -20,6 +20,7 @@ LARGE_BATCH_BYTES = 4 * MIB  # one commit of large items only: small ones may ha
 RUN_BYTES = 256 * MIB  # all values that one run has recorded, unless its workflow says otherwise
 ROW_BYTES = 200  # size of a step in an answer beside its key and its values
 NEWS_BYTES = 64 * 1024  # one run's settled waits in an answer about many runs
+SCHEMA_BYTES = 16_384  # the largest JSON Schema that a definition holds; a larger one is left out
 SHOWN_BYTES = 64 * 1024  # a value of a step that is read only to show one line of it
 LARGE_BYTES = MIB  # a value or item of this size is committed apart, so that small ones do not wait for it
 

@@ -71,6 +71,11 @@ class Codec:
         self._wanted = wanted if self.typed else Any
         self._open = typed_dicts.described(wanted) if self.typed else None
 
+    @property
+    def wanted(self) -> Any:
+        """The annotated type; Any for a codec without one."""
+        return self._wanted
+
     def encode(self, value: Any, what: str) -> Json:
         """Return the JSON text of `value`; BadValue or TooLarge names `what` and the field."""
         return self.record(value, what)[0]

@@ -305,7 +305,7 @@ def test_a_scoped_app_follows_its_app_to_another_store():
 
 OPERATORS = {
     "purge", "doctor", "limit", "unlimit", "limits", "pause_key", "resume_key",
-    "register", "unregister", "registry", "webhook", "webhooks", "remove_webhook",
+    "register", "unregister", "definitions", "registry", "webhook", "webhooks", "remove_webhook",
     "publish", "worker", "work", "run", "close",
 }  # fmt: skip
 DEFINES = {"workflow", "plan", "on", "sink", "at", "of", "sync"}

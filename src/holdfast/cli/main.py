@@ -56,6 +56,7 @@ TABLE: dict[str, dict[str, Entry]] = {
         "prioritize": Entry("commands.operate", "Change the priority of an open run, 0 to 999."),
         "delete": Entry("commands.delete", "Hide a run; `restore` shows it again until it is purged."),
         "restore": Entry("commands.delete", "Show a deleted run again; an open one continues."),
+        "definitions": Entry("commands.definitions", "List the published workflows, with their schemas."),
         "registry": Entry(
             "commands.registry", "Choose which runtime executes a workflow type, or disable the type."
         ),

@@ -106,11 +106,10 @@ class Supervisor:
                 return self._stopped(what)
             if kind == "changed":
                 self._reload(what)
-            elif what is self._worker:
-                self._worker = None
-                code = what.returncode
+            elif self._worker is not None and what is self._worker:
+                code, self._worker = int(self._worker.returncode), None
                 if code == 0 or (code in {1, 2, 3} and not self._reloaded):
-                    return int(code)  # a wrong call, or no store: no change of code would mend it
+                    return code  # a wrong call, or no store: no change of code would mend it
                 self._reloaded = True
                 how = "" if code == BROKEN else f"the worker ended ({_how(code)}); "
                 _say(f"{how}{AGAIN}")

@@ -69,8 +69,8 @@ class Catalog(Protocol):
     async def waiting_on(self, topic: str, tenant: str) -> Sequence[UUID]:
         """The open runs that have an open wait on this topic, by id."""
 
-    async def definitions(self) -> Sequence[Definition]:
-        """Every published workflow, by type."""
+    async def definitions(self, *, schemas: bool = False) -> Sequence[Definition]:
+        """Every published workflow, by type. Without `schemas` those are None, and cost nothing."""
 
     async def due(
         self,

@@ -34,5 +34,6 @@ class Starting(Protocol):
     async def publish(self, definitions: Sequence[Definition]) -> None:
         """Make workflows known by type. The same definition again writes nothing; a changed one replaces it.
         But a plan with other steps than those published under its type, or another kind under that type, is a
-        Conflict, and none of the definitions is written: the version must be raised.
+        Conflict, and none of the definitions is written: the version must be raised. Another schema of params
+        or result is no conflict: the last publisher's counts.
         """

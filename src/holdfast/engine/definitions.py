@@ -25,6 +25,7 @@ from holdfast.errors import UnknownWorkflow, UsageError
 from holdfast.records import Definition, Json
 
 from .failures import text
+from .schemas import NOTHING, schema_of
 from .signatures import check_annotation, check_workflow, is_async
 from .step_failures import Raises, check_raises
 from .typed import P_contra, R_co
@@ -157,6 +158,8 @@ class Workflow(Defined[P_contra, R_co]):
             budget=self.budget,
             covers_children=self.budget_covers_children,
             description=text((inspect.getdoc(self.function) or "").partition("\n")[0]),
+            params_schema=schema_of(self.params.wanted) if self.takes_params else NOTHING,
+            result_schema=schema_of(self.result.wanted),
         )
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from holdfast.contract import Store
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, named
 from holdfast.escaping import LOGGED, escaped, safe_logger
 from holdfast.lifecycle import Status
 from holdfast.records import ANY, SECOND, Error, Instant, Run, moment
 
-from .failures import line, named
+from .failures import line
 from .tracebacks import user_frame
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import Any
 
 from holdfast.clipped import clipped
 from holdfast.codec import untyped
-from holdfast.errors import StepFailed, UsageError
+from holdfast.errors import StepFailed, UsageError, named
 from holdfast.records import Error, Json
 
-from .failures import named, stored
+from .failures import stored
 
 Raises = type[Exception] | Sequence[type[Exception]]
 

@@ -196,3 +196,6 @@ class Definition(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     steps: tuple[PlanStep, ...] = ()  # for a plan
     budget: int | None = None
     covers_children: bool = False  # the budget of a run also covers its children, and theirs
+    # JSON Schemas as text, at most bounds.SCHEMA_BYTES each; None: not known, or not asked for.
+    params_schema: str | None = None
+    result_schema: str | None = None

@@ -33,6 +33,7 @@ from holdfast.arguments import (
     check_whole,
     to_seconds,
 )
+from holdfast.bounds import SCHEMA_BYTES
 from holdfast.clipped import clipped
 from holdfast.contract import START
 from holdfast.decoding import fault
@@ -241,6 +242,8 @@ def check_definitions(_: str, definitions: Sequence[Definition]) -> None:
         check_fields(one)
         check_type(one.type)
         check_text("description", one.description)
+        check_text("params_schema", one.params_schema or "", SCHEMA_BYTES)
+        check_text("result_schema", one.result_schema or "", SCHEMA_BYTES)
         _attempts("max_attempts", one.max_attempts)
         check_budget("budget", one.budget)
         check_span("timeout", one.timeout_seconds)

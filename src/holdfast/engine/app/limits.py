@@ -22,7 +22,7 @@ from holdfast.arguments import (
 from holdfast.clipped import clipped
 from holdfast.engine.definitions import Defined
 from holdfast.errors import UsageError
-from holdfast.records import Limit, Registration
+from holdfast.records import Definition, Limit, Registration
 
 if TYPE_CHECKING:
     from holdfast.contract import Store
@@ -131,6 +131,11 @@ class LimitVerbs:
         name = _registered(type)
         await self._opened()
         return await self.store.unregister(name)
+
+    async def definitions(self) -> Sequence[Definition]:
+        """Return the published workflows by type, with the JSON Schemas of their params and results."""
+        await self._opened()
+        return await self.store.definitions(schemas=True)
 
     async def registry(self) -> Sequence[Registration]:
         """Return all entries, by name."""

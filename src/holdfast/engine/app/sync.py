@@ -231,6 +231,7 @@ class SyncApp(SyncVerbs):
     resume_key = blocking(App.resume_key)
     register = blocking(App.register)
     unregister = blocking(App.unregister)
+    definitions = blocking(App.definitions)
     registry = blocking(App.registry)
     doctor = blocking(App.doctor)
     publish = blocking(App.publish)

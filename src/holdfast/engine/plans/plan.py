@@ -11,6 +11,7 @@ from holdfast.arguments import Seconds, check_step_name, check_text, check_whole
 from holdfast.backoff import Backoff
 from holdfast.codec import Codec, annotated, untyped
 from holdfast.engine.definitions import Defined
+from holdfast.engine.schemas import schema_of
 from holdfast.engine.signatures import check_annotation, check_handler, is_async
 from holdfast.engine.typed import P_contra
 from holdfast.errors import UsageError
@@ -123,4 +124,5 @@ class Plan(Defined[P_contra, Any]):
             steps=self.steps,
             budget=self.budget,
             covers_children=self.budget_covers_children,
+            params_schema=schema_of(self.params.wanted),
         )

@@ -129,9 +129,9 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVer
         with self._lock:
             return reads.waiting_on(self._state, topic, tenant)
 
-    async def definitions(self) -> builtins.list[Definition]:
+    async def definitions(self, *, schemas: bool = False) -> builtins.list[Definition]:
         with self._lock:
-            return sorted(self._state.definitions.values(), key=lambda definition: definition.type)
+            return reads.definitions(self._state, schemas=schemas)
 
     async def due(
         self,

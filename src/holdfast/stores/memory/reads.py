@@ -15,7 +15,7 @@ from holdfast.machine.claiming import unrecorded
 from holdfast.machine.durations import micros
 from holdfast.machine.rows import shown as shown_step
 from holdfast.machine.settling import COME, lapses
-from holdfast.records import Instant, Presence, Run, RunFilter, Stats, Step, TrailEntry, moment
+from holdfast.records import Definition, Instant, Presence, Run, RunFilter, Stats, Step, TrailEntry, moment
 from holdfast.records.shown import without_values
 from holdfast.records.sizes import entry_bytes, run_bytes
 from holdfast.stores.claiming.rules import Rules
@@ -233,3 +233,10 @@ def waiting_on(state: State, topic: str, tenant: str) -> list[UUID]:
         if row.status in OPEN and row.deleted_at is None and row.tenant == tenant
         and any(w.topic == topic for w in open_waits(row))
     )  # fmt: skip
+
+
+def definitions(state: State, *, schemas: bool) -> list[Definition]:
+    found = sorted(state.definitions.values(), key=lambda one: one.type)
+    if schemas:
+        return found
+    return [msgspec.structs.replace(one, params_schema=None, result_schema=None) for one in found]

@@ -294,8 +294,8 @@ class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVer
     async def waiting_on(self, topic: str, tenant: str) -> builtins.list[UUID]:
         return self._read(reads.waiting_on, topic, tenant)
 
-    async def definitions(self) -> builtins.list[Definition]:
-        return self._read(reads.definitions)
+    async def definitions(self, *, schemas: bool = False) -> builtins.list[Definition]:
+        return self._read(partial(reads.definitions, schemas=schemas))
 
     async def due(
         self,

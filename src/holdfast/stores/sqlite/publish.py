@@ -39,7 +39,8 @@ def publish(db: Database, now: Instant, definitions: Sequence[Definition]) -> No
             refuse_changed(definition(row), each)
     for each, plan in zip(definitions, plans, strict=True):
         defaults = (each.max_attempts, each.timeout_seconds, each.budget, int(each.covers_children))
-        db.run(_SQL["publish"], (each.type, each.kind, *defaults, each.description, plan, now))
+        schemas = (each.params_schema, each.result_schema)
+        db.run(_SQL["publish"], (each.type, each.kind, *defaults, each.description, plan, *schemas, now))
 
 
 def present(db: Database, now: Instant, presence: Presence) -> None:

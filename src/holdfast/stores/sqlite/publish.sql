@@ -3,15 +3,22 @@ select type, kind, max_attempts, timeout_seconds, description, steps, budget, co
 from workflow_definition where type = :type
 
 -- :publish
-insert into workflow_definition (type, kind, max_attempts, timeout_seconds, budget, covers_children, description, steps, updated_at)
-values (:type, :kind, :max_attempts, :timeout_seconds, :budget, :covers_children, :description, :steps, :now)
+insert into workflow_definition (
+    type, kind, max_attempts, timeout_seconds, budget, covers_children, description, steps, params_schema, result_schema,
+    updated_at
+)
+values (
+    :type, :kind, :max_attempts, :timeout_seconds, :budget, :covers_children, :description, :steps, :params_schema,
+    :result_schema, :now
+)
 on conflict (type) do update
 set kind = excluded.kind, max_attempts = excluded.max_attempts, timeout_seconds = excluded.timeout_seconds,
-    budget = excluded.budget, covers_children = excluded.covers_children, description = excluded.description, steps = excluded.steps,
+    budget = excluded.budget, covers_children = excluded.covers_children, description = excluded.description,
+    steps = excluded.steps, params_schema = excluded.params_schema, result_schema = excluded.result_schema,
     updated_at = excluded.updated_at
-where (kind, max_attempts, timeout_seconds, budget, covers_children, description, steps)
+where (kind, max_attempts, timeout_seconds, budget, covers_children, description, steps, params_schema, result_schema)
     is not (excluded.kind, excluded.max_attempts, excluded.timeout_seconds, excluded.budget, excluded.covers_children,
-        excluded.description, excluded.steps)
+        excluded.description, excluded.steps, excluded.params_schema, excluded.result_schema)
 
 -- :present
 insert into workflow_worker (worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at)

@@ -209,8 +209,13 @@ def waiting_on(db: Database, topic: str, tenant: str) -> list[UUID]:
     return [UUID(row[0]) for row in db.all(_SQL["waiting_on"], (tenant, topic))]
 
 
-def definitions(db: Database) -> list[Definition]:
-    return [definition(row) for row in db.all(_SQL["definitions"])]
+def definitions(db: Database, *, schemas: bool) -> list[Definition]:
+    if not schemas:
+        return [definition(row) for row in db.all(_SQL["definitions"])]
+    return [
+        msgspec.structs.replace(definition(row), params_schema=row[8], result_schema=row[9])
+        for row in db.all(_SQL["schemas"])
+    ]
 
 
 def due(

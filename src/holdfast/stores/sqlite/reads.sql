@@ -44,6 +44,11 @@ order by run_id
 select type, kind, max_attempts, timeout_seconds, description, steps, budget, covers_children
 from workflow_definition order by type
 
+-- :schemas    The same with schemas, which may be large.
+select type, kind, max_attempts, timeout_seconds, description, steps, budget, covers_children, params_schema,
+    result_schema
+from workflow_definition order by type
+
 -- :workers
 select worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lacking, seen_at from workflow_worker where seen_at >= :since order by worker
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.arguments import LATEST
-from holdfast.errors import DuplicateRun, KeyReused, UnknownRun
+from holdfast.errors import DuplicateRun, KeyReused, UnknownRun, UsageError
 from holdfast.lifecycle import Status
-from holdfast.records import Definition, NewRun, Started, moment
+from holdfast.records import Definition, NewRun, PlanStep, Started, moment
 
 from .driver import TYPE, task
 
@@ -212,6 +213,23 @@ def test_a_timeout_counts_from_when_the_run_is_due(driver, published, plan):
 def test_a_timeout_ends_with_the_years_that_can_be_told(driver):
     run = driver.start(run_at=LATEST - 1, timeout_seconds=1000.0)
     assert driver.get(run).timeout_at == moment(LATEST)
+
+
+@pytest.mark.spec("START-11")
+def test_schemas_are_kept_with_a_definition_and_the_last_publisher_counts(driver):
+    """They are read only when they are asked for; another schema of a plan is no conflict either."""
+    code = Definition(type="a.one.v1", params_schema='{"type":"null"}', result_schema='{"type": "string"}')
+    steps = (PlanStep(name="A"),)
+    plan = Definition(type="b.two.v1", kind="plan", steps=steps, params_schema='{"type":"integer"}')
+    driver.run(driver.store.publish([code, plan]))
+    assert driver.run(driver.store.definitions(schemas=True)) == [code, plan]
+    assert [one.params_schema for one in driver.run(driver.store.definitions())] == [None, None]
+    changed = replace(plan, params_schema=None, result_schema="{}")
+    driver.run(driver.store.publish([changed]))
+    assert driver.run(driver.store.definitions(schemas=True)) == [code, changed]
+    with pytest.raises(UsageError):
+        driver.run(driver.store.publish([replace(code, params_schema="x" * 16_385)]))
+    assert driver.run(driver.store.definitions(schemas=True)) == [code, changed]
 
 
 def test_definitions_are_listed_by_type_and_a_change_is_taken_over(driver):

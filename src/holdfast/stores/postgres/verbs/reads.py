@@ -104,8 +104,8 @@ class ReadVerbs(Calls):
             _REQUESTS, "approvals", tenant_name(tenant), limit, run, step, bounds.BATCH_BYTES
         )
 
-    async def definitions(self) -> builtins.list[Definition]:
-        found = await self._ask(_DEFINITIONS, "definitions")
+    async def definitions(self, *, schemas: bool = False) -> builtins.list[Definition]:
+        found = await self._ask(_DEFINITIONS, "definitions", schemas)
         return [one for raw in found if (one := _readable(raw)) is not None]
 
     async def stats(self) -> Stats:

@@ -207,7 +207,7 @@ create table workflow_definition (
     steps           text,
     updated_at      integer not null,
     budget          integer,
-    covers_children integer not null default 0
+    covers_children integer not null default 0, params_schema text, result_schema text
 ) strict, without rowid;
 
 create table workflow_worker (

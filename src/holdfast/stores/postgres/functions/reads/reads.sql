@@ -146,16 +146,20 @@ end $$;
 
 -- Published workflows and present workers.
 
-create or replace function definition_record(d workflow_definition) returns json language sql stable as $$
+create or replace function definition_record(d workflow_definition, schemas boolean) returns json language sql stable as $$
     select json_build_object(
         'type', d.type, 'kind', d.kind, 'max_attempts', d.max_attempts, 'timeout_seconds', d.timeout_seconds,
-        'description', d.description, 'steps', coalesce(d.steps, '[]'), 'budget', d.budget, 'covers_children', coalesce(d.covers_children, false)
+        'description', d.description, 'steps', coalesce(d.steps, '[]'), 'budget', d.budget,
+        'covers_children', coalesce(d.covers_children, false),
+        'params_schema', case when schemas then d.params_schema end,
+        'result_schema', case when schemas then d.result_schema end
     )
 $$;
 
-create or replace function definitions() returns json language plpgsql stable set search_path from current as $$
+create or replace function definitions(schemas boolean default false) returns json language plpgsql stable
+set search_path from current as $$
 begin
-    return (select coalesce(json_agg(definition_record(d) order by d.type), '[]') from workflow_definition as d);
+    return (select coalesce(json_agg(definition_record(d, schemas) order by d.type), '[]') from workflow_definition as d);
 end $$;
 
 create or replace function presence_record(w workflow_worker) returns json language sql stable as $$

@@ -20,19 +20,25 @@ begin
         perform refuse('Conflict', refused);
     end if;
     select u.type into refused from unlike_published(definitions) as u
-    where not is_type(u.type) or not is_plan(u.steps) order by u.place limit 1;
+    where not is_type(u.type) or not is_plan(u.steps)
+        or greatest(length(u.params_schema), length(u.result_schema)) > 16384
+    order by u.place limit 1;
     if found then
         perform refuse('UsageError', 'the definition of ' || in_a_line(refused)
-            || ' cannot be read: a type as in shop.order.v1, and steps that are objects with name and kind');
+            || ' cannot be read: a type as in shop.order.v1, steps that are objects with name and kind, '
+            || 'and schemas of at most 16,384 characters');
     end if;
     insert into workflow_definition as d (
-        type, kind, max_attempts, timeout_seconds, budget, covers_children, description, steps, updated_at
+        type, kind, max_attempts, timeout_seconds, budget, covers_children, description, steps, params_schema,
+        result_schema, updated_at
     )
-    select u.type, u.kind, u.max_attempts, u.timeout_seconds, u.budget, u.covers_children, u.description, u.steps, clock()
+    select u.type, u.kind, u.max_attempts, u.timeout_seconds, u.budget, u.covers_children, u.description, u.steps,
+        u.params_schema, u.result_schema, clock()
     from unlike_published(definitions) as u
     on conflict (type) do update
     set kind = excluded.kind, max_attempts = excluded.max_attempts, timeout_seconds = excluded.timeout_seconds,
-        budget = excluded.budget, covers_children = excluded.covers_children, description = excluded.description, steps = excluded.steps,
+        budget = excluded.budget, covers_children = excluded.covers_children, description = excluded.description,
+        steps = excluded.steps, params_schema = excluded.params_schema, result_schema = excluded.result_schema,
         updated_at = excluded.updated_at;
     return 'null';
 end $$;
@@ -64,28 +70,33 @@ end $$;
 create or replace function unlike_published(definitions json)
 returns table (
     type text, kind text, max_attempts integer, timeout_seconds double precision, budget bigint, covers_children boolean,
-    description text, steps json, place bigint, was text, other_kind boolean, other_steps boolean
+    description text, steps json, params_schema text, result_schema text, place bigint, was text, other_kind boolean,
+    other_steps boolean
 ) language sql stable as $$
-    select n.type, n.kind, n.max_attempts, n.timeout_seconds, n.budget, n.covers_children, n.description, n.steps, n.place,
-        d.kind,
+    select n.type, n.kind, n.max_attempts, n.timeout_seconds, n.budget, n.covers_children, n.description, n.steps,
+        n.params_schema, n.result_schema, n.place, d.kind,
         d.type is not null and n.kind <> d.kind, d.type is not null and plan_of(n.steps) <> plan_of(d.steps)
     from (
         select distinct on (n.type) n.type, coalesce(n.kind, 'code') as kind, n.max_attempts, n.timeout_seconds,
-            n.budget, coalesce(n.covers_children, false) as covers_children, coalesce(n.description, '') as description, n.place,
+            n.budget, coalesce(n.covers_children, false) as covers_children,
+            coalesce(n.description, '') as description, n.place, n.params_schema, n.result_schema,
             case when json_array_length(coalesce(n.steps, '[]')) > 0 then n.steps end as steps
         from rows from (json_to_recordset(definitions) as (
             type text, kind text, max_attempts integer, timeout_seconds double precision, budget bigint,
-            covers_children boolean, description text, steps json
+            covers_children boolean, description text, steps json, params_schema text, result_schema text
         )) with ordinality as n (
-            type, kind, max_attempts, timeout_seconds, budget, covers_children, description, steps, place
+            type, kind, max_attempts, timeout_seconds, budget, covers_children, description, steps, params_schema,
+            result_schema, place
         )
         order by n.type, n.place desc
     ) as n
     left join workflow_definition as d on d.type = n.type
     where d.type is null or (
-        d.kind, d.max_attempts, d.timeout_seconds, d.budget, coalesce(d.covers_children, false), d.description, d.steps::text
+        d.kind, d.max_attempts, d.timeout_seconds, d.budget, coalesce(d.covers_children, false), d.description,
+        d.steps::text, d.params_schema, d.result_schema
     ) is distinct from (
-        n.kind, n.max_attempts, n.timeout_seconds, n.budget, n.covers_children, n.description, n.steps::text
+        n.kind, n.max_attempts, n.timeout_seconds, n.budget, n.covers_children, n.description, n.steps::text,
+        n.params_schema, n.result_schema
     )
 $$;
 

@@ -1,0 +1,3 @@
+-- JSON Schemas of a workflow's params and result, as its last publisher gave them.
+alter table workflow_definition add column params_schema text;
+alter table workflow_definition add column result_schema text;
