@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         ANY,
         BEGINNING,
         ApprovalRequest,
+        ChildCounts,
         Decision,
         Error,
         Event,
@@ -162,6 +163,7 @@ __all__ = [
     "Drift",
     "StepFailed",
     "EventTimeout",
+    "ChildCounts",
     "ChildFailed",
     "RunFailed",
     "RunCancelled",
@@ -203,7 +205,7 @@ _HOMES = {
     ),
     "lifecycle": "Status StepKind StepStatus",
     "records": (
-        "ANY BEGINNING ApprovalRequest Decision Error Event Limit MessageStatus OutboxFilter "
+        "ANY BEGINNING ApprovalRequest ChildCounts Decision Error Event Limit MessageStatus OutboxFilter "
         "OutboxMessage Registration Run RunFilter Schedule Step TrailEntry"
     ),
     "sealing": "Compress Encrypt",

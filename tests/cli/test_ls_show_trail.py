@@ -149,8 +149,8 @@ def test_show_has_all_facts_of_a_waiting_run(cli_, waiting):
 @pytest.mark.spec("CLI-4")
 def test_show_says_why_a_run_failed(cli_, failed):
     text = cli_("show", failed).stdout
-    assert "error      exhausted: " in text
-    assert "attempts   1 of 1\n" in text
+    assert "error        exhausted: " in text
+    assert "attempts     1 of 1\n" in text
     assert "out of stock sorry" in text
     assert "raise ValueError" in text  # the place in the code
     boom = next(line for line in text.splitlines() if line.startswith("  boom"))
@@ -164,11 +164,11 @@ def test_the_keys_of_a_run_as_json_are_stable(cli_, waiting):
     assert list(shown) == [
         "id", "type", "status", "tenant", "key", "priority", "run_at", "attempt", "max_attempts", "crashes",
         "cursor", "current_step_seq", "current_step_name", "waiting_on", "leased_by", "lease_until",
-        "pause_asked_by", "last_error", "progress",
+        "pause_asked_by", "last_error", "fingerprint", "progress",
         "cost", "budget", "shared_budget", "limit_key", "labels", "chain", "present", "parent", "parent_step",
         "origin", "timeout_at",
         "ttl_seconds", "created_at", "updated_at", "started_at", "finished_at", "expires_at", "deleted_at",
-        "params", "result", "error", "running", "children", "steps",
+        "params", "result", "error", "running", "children", "steps", "child_counts",
     ]  # fmt: skip
     assert list(shown["steps"][0]) == [
         "seq", "step", "kind", "status", "attempts", "max_attempts", "output", "error", "cost", "topic",

@@ -7,8 +7,11 @@ import inspect
 import pytest
 
 from holdfast.contract import Store
+from holdfast.errors import UsageError
+from holdfast.records import ANY, RunFilter
 from holdfast.sealing import Compress, Encrypt, Sealed
 from holdfast.testing import contract
+from holdfast.testing.contract.test_filters import check_combined, failed, ids, mixed
 from tests.laws.stores import memory, sqlite_inline
 
 KEYS = {"2026-11": bytes(range(32))}
@@ -30,6 +33,45 @@ class Words:
         assert (seen.error.kind, seen.error.message, seen.last_error) == ("fatal", "it broke", "it broke")
         tried = {"attempt": 1, "max_attempts": 3}
         assert driver.last(claim.id, "failed") == {"kind": "fatal", "message": "fatal (sealed)", **tried}
+
+    @staticmethod
+    @pytest.mark.spec("READ-2")
+    def test_lists_filter_by_the_fingerprint_of_the_error(driver):
+        """Only the whole of it, and in one tenant: the store has a keyed digest. Errors of the store are not
+        sealed."""
+        card, ship = failed(driver), failed(driver, step="ship")
+        other = failed(driver, tenant="acme")
+        late = driver.start(timeout_seconds=1.0)
+        driver.clock.turn(2)
+        driver.tick()
+        prints = {run: driver.get(run).fingerprint for run in (card, ship, late)}
+        assert prints[card] == "ValueError at charge: no card"
+        for run, text in prints.items():
+            assert ids(driver, error=text) == [run]
+        assert ids(driver, error=(prints[card], prints[ship])) == [ship, card]
+        assert ids(driver, error=prints[card], tenant="acme") == [other]
+        stored = {run.fingerprint for run in driver.run(driver.store.inner.list(RunFilter(tenant=ANY)))}
+        assert prints[late] in stored
+        assert not any("card" in text for text in stored)
+        assert len(stored) == 4
+        with pytest.raises(UsageError, match="cannot look for a prefix: give the whole fingerprint"):
+            ids(driver, error="ValueError%")
+        with pytest.raises(UsageError, match="name a tenant"):
+            ids(driver, error=prints[card], tenant=ANY)
+
+    @staticmethod
+    def test_a_run_that_goes_on_has_no_fingerprint(driver):
+        """A retry forgets the digest too."""
+        run = failed(driver)
+        text = driver.get(run).fingerprint
+        driver.run(driver.store.retry_run(run, ANY))
+        assert ids(driver, error=text) == []
+
+    @staticmethod
+    @pytest.mark.slow
+    def test_filters_are_combined_freely_and_over_pages(driver):
+        """All of them but the error, which needs a tenant."""
+        check_combined(driver, [one for one in mixed(driver) if "error" not in one])
 
 
 class TestSealedMemory(Words, contract(sealed(memory))):

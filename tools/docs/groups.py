@@ -69,7 +69,17 @@ GROUPS = (
         "Records are what reads return. They cannot be changed.",
         (
             *("Run", "Step", "Error", "Event", "Decision", "ApprovalRequest", "TrailEntry", "Schedule"),
-            *("Limit", "Registration", "RunFilter", "ANY", "BEGINNING", "Status", "StepKind", "StepStatus"),
+            *(
+                "Limit",
+                "Registration",
+                "RunFilter",
+                "ChildCounts",
+                "ANY",
+                "BEGINNING",
+                "Status",
+                "StepKind",
+                "StepStatus",
+            ),
         ),
     ),
     Group(

@@ -135,6 +135,8 @@ class Calls:
             lambda: self.app.trail(after=s.number(), limit=s.one([1, 100])),
             lambda: self.app.list(RunFilter(type=s.text(), tenant=ANY), s.one([1, 100])),
             lambda: self.app.list(RunFilter(tenant=ANY), 100),
+            lambda: self.app.list(RunFilter(tenant=ANY, labels={s.text(): s.text()}, error=s.text()), 100),
+            lambda: self.app.children([run], most=s.one([1, 0, 10_000])),
             lambda: self.app.approvals(tenant=ANY),
         ]
         await s.one(verbs)()

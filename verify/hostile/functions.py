@@ -145,9 +145,14 @@ class Functions(Source):
 
     def _readers(self) -> Statement:
         s, run = self.values, self._id()
-        where = s.record(statuses=lambda: [s.one(STATUSES)], type=s.text, tenant=s.text, key=s.text)
+        where = s.record(
+            statuses=lambda: [s.one(STATUSES)], type=s.text, tenant=s.text, key=s.text, error=s.text,
+            labels=lambda: {s.text(): s.text()}, roots=lambda: s.one([True, False, None]),
+            created_since=s.text,
+        )  # fmt: skip
         calls: list[tuple[str, tuple[Any, ...]]] = [
             ("get(%s, %s)", (run, None)),
+            ("children(%s, %s, %s)", ([run], None, s.one([1, 0, -1, 10_000]))),
             ("list(%s, %s, %s)", (s.sent(where), s.one([1, 100, 0, -1, 2**31 - 1]), s.one([None, run]))),
             ("steps(%s, %s)", (run, None)),
             (

@@ -9,7 +9,7 @@
 | `Approvals` | approvals.py | approvals, decide |
 | `Chores` | chores.py | tick, purge: the chores of keepers |
 | `Workers` | workers.py | present, absent, listen |
-| `Catalog` | catalog.py | reads |
+| `Catalog` | catalog.py | reads: get, list, children, steps, trail, … |
 | `Outbox` | outbox.py | messages and webhooks |
 | `Schedules` | schedules.py | schedules and their times |
 | `Registry`, `Limits` | limits.py | rules for claims |
@@ -48,7 +48,7 @@ from typing import Protocol
 from holdfast.records import Traits
 
 from .approvals import Approvals
-from .catalog import Catalog
+from .catalog import CHILDREN_COUNTED, LABEL_MAX, LABELS_MAX, Catalog
 from .chores import (
     DELETED_SECONDS,
     EVENT_KEEP_SECONDS,
@@ -81,9 +81,9 @@ __all__ = [
     "Approvals", "Catalog", "Chores", "Events", "Holding", "Limits", "Outbox", "People", "Registry",
     "Schedules", "Starting", "Workers",
     # times and sizes
-    "BUDGET", "DELETED_SECONDS", "EVENT_KEEP_SECONDS", "GIVE_UP_SECONDS", "GONE_SECONDS", "LIVE_SECONDS",
-    "PURGE_SLICE", "QUEUE_MAX", "RUNNING_BYTES", "RUNNING_MAX", "SLICE",
-    "SLICES", "START", "TRANSACTION_SECONDS", "TTL_SECONDS",
+    "BUDGET", "CHILDREN_COUNTED", "DELETED_SECONDS", "EVENT_KEEP_SECONDS", "GIVE_UP_SECONDS", "GONE_SECONDS",
+    "LABELS_MAX", "LABEL_MAX", "LIVE_SECONDS", "PURGE_SLICE", "QUEUE_MAX", "RUNNING_BYTES", "RUNNING_MAX",
+    "SLICE", "SLICES", "START", "TRANSACTION_SECONDS", "TTL_SECONDS",
 ]  # fmt: skip
 
 

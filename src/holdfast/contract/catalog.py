@@ -8,6 +8,7 @@ from uuid import UUID
 
 from holdfast.records import (
     RUNTIME,
+    ChildCounts,
     Definition,
     Due,
     Finding,
@@ -19,6 +20,10 @@ from holdfast.records import (
     Tenant,
     TrailEntry,
 )
+
+LABELS_MAX = 100  # the labels of a run that lists look at
+LABEL_MAX = 255  # characters of a label's name and value in a filter
+CHILDREN_COUNTED = 10_000  # children of a run that are counted
 
 
 class Catalog(Protocol):
@@ -38,9 +43,21 @@ class Catalog(Protocol):
         """
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> Sequence[Run]:
-        """Runs by id, newest first, after the cursor `after` (the last id of the previous page).
-        where.values=False: params_json is `null` and result_json None, whatever they are; then large values
-        cost no more than small ones.
+        """Runs by id, newest first, after the cursor `after` (the last id of the previous page). A run is
+        listed when it matches all fields of the filter. An SQL store takes the ids from the index of one
+        filter, and checks at most some thousands of runs in one statement. When no index is selective, it
+        needs several statements to find one run: a page may be short, and still only an empty one is the end.
+        where.labels: the first LABELS_MAX labels of a run count. where.error: by `Run.fingerprint`; on a
+        sealed store only the whole of it, and for one tenant. where.values=False: params_json is `null` and
+        result_json None, whatever they are; then large values cost no more than small ones.
+        """
+
+    async def children(
+        self, runs: Sequence[UUID], tenant: Tenant, most: int = CHILDREN_COUNTED
+    ) -> Sequence[ChildCounts]:
+        """The children of these runs, counted by status; at most `most` of each run, and `more` when it has
+        more of them. Deleted children do not count. A run without children, and a run that is unknown,
+        deleted or another tenant's, is left out; the order is that of `runs`.
         """
 
     async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> Sequence[Step]:

@@ -106,6 +106,7 @@ class Forwards:
     now = forwarded(Store.now)
     get = forwarded(Store.get)
     list = forwarded(Store.list)
+    children = forwarded(Store.children)
     steps = forwarded(Store.steps)
     trail = forwarded(Store.trail)
     waiting_on = forwarded(Store.waiting_on)

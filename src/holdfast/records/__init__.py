@@ -34,7 +34,18 @@ from .outgoing import (
     Webhook,
 )
 from .schedules import CatchUp, Fire, Fired, FiredBy, Firing, NewSchedule, Overlap, Schedule
-from .shown import ApprovalRequest, Decision, Event, Finding, Run, RunFilter, Stats, Step, TrailEntry
+from .shown import (
+    ApprovalRequest,
+    ChildCounts,
+    Decision,
+    Event,
+    Finding,
+    Run,
+    RunFilter,
+    Stats,
+    Step,
+    TrailEntry,
+)
 from .traits import Traits
 from .units import (
     ANY,
@@ -93,6 +104,7 @@ __all__ = [
     "Backlog",
     "Beginning",
     "CatchUp",
+    "ChildCounts",
     "Chore",
     "Claim",
     "Decided",

@@ -8,8 +8,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
 
+from .fingerprints import fingerprint
 from .units import COST_UNIT, OWN, Instant, Json, OwnTenant, Tenant
 from .unreadable import MARK, Unreadable, read, read_error, read_object, value
 from .written import Error, Presence, RunningStep
@@ -113,6 +114,13 @@ class Run(msgspec.Struct, gc=False, frozen=True, kw_only=True):
         return read_error(self.error_json) if self.error_json is not None else None
 
     @property
+    def fingerprint(self) -> str | None:
+        """The short form of a failed run's error, for `RunFilter(error=…)`: `ValueError at charge: no card`.
+        None while the run has not failed.
+        """
+        return fingerprint(self.error_json) if self.status is Status.FAILED else None
+
+    @property
     def labels(self) -> dict[str, str]:
         """Labels of the run."""
         return read_object(self.labels_json)
@@ -208,7 +216,10 @@ class Event(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class RunFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """The filter of a list of runs. A type that ends in % is a prefix."""
+    """The filter of a list of runs: a run is listed when it matches every field that is given.
+
+    A type or an error that ends in % is a prefix. A time `since` is included, a time `until` is not.
+    """
 
     statuses: tuple[Status, ...] = ()
     waiting_on: StepKind | None = None
@@ -216,8 +227,35 @@ class RunFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     tenant: Tenant | OwnTenant | None = OWN  # ANY: all; None: all, only inside of stores
     key: str | None = None
     parent: UUID | None = None
+    roots: bool = False  # only runs without a parent
+    labels: dict[str, str | None] = {}  # all of them, with this value; None: with any value
+    error: str | tuple[str, ...] | None = None  # failed runs with this `fingerprint`, or one of several
+    created_since: datetime | None = None  # as in Run.created_at
+    created_until: datetime | None = None
+    finished_since: datetime | None = None  # as in Run.finished_at: only runs that have ended
+    finished_until: datetime | None = None
+    updated_since: datetime | None = None  # as in Run.updated_at: the last change
+    updated_until: datetime | None = None
     deleted: bool = False
     values: bool = True  # False: params and results, which may be large, are neither read nor shown
+
+
+class ChildCounts(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """The children of a run by status. more: the store stopped counting there, and has more of them."""
+
+    run: UUID
+    by_status: dict[str, int]
+    more: bool = False
+
+    @property
+    def total(self) -> int:
+        """The number of children that were counted."""
+        return sum(self.by_status.values())
+
+    @property
+    def ended(self) -> int:
+        """Those of them that have ended."""
+        return sum(self.by_status.get(status, 0) for status in FINAL)
 
 
 class Stats(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from holdfast.codec import MARK, RESERVED
 from holdfast.errors import CannotOpen, CannotSeal, NotSealed, UsageError
 from holdfast.escaping import escaped, safe_logger
 from holdfast.records import Json
+from holdfast.records.fingerprints import SEALED, fingerprint
 
 from .envelope import KEY_SHOWN, read, written
 from .hooks import CodecHook, Where
@@ -95,6 +96,15 @@ class Chain:
         return (
             None if sealed is text else msgspec.json.encode({**shown, **msgspec.json.decode(sealed)}).decode()
         )
+
+    def veil_error(self, shown: dict[str, Any], error: Json, text: Json, where: Where) -> Json | None:
+        """Return a veiled error with a keyed digest of its fingerprint, by which lists find it."""
+        digest = self.fingerprints(fingerprint(error) or "", where.tenant)[0]
+        return self.veil({**shown, SEALED: digest}, text, where)
+
+    def fingerprints(self, text: str, tenant: str) -> list[str]:
+        """Return a fingerprint as it is stored now, then as older keys may have stored it."""
+        return self.digests(text, Where(tenant=tenant, field="fingerprint"))
 
     def unveil(self, text: Json, where: Where) -> Json | None:
         """Return the text that `veil` has sealed. None: nothing is sealed."""

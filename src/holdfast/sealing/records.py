@@ -168,7 +168,7 @@ class Records:
         if found.kind == OURS:
             return error, line
         whole = msgspec.json.encode((msgspec.Raw(error.encode()), line)).decode()
-        veiled = self._chain.veil(_shown(found), whole, where)
+        veiled = self._chain.veil_error(_shown(found), error, whole, where)
         if veiled is None:
             return error, line
         return veiled, f"{found.kind}: {found.type} {HIDDEN}" if found.type else f"{found.kind} {HIDDEN}"

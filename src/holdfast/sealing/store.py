@@ -29,6 +29,8 @@ from holdfast.exact import check_nested
 from holdfast.lifecycle import Status, StepKind
 from holdfast.records import (
     ANY,
+    DEFAULT_TENANT,
+    OWN,
     Answer,
     ApprovalRequest,
     Ask,
@@ -97,9 +99,28 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
         return page(map(self._records.approval, found), request_bytes, limit)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
+        if where.error is not None:
+            where = self._hashed(where)
         runs = map(self._records.run, await self.inner.list(where, limit, after))
         # Compressed values grow when they are opened: a page of them may have to end earlier.
         return page(runs if where.values else map(without_values, runs), run_bytes, limit)
+
+    def _hashed(self, where: RunFilter) -> RunFilter:
+        """Return a filter with its errors as they may be stored: keyed digests, and the text itself, because
+        errors that the store writes are not sealed."""
+        tenant = DEFAULT_TENANT if where.tenant is OWN else where.tenant
+        texts: tuple[Any, ...] = where.error if isinstance(where.error, tuple) else (where.error,)
+        if not all(isinstance(text, str) for text in texts):
+            return where  # the store refuses it
+        if not isinstance(tenant, str):
+            raise UsageError("errors are sealed in this store, for each tenant by itself: name a tenant")
+        if any(text.endswith("%") for text in texts):
+            raise UsageError(
+                "errors are sealed in this store, so it cannot look for a prefix: give the whole "
+                "fingerprint, as `holdfast show` prints it, or filter by status, type and time"
+            )
+        found = [one for text in texts for one in (*self._chain.fingerprints(text, tenant), text)]
+        return _replace(where, error=tuple(found))
 
     async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
         steps = await self.inner.steps(run, tenant, largest=largest)

@@ -11,6 +11,7 @@ from holdfast.engine.explain.explanation import Explanation
 from holdfast.records import (
     COST_UNIT,
     ApprovalRequest,
+    ChildCounts,
     Decided,
     Error,
     Instant,
@@ -29,6 +30,15 @@ _MESSAGE_FIELDS = (
     "seq", "id", "status", "sink", "key", "tenant", "run", "step", "attempts", "held_by", "next_at",
     "created_at", "tried_at", "sent_at",
 )  # fmt: skip
+
+
+def child_counts_data(counts: ChildCounts | None) -> dict[str, Any] | None:
+    """The children of a run by status; None without children."""
+    if counts is None:
+        return None
+    return {
+        "total": counts.total, "ended": counts.ended, "by_status": counts.by_status, "more": counts.more
+    }  # fmt: skip
 
 
 def run_data(run: Run) -> dict[str, Any]:
@@ -52,6 +62,7 @@ def run_data(run: Run) -> dict[str, Any]:
         "lease_until": run.lease_until,
         "pause_asked_by": run.pause_asked_by,
         "last_error": run.last_error,
+        "fingerprint": run.fingerprint,
         "progress": raw_value(run.progress_json),
         "cost": run.cost,
         "budget": run.budget,

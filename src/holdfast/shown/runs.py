@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.engine.explain.budgets import budget_words
 from holdfast.lifecycle import OPEN, SETTLED, Status, spoken_status
-from holdfast.records import DEFAULT_TENANT, PRIORITY, Json, Run, Step
+from holdfast.records import DEFAULT_TENANT, PRIORITY, ChildCounts, Json, Run, Step
 from holdfast.records.units import amount
 from holdfast.records.unreadable import MARK, UNREADABLE, Unreadable, read
 
@@ -38,9 +38,10 @@ def news(run: Run, now: datetime) -> str:
         case Status.PENDING if run.run_at > now:
             return f"due {ago(run.run_at, now)}" + (f": {clean(run.last_error)}" if run.last_error else "")
         case Status.FAILED:
-            return (
-                f"{clean(run.last_error or '')} (attempt {run.attempt - run.crashes} of {run.max_attempts})"
-            )
+            step = run.error.step if run.error is not None else None
+            at = f"at step {clean(step)}: " if step else ""
+            tries = f"attempt {run.attempt - run.crashes} of {run.max_attempts}"
+            return f"{at}{clean(run.last_error or '')} ({tries})"
         case Status.LEASED if run.progress_json is not None:
             return progress_words(run)
         case Status.PAUSED if run.pause_asked_by:
@@ -49,6 +50,18 @@ def news(run: Run, now: datetime) -> str:
         return f"at step {(run.current_step_seq or 0) + 1}: {clean(run.current_step_name)}"
     finished = run.cursor if run.status is not Status.SUCCEEDED else None
     return f"last finished step: {clean(finished)}" if finished else ""
+
+
+def children_words(counts: ChildCounts | None) -> str:
+    """`210 of 500 children ended, 3 failed`; `1,000+` where the count stopped. Empty without children."""
+    if counts is None:
+        return ""
+    failed = counts.by_status.get(Status.FAILED, 0)
+    more = "+" if counts.more else ""
+    noun = "child" if counts.total == 1 and not more else "children"
+    return f"{counts.ended:,}{more} of {counts.total:,}{more} {noun} ended" + (
+        f", {failed:,} failed" if failed else ""
+    )
 
 
 def progress_words(run: Run) -> str:
@@ -78,6 +91,7 @@ def facts(
     children: Sequence[Run],
     now: datetime,
     status: Callable[[str], str] = spoken_status,
+    counts: ChildCounts | None = None,
 ) -> Iterator[Fact]:
     """Names and values that describe a run; `status` gives the word for a status, perhaps in colour."""
     yield "status", _status(run, now, status)
@@ -92,6 +106,8 @@ def facts(
         # In a run that goes on the error is history: its step may have succeeded since.
         name = "error" if run.status is Status.FAILED else "last error"
         yield name, clean(run.last_error.removeprefix("error: "))
+    if run.fingerprint is not None:
+        yield "fingerprint", clean(run.fingerprint)
     if run.progress is not None:
         yield "progress", progress_words(run)
     if run.cost_units or run.budget is not None:
@@ -102,7 +118,7 @@ def facts(
         yield "shared budget", f"{costs} spent, {whose}"
     yield from _instants(run, now)
     yield from _unusual(run)
-    yield from _relatives(run, children, status)
+    yield from _relatives(run, children, counts, status)
     yield "params", _value(run.params_json)
     if run.status is Status.SUCCEEDED:
         yield "result", _value(run.result_json)
@@ -192,7 +208,9 @@ def _labels(labels: dict[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in labels.items())
 
 
-def _relatives(run: Run, children: Sequence[Run], status: Callable[[str], str]) -> Iterator[Fact]:
+def _relatives(
+    run: Run, children: Sequence[Run], counts: ChildCounts | None, status: Callable[[str], str]
+) -> Iterator[Fact]:
     """The first and the present run of its chain, its parent, its children."""
     if run.chain != run.id:
         yield "chain", f"began with run {run.chain}"
@@ -205,9 +223,10 @@ def _relatives(run: Run, children: Sequence[Run], status: Callable[[str], str]) 
         yield "parent", f"{run.parent}{step}"
     if children:
         named = ", ".join(f"{short(one.id)} {status(one.status)}" for one in children[:CHILDREN_SHOWN])
-        left = len(children) - CHILDREN_SHOWN
-        many = f"{left:,} or more" if len(children) == CHILDREN_MAX else f"{left:,}"
-        yield "children", named + (f" and {many} others" if left > 0 else "")
+        left = (len(children) if counts is None else counts.total) - CHILDREN_SHOWN
+        many = f"{left:,} or more" if counts is not None and counts.more else f"{left:,}"
+        summed = f"{children_words(counts)}: " if counts is not None else ""
+        yield "children", summed + named + (f" and {many} others" if left > 0 else "")
 
 
 def _value(text: Json | None) -> str:

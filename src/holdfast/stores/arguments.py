@@ -20,6 +20,7 @@ from holdfast.arguments import (
     NAME_MAX,
     WHOLE_MAX,
     check_attempts,
+    check_datetime,
     check_instant,
     check_key,
     check_name,
@@ -35,7 +36,7 @@ from holdfast.arguments import (
 )
 from holdfast.bounds import SCHEMA_BYTES
 from holdfast.clipped import clipped
-from holdfast.contract import START
+from holdfast.contract import LABEL_MAX, START
 from holdfast.decoding import fault
 from holdfast.errors import UsageError
 from holdfast.exact import check_fields
@@ -60,9 +61,13 @@ from holdfast.records import (
     RunFilter,
     Webhook,
 )
+from holdfast.records.fingerprints import MESSAGE_MAX, STEP_MAX, TYPE_MAX
 
 UNITS_MAX = COST_MAX * COST_UNIT
 WORKER_MAX = 2 * NAME_MAX  # the name of a worker, and the place where it runs
+FILTERS_MAX = 20  # labels, or errors, in one filter
+FINGERPRINT_MAX = TYPE_MAX + STEP_MAX + MESSAGE_MAX + 10  # characters, with the words between
+TIME_FIELDS = tuple(name for name in RunFilter.__struct_fields__ if name.endswith(("_since", "_until")))
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
 
@@ -311,6 +316,36 @@ def check_where(_: str, where: RunFilter | OutboxFilter | None) -> None:
         check_fields(where)
         if where.tenant is not OWN:
             check_tenant_or_any("tenant", where.tenant)
+        if isinstance(where, RunFilter):
+            _check_run_filter(where)
+
+
+def _check_run_filter(where: RunFilter) -> None:
+    for name in TIME_FIELDS:
+        if (at := getattr(where, name)) is not None:
+            check_datetime(name, at)
+    labels: Any = where.labels
+    if not isinstance(labels, dict) or len(labels) > FILTERS_MAX:
+        raise UsageError(
+            f"labels {clipped(labels)}: a dict of at most {FILTERS_MAX} labels, as in "
+            "{'team': 'billing'}; with None for any value"
+        )
+    for label, value in labels.items():
+        check_label(label, value)
+    errors = where.error if isinstance(where.error, tuple) else (where.error,)
+    if len(errors) > FILTERS_MAX:
+        raise UsageError(f"error: at most {FILTERS_MAX} texts, not {len(errors)}")
+    for error in errors:
+        if error is not None:
+            check_text("error", error, FINGERPRINT_MAX)
+
+
+def check_label(name: Any, value: Any) -> None:
+    """Check a label in a filter: its name, and its value or None."""
+    for text in (name,) if value is None else (name, value):
+        if not isinstance(text, str):
+            raise UsageError(f"label {clipped(name)}: {clipped(text)} is no text; give a name and a value")
+        check_text("label", text, LABEL_MAX)
 
 
 def _counts(counts: Mapping[str, int]) -> None:

@@ -69,6 +69,7 @@ CHECKS: Mapping[str, Check] = {
     "limit": arguments.check_rows,
     "limit_seconds": arguments.check_span,
     "max_attempts": lambda what, value: check_whole(what, value, 1),
+    "most": lambda what, value: check_whole(what, value, 1),
     "new": arguments.check_schedule,
     "next_at": arguments.check_at,
     "presence": arguments.check_presence,

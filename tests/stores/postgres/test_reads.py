@@ -13,7 +13,7 @@ import pytest
 from holdfast.lifecycle import Status, StepKind
 from holdfast.records import ANY, Definition, NewRun, PlanStep, RunFilter
 from holdfast.stores.postgres.verbs.calls import json_text
-from holdfast.stores.tenant_filter import inside
+from holdfast.stores.run_filter import inside
 from tests.stores.postgres import kit
 
 TYPE = "shop.order.v1"

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
+from uuid import UUID
 
 import click
 import msgspec
 
-from holdfast.cli import session
+from holdfast.cli import run_filters, session
 from holdfast.cli.find import find
 from holdfast.cli.options import ROWS, json_option, store_option
 from holdfast.cli.program import command, repeated
+from holdfast.cli.run_filters import TIMES
 from holdfast.cli.terminal import coloured_status, print_json, table
 from holdfast.engine.app.client import Client
 from holdfast.engine.pages import gathered
-from holdfast.errors import UsageError
-from holdfast.lifecycle import ALIASES, Status, StepKind, spoken_status
-from holdfast.records import ANY, DEFAULT_TENANT, Run, RunFilter, moment
-from holdfast.shown.data import run_data
-from holdfast.shown.runs import news
+from holdfast.records import ANY, DEFAULT_TENANT, ChildCounts, Run, RunFilter, moment
+from holdfast.shown.data import child_counts_data, run_data
+from holdfast.shown.runs import children_words, news
 from holdfast.shown.text import clean, short
 from holdfast.shown.times import ago
+
+COUNTED, PARENTS = 1_000, 100  # children of a run that are counted; runs in one question
 
 
 @click.command()
@@ -41,6 +43,31 @@ from holdfast.shown.times import ago
 @click.option("--tenant", metavar="NAME", help="Only runs of this tenant.")
 @click.option("--key", metavar="TEXT", help="Only the run that was started with this key, in each tenant.")
 @click.option("--parent", metavar="RUN", help="Only children of this run.")
+@click.option("--roots", is_flag=True, help="Only runs without a parent.")
+@click.option(
+    "--label",
+    "label",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="Only runs with this label; without VALUE, with any value. May be repeated: all must hold.",
+)
+@click.option(
+    "--error",
+    metavar="TEXT",
+    help="Only failed runs with this fingerprint, which `show` prints; a prefix when it ends in %.",
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Only runs started then or later: 2h or 3d (ago), 2026-01-31, or a time with its zone.",
+)
+@click.option("--until", metavar="TIME", help="Only runs started before then.")
+@click.option(
+    "--by",
+    type=click.Choice([*TIMES]),
+    default="started",
+    help="What --since and --until mean: the start (by default), the end, or the last change of a run.",
+)
 @click.option(
     "--limit", type=ROWS, default=20, metavar="N", help="The number of runs to list; 20 by default."
 )
@@ -54,9 +81,15 @@ def ls(
     tenant: str | None,
     key: str | None,
     parent: str | None,
+    label: tuple[str, ...],
+    error: str | None,
+    since: str | None,
+    until: str | None,
+    by: str,
     limit: int,
     after: str | None,
     *,
+    roots: bool,
     deleted: bool,
     as_json: bool,
 ) -> None:
@@ -65,20 +98,26 @@ def ls(
     The column RUN shows the end of the run's id, which every command accepts. STATUS is one of: pending,
     running, waiting, paused, succeeded, failed, cancelled. With --json each run is one line, and a running
     run has the status `leased`.
+    NEWS of a run with children counts them, up to 1,000.
     """
     where = RunFilter(
-        statuses=_statuses(statuses),
-        waiting_on=_gate(statuses),
-        type=_pattern(type_),
+        statuses=run_filters.statuses(statuses),
+        waiting_on=run_filters.gate(statuses),
+        type=run_filters.pattern(type_),
         tenant=ANY if tenant is None else tenant,
         key=key,
+        roots=roots,
+        labels=run_filters.labels(label),
+        error=error,
         deleted=deleted,
         values=False,
     )
 
     async def work(client: Client) -> None:
         parent_id = (await find(client, parent, deleted=True)).id if parent else None
-        await _ls(client, msgspec.structs.replace(where, parent=parent_id), limit, after, as_json=as_json)
+        times = run_filters.times(since, until, by, moment(await client.store.now()))
+        whole = msgspec.structs.replace(where, parent=parent_id, **times)
+        await _ls(client, whole, limit, after, as_json=as_json)
 
     session.run(work)
 
@@ -88,9 +127,10 @@ async def _ls(client: Client, where: RunFilter, limit: int, after: str | None, *
     fetch = partial(client.list, where)
     runs = await gathered(fetch, limit + 1, last, lambda run: run.id)
     shown, more = runs[:limit], len(runs) > limit
+    counts = await _children(client, shown)
     if as_json:
         for run in shown:
-            print_json(run_data(run))
+            print_json({**run_data(run), "child_counts": child_counts_data(counts.get(run.id))})
         return
     if not shown:
         _nothing(filtered=where != RunFilter(tenant=ANY, values=False) or last is not None)
@@ -98,21 +138,29 @@ async def _ls(client: Client, where: RunFilter, limit: int, after: str | None, *
     now = moment(await client.store.now())
     tenants = any(run.tenant != DEFAULT_TENANT for run in shown)
     head = ["RUN", "STATUS", "TYPE", *(["TENANT"] if tenants else []), "STARTED", "NEWS"]
-    rows = [_row(run, now, tenants=tenants) for run in shown]
+    rows = [_row(run, now, counts.get(run.id), tenants=tenants) for run in shown]
     click.echo("\n".join(table(head, rows)))
     if more:
         click.echo(click.style(f"more: {clean(repeated(after=shown[-1].id))}", dim=True), err=True)
 
 
-def _row(run: Run, now: datetime, *, tenants: bool) -> list[str]:
+async def _children(client: Client, runs: list[Run]) -> dict[UUID, ChildCounts]:
+    """The children of these runs, counted up to a bound."""
+    parts = [runs[n : n + PARENTS] for n in range(0, len(runs), PARENTS)]
+    counted = [await client.children([run.id for run in part], most=COUNTED) for part in parts]
+    return {one.run: one for part in counted for one in part}
+
+
+def _row(run: Run, now: datetime, counts: ChildCounts | None, *, tenants: bool) -> list[str]:
     tenant = [clean(run.tenant)] if tenants else []
+    said = [text for text in (news(run, now), children_words(counts)) if text]
     return [
         short(run.id),
         coloured_status(run.status),
         clean(run.type),
         *tenant,
         ago(run.created_at, now),
-        news(run, now),
+        "; ".join(said),
     ]
 
 
@@ -122,33 +170,3 @@ def _nothing(*, filtered: bool) -> None:
     else:
         example = command("start shop.order.v1 '{\"order\": 7}'")
         click.echo(f"no runs yet. Start one: {example}", err=True)
-
-
-def _statuses(texts: tuple[str, ...]) -> tuple[Status, ...]:
-    return tuple(_status(one) for one in texts)
-
-
-def _status(text: str) -> Status:
-    word = text.lower().replace("-", "_")
-    if word in ALIASES:
-        return ALIASES[word]
-    try:
-        return Status(word)
-    except ValueError:
-        others = ", ".join([Status.LEASED, *(word for word in ALIASES if word != "running")])
-        raise UsageError(
-            f"{text!r} is not a status: use {', '.join(map(spoken_status, Status))} (or one of: {others})"
-        ) from None
-
-
-def _gate(texts: tuple[str, ...]) -> StepKind | None:
-    return (
-        StepKind.APPROVAL if "waiting_approval" in (one.lower().replace("-", "_") for one in texts) else None
-    )
-
-
-def _pattern(type_: str | None) -> str | None:
-    """Return the pattern for a name; without a version it matches all versions."""
-    if type_ is None or type_.endswith("%") or type_.rpartition(".v")[2].isdigit():
-        return type_
-    return f"{type_}.v%"

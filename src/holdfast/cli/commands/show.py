@@ -19,7 +19,7 @@ from holdfast.engine.app.client import Client
 from holdfast.engine.pages import gathered
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import ANY, Run, RunFilter, RunningStep, Step, instant, moment
-from holdfast.shown.data import whole_run_data
+from holdfast.shown.data import child_counts_data, whole_run_data
 from holdfast.shown.runs import CHILDREN_MAX, facts
 from holdfast.shown.steps import attempts, duration, kind_word, outcome
 from holdfast.shown.text import clean, short
@@ -51,12 +51,13 @@ async def _show(client: Client, run_text: str, *, every: bool, full: bool, as_js
     steps = list(await client.steps(run.id, largest=None if as_json else SHOWN_BYTES))
     fetch = partial(client.list, RunFilter(parent=run.id, tenant=ANY, values=False))
     children = await gathered(fetch, CHILDREN_MAX, None, lambda child: child.id)
+    counts = next(iter(await client.children([run.id])), None)
     if as_json:
-        print_json(whole_run_data(run, steps, children))
+        print_json({**whole_run_data(run, steps, children), "child_counts": child_counts_data(counts)})
         return
     now = moment(await client.store.now())
     click.echo(f"{click.style(str(run.id), bold=True)}  {clean(run.type)}")
-    print_facts(facts(run, steps, children, now, coloured_status))
+    print_facts(facts(run, steps, children, now, coloured_status, counts))
     if run.error is not None and (full or run.status is Status.FAILED):
         trace, error = run.error.traceback, cause(run.error, steps)
         _print_trace(full_lines(trace or error.traceback) if full else trace_lines(error.traceback))

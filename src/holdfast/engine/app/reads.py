@@ -1,4 +1,4 @@
-"""The verbs that read runs: get, list, steps, trail, explain, and waiting for a result."""
+"""The verbs that read runs: get, list, children, steps, trail, explain, and waiting for a result."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from holdfast.arguments import (
     check_sought,
     check_text,
     check_whole,
+    exact_text,
 )
 from holdfast.clipped import clipped
 from holdfast.codec import MARK
-from holdfast.contract import Store
+from holdfast.contract import CHILDREN_COUNTED, Store
 from holdfast.engine.explain.explanation import Explanation
 from holdfast.engine.explain.lookup import explained
 from holdfast.engine.wake_up import WakeUp
@@ -33,6 +34,7 @@ from holdfast.lifecycle import FINAL, Status
 from holdfast.records import (
     ANY,
     OWN,
+    ChildCounts,
     OwnTenant,
     Run,
     RunFilter,
@@ -43,6 +45,13 @@ from holdfast.records import (
 from holdfast.sealing.envelope import reason
 
 from .tenant_scope import tenant_of
+
+
+def _exact_labels(labels: Any) -> Any:
+    """Return labels of a filter as plain texts. The store refuses everything that is not text."""
+    if not isinstance(labels, dict):
+        return labels
+    return {exact_text(name): None if value is None else exact_text(value) for name, value in labels.items()}
 
 
 class ReadVerbs:
@@ -81,8 +90,8 @@ class ReadVerbs:
     ) -> Sequence[Run]:
         """Return runs, newest first; `after` is the last id of the page before.
 
-        A page may hold fewer than `limit` runs when values are large (8 MiB a page): only an empty page is
-        the end.
+        A page may hold fewer than `limit` runs when values are large (8 MiB a page), or when few runs match
+        and many had to be looked at: only an empty page is the end.
         """
         if where is not None and not isinstance(where, RunFilter):
             raise UsageError(
@@ -90,13 +99,28 @@ class ReadVerbs:
             )
         where = where or RunFilter()
         type_, key = check_sought(type=where.type, key=where.key)
+        error = check_sought(error=where.error)[0] if isinstance(where.error, str) else where.error
         tenant = tenant_of(self.tenant, where.tenant)
-        where = msgspec.structs.replace(where, type=type_, tenant=tenant, key=key)
+        where = msgspec.structs.replace(where, type=type_, tenant=tenant, key=key, error=error)
         if where.parent is not None:
             check_id(where.parent)
+        if where.labels:
+            where = msgspec.structs.replace(where, labels=_exact_labels(where.labels))
         rows = check_limit(limit)
         await self._opened()
         return await self.store.list(where, rows, None if after is None else check_id(after))
+
+    async def children(
+        self, runs: Sequence[UUID | str], *, most: int = CHILDREN_COUNTED
+    ) -> Sequence[ChildCounts]:
+        """Return the children of these runs, counted by status: at most `most` of each run.
+
+        Runs without children, and runs that are unknown, are left out.
+        """
+        ids = [check_id(run) for run in check_list("runs", runs)]
+        counted = check_whole("most", most, 1, CHILDREN_COUNTED)
+        await self._opened()
+        return await self.store.children(ids, self.tenant, counted)
 
     async def steps(self, run: UUID | str, *, largest: int | None = None) -> Sequence[Step]:
         """Return all steps in the order of their outcomes; values of more than `largest` bytes are left

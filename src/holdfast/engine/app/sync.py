@@ -186,6 +186,7 @@ class SyncVerbs:
     known = blocking(App.known)
     present = blocking(App.present)
     list = blocking(App.list)
+    children = blocking(App.children)
     steps = blocking(App.steps)
     trail = blocking(App.trail)
     explain = blocking(App.explain)

@@ -129,6 +129,7 @@ class TenantApp:
     known = bound(Client.known)
     present = bound(Client.present)
     list = bound(Client.list)
+    children = bound(Client.children)
     steps = bound(Client.steps)
     trail = bound(Client.trail)
     explain = bound(Client.explain)

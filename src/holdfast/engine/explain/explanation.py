@@ -11,7 +11,8 @@ import msgspec
 
 from holdfast.engine.worker.presence import SILENT_SECONDS
 from holdfast.escaping import escaped
-from holdfast.records import Hold, Instant, Presence, Run, Step, moment
+from holdfast.lifecycle import Status
+from holdfast.records import ChildCounts, Hold, Instant, Presence, Run, Step, moment
 
 SHOWN = 5  # waits, workers and types that the text names; the data has all waits
 ERROR_MAX = 500  # characters of an error's message
@@ -46,6 +47,21 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 def paused_by(known: Known) -> str:
     """Return who has paused the run, as its trail says."""
     return str(known.paused.get("by") or "")
+
+
+def with_children(explanation: Explanation, counted: Sequence[ChildCounts]) -> Explanation:
+    """Return the explanation with the children of the run summed up, if there are several."""
+    if not counted or counted[0].total < 2:
+        return explanation
+    one, more = counted[0], "+" if counted[0].more else ""
+    failed = one.by_status.get(Status.FAILED, 0)
+    text = f" Of its {one.total:,}{more} children {one.ended:,} have ended" + (
+        f", {failed:,} failed" if failed else ""
+    )
+    data = {"by_status": one.by_status, "more": one.more}
+    return Explanation(
+        explanation.reason, f"{explanation.text}{text}.", {**explanation.data, "children": data}
+    )
 
 
 def no_worker_live(since: datetime, known: Known, but: str | None = None) -> str:

@@ -16,7 +16,7 @@ from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import ANY, Instant, Run, RunFilter, Step, Tenant, moment
 
 from .explain import explain
-from .explanation import SHOWN, Explanation, Known
+from .explanation import SHOWN, Explanation, Known, with_children
 
 TEXT_MAX = 10_000  # characters of a sentence, whatever the names in it are
 
@@ -31,6 +31,8 @@ async def explained(store: Store, run: UUID, tenant: Tenant) -> Explanation:
     explanation = explain(found, known)
     if found.status in FINAL:
         explanation = await with_messages(store, found.id, explanation)
+    elif found.deleted_at is None:
+        explanation = with_children(explanation, await store.children([found.id], found.tenant))
     return msgspec.structs.replace(explanation, text=escaped(explanation.text, TEXT_MAX))
 
 

@@ -18,11 +18,20 @@ from weakref import WeakSet
 import msgspec
 
 from holdfast.bounds import BATCH_BYTES
-from holdfast.contract import DELETED_SECONDS, PURGE_SLICE, START, TRANSACTION_SECONDS, TTL_SECONDS, OwnEngine
+from holdfast.contract import (
+    CHILDREN_COUNTED,
+    DELETED_SECONDS,
+    PURGE_SLICE,
+    START,
+    TRANSACTION_SECONDS,
+    TTL_SECONDS,
+    OwnEngine,
+)
 from holdfast.errors import HoldfastError, UnknownRun, UsageError
 from holdfast.records import (
     RUNTIME,
     Ask,
+    ChildCounts,
     Claim,
     Definition,
     Due,
@@ -50,7 +59,7 @@ from holdfast.records import (
 )
 from holdfast.records.shown import without_large
 from holdfast.stores.checked import checked
-from holdfast.stores.tenant_filter import inside
+from holdfast.stores.run_filter import inside
 
 from . import claim, purge, reads, writes
 from .keeper import NO_DATABASE, KeeperVerbs
@@ -102,6 +111,12 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVer
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
         with self._lock:
             return reads.runs(self._state, inside(where), limit, after)
+
+    async def children(
+        self, runs: Sequence[UUID], tenant: Tenant, most: int = CHILDREN_COUNTED
+    ) -> builtins.list[ChildCounts]:
+        with self._lock:
+            return reads.children(self._state, runs, tenant_name(tenant), most)
 
     async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
         with self._lock:

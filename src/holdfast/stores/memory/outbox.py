@@ -32,7 +32,7 @@ from holdfast.records import (
     tenant_name,
 )
 from holdfast.records.sizes import message_bytes
-from holdfast.stores.tenant_filter import inside
+from holdfast.stores.run_filter import inside
 
 if TYPE_CHECKING:
     from .rows import State

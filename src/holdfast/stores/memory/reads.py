@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from uuid import UUID
 
 import msgspec
 
 from holdfast.bounds import page
-from holdfast.contract import LIVE_SECONDS
+from holdfast.contract import LABELS_MAX, LIVE_SECONDS
 from holdfast.lifecycle import FINAL, OPEN, Status, StepKind, StepStatus
 from holdfast.machine.claiming import unrecorded
 from holdfast.machine.durations import micros
 from holdfast.machine.rows import shown as shown_step
 from holdfast.machine.settling import COME, lapses
-from holdfast.records import Definition, Instant, Presence, Run, RunFilter, Stats, Step, TrailEntry, moment
+from holdfast.records import (
+    ChildCounts,
+    Definition,
+    Instant,
+    Presence,
+    Run,
+    RunFilter,
+    Stats,
+    Step,
+    TrailEntry,
+    instant,
+    moment,
+)
+from holdfast.records.fingerprints import fingerprint
 from holdfast.records.shown import without_values
 from holdfast.records.sizes import entry_bytes, run_bytes
+from holdfast.records.unreadable import read_object
 from holdfast.stores.claiming.rules import Rules
 
 from . import schedules
@@ -110,7 +126,47 @@ def _matches(row: RunRow, where: RunFilter) -> bool:
         and where.tenant in {None, row.tenant}
         and where.key in {None, row.key}
         and where.parent in {None, row.parent}
+        and not (where.roots and row.parent is not None)
+        and _is_labelled(row, where.labels)
+        and (where.error is None or _failed_as(row, where.error))
+        and _within(row.created_at, where.created_since, where.created_until)
+        and _within(row.finished_at, where.finished_since, where.finished_until)
+        and _within(row.updated_at, where.updated_since, where.updated_until)
     )
+
+
+def _is_labelled(row: RunRow, wanted: Mapping[str, str | None]) -> bool:
+    if not wanted:
+        return True
+    labels = dict(islice(read_object(row.labels).items(), LABELS_MAX))
+    return all(name in labels and value in {None, labels[name]} for name, value in wanted.items())
+
+
+def _failed_as(row: RunRow, wanted: str | tuple[str, ...]) -> bool:
+    found = fingerprint(row.error) if row.status is Status.FAILED else None
+    if found is None or isinstance(wanted, tuple):
+        return found is not None and found in wanted
+    return found.startswith(wanted[:-1]) if wanted.endswith("%") else found == wanted
+
+
+def _within(at: Instant | None, since: datetime | None, until: datetime | None) -> bool:
+    if since is None and until is None:
+        return True
+    return (
+        at is not None and (since is None or at >= instant(since)) and (until is None or at < instant(until))
+    )
+
+
+def children(state: State, runs: Sequence[UUID], tenant: str | None, most: int) -> list[ChildCounts]:
+    """Return the children of these runs by status, at most `most` of each run."""
+    found = []
+    for run in dict.fromkeys(run for run in runs if state.seen(run, tenant) is not None):
+        kids = (row.status for row in state.runs.values() if row.parent == run and row.deleted_at is None)
+        counted = Counter(islice(kids, most))
+        if counted:
+            by_status = {status.value: count for status, count in counted.items()}
+            found.append(ChildCounts(run=run, by_status=by_status, more=next(kids, None) is not None))
+    return found
 
 
 def _is_type(name: str, wanted: str) -> bool:

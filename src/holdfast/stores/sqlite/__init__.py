@@ -31,11 +31,12 @@ import apsw
 from msgspec.structs import replace
 
 from holdfast.bounds import BATCH_BYTES
-from holdfast.contract import START, TRANSACTION_SECONDS, OwnEngine
+from holdfast.contract import CHILDREN_COUNTED, START, TRANSACTION_SECONDS, OwnEngine
 from holdfast.errors import HoldfastError, StoreError, Unavailable, UsageError
 from holdfast.records import (
     RUNTIME,
     Ask,
+    ChildCounts,
     Claim,
     Definition,
     Due,
@@ -63,7 +64,7 @@ from holdfast.records import (
 from holdfast.records.sizes import item_bytes, start_bytes
 from holdfast.stores import items
 from holdfast.stores.checked import checked
-from holdfast.stores.tenant_filter import inside
+from holdfast.stores.run_filter import inside
 from holdfast.threads import CallResult, Pool
 
 from . import checkup, migrate, publish, reads, writes
@@ -275,7 +276,12 @@ class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVer
         return self._read(reads.get, run, tenant_name(tenant))
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
-        return self._read(reads.listed, inside(where), limit, after)
+        return await reads.list_runs(self._read, inside(where), limit, after)
+
+    async def children(
+        self, runs: Sequence[UUID], tenant: Tenant, most: int = CHILDREN_COUNTED
+    ) -> builtins.list[ChildCounts]:
+        return await reads.children(self._read, runs, tenant_name(tenant), most)
 
     async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
         return await reads.steps(self._read, run, tenant_name(tenant), largest)

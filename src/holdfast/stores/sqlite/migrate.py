@@ -45,8 +45,8 @@ def minors() -> list[Path]:
 
 def _missing(minor: int) -> list[Path]:
     """Return the migrations that a file of this minor version needs. A new file gets the whole schema at
-    once."""
-    return minors()[minor:] if minor else [FOLDER / "schema" / "whole.sql"]
+    once: whole.sql, and the files whole_*.sql that go on where it ends."""
+    return minors()[minor:] if minor else sorted((FOLDER / "schema").glob("whole*.sql"))
 
 
 def check_place(path: str, *, create: bool) -> None:

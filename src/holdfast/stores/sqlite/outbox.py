@@ -28,7 +28,7 @@ from holdfast.records import (
     tenant_name,
 )
 from holdfast.records.sizes import message_bytes
-from holdfast.stores.tenant_filter import inside
+from holdfast.stores.run_filter import inside
 
 from .connection.database import Database, Row, text
 from .sql import statements

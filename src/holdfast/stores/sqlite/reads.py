@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
@@ -19,6 +20,7 @@ from holdfast.machine.claiming import unrecorded
 from holdfast.machine.durations import micros
 from holdfast.records import (
     Ask,
+    ChildCounts,
     Chore,
     Definition,
     Due,
@@ -36,7 +38,9 @@ from holdfast.records import (
 from holdfast.records.sizes import entry_bytes, run_bytes
 from holdfast.stores.claiming.rules import Rules
 from holdfast.stores.paged import FIRST, StepsPage, all_steps
+from holdfast.stores.run_filter import is_filtered
 
+from . import listing
 from .chores.timeouts import next_at
 from .claiming.capacity import rules_of, rules_revision
 from .claiming.next_claim import next_claim
@@ -56,7 +60,6 @@ from .sql import statements
 
 _SQL = statements("reads")
 _decode_running = msgspec.json.Decoder(tuple[RunningStep, ...]).decode
-_LAST_CHARACTER = "\U0010ffff"
 
 _LIVE = {Status.PENDING.value: StepStatus.READY, Status.LEASED.value: StepStatus.RUNNING}
 
@@ -118,9 +121,36 @@ def _by_kind(where: RunFilter) -> Iterator[Term]:
         yield _SQL["has_open_wait"], where.waiting_on.value
     if where.type is not None and where.type.endswith("%"):
         # LIKE would ignore case and treat _ as a wildcard, so compare a range.
-        yield "type >= ? and type < ?", where.type[:-1], where.type[:-1] + _LAST_CHARACTER
+        yield "type >= ? and type < ?", where.type[:-1], where.type[:-1] + listing.LAST_CHARACTER
     elif where.type is not None:
         yield "type = ?", where.type
+
+
+async def list_runs(read: Callable[..., Any], where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
+    """Return a page. Each slice of a list with filters is a separate read; other tasks can run in between."""
+    if not is_filtered(where):
+        return read(listed, where, limit, after)  # type: ignore[no-any-return]
+    place = None if after is None else str(after)
+    while True:
+        part: listing.Slice = read(listing.listed, where, limit, place)
+        if part.runs or part.after is None or limit <= 0:
+            return part.runs
+        place = part.after
+        await asyncio.sleep(0)
+
+
+async def children(
+    read: Callable[..., Any], runs: Sequence[UUID], tenant: str | None, most: int
+) -> list[ChildCounts]:
+    """Return the children of these runs by status. Each run is a separate read."""
+    found = []
+    for run in dict.fromkeys(runs):
+        statuses: list[str] = read(listing.children, run, tenant, most + 1)
+        if statuses:
+            counted = dict(Counter(statuses[:most]))
+            found.append(ChildCounts(run=run, by_status=counted, more=len(statuses) > most))
+        await asyncio.sleep(0)
+    return found
 
 
 async def steps(

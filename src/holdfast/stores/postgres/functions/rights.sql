@@ -7,8 +7,8 @@
 --    types of variables once in a session, at the first call of a function, and keeps them. With the search_path of a
 --    caller it would find the caller's types, whose checks are code, and would keep those for the triggers too. Other
 --    names in a body are looked up again when the search_path changes.
--- 2. Only the owner, and roles that are granted it, may execute a function. The exceptions are functions that a view or
---    a column default calls, because these are called with the rights of the reader or writer.
+-- 2. Only the owner, and roles that are granted it, may execute a function. The exceptions are functions that a view, an
+--    index or a column default calls, because these are called with the rights of the reader or writer.
 -- 3. A trigger function works only on its own table: see tg_relid in each of them.
 --
 -- The session's standard_conforming_strings decides how strings in bodies are read, so functions with the owner's
@@ -19,7 +19,8 @@ declare
     one record;
     named text;
     for_all constant text[] := array['clock()', 'new_id()', 'entries_of(text[])', 'claimable_types()',
-                                     'claimable_runs(text)', 'readable(json)'];
+                                     'claimable_runs(text)', 'readable(json)', 'fingerprint(json)',
+                                     'is_odd_id(uuid, timestamptz)'];
 begin
     for one in
         select p.oid::regprocedure as name, l.lanname = 'plpgsql' and p.prosrc ~* '\mdeclare\M'
@@ -35,7 +36,8 @@ begin
         end if;
     end loop;
     foreach named in array array[
-        'plain_start()', 'plain_started()', 'plain_update()', 'plain_tell()', 'plain_remove()', 'readable(json)',
+        'plain_start()', 'plain_started()', 'plain_update()', 'plain_tell()', 'plain_remove()', 'keep_labels()',
+        'readable(json)',
         'emit(json)', 'deliver_event(text, text, json, integer)', 'expire(integer)', 'time_out(integer)',
         'lapse(json, boolean, integer)', 'deliver(json, integer)'
     ] loop

@@ -17,7 +17,7 @@ from holdfast.records import (
     RelayAsk,
     Relayed,
 )
-from holdfast.stores.tenant_filter import inside
+from holdfast.stores.run_filter import inside
 
 from .calls import Calls, json_text
 

@@ -9,11 +9,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast import bounds
-from holdfast.contract import LIVE_SECONDS
+from holdfast.contract import CHILDREN_COUNTED, LIVE_SECONDS
 from holdfast.escaping import safe_logger
 from holdfast.machine.durations import bounded
 from holdfast.records import (
     ApprovalRequest,
+    ChildCounts,
     Definition,
     Finding,
     Instant,
@@ -30,7 +31,7 @@ from holdfast.records import (
 from holdfast.stores.paged import StepsPage, all_steps
 from holdfast.stores.postgres import checkup
 from holdfast.stores.postgres.address import Address
-from holdfast.stores.tenant_filter import inside
+from holdfast.stores.run_filter import inside, is_filtered
 
 from .calls import Calls, json_text
 
@@ -40,6 +41,7 @@ _RUNS = msgspec.json.Decoder(list[Run])
 _STEPS = msgspec.json.Decoder(StepsPage)
 _TRAIL = msgspec.json.Decoder(list[TrailEntry])
 _REQUESTS = msgspec.json.Decoder(list[ApprovalRequest])
+_COUNTS = msgspec.json.Decoder(list[ChildCounts])
 _IDS = msgspec.json.Decoder(list[UUID])
 log = safe_logger("holdfast.postgres")
 
@@ -58,6 +60,16 @@ def _readable(raw: msgspec.Raw) -> Definition | None:
         return None
 
 
+class _Slice(msgspec.Struct, frozen=True):
+    """Some runs of a list. `after`: the id after which the next slice begins; None: this was the last one."""
+
+    runs: list[Run]
+    after: UUID | None
+
+
+_SLICE = msgspec.json.Decoder(_Slice)
+
+
 class ReadVerbs(Calls):
     """The verbs that read."""
 
@@ -71,9 +83,19 @@ class ReadVerbs(Calls):
         return None if found is None else _RUN.decode(found)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
-        return await self._ask(
-            _RUNS, "list", json_text(inside(where)), min(limit, _MAX), after, bounds.BATCH_BYTES
-        )
+        text = json_text(inside(where))
+        if not is_filtered(where):
+            return await self._ask(_RUNS, "list", text, min(limit, _MAX), after, bounds.BATCH_BYTES)
+        while True:
+            part = await self._ask(_SLICE, "list_page", text, min(limit, _MAX), after, bounds.BATCH_BYTES)
+            if part.runs or part.after is None or limit <= 0:
+                return part.runs
+            after = part.after
+
+    async def children(
+        self, runs: Sequence[UUID], tenant: Tenant, most: int = CHILDREN_COUNTED
+    ) -> builtins.list[ChildCounts]:
+        return await self._ask(_COUNTS, "children", [*runs], tenant_name(tenant), min(most, _MAX))
 
     async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
         async def page(after: int) -> StepsPage:

@@ -37,54 +37,74 @@ begin
     return record;
 end $$;
 
--- A page by id, newest first. The statement contains only the given terms, and is planned for their values: one plan
--- for every filter would read all runs for a rare status. Each status is looked up on its own, because the index of
--- status and id also gives the order.
-create or replace function list(filter json, lim integer, after uuid, budget bigint default 8388608) returns json language plpgsql stable
-set search_path from current set cursor_tuple_fraction = 1 set jit = off as $$
-declare
-    statuses text[] := array(select distinct s from unnest(texts(filter -> 'statuses')) as s);
-    kind text := filter ->> 'waiting_on';
-    type text := filter ->> 'type';
-    tenant text := filter ->> 'tenant';
-    key text := filter ->> 'key';
-    parent uuid := (filter ->> 'parent')::uuid;
-    prefix text := case when filter ->> 'type' like '%\%' then left(filter ->> 'type', -1) end;
-    terms text := concat_ws(
+-- The conditions of a list. Values are parameters: $1 the id before which it begins, $3 statuses, $4 texts (kind of wait,
+-- prefix of the type, type, tenant, key), $5 the parent. Statuses are looked up elsewhere where an index has them.
+create or replace function terms_of_list(filter json, with_statuses boolean default true) returns text language plpgsql immutable
+as $$
+begin
+    return concat_ws(
         ' and ',
         -- A run that a purge has begun to remove is gone for everyone.
         case when (filter ->> 'deleted')::boolean then $t$(r.deleted_at is null or r.deleted_at > '-infinity')$t$
             else 'r.deleted_at is null' end,
-        case when after is not null then 'r.id < $2' end,
-        case when kind is not null then $t$exists (
+        case when with_statuses and json_array_length(filter -> 'statuses') > 0 then 'r.status = any($3)' end,
+        case when filter ->> 'waiting_on' is not null then $t$exists (
             select 1 from workflow_step as s
-            where s.run_id = r.id and s.status = 'waiting' and s.finished_at is null and s.kind = $4
+            where s.run_id = r.id and s.status = 'waiting' and s.finished_at is null and s.kind = $4[1]
         )$t$ end,
         -- A range, because LIKE treats _ as a wildcard.
-        case when prefix is not null then 'r.type >= $5 and r.type < $5 || chr(1114111)'
-            when type is not null then 'r.type = $6' end,
-        case when tenant is not null then 'r.tenant = $7' end,
-        case when key is null then null when tenant is not null then 'r.idempotency_key = stored_key($7, $8)'
-            else 'r.idempotency_key = stored_key(r.tenant, $8)' end,
-        case when parent is not null then 'r.parent_id = $9' end
+        case when filter ->> 'type' like '%\%' then 'r.type >= $4[2] and r.type < $4[2] || chr(1114111)'
+            when filter ->> 'type' is not null then 'r.type = $4[3]' end,
+        case when filter ->> 'tenant' is not null then 'r.tenant = $4[4]' end,
+        case when filter ->> 'key' is null then null
+            when filter ->> 'tenant' is not null then 'r.idempotency_key = stored_key($4[4], $4[5])'
+            else 'r.idempotency_key = stored_key(r.tenant, $4[5])' end,
+        case when filter ->> 'parent' is not null then 'r.parent_id = $5' end
     );
-    -- A row that is passed to a function is read with all its values. Values that are not asked for are left out of it.
-    columns text := case when coalesce((filter ->> 'values')::boolean, true) then 'r.*' else (
+end $$;
+
+-- The columns of a run. A row that is passed to a function is read with all its values: those that are not asked for are
+-- left out of it.
+create or replace function list_columns(whole boolean) returns text language plpgsql stable as $$
+begin
+    return case when whole then 'r.*' else (
         select string_agg(case a.attname when 'payload' then $t$'null'::json as payload$t$
             when 'result' then 'null::json as result' else format('r.%I', a.attname) end, ', ' order by a.attnum)
         from pg_attribute as a where a.attrelid = 'workflow_run'::regclass and a.attnum > 0 and not a.attisdropped
     ) end;
-    part text := '(select ' || columns || ' from workflow_run as r where %s order by r.id desc limit $1)';
+end $$;
+
+-- A page by id, newest first. The statement contains only the given terms, and is planned for their values: one plan
+-- for every filter would read all runs for a rare status. Each status is looked up on its own, because the index of
+-- status and id also gives the order. Labels, times, roots and errors have other ways: listing.sql.
+create or replace function list(filter json, lim integer, after uuid, budget bigint default 8388608) returns json language plpgsql stable
+set search_path from current set cursor_tuple_fraction = 1 set jit = off as $$
+declare
+    statuses text[] := array(select distinct s from unnest(texts(filter -> 'statuses')) as s);
+    texts text[] := array[filter ->> 'waiting_on', left(filter ->> 'type', -1), filter ->> 'type', filter ->> 'tenant', filter ->> 'key'];
+    terms text := concat_ws(' and ', terms_of_list(filter, false), case when after is not null then 'r.id < $1' end);
+    part text := '(select ' || list_columns(coalesce((filter ->> 'values')::boolean, true))
+        || ' from workflow_run as r where %s order by r.id desc limit $2)';
     parts text;
     records refcursor;
+    slice json;
 begin
+    if is_filtered(filter) then
+        loop
+            slice := list_page(filter, lim, after, budget);
+            after := (slice ->> 'after')::uuid;
+            if after is null or lim <= 0 or json_array_length(slice -> 'runs') > 0 then
+                return slice -> 'runs';
+            end if;
+        end loop;
+    end if;
     select string_agg(format(part, terms || ' and r.status = $3[' || place || ']'), ' union all ') into parts
     from generate_subscripts(statuses, 1) as place;
     open records no scroll for execute format(
-        'select run_record(r::workflow_run)::text from (select * from (%s) as r order by r.id desc limit $1) as r',
+        'select run_record(r::workflow_run)::text from (select * from (%s) as r order by r.id desc limit $2) as r',
         coalesce(parts, format(part, terms))
     )
-    using greatest(0, lim), after, statuses, kind, prefix, type, tenant, key, parent;
+    using after, greatest(0, lim), statuses, texts, (filter ->> 'parent')::uuid;
     return page_of(records, budget);
 end $$;
 

@@ -1,4 +1,5 @@
 -- The triggers of user SQL. Writes of the verbs skip them: their `rev` has grown, and their trail rows are not `told`.
+-- Those of labels are for all writes, but only for runs with labels.
 -- A trigger is created again only when its definition has changed, because that locks its table; so each trigger has
 -- its definition as a comment.
 
@@ -21,7 +22,14 @@ begin
         ('plain_5_remove', 'workflow_run',
             'before delete on workflow_run for each row execute function plain_remove()'),
         ('plain_1_tell', 'workflow_event',
-            'before insert on workflow_event for each row when (new.told) execute function plain_tell()')
+            'before insert on workflow_event for each row when (new.told) execute function plain_tell()'),
+        ('labels_1_started', 'workflow_run',
+            'after insert on workflow_run for each row when (new.labels is not null) execute function keep_labels()'),
+        ('labels_2_changed', 'workflow_run',
+            'after update of labels on workflow_run for each row
+             when (old.labels::text is distinct from new.labels::text) execute function keep_labels()'),
+        ('labels_3_removed', 'workflow_run',
+            'after delete on workflow_run for each row when (old.labels is not null) execute function keep_labels()')
     ) as t (name, of_table, words)
     loop
         continue when exists (

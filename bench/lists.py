@@ -1,0 +1,170 @@
+"""Lists by filters in a store with a million runs: the milliseconds of a page of 20, median and slowest.
+
+    python -m bench.lists                        both stores, a million runs (some minutes, 3 GB)
+    python -m bench.lists --store sqlite --rows 100000
+
+The runs were started over 30 days, one after the other. Each has two labels: one of 10,000 customers, and
+one that nine of ten runs share. Two of a hundred runs have failed, in a hundred different steps; four wait;
+ninety-nine are children.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from string import Template
+from typing import Any
+from uuid import UUID
+
+import apsw
+import psycopg
+
+from bench import stores
+from bench.measurements import say
+from holdfast.contract import Store
+from holdfast.lifecycle import Status
+from holdfast.records import ANY, RunFilter
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.sqlite import SqliteStore
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+FIRST = NOW - timedelta(days=30)
+ROUNDS = 15
+SETTINGS = {"autovacuum": "off", "shared_buffers": "512MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h"}
+PARENT = UUID("00000000-0000-7000-8000-000000000001")
+
+# Runs with the numbers n. The stores differ in how they write an id, a time and JSON.
+RUNS = """
+insert into workflow_run (
+    id, type, status, max_attempts, run_at, rev, parent_id, labels, error, created_at, updated_at, finished_at
+)
+select $id, 'bench.list' || (n % 20) || '.v1', status, 3, $at, 1, case when n % 100 > 0 then $parent end,
+    ('{"customer":"' || (n % 10000) || '","env":"'
+        || case when n % 10 = 0 then 'test' else 'prod' end || '"}')$json,
+    case when status = 'failed'
+        then ('{"kind":"fatal","type":"ValueError","step":"s' || (n / 100 % 100)
+            || '","message":"no card"}')$json end,
+    $at, $at, case when status <> 'waiting' then $at end
+from (
+    select n, case when n % 100 in (1, 2) then 'failed' when n % 100 between 3 and 6 then 'waiting'
+        else 'succeeded' end as status
+    from $series as s (n)
+) as made
+"""
+TRAIL = """
+insert into workflow_event (workflow_id, event_type, created_at)
+select id, 'created', created_at from workflow_run
+"""
+HOUR = timedelta(hours=1)
+CASES: dict[str, dict[str, Any]] = {
+    "no filter": {},
+    "label, 100 runs": {"labels": {"customer": "77"}},
+    "label, nine of ten": {"labels": {"env": "prod"}},
+    "label is there": {"labels": {"customer": None}},
+    "two labels": {"labels": {"customer": "77", "env": "prod"}},
+    "two labels, no run": {"labels": {"customer": "70", "env": "prod"}},
+    "roots": {"roots": True},
+    "started in an hour": {"created_since": FIRST + 99 * HOUR, "created_until": FIRST + 100 * HOUR},
+    "started before": {"created_until": FIRST + 2 * HOUR},
+    "ended in an hour": {"finished_since": FIRST + 99 * HOUR, "finished_until": FIRST + 100 * HOUR},
+    "ended before": {"finished_until": FIRST + 2 * HOUR},
+    "changed since an hour": {"updated_since": NOW - HOUR},
+    "changed before": {"updated_until": FIRST + 2 * HOUR},
+    "error": {"error": "ValueError at s7: no card"},
+    "error, prefix": {"error": "ValueError at s7%"},
+    "error, prefix of all": {"error": "Value%"},
+    "error, no run": {"error": "KeyError%"},
+    "failed of a customer": {"labels": {"customer": "101"}, "statuses": (Status.FAILED,)},
+    "failed roots": {"roots": True, "error": "%"},
+    "label, waiting, in a day": {
+        "labels": {"env": "prod"}, "statuses": (Status.WAITING,), "created_since": FIRST + 48 * HOUR,
+        "created_until": FIRST + 72 * HOUR,
+    },
+}  # fmt: skip
+
+
+def fill_postgres(dsn: str, rows: int) -> None:
+    """Write the runs by SQL, with the triggers that keep labels."""
+    step = (timedelta(days=30) / rows).total_seconds()
+    at = f"timestamptz '{FIRST.isoformat()}' + n * interval '{step} s'"
+    time_part = f"lpad(to_hex((extract(epoch from {at}) * 1000)::bigint), 12, '0')"
+    text = Template(RUNS).safe_substitute(
+        id=f"({time_part} || '70008000' || lpad(to_hex(n), 12, '0'))::uuid",
+        at=at, parent=f"'{PARENT}'::uuid", json="::json", series="generate_series(%s::integer, %s::integer)",
+    ).replace("n % ", "n %% ").replace("100 % 100", "100 %% 100")  # fmt: skip
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("set search_path = workflow; set synchronous_commit = off; set jit = off")
+        for low in range(1, rows + 1, 50_000):
+            connection.execute(text.encode(), (low, min(rows, low + 49_999)))
+        connection.execute("set session_replication_role = replica")  # without the trigger of user SQL
+        connection.execute(TRAIL)
+        connection.execute("vacuum analyze")
+
+
+def fill_sqlite(file: str, rows: int) -> None:
+    """The same on SQLite."""
+    step = timedelta(days=30) / rows // timedelta(microseconds=1)
+    at = f"({int(FIRST.timestamp()) * 1_000_000} + n * {step})"
+    time_part = f"printf('%012x', {at} / 1000)"
+    first, second = f"substr({time_part}, 1, 8)", f"substr({time_part}, 9, 4)"
+    text = Template(RUNS).safe_substitute(
+        id=f"{first} || '-' || {second} || '-7000-8000-' || printf('%012x', n)",
+        at=at, parent=f"'{PARENT}'", json="", series="numbers",
+    ).replace("numbers as s (n)", "numbers")  # fmt: skip
+    numbers = "with recursive numbers (n) as (select ? union all select n + 1 from numbers where n < ?) "
+    connection = apsw.Connection(file)
+    connection.execute("pragma synchronous = off")
+    for low in range(1, rows + 1, 50_000):
+        connection.execute(numbers + text, (low, min(rows, low + 49_999)))
+    connection.execute(TRAIL)
+    connection.close()
+
+
+async def measure(store: Store, rows: int) -> None:
+    """Print one line for each case."""
+    await store.open()
+    say(f"{rows:,} runs: median ms, slowest ms, runs found")
+    for name, where in CASES.items():
+        took, found = list[float](), 0
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            found = len(await store.list(RunFilter(tenant=ANY, values=False, **where), 20))
+            took.append((time.perf_counter() - began) * 1000)
+        say(f"{name:<26}{statistics.median(took):8.1f}{max(took[1:]):8.1f}{found:5}")
+    await store.close()
+
+
+async def _made(store: Store) -> None:
+    await store.open()
+    await store.close()
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Fill the stores, and measure."""
+    parser = argparse.ArgumentParser(prog="python -m bench.lists", description=__doc__)
+    parser.add_argument("--store", choices=["sqlite", "postgres", "all"], default="all")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--folder", help="where the file goes (default: here)")
+    parser.add_argument("--pg", type=int, metavar="VERSION", help="of Postgres (default: the first there is)")
+    args = parser.parse_args(argv)
+    if args.store != "postgres":
+        with stores.sqlite(args.folder) as place:
+            file = str(Path(place.fresh().removeprefix("sqlite:///")))
+            asyncio.run(_made(SqliteStore(file)))
+            fill_sqlite(file, args.rows)
+            asyncio.run(measure(SqliteStore(file), args.rows))
+    if args.store != "sqlite":
+        with stores.postgres(args.pg, SETTINGS) as server:
+            name = server.database()
+            url = server.server.url(name)
+            asyncio.run(_made(PostgresStore(url)))
+            fill_postgres(server.server.dsn(name), args.rows)
+            asyncio.run(measure(PostgresStore(url), args.rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The filters of `ls`, and the children and fingerprints that `ls`, `show` and `explain` show."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast import Backoff
+
+SHOP, CHILD = "shop.order.v1", "shop.kid.v1"
+
+
+async def broken(ctx):
+    async def boom():
+        raise ValueError("out of stock\nsorry")
+
+    await ctx.step("boom", boom, retry=Backoff.none())
+
+
+async def order(ctx):
+    for n in range(3):
+        await ctx.start(CHILD, key=f"kid {n}")
+    await ctx.await_event("paid")
+
+
+async def kid(ctx):
+    await ctx.await_event("go")
+
+
+def listed(cli_, *options):
+    return [json.loads(line)["id"] for line in cli_("ls", "--json", *options).stdout.splitlines()]
+
+
+@pytest.mark.spec("READ-2")
+def test_ls_filters_by_label_error_and_roots(cli_, work):
+    """The fingerprint that `show` prints finds the run."""
+    vip = cli_.start("shop.broken.v1", "--label", "customer=42", "--label", "vip=")
+    other = cli_.start("shop.broken.v1", "--label", "customer=43")
+    work(broken=broken)
+    assert listed(cli_, "--label", "customer=42") == [vip]
+    assert listed(cli_, "--label", "customer") == [other, vip]
+    assert listed(cli_, "--label", "customer", "--label", "vip=", "--roots") == [vip]
+    line = next(line for line in cli_("show", vip).stdout.splitlines() if "fingerprint" in line)
+    text = line.split(None, 1)[1]
+    assert text == "ValueError at boom: out of stock sorry"
+    assert cli_.json("show", vip)["fingerprint"] == text
+    assert listed(cli_, "--error", text) == listed(cli_, "--error", "ValueError%") == [other, vip]
+    assert listed(cli_, "--error", "KeyError%") == []
+    assert "at step boom: " in cli_("ls").stdout
+
+
+@pytest.mark.spec("READ-2")
+def test_ls_filters_by_time(cli_, work):
+    """A duration ago, a date, or a time with its zone; of the start, the end or the last change."""
+    run = cli_.start("shop.broken.v1")
+    assert listed(cli_, "--since", "1h") == listed(cli_, "--since", "2020-01-31") == [run]
+    assert listed(cli_, "--until", "1h") == listed(cli_, "--until", "2020-01-31T10:00+02:00") == []
+    assert listed(cli_, "--since", "1h", "--by", "finished") == []
+    work(broken=broken)
+    for by in ("finished", "changed"):
+        assert listed(cli_, "--since", "1h", "--by", by) == [run]
+        assert listed(cli_, "--until", "1h", "--by", by) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--since", "yesterday"], "--since 'yesterday' is no time: write 2h or 3d (ago)"),
+        (["--until", "2026-01-31T10:00"], "--until '2026-01-31T10:00' has no time zone: add one"),
+        (["--since", "90"], "is no time"),
+        (["--label", "=x"], "write NAME=VALUE, or NAME for any value"),
+        (["--label", "a=1", "--label", "a=2"], "each name once"),
+    ],
+)
+def test_a_filter_that_means_nothing_is_refused_in_one_line(cli_, options, said):
+    cli_.start(SHOP)
+    refused = cli_("ls", *options)
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.spec("READ-2")
+def test_children_are_summed_up_at_their_parent(cli_, work):
+    """In `ls`, `show` and `explain`, for people and for machines."""
+    run = cli_.start(SHOP)
+    work(order=order, kid=kid)
+    counts = cli_.json("show", run)["child_counts"]
+    assert counts == {"total": 3, "ended": 0, "by_status": {"waiting": 3}, "more": False}
+    assert "0 of 3 children ended" in cli_("ls").stdout
+    assert "Of its 3 children 0 have ended." in cli_("explain", run).stdout
+    cli_("emit", "go")
+    work(order=order, kid=kid)
+    assert "3 of 3 children ended: " in cli_("show", run).stdout
+    (root,) = map(json.loads, cli_("ls", "--json", "--roots").stdout.splitlines())
+    assert (root["id"], root["child_counts"]["ended"]) == (run, 3)

@@ -1,0 +1,161 @@
+"""Cost of lists by filters on Postgres: each takes its index, and a slice reads a bounded number of rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.lifecycle import Status
+from holdfast.records import ANY, RunFilter
+from holdfast.stores.postgres.verbs.calls import json_text
+from holdfast.stores.run_filter import inside
+from tests.stores.postgres import kit
+
+MANY = 20_000
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+# A run a minute. Nine of ten have a label that a list cannot use to choose; one in 500 has another one.
+FILL = """
+set search_path = workflow;
+insert into workflow_run (
+    id, type, status, max_attempts, rev, finished_at, parent_id, labels, error, created_at, updated_at
+)
+select (
+        lpad(to_hex((extract(epoch from m.at) * 1000)::bigint), 12, '0') || '70008000'
+        || lpad(to_hex(n), 12, '0')
+    )::uuid, 'shop.order.v1', m.status, 3, 5, m.at,
+    case when n % 200 > 0 then '018bcfe5-0000-7000-8000-000000000001'::uuid end,
+    ('{"customer":"' || (n % 500) || '","env":"' || case when n % 10 = 0 then 'test' else 'prod' end
+        || '"}')::json,
+    case when m.status = 'failed' then ('{"kind":"fatal","type":"ValueError","step":"s' || (n / 10 % 100)
+        || '","message":"no card"}')::json end, m.at, m.at
+from generate_series(1, 20000) as n
+cross join lateral (select timestamptz '2026-01-01 00:00Z' + n * interval '1 minute' as at,
+    case when n % 10 = 1 then 'failed' else 'succeeded' end as status) as m;
+insert into workflow_event (workflow_id, event_type, created_at, told)
+select id, 'created', created_at, false from workflow_run order by id;
+"""
+READ = """
+select coalesce(sum(seq_tup_read), 0) + coalesce(sum(idx_tup_fetch), 0) from pg_stat_xact_user_tables
+where relname in ('workflow_run', 'workflow_label', 'workflow_event')
+"""
+TABLES = "workflow.workflow_run, workflow.workflow_label, workflow.workflow_event"
+KINDS = "uuid, uuid, text[], text[], uuid, text[], text[], timestamptz[], text[], uuid[], integer"
+ALONE = "set local search_path = workflow; set local enable_seqscan = off; set local enable_bitmapscan = off"
+ODD_IDS = "select id from workflow_run where is_odd_id(id, created_at) and created_at >= $8[3] limit $11"
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(scope="module")
+def full():
+    """A connection to a store with many runs."""
+    _, connection = kit.database()
+    connection.execute("select workflow.wipe()")
+    connection.execute(f"truncate {TABLES}")
+    connection.execute(FILL)
+    connection.execute(f"vacuum analyze {TABLES}")
+    yield connection
+    connection.execute("truncate workflow.workflow_label")
+    connection.execute("select workflow.wipe()")
+
+
+def slice_of(connection, where, after=None):
+    """One slice of a list of ten: runs, where the next begins, and how many rows were read."""
+    text = json_text(inside(RunFilter(tenant=ANY, **where)))
+    with connection.transaction():
+        (before,) = connection.execute(READ).fetchone()
+        (found,) = connection.execute("select workflow.list_page(%s, 10, %s)", (text, after)).fetchone()
+        (now,) = connection.execute(READ).fetchone()
+    return found["runs"], found["after"], now - before
+
+
+FEW = {
+    "label": {"labels": {"customer": "77"}},
+    "labels": {"labels": {"customer": "77", "env": "prod"}},
+    "no run": {"labels": {"customer": "70", "env": "prod"}},
+    "started": {"created_since": FIRST + 9 * HOUR, "created_until": FIRST + 10 * HOUR},
+    "started before": {"created_until": FIRST + 2 * HOUR},
+    "ended": {"finished_since": FIRST + 9 * HOUR, "finished_until": FIRST + 10 * HOUR},
+    "ended before": {"finished_until": FIRST + 2 * HOUR},
+    "changed": {"updated_since": FIRST + 9 * HOUR, "updated_until": FIRST + 10 * HOUR},
+    "changed since": {"updated_since": FIRST + 330 * HOUR},
+    "roots": {"roots": True},
+    "error": {"error": "ValueError at s7: no card"},
+    "error prefix": {"error": "ValueError at s7%"},
+    "no such error": {"error": "KeyError%"},
+    "label and error": {"labels": {"env": "prod"}, "error": "ValueError at s7: no card"},
+    "rare label and status": {"labels": {"customer": "71"}, "statuses": (Status.FAILED,)},
+    "large label, early": {"labels": {"env": "prod"}, "created_until": FIRST + 3 * HOUR},
+}
+
+
+@pytest.mark.spec("READ-2")
+@pytest.mark.parametrize("where", FEW.values(), ids=FEW)
+def test_a_list_by_a_filter_reads_little_more_than_it_shows(full, where):
+    """By the index of its most selective filter. Counting another costs at most 2,000 index entries."""
+    runs, after, read = slice_of(full, where)
+    assert len(runs) == (0 if "no" in [name.split()[0] for name, one in FEW.items() if one is where] else 10)
+    assert (after is None) or runs
+    assert read <= 2_600, read
+
+
+@pytest.mark.spec("READ-2")
+def test_filters_that_have_nothing_in_common_are_read_in_slices(full):
+    """Each slice is bounded, and all of them together reach the end."""
+    where = {"roots": True, "error": "ValueError%", "labels": {"env": "prod"}}
+    after, slices = None, 0
+    while True:
+        runs, after, read = slice_of(full, where, after)
+        slices += 1
+        assert runs == []
+        assert read <= 25_000
+        if after is None:
+            break
+    assert slices <= 2
+    text = json_text(inside(RunFilter(tenant=ANY, **where)))
+    assert full.execute("select workflow.list(%s, 10, null)", (text,)).fetchone() == ([],)
+
+
+INDEXES = {
+    "workflow_label_pkey": {"labels": {"customer": "77"}},
+    "idx_workflow_label_name": {"labels": {"customer": None}},
+    "idx_workflow_run_roots": {"roots": True},
+    "idx_workflow_run_error": {"error": "ValueError%"},
+    "idx_workflow_run_finished": FEW["ended"],
+    "idx_workflow_run_odd_id": FEW["started"],
+    "workflow_event_pkey": FEW["changed"],
+}
+
+
+@pytest.mark.spec("READ-2")
+@pytest.mark.parametrize("index", INDEXES)
+def test_each_filter_uses_its_index(full, index):
+    """The plan of its driver names the index, and nothing is read from the table as a whole."""
+    where = INDEXES[index]
+    wanted = ["77" if index == "workflow_label_pkey" else None]
+    since, until = (FIRST + 9 * HOUR).isoformat(), (FIRST + 10 * HOUR).isoformat()
+    ever, ranged = ["-infinity", "infinity"], [since, until]
+    ended, changed = (ranged if name in where else ever for name in ("finished_since", "updated_since"))
+    with full.transaction():
+        full.execute(ALONE)
+        ((statement,), *_) = full.execute(
+            "select statement from drivers_of_filter(%s, %s::text[], %s::timestamptz[])",
+            (
+                json_text(inside(RunFilter(tenant=ANY, **where))),
+                wanted if "labels" in where else [],
+                [*ever, *ended, *changed],
+            ),
+        ).fetchall()
+        if index == "idx_workflow_run_odd_id":
+            statement = ODD_IDS
+        full.execute(f"prepare driver ({KINDS}) as {statement}")
+        times = ",".join([*ever, *ranged, *ranged])
+        plan = full.execute(
+            "explain execute driver ('ffffffff-ffff-ffff-ffff-ffffffffffff',"
+            " '00000000-0000-0000-0000-000000000000', null, null, null,"
+            f" '{{customer}}', '{{77}}', '{{{times}}}', '{{ValueError}}', null, 20)"
+        ).fetchall()
+        full.execute("deallocate driver")
+    said = "\n".join(row[0] for row in plan)
+    assert index in said
+    assert "Seq Scan" not in said
