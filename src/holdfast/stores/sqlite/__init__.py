@@ -6,11 +6,9 @@ functions of the database and the instant. Statements are in .sql files beside t
 - `connection/`: connections, the writer thread, turns between processes, forks.
 - `claiming/`: claims, limits, fair shares.
 - `view/`: the rows that the machine reads and changes.
-- `chores/`: events, timeouts, purge.
-- `transactions/`: transactions shared with users' tables.
+- `chores/`: events, timeouts, purge. `transactions/`: transactions shared with users' tables.
 - `writes`, `fast_writes`: start, commit, renew. `reads`, `rows`: reads and their records.
-- `people`, `publish`, `outbox`, `schedules`: the verbs of those names.
-- `migrate`, `schema/`: the schema. `checkup`: checks of the file.
+- `people`, `publish`, `outbox`, `schedules`: verbs. `migrate`, `schema/`: the schema. `checkup`: checks.
 """
 
 from __future__ import annotations
