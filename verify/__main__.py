@@ -29,6 +29,7 @@ from .sabotage import (
     UNBOUNDED,
 )
 from .worker_crashes.between import between
+from .worker_crashes.bulk import bulk
 from .worker_crashes.crashed import crashed
 from .worker_crashes.exactly import exactly
 from .worker_crashes.kill9 import kill9, poison
@@ -59,6 +60,10 @@ def _between(args: argparse.Namespace) -> list[Report]:
 
 def _crashed(args: argparse.Namespace) -> list[Report]:
     return asyncio.run(crashed(args.store, short=args.brief))
+
+
+def _bulk(args: argparse.Namespace) -> list[Report]:
+    return [asyncio.run(bulk(args.runs, args.rate, store=args.store))]
 
 
 def _starve(args: argparse.Namespace) -> list[Report]:
@@ -143,6 +148,10 @@ COMMANDS: dict[str, tuple[str, Command]] = {
         "runs with one that kills its worker, a worker killed twice from outside, a run behind a long one",
         _crashed,
     ),
+    "bulk": (
+        "failed runs are retried in bulk while asker and workers are killed: each once, none left out",
+        _bulk,
+    ),
     "starve": ("a step blocks the event loop for three leases: nobody takes the run over", _starve),
     "crashpoints": (
         "die before, die after, reply lost, never sent, sent twice, stand still, at every store call in turn",
@@ -199,7 +208,7 @@ def parser() -> argparse.ArgumentParser:
         _common(command)
     # No memory store here: its data are lost with its process, so another process could take over nothing.
     for name in (
-        "kill9", "poison", "zombie", "between", "crashed", "starve", "exactly", "largest", "hostile",
+        "kill9", "poison", "zombie", "between", "crashed", "bulk", "starve", "exactly", "largest", "hostile",
     ):  # fmt: skip
         made[name].add_argument("--store", choices=[SQLITE, POSTGRES], default=SQLITE)
     made["purging"].add_argument("--store", choices=[SQLITE], default=SQLITE)
@@ -243,6 +252,8 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["between"].add_argument("--rounds", type=int, default=50)
     made["between"].add_argument("--runs", type=int, default=3, help="in each round")
     made["crashed"].add_argument("--brief", action="store_true", help="few runs and short leases, as in CI")
+    made["bulk"].add_argument("--runs", type=int, default=5000)
+    made["bulk"].add_argument("--rate", type=int, default=200, help="runs a second")
     made["starve"].add_argument("--runs", type=int, default=4)
     made["purging"].add_argument("--runs", type=int, default=100_000, help="that have expired")
     made["purging"].add_argument("--calm", type=float, default=15.0, help="seconds without, before and after")

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from .backoff import Backoff
     from .durations import days, hours, minutes, seconds, weeks
     from .engine.app.app import App
+    from .engine.app.bulk import BulkOperations, BulkPreview
     from .engine.app.client import Client
     from .engine.app.handle import Handle
     from .engine.app.sync import SyncApp, SyncHandle, SyncTenantApp
     from .engine.app.tenants import TenantApp
+    from .engine.bulk.asked import BulkReport
     from .engine.code.context import Context
     from .engine.code.sync_context import SyncContext
     from .engine.definitions import Workflow
@@ -131,6 +133,9 @@ __all__ = [
     "ApprovalRequest",
     "TrailEntry",
     "RunFilter",
+    "BulkOperations",
+    "BulkPreview",
+    "BulkReport",
     "ANY",
     "BEGINNING",
     "Schedule",
@@ -181,7 +186,9 @@ _HOMES = {
     "backoff": "Backoff",
     "durations": "days hours minutes seconds weeks",
     "engine.app.app": "App",
+    "engine.app.bulk": "BulkOperations BulkPreview",
     "engine.app.client": "Client",
+    "engine.bulk.asked": "BulkReport",
     "engine.code.context": "Context",
     "engine.definitions": "Workflow",
     "engine.app.sync": "SyncApp SyncHandle SyncTenantApp",

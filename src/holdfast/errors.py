@@ -95,6 +95,14 @@ class IllegalMove(Conflict):
         self.run_id, self.move, self.status = run_id, move, status
 
 
+class ChangedSince(Conflict):
+    """The run has changed at or after the instant that the caller named; the call changed nothing."""
+
+    def __init__(self, run_id: UUID) -> None:
+        super().__init__(f"run {run_id} has changed meanwhile: look at it, and ask again")
+        self.run_id = run_id
+
+
 class KeyReused(Conflict):
     """The idempotency key belongs to a run of another type or with other params."""
 

@@ -309,7 +309,9 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             verb = pick("pause", "pause", "pause", "resume", "resume", "resume", "cancel", "retry_run")
             run, tenant = pick(*self.runs), pick(ANY, ANY, ANY, "default")
             more = {"children": pick(True, True, False)} if verb == "cancel" else {}
-            more |= budgets.renewed(pick, verb)
+            more |= budgets.renewed(pick, verb) | {
+                "unchanged_since": pick(None, None, self.pair.clock.now - 9)
+            }
             self.pair.do(lambda driver: getattr(driver, verb)(run, tenant=tenant, by="ann", **more))
 
     def rewind(self, pick, data):

@@ -115,6 +115,11 @@ TABLE = {
         lambda: app.emit("other", id="e1"),
         *(lambda run=run: app.emit("go", run=run) for run in it.runs.values()),
     ],
+    "bulk": lambda app, it: [
+        lambda: told(app.bulk.preview(RunFilter()), lambda seen: (seen.shown, seen.sample)),
+        *(lambda run=run: app.bulk.preview(RunFilter(parent=run)) for run in it.runs.values()),
+        lambda: told(app.bulk.cancel(RunFilter(), key="key of pending"), lambda handle: handle.created),
+    ],
     "cancel": each_run("cancel"),
     "pause": each_run("pause"),
     "resume": each_run("resume"),
@@ -275,7 +280,8 @@ def test_none_is_no_tenant(verb, bound):
 
 def test_every_verb_that_takes_a_tenant_is_tried():
     """The verbs are found by signature; `start` and the filters take theirs as options."""
-    takes = {name for name in TABLE if "tenant" in inspect.signature(getattr(TenantApp, name)).parameters}
+    verbs = {name: getattr(TenantApp, name) for name in TABLE if name != "bulk"}  # its filters are options
+    takes = {name for name, verb in verbs.items() if "tenant" in inspect.signature(verb).parameters}
     assert takes <= set(NAMING)
 
 
@@ -323,7 +329,7 @@ def test_every_verb_of_an_app_is_a_callers_or_an_operators():
     """Every verb is scoped, or is listed as an operator's verb in the guide."""
     public = {
         name for name, member in inspect.getmembers(App)
-        if not name.startswith("_") and (callable(member) or name == "sync")
+        if not name.startswith("_") and (callable(member) or name in {"sync", "bulk"})
     }  # fmt: skip
     assert public == set(TABLE) | OPERATORS | DEFINES
     guide = (ROOT / "docs" / "guide" / "tenants.md").read_text("utf-8")

@@ -45,7 +45,7 @@ GROUPS = (
                 "Workflow",
             ),
             *("SyncApp", "SyncHandle", "TenantApp", "SyncTenantApp", "Client", "Notice", "LogContext"),
-            *("StartOptions", "WorkerOptions"),
+            *("StartOptions", "WorkerOptions", "BulkOperations"),
         ),
     ),
     Group(
@@ -69,17 +69,8 @@ GROUPS = (
         "Records are what reads return. They cannot be changed.",
         (
             *("Run", "Step", "Error", "Event", "Decision", "ApprovalRequest", "TrailEntry", "Schedule"),
-            *(
-                "Limit",
-                "Registration",
-                "RunFilter",
-                "ChildCounts",
-                "ANY",
-                "BEGINNING",
-                "Status",
-                "StepKind",
-                "StepStatus",
-            ),
+            *("Limit", "Registration", "RunFilter", "ChildCounts", "BulkPreview", "BulkReport"),
+            *("ANY", "BEGINNING", "Status", "StepKind", "StepStatus"),
         ),
     ),
     Group(

@@ -102,6 +102,7 @@ class Calls:
             lambda: self.app.delete(run, by=s.text()),
             lambda: self.app.restore(run, by=s.text()),
             lambda: self.app.append_step(run, s.text(), s.number()),
+            lambda: self.app.bulk.pause(RunFilter(key=s.text()), rate=s.number(), by=s.text()),
             lambda: self.app.set_priority(run, s.number(), by=s.text()),
             lambda: self.app.approve(run, s.one([None, "GATE", s.text()]), by=s.text(), comment=s.text()),
         ]

@@ -127,6 +127,7 @@ class Functions(Source):
         who, tenant = s.text(), s.one([None, "default", s.name()])
         calls: list[tuple[str, tuple[Any, ...]]] = [
             ("cancel(%s, %s, %s, %s)", (run, tenant, who, s.chance(0.5))),
+            ("delete(%s, %s, %s, %s)", (run, tenant, who, s.one([0, -(2**63), 2**63 - 1]))),
             ("pause(%s, %s, %s)", (run, tenant, who)),
             ("resume(%s, %s, %s)", (run, tenant, who)),
             ("resume(%s, %s, %s, %s)", (run, tenant, who, s.one([None, 0, -1, 5, 2**62]))),

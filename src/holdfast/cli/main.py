@@ -57,6 +57,7 @@ TABLE: dict[str, dict[str, Entry]] = {
         "delete": Entry("commands.delete", "Hide a run; `restore` shows it again until it is purged."),
         "restore": Entry("commands.delete", "Show a deleted run again; an open one continues."),
         "definitions": Entry("commands.definitions", "List the published workflows, with their schemas."),
+        "bulk": Entry("commands.bulk", "Watch, stop and resume operations on many runs."),
         "registry": Entry(
             "commands.registry", "Choose which runtime executes a workflow type, or disable the type."
         ),

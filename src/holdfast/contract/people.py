@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.records import Run, Step, Tenant
+from holdfast.records import Instant, Run, Step, Tenant
 
 
 class People(Protocol):
@@ -15,9 +15,23 @@ class People(Protocol):
     chain. They act on the present run and return it. The present run is found in the commit of the verb, so
     that no move reaches a run that has just gone on as another. rewind and retry_run of an earlier run:
     IllegalMove, which names the present one.
+
+    unchanged_since: a run that has changed at this instant or later is refused with `ChangedSince`, in the
+    commit of the verb, also where the verb would leave the run as it is. The change that counts is
+    `updated_at`. For a leased run it is its claim, or the withdrawal of a pause, whichever is later: what its
+    holder records meanwhile does not count, or a busy run could not be stopped so. UnknownRun comes before
+    `ChangedSince`, a wrong status after it.
     """
 
-    async def cancel(self, run: UUID, tenant: Tenant, by: str = "", *, children: bool = True) -> Run:
+    async def cancel(
+        self,
+        run: UUID,
+        tenant: Tenant,
+        by: str = "",
+        *,
+        children: bool = True,
+        unchanged_since: Instant | None = None,
+    ) -> Run:
         """Open: cancelled, fence + 1, lease cleared, finished_at, open steps cancelled, in one commit;
         finished steps keep their results. Cancelled: unchanged. Else IllegalMove. Returns the run as it is
         now. `UnknownRun` here as in every verb on one run, also for another tenant's run; ANY means all
@@ -26,15 +40,25 @@ class People(Protocol):
         commit and carried out right after it, as `deliver` does.
         """
 
-    async def pause(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+    async def pause(
+        self, run: UUID, tenant: Tenant, by: str = "", *, unchanged_since: Instant | None = None
+    ) -> Run:
         """Pending, waiting: paused at once (trail paused). Leased: the pause is asked for, and takes effect
         at a boundary (no trail yet). Paused: unchanged. Final: IllegalMove.
         """
 
-    async def resume(self, run: UUID, tenant: Tenant, by: str = "", *, budget: int | None = None) -> Run:
+    async def resume(
+        self,
+        run: UUID,
+        tenant: Tenant,
+        by: str = "",
+        *,
+        budget: int | None = None,
+        unchanged_since: Instant | None = None,
+    ) -> Run:
         """Paused: waiting while nothing has come for it, else pending with the run_at it had (now, when
         something came). Leased with a pause asked for: the pause is withdrawn. Else IllegalMove. Trail:
-        resumed (not for a withdrawn pause). A plan goes on by its rows. The current row is a task: pending; a
+        resumed. A plan goes on by its rows. The current row is a task: pending; a
         gate, event or sleep: opened if it is not open yet; there is none: succeeded; it was rejected or timed
         out: failed.
         budget: the run's new budget, set in this commit (trail budget_set); at or below what it has spent:
@@ -43,7 +67,14 @@ class People(Protocol):
         """
 
     async def rewind(
-        self, run: UUID, step: str | None, tenant: Tenant, by: str = "", *, children: bool = True
+        self,
+        run: UUID,
+        step: str | None,
+        tenant: Tenant,
+        by: str = "",
+        *,
+        children: bool = True,
+        unchanged_since: Instant | None = None,
     ) -> Run:
         """Forget that step and all with a higher seq, and every cancelled one (None: all steps), with their
         receipts. The run is pending now (a paused run stays paused, and will resume to pending), attempt and
@@ -55,7 +86,9 @@ class People(Protocol):
         out right after it; the step starts another child. Outbox rows stay.
         """
 
-    async def retry_run(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+    async def retry_run(
+        self, run: UUID, tenant: Tenant, by: str = "", *, unchanged_since: Instant | None = None
+    ) -> Run:
         """Failed: pending now with fresh attempts and crashes, fence + 1, error and finished_at cleared,
         timeout started again. The step that its error names, and cancelled steps, are forgotten with their
         receipts. Else IllegalMove. Trail: retried [by status forgotten]. A plan's failed step: as in rewind.
@@ -77,7 +110,9 @@ class People(Protocol):
         nothing changes. Trail: step_added.
         """
 
-    async def delete(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
+    async def delete(
+        self, run: UUID, tenant: Tenant, by: str = "", *, unchanged_since: Instant | None = None
+    ) -> Run:
         """Hide a run from claims, lists and every verb but `restore`. Its status stays, chores go on, and its
         key stays taken until `purge`. Leased: first given back as pending (paused, if a pause was asked for),
         fence + 1, attempt - 1, so that its holder can write nothing more. Deleted: unchanged. Trail: deleted.

@@ -31,6 +31,7 @@ from .step_failures import Raises, check_raises
 from .typed import P_contra, R_co
 
 STEPS_MAX = 10_000
+RESERVED = "holdfast."  # types and tenants of the engine itself begin with it
 REFRESH_SECONDS = 1.0  # in a segment: the greatest age of the run's state at a boundary
 
 
@@ -63,6 +64,15 @@ def newest(name: str, known: Iterable[str]) -> str:
     )
 
 
+def check_reserved(defined: Defined | None, type_: str) -> None:
+    """Refuse a type with the name of the engine, unless it is one of the engine's own workflows."""
+    if type_.startswith(RESERVED) and not (defined is not None and defined.built_in):
+        raise UsageError(
+            f"workflow {type_}: names that begin with {RESERVED!r} belong to the engine: use another name; "
+            "app.bulk starts bulk operations"
+        )
+
+
 def matches(type_: str, patterns: Sequence[str]) -> bool:
     """Return True when one of the patterns matches the type. `%` counts only at the end; all else is
     literal.
@@ -77,6 +87,7 @@ class Defined(Generic[P_contra, R_co]):
     """
 
     takes_params: bool
+    built_in = False  # True: a workflow of the engine itself, which has a reserved name
 
     def __init__(
         self,

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import IllegalMove, UnknownRun, UnknownStep
+from holdfast.errors import ChangedSince, IllegalMove, UnknownRun, UnknownStep
 from holdfast.lifecycle import OPEN, Move, Status, StepStatus, allows
-from holdfast.records import Json
+from holdfast.records import Instant, Json
 
 from . import budgets, chains, claiming, ending, plans
 from .rows import Owes, RunRow, StepRow
@@ -26,26 +26,35 @@ def found(view: View[R], id: UUID, tenant: str | None) -> R:
     return chains.present_of(view, run)
 
 
-def _found_for(move: Move, view: View[R], id: UUID, tenant: str | None) -> R:
-    run = found(view, id, tenant)
+def _found_for(move: Move, view: View[R], id: UUID, tenant: str | None, since: Instant | None) -> R:
+    run = _unchanged(view, found(view, id, tenant), since)
     if not allows(move, run.status):
         raise IllegalMove(run.id, move, run.status)
     return run
 
 
-def _itself_for(move: Move, view: View[R], id: UUID, tenant: str | None) -> R:
+def _unchanged(view: View[R], run: R, since: Instant | None) -> R:
+    """Return the run; ChangedSince if it has changed at this instant or later."""
+    if since is not None and view.changed_since(run, since):
+        raise ChangedSince(run.id)
+    return run
+
+
+def _itself_for(move: Move, view: View[R], id: UUID, tenant: str | None, since: Instant | None) -> R:
     """Return the run of this id. It must be the present run of its chain: earlier runs do not change."""
     present = found(view, id, tenant)
     run = view.run(id)
     assert run is not None
     if run is not present:
         raise IllegalMove(id, move, run.status, chains.named(present.id))
-    return _found_for(move, view, id, tenant)
+    return _found_for(move, view, id, tenant, since)
 
 
-def cancel(view: View[R], id: UUID, tenant: str | None, by: str, *, children: bool) -> R:
+def cancel(
+    view: View[R], id: UUID, tenant: str | None, by: str, *, children: bool, since: Instant | None = None
+) -> R:
     """cancel: see `cancel_open`. Cancelled: unchanged. Ended otherwise: IllegalMove."""
-    run = _found_for(Move.CANCEL, view, id, tenant)
+    run = _found_for(Move.CANCEL, view, id, tenant, since)
     if run.status is not Status.CANCELLED:
         cancel_open(view, run, by, children=children)
     return run
@@ -63,12 +72,12 @@ def cancel_open(view: View[R], run: R, by: str, *, children: bool) -> None:
     view.note(run, "cancelled", by=by)
 
 
-def pause(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
+def pause(view: View[R], id: UUID, tenant: str | None, by: str, since: Instant | None = None) -> R:
     """pause: pending or waiting: paused at once. Leased: the pause is requested, and takes effect at a
     boundary; the first requester is named. Paused: unchanged. Ended: IllegalMove. Trail: paused [by], once it
     takes effect.
     """
-    run = _found_for(Move.PAUSE, view, id, tenant)
+    run = _found_for(Move.PAUSE, view, id, tenant, since)
     if run.status is Status.LEASED:
         if run.pause_asked_by is None:
             claiming.interrupt(view, run)
@@ -79,16 +88,22 @@ def pause(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
     return run
 
 
-def resume(view: View[R], id: UUID, tenant: str | None, by: str, budget: int | None = None) -> R:
+def resume(
+    view: View[R],
+    id: UUID,
+    tenant: str | None,
+    by: str,
+    budget: int | None = None,
+    since: Instant | None = None,
+) -> R:
     """resume: waiting if nothing has come for it, else pending with the run_at it had. Leased with a
-    requested pause: the request is withdrawn. Else IllegalMove. Trail: resumed [by status], not for a
-    withdrawn request.
+    requested pause: the request is withdrawn. Else IllegalMove. Trail: resumed [by status].
 
     A plan goes on by its rows: decisions made meanwhile count, and a current row that is not open is opened.
     A run that its budget has stopped needs a higher one: see `budgets`. With a budget every open run is
     taken; one that is not paused keeps its status.
     """
-    run = found(view, id, tenant)
+    run = _unchanged(view, found(view, id, tenant), since)
     settable = run.status in OPEN or budgets.is_top(run)  # open children may need what an ended run shares
     if not allows(Move.RESUME, run.status) and (budget is None or not settable):
         raise IllegalMove(run.id, Move.RESUME, run.status)
@@ -99,7 +114,9 @@ def resume(view: View[R], id: UUID, tenant: str | None, by: str, budget: int | N
         go_on(view, run, by)
     elif run.status is Status.LEASED:
         claiming.interrupt(view, run)
-        run.pause_asked_by = None
+        if run.pause_asked_by is not None:
+            run.pause_asked_by = None
+            view.note(run, "resumed", by=by, status=run.status)
     return run
 
 
@@ -113,7 +130,16 @@ def go_on(view: View[R], run: R, by: str) -> None:
         entry["status"] = run.status if run.status in OPEN else Status.PENDING
 
 
-def rewind(view: View[R], id: UUID, key: str | None, tenant: str | None, by: str, *, children: bool) -> R:
+def rewind(
+    view: View[R],
+    id: UUID,
+    key: str | None,
+    tenant: str | None,
+    by: str,
+    *,
+    children: bool,
+    since: Instant | None = None,
+) -> R:
     """rewind: forget that step, all with a higher seq, and every cancelled one; None: forget all steps. The
     run is pending now (a paused one stays paused), its counts and its timeout start again, fence + 1. Trail:
     rewound [step forgotten status by].
@@ -121,7 +147,7 @@ def rewind(view: View[R], id: UUID, key: str | None, tenant: str | None, by: str
     Rows of a plan become pending again instead; a row that has not begun cannot be rewound to (UnknownStep).
     children: the run owes the cancel of children of forgotten steps.
     """
-    run = _itself_for(Move.REWIND, view, id, tenant)
+    run = _itself_for(Move.REWIND, view, id, tenant, since)
     steps = view.outline(run)
     begun = _begun(run, steps)
     since = 0 if key is None else next((step.seq for step in begun if step.key == key), None)
@@ -141,12 +167,12 @@ def rewind(view: View[R], id: UUID, key: str | None, tenant: str | None, by: str
     return run
 
 
-def retry_run(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
+def retry_run(view: View[R], id: UUID, tenant: str | None, by: str, since: Instant | None = None) -> R:
     """retry_run: a failed run is pending now, its counts and its timeout start again, fence + 1; the step
     that its error names, and cancelled steps, are forgotten. Else IllegalMove. Trail: retried [by status
     forgotten].
     """
-    run = _itself_for(Move.RETRY_RUN, view, id, tenant)
+    run = _itself_for(Move.RETRY_RUN, view, id, tenant, since)
     steps = view.outline(run)
     failed = _blamed(run.error)
     if run.is_plan:
@@ -224,13 +250,15 @@ def _found_or_deleted(view: View[R], id: UUID, tenant: str | None) -> R:
     return run
 
 
-def delete(view: View[R], id: UUID, tenant: str | None, by: str) -> R:
+def delete(view: View[R], id: UUID, tenant: str | None, by: str, since: Instant | None = None) -> R:
     """delete: hide the run; its status stays. Leased: first given back as pending (paused, if that was
     requested), fence + 1, attempt - 1. Deleted: unchanged. Trail: deleted [by, status when it was leased].
 
     For a chain: the present run and the first one. The first one then owes the same to all others.
     """
-    return _all_of_chain(view, _found_or_deleted(view, id, tenant), by, _delete)
+    run = _found_or_deleted(view, id, tenant)
+    _unchanged(view, chains.present_of(view, run), since)
+    return _all_of_chain(view, run, by, _delete)
 
 
 def _all_of_chain(view: View[R], run: R, by: str, change: Callable[[View[R], R, str], None]) -> R:

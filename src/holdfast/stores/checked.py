@@ -80,6 +80,7 @@ CHECKS: Mapping[str, Check] = {
     "scope": arguments.check_scope,
     "tenant": arguments.check_tenant_or_any,
     "ttl_seconds": arguments.check_span,
+    "unchanged_since": arguments.check_at,
     "until": arguments.check_at,
     "where": arguments.check_where,
     "webhook": arguments.check_webhook,

@@ -11,7 +11,7 @@ from holdfast.errors import Conflict
 from holdfast.machine import deciding, people, plans
 from holdfast.machine.rows import Owes
 from holdfast.machine.view import View
-from holdfast.records import Decided, Run, Step, Tenant, tenant_name
+from holdfast.records import Decided, Instant, Run, Step, Tenant, tenant_name
 
 T = TypeVar("T")
 ViewMove = Callable[[View[Any]], T]
@@ -33,42 +33,75 @@ class People:
     async def _changed(self, run: UUID, move: ViewMove[Any], *, promises: int = 0) -> Run:
         return (await self._moved(run, move, promises=promises))[1]
 
-    async def cancel(self, run: UUID, tenant: Tenant, by: str = "", *, children: bool = True) -> Run:
-        name = tenant_name(tenant)
-        return await self._changed(
-            run, lambda view: people.cancel(view, run, name, by, children=children), promises=Owes.ANY
-        )
+    async def cancel(
+        self,
+        run: UUID,
+        tenant: Tenant,
+        by: str = "",
+        *,
+        children: bool = True,
+        unchanged_since: Instant | None = None,
+    ) -> Run:
+        def move(view: View[Any]) -> Any:
+            return people.cancel(view, run, tenant_name(tenant), by, children=children, since=unchanged_since)
 
-    async def pause(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
-        return await self._changed(run, lambda view: people.pause(view, run, tenant_name(tenant), by))
+        return await self._changed(run, move, promises=Owes.ANY)
 
-    async def resume(self, run: UUID, tenant: Tenant, by: str = "", *, budget: int | None = None) -> Run:
-        name = tenant_name(tenant)
-        return await self._changed(
-            run, lambda view: people.resume(view, run, name, by, budget), promises=Owes.RESUME
-        )
-
-    async def rewind(
-        self, run: UUID, step: str | None, tenant: Tenant, by: str = "", *, children: bool = True
+    async def pause(
+        self, run: UUID, tenant: Tenant, by: str = "", *, unchanged_since: Instant | None = None
     ) -> Run:
         name = tenant_name(tenant)
-        return await self._changed(
-            run, lambda view: people.rewind(view, run, step, name, by, children=children), promises=Owes.ANY
-        )
+        return await self._changed(run, lambda view: people.pause(view, run, name, by, unchanged_since))
 
-    async def retry_run(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
-        return await self._changed(
-            run, lambda view: people.retry_run(view, run, tenant_name(tenant), by), promises=Owes.ANY
-        )
+    async def resume(
+        self,
+        run: UUID,
+        tenant: Tenant,
+        by: str = "",
+        *,
+        budget: int | None = None,
+        unchanged_since: Instant | None = None,
+    ) -> Run:
+        def move(view: View[Any]) -> Any:
+            return people.resume(view, run, tenant_name(tenant), by, budget, unchanged_since)
+
+        return await self._changed(run, move, promises=Owes.RESUME)
+
+    async def rewind(
+        self,
+        run: UUID,
+        step: str | None,
+        tenant: Tenant,
+        by: str = "",
+        *,
+        children: bool = True,
+        unchanged_since: Instant | None = None,
+    ) -> Run:
+        def move(view: View[Any]) -> Any:
+            name, since = tenant_name(tenant), unchanged_since
+            return people.rewind(view, run, step, name, by, children=children, since=since)
+
+        return await self._changed(run, move, promises=Owes.ANY)
+
+    async def retry_run(
+        self, run: UUID, tenant: Tenant, by: str = "", *, unchanged_since: Instant | None = None
+    ) -> Run:
+        def move(view: View[Any]) -> Any:
+            return people.retry_run(view, run, tenant_name(tenant), by, unchanged_since)
+
+        return await self._changed(run, move, promises=Owes.ANY)
 
     async def set_priority(self, run: UUID, priority: int, tenant: Tenant, by: str = "") -> Run:
         name = tenant_name(tenant)
         return await self._changed(run, lambda view: people.set_priority(view, run, name, by, priority))
 
-    async def delete(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
-        return await self._changed(
-            run, lambda view: people.delete(view, run, tenant_name(tenant), by), promises=Owes.CHAIN
-        )
+    async def delete(
+        self, run: UUID, tenant: Tenant, by: str = "", *, unchanged_since: Instant | None = None
+    ) -> Run:
+        def move(view: View[Any]) -> Any:
+            return people.delete(view, run, tenant_name(tenant), by, unchanged_since)
+
+        return await self._changed(run, move, promises=Owes.CHAIN)
 
     async def restore(self, run: UUID, tenant: Tenant, by: str = "") -> Run:
         return await self._changed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import session
+from holdfast.cli.bulk import is_bulk, operate_on_many, run_or_where
 from holdfast.cli.find import find
 from holdfast.cli.options import by_option, json_option, run_argument, store_option
 from holdfast.cli.program import command
@@ -22,17 +23,41 @@ from .purge import expires_at
 
 
 @click.command()
-@run_argument
+@run_or_where
 @by_option
 @yes_option
 @json_option
 @store_option()
-def delete(run: str, by: str | None, *, yes: bool, as_json: bool) -> None:
+def delete(
+    run: str | None,
+    *,
+    texts: tuple[str, ...],
+    by: str | None,
+    yes: bool,
+    as_json: bool,
+    rate: int | None,
+    no_wait: bool,
+    all_tenants: bool,
+) -> None:
     """Hide a run; `restore` shows it again until it is purged.
 
-    An open run stops while it is deleted, so you are asked first. The run's key stays in use.
+    An open run stops while it is deleted, so you are asked first. The run's key stays in use. With --where
+    instead of RUN, all runs that match.
     """
-    session.run(lambda client: _delete(client, run, session.operator(by), yes=yes, as_json=as_json))
+    if is_bulk(run, texts, rate=rate, no_wait=no_wait, all_tenants=all_tenants):
+        operate_on_many(
+            "delete",
+            texts,
+            lambda client, where, more: client.bulk.delete(where, **more),
+            by=by,
+            rate=rate,
+            yes=yes,
+            no_wait=no_wait,
+            all_tenants=all_tenants,
+            as_json=as_json,
+        )
+    else:
+        session.run(lambda client: _delete(client, run or "", session.operator(by), yes=yes, as_json=as_json))
 
 
 async def _delete(client: Client, run_text: str, by: str, *, yes: bool, as_json: bool) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import click
-import msgspec
 
 from holdfast.cli import run_filters, session
 from holdfast.cli.find import find
@@ -75,24 +76,7 @@ COUNTED, PARENTS = 1_000, 100  # children of a run that are counted; runs in one
 @click.option("--deleted", is_flag=True, help="Also list deleted runs.")
 @json_option
 @store_option()
-def ls(
-    statuses: tuple[str, ...],
-    type_: str | None,
-    tenant: str | None,
-    key: str | None,
-    parent: str | None,
-    label: tuple[str, ...],
-    error: str | None,
-    since: str | None,
-    until: str | None,
-    by: str,
-    limit: int,
-    after: str | None,
-    *,
-    roots: bool,
-    deleted: bool,
-    as_json: bool,
-) -> None:
+def ls(limit: int, after: str | None, *, as_json: bool, **_filters: Any) -> None:
     """List runs, newest first.
 
     The column RUN shows the end of the run's id, which every command accepts. STATUS is one of: pending,
@@ -100,26 +84,33 @@ def ls(
     run has the status `leased`.
     NEWS of a run with children counts them, up to 1,000.
     """
-    where = RunFilter(
-        statuses=run_filters.statuses(statuses),
-        waiting_on=run_filters.gate(statuses),
-        type=run_filters.pattern(type_),
-        tenant=ANY if tenant is None else tenant,
-        key=key,
-        roots=roots,
-        labels=run_filters.labels(label),
-        error=error,
-        deleted=deleted,
-        values=False,
-    )
+    options = click.get_current_context().params
 
     async def work(client: Client) -> None:
-        parent_id = (await find(client, parent, deleted=True)).id if parent else None
-        times = run_filters.times(since, until, by, moment(await client.store.now()))
-        whole = msgspec.structs.replace(where, parent=parent_id, **times)
-        await _ls(client, whole, limit, after, as_json=as_json)
+        await _ls(client, await filter_of(client, options), limit, after, as_json=as_json)
 
     session.run(work)
+
+
+async def filter_of(client: Client, options: Mapping[str, Any]) -> RunFilter:
+    """The filter that these options ask for; `--where` of other commands has the same ones."""
+    parent, tenant = options["parent"], options["tenant"]
+    now = moment(await client.store.now())
+    times = run_filters.times(options["since"], options["until"], options["by"], now)
+    return RunFilter(
+        statuses=run_filters.statuses(options["statuses"]),
+        waiting_on=run_filters.gate(options["statuses"]),
+        type=run_filters.pattern(options["type_"]),
+        tenant=ANY if tenant is None else tenant,
+        key=options["key"],
+        parent=(await find(client, parent, deleted=True)).id if parent else None,
+        roots=options["roots"],
+        labels=run_filters.labels(options["label"]),
+        error=options["error"],
+        deleted=options["deleted"],
+        values=False,
+        **times,
+    )
 
 
 async def _ls(client: Client, where: RunFilter, limit: int, after: str | None, *, as_json: bool) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from uuid import UUID
 
 import click
@@ -15,11 +17,15 @@ from holdfast.cli.logs import log_format_option, log_level_option, show_logs
 from holdfast.cli.options import json_option, no_wait_timeouts_option, store_option
 from holdfast.cli.terminal import print_json
 from holdfast.engine.app.client import Client
+from holdfast.engine.bulk.workflow import BUILT_IN
 from holdfast.engine.outbox.relay import Relay
 from holdfast.engine.run_log import failed_by_keeper
 from holdfast.engine.worker.keeper import Keeper
+from holdfast.engine.worker.worker import Worker
 from holdfast.shown.text import counted
 
+BULK_SECONDS, BULK_LOOK_SECONDS = 30.0, 0.1  # of one tick for bulk operations; between looks
+BULK_SLOTS = 5  # bulk operations at once
 GRACE_SECONDS = 10.0  # for messages that are being sent when it stops
 
 
@@ -36,7 +42,8 @@ def tick(
     """Do the chores that wake and recover runs, once or with --loop.
 
     The chores: fire timers, deliver events, take runs back from dead workers, time out runs, fire schedules,
-    and post messages to webhooks. Every worker does all of this too; use `tick` when no worker runs.
+    post messages to webhooks, and execute bulk operations. Every worker does all of this too; use `tick` when
+    no worker runs.
     It does not purge: see `holdfast purge`.
     """
     show_logs(log_level, log_format, usual="info" if loop else "warning")
@@ -51,6 +58,7 @@ async def _once(client: Client, *, wait_timeouts: bool, as_json: bool) -> None:
     await _log_failed(client, ticked.failed)
     relay = _relay(client)
     await relay.drain()
+    await _bulk(client)
     if as_json:
         print_json(msgspec.to_builtins(ticked) | {"sent": relay.sent, "unsent": relay.failed})
         return
@@ -70,6 +78,27 @@ async def _once(client: Client, *, wait_timeouts: bool, as_json: bool) -> None:
 async def _log_failed(client: Client, runs: Sequence[UUID]) -> None:
     async for _ in failed_by_keeper(client.store, runs):
         pass
+
+
+async def _bulk(client: Client) -> None:
+    """Execute due bulk operations, for a bounded time: one that is not done by then goes on later."""
+    types = tuple(BUILT_IN)
+    async with _executor(client) if await _is_due(client, types) else nullcontext() as worker:
+        until = time.monotonic() + BULK_SECONDS
+        while worker is not None and time.monotonic() < until:
+            if not worker.busy and not await _is_due(client, types):
+                return
+            await asyncio.sleep(BULK_LOOK_SECONDS)
+
+
+async def _is_due(client: Client, types: tuple[str, ...]) -> bool:
+    at = (await client.store.due(types)).claim_at
+    return at is not None and at <= await client.store.now()
+
+
+def _executor(client: Client) -> Worker:
+    """A worker for the workflows of the engine itself."""
+    return Worker(client.store, client.world, {}, name="tick", slots=BULK_SLOTS, keeper=False, relay=False)
 
 
 def _relay(client: Client) -> Relay:
@@ -97,7 +126,8 @@ async def _loop(client: Client, *, wait_timeouts: bool) -> None:
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     click.echo("doing the chores until Ctrl-C", err=True)
     try:
-        await asyncio.wait([task])
+        async with _executor(client):
+            await asyncio.wait([task])
     finally:
         unlisten()
         await relay.end(GRACE_SECONDS)

@@ -23,7 +23,7 @@ from holdfast.backoff import Backoff
 from holdfast.bounds import RUN_BYTES
 from holdfast.clipped import clipped
 from holdfast.contract import TTL_SECONDS
-from holdfast.engine.definitions import REFRESH_SECONDS, STEPS_MAX, Defined, Workflow
+from holdfast.engine.definitions import REFRESH_SECONDS, STEPS_MAX, Defined, Workflow, check_reserved
 from holdfast.engine.hooks import Hooks, check_names, register
 from holdfast.engine.options import PlanOptions, WorkerOptions
 from holdfast.engine.outbox.sinks import SINK_SECONDS, Sinks, sink_of
@@ -194,6 +194,7 @@ class App(Client):
         return self._define(made)
 
     def _define(self, made: D) -> D:
+        check_reserved(None, made.type)
         if made.type in self.workflows:
             raise UsageError(
                 f"workflow {made.type} is defined twice in this app: raise the version of one of them"

@@ -49,6 +49,7 @@ from holdfast.records.units import SAME
 from holdfast.world import World
 
 from .approvals import ApprovalVerbs
+from .bulk import BulkOperations
 from .handle import Handle
 from .limits import LimitVerbs
 from .maintenance import MaintenanceVerbs
@@ -70,6 +71,11 @@ class Client(ReadVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, M
         self.workflows: dict[str, Defined] = {}
         self._published: tuple[Store, set[str]] = store, set()
         self._starts = StartQueues(world)
+
+    @property
+    def bulk(self) -> BulkOperations:
+        """Verbs on every run that a filter matches: `app.bulk.retry(RunFilter(type="shop.%"))`."""
+        return BulkOperations(self)
 
     # -- start ---------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from holdfast.arguments import (
 )
 from holdfast.clipped import clipped
 from holdfast.codec import digest, untyped
-from holdfast.engine.definitions import Defined
+from holdfast.engine.definitions import Defined, check_reserved
 from holdfast.errors import UsageError
 from holdfast.records import DEFAULT_TENANT, PRIORITY, NewRun, Run
 from holdfast.records.units import SAME
@@ -133,6 +133,7 @@ def new_run(
     """Return the new run, checked and encoded."""
     known = workflow if isinstance(workflow, Defined) else None
     type_ = known.type if known else check_type(workflow)
+    check_reserved(known, type_)
     if run_at is not None and delay is not None:
         raise UsageError("give run_at= or delay=, not both")
     if known and params is not None and not known.takes_params:

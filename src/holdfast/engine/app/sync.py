@@ -27,6 +27,7 @@ from holdfast.records import OWN, Emitted, OwnTenant
 from holdfast.threads import BackgroundLoop
 
 from .app import App
+from .bulk import BulkOperations
 from .client import Client
 from .handle import Handle
 from .tenants import TenantApp
@@ -86,11 +87,46 @@ class SyncHandle(Generic[R_co]):
     reject = blocking(Handle.reject)
 
 
+def _handled(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Handle[T]]],
+) -> Callable[Concatenate[Any, P], SyncHandle[T]]:
+    """Make the blocking method for an async method that returns a handle."""
+
+    @wraps(method)
+    def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[T]:
+        return SyncHandle(self._door, self._call(lambda behind: method(behind, *args, **kwargs)))
+
+    return called
+
+
+class SyncBulkOperations:
+    """Bulk operations, as `BulkOperations`. Its methods block."""
+
+    def __init__(self, door: SyncApp, bulk: BulkOperations) -> None:
+        self._door, self._bulk = door, bulk
+
+    def _call(self, verb: Callable[[BulkOperations], Coroutine[Any, Any, T]]) -> T:
+        return self._door.call(lambda: verb(self._bulk))
+
+    preview = blocking(BulkOperations.preview)
+    cancel = _handled(BulkOperations.cancel)
+    pause = _handled(BulkOperations.pause)
+    resume = _handled(BulkOperations.resume)
+    retry = _handled(BulkOperations.retry)
+    rewind = _handled(BulkOperations.rewind)
+    delete = _handled(BulkOperations.delete)
+
+
 class SyncVerbs:
     """The blocking verbs that `SyncApp` and `SyncTenantApp` share."""
 
     _door: SyncApp
     _client: Client
+
+    @property
+    def bulk(self) -> SyncBulkOperations:
+        """Verbs on every run that a filter matches, as `app.bulk`."""
+        return SyncBulkOperations(self._door, self._client.bulk)
 
     @overload
     def start(

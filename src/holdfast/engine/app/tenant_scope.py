@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.arguments import check_tenant, check_text
 from holdfast.clipped import clipped
+from holdfast.engine.definitions import RESERVED
 from holdfast.errors import UsageError
 from holdfast.records import ANY, DEFAULT_TENANT, OWN, OwnTenant, Tenant
 
@@ -31,4 +32,14 @@ def one_tenant(own: Tenant, named: Named) -> str:
     said = tenant_of(own, named)
     if said is ANY:
         raise UsageError("tenant is ANY, but this call creates something for one tenant: name it")
-    return check_tenant(said)
+    return not_reserved(check_tenant(said))
+
+
+def not_reserved(tenant: str) -> str:
+    """Return the tenant, if it is not one of the engine's own, whose runs concern all tenants."""
+    if tenant.startswith(RESERVED):
+        raise UsageError(
+            f"tenant {clipped(tenant)}: names that begin with {RESERVED!r} belong to the engine: "
+            "use another name"
+        )
+    return tenant

@@ -18,8 +18,10 @@ from holdfast.engine.plans.plan import Plan
 from holdfast.engine.typed import A, Given, T, explained_by
 from holdfast.errors import HoldfastError
 
+from .bulk import BulkOperations
 from .client import Client
 from .handle import Handle
+from .tenant_scope import not_reserved
 
 P = ParamSpec("P")
 
@@ -64,7 +66,7 @@ class TenantApp:
     """The verbs and reads of an app for one tenant. The handles that it returns are bound too."""
 
     def __init__(self, client: Client, tenant: str) -> None:
-        self.tenant = check_tenant(tenant)
+        self.tenant = not_reserved(check_tenant(tenant))
         self._client = _Bound(client, self.tenant)
 
     def __repr__(self) -> str:
@@ -109,6 +111,11 @@ class TenantApp:
     @explained_by(Client.start_many)
     async def start_many(self, starts: Any, *, connection: Any = None) -> list[Handle[Any] | HoldfastError]:
         return await self._client.start_many(starts, connection=connection)
+
+    @property
+    def bulk(self) -> BulkOperations:
+        """Bulk operations on the runs of this tenant, as `app.bulk`."""
+        return self._client.bulk
 
     rerun = bound(Client.rerun)
     schedule = bound(Client.schedule)

@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 
 from holdfast.contract import Store
+from holdfast.engine.definitions import RESERVED
 from holdfast.engine.outbox import health as outbox_health
 from holdfast.engine.pages import gathered
 from holdfast.engine.schedules import health as schedule_health
@@ -153,7 +154,7 @@ def _claimable(stats: Stats) -> Finding:
     most = sorted(unclaimable.items(), key=lambda one: -one[1])
     named = ", ".join(f"{escaped(type_)} ({count:,}{_lacked(type_, stats)})" for type_, count in most[:SHOWN])
     more = f" and {_count(len(most) - SHOWN, 'more type')}" if len(most) > SHOWN else ""
-    types = sorted({type_ for one in stats.workers for type_ in one.types})
+    types = sorted({type_ for one in stats.workers for type_ in one.types if not type_.startswith(RESERVED)})
     can = ", ".join(map(escaped, types[:SHOWN])) or "none"
     return _warn(
         f"no live worker can execute {_count(sum(unclaimable.values()), 'due run')}: {named}{more}",

@@ -7,6 +7,7 @@ from datetime import datetime
 from shlex import quote
 from typing import Any
 
+from holdfast.engine.definitions import RESERVED
 from holdfast.engine.worker.crash_quota import ALONE, crashed_quota
 from holdfast.escaping import escaped
 from holdfast.records import Hold, Instant, Presence, Run, Step, moment
@@ -56,7 +57,8 @@ def _nobody_can(run: Run, known: Known) -> str:
             f"only for other tenants): start one with "
             f"`holdfast worker MODULE:APP --tenant {quote(escaped(run.tenant))}`"
         )
-    there = few(sorted({escaped(name) for one in known.workers for name in one.types})) or "none"
+    names = {escaped(name) for one in known.workers for name in one.types if not name.startswith(RESERVED)}
+    there = few(sorted(names)) or "none"
     return (
         f"No live worker can run {type_} (live workers can run: {there}): "
         f"start one with `holdfast worker MODULE:APP`"

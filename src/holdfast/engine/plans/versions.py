@@ -34,10 +34,17 @@ Claiming = Callable[[tuple[str, ...], int], Awaitable[bool]]
 class Versions:
     """The workflows that a worker can execute. `lacking`: by plan, the tasks without a handler here.
 
-    `workflows` are all workflows of its app, `own` those that match the worker's patterns.
+    `workflows` are all workflows of its app, `own` those that match the worker's patterns, `built_in` types
+    of the engine itself, which every worker claims.
     """
 
-    def __init__(self, worker: Worker, workflows: Mapping[str, Defined], own: Mapping[str, Defined]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        workflows: Mapping[str, Defined],
+        own: Mapping[str, Defined],
+        built_in: tuple[str, ...] = (),
+    ) -> None:
         self._worker = worker
         self.workflows = workflows
         self._plans: dict[str, list[Plan]] = {}  # by name, the newest version first
@@ -53,6 +60,8 @@ class Versions:
         self._others_first = False  # the next claim asks for these types before its own
         self._own_lacking = {type_: tasks for type_, one in own.items() if (tasks := self._missing(one))}
         self._own = tuple(type_ for type_ in own if type_ not in self._own_lacking)
+        self.built_in = built_in
+        self._always = (*self._own, *built_in)  # the types that it claims at any time
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -62,7 +71,7 @@ class Versions:
     @property
     def claimed(self) -> tuple[str, ...]:
         """The types that it claims now."""
-        return (*self._own, *self._served) if self._claims_left else self._own
+        return (*self._always, *self._served) if self._claims_left else self._always
 
     @property
     def lacking(self) -> dict[str, tuple[str, ...]]:
@@ -99,7 +108,7 @@ class Versions:
             self._others_first = False
             await self._claim_others(claim, limit)
             limit = min(limit, self._worker.free)
-        if not limit or (self._own and await claim(self._own, limit)):
+        if not limit or (self._always and await claim(self._always, limit)):
             return True
         return await self._claim_others(claim, min(limit, self._worker.free))
 

@@ -41,7 +41,7 @@ async def show(worker: Worker) -> None:
     await worker.store.present(
         Presence(
             worker=worker.id,
-            types=worker.types,
+            types=(*worker.types, *worker.versions.built_in),
             patterns=worker.patterns,
             tenants=worker.tenants,
             runtime=worker.runtime,

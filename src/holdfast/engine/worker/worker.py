@@ -22,6 +22,7 @@ from holdfast.arguments import (
     check_whole,
 )
 from holdfast.contract import TTL_SECONDS, Store
+from holdfast.engine.bulk.workflow import BUILT_IN, built_in
 from holdfast.engine.commit.committer import Committer
 from holdfast.engine.definitions import Defined, matches
 from holdfast.engine.hooks import Hooks
@@ -89,7 +90,7 @@ class Worker(OnlyAsync):
         self.id = worker_id(name, world)
         self.patterns = check_patterns(patterns)
         self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
-        self.versions = Versions(self, workflows, self._workflows)
+        self.versions = Versions(self, workflows, self._workflows, (*built_in(runtime),))
         self.hooks: Hooks = {} if hooks is None else hooks
         self.hook_notifier = HookNotifier(self.hooks, world, self.id)
         self.tenants = None if tenants is None else check_names("tenant", tenants)
@@ -336,7 +337,7 @@ class Worker(OnlyAsync):
         return len(claims) == ask.limit
 
     def _begin(self, claim: Claim, claimed_at: float) -> None:
-        known = self._workflows.get(claim.type) or self.versions.taken(claim.type)
+        known = self._workflows.get(claim.type) or BUILT_IN.get(claim.type) or self.versions.taken(claim.type)
         execution = held(claim, known, self, claimed_at)
         if why := shut(claim):
             execution.stop(StopReason.SEALED, why)

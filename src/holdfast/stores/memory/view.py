@@ -81,6 +81,12 @@ class MemoryView:
         self._touched |= {run.id: run for run in page}
         return page
 
+    def changed_since(self, run: RunRow, since: Instant) -> bool:
+        if run.status is not Status.LEASED:
+            return run.updated_at >= since
+        words, trail = {"leased", "resumed"}, reversed(self._state.trail)
+        return next((one.at >= since for one in trail if one.run == run.id and one.type in words), False)
+
     def has_open_children(self, run: RunRow) -> bool:
         return bool(self.children_to_cancel(run, 1, orphans=False))
 

@@ -13,6 +13,7 @@ import asyncpg
 import msgspec
 
 from holdfast.errors import (
+    ChangedSince,
     Conflict,
     HoldfastError,
     IllegalMove,
@@ -150,6 +151,8 @@ def refusal(message: str, detail: str) -> HoldfastError:
     match name:
         case "UnknownRun":
             return UnknownRun(UUID(data["run"]))
+        case "ChangedSince":
+            return ChangedSince(UUID(data["run"]))
         case "IllegalMove":
             return IllegalMove(UUID(data["run"]), data["move"], Status(data["status"]), data.get("hint", ""))
         case "UnknownMessage":

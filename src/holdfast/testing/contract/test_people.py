@@ -119,12 +119,14 @@ def test_complete_and_fail_win_over_a_pause(driver):
 
 @pytest.mark.spec("PAUSE-2", "PAUSE-3")
 def test_resume_before_the_boundary_withdraws_the_pause(driver):
-    """Nothing of it is left; a resume without a pause is refused."""
+    """The trail says who withdrew it; a resume without a pause is refused."""
     claim = driver.held()
     driver.pause(claim.id)
-    assert driver.resume(claim.id).pause_asked_by is None
+    assert driver.resume(claim.id, by="ann").pause_asked_by is None
+    assert driver.last(claim.id, "resumed") == {"by": "ann", "status": "leased"}
     assert driver.checkpoint(claim).answer == "applied"
-    assert not {"paused", "resumed"} & set(driver.told(claim.id))
+    assert "paused" not in driver.told(claim.id)
+    driver.assert_replayed(claim.id)
     with pytest.raises(IllegalMove) as refusal:
         driver.resume(claim.id)
     assert refusal.value.status is Status.LEASED

@@ -116,6 +116,10 @@ class SqliteView(Chained):
             return None
         return self._keep(run_row(row, id))
 
+    def changed_since(self, run: RunRow, since: Instant) -> bool:
+        found = self.db.one(SQL["claimed_at" if run.status is Status.LEASED else "changed_at"], (run.text,))
+        return found is not None and found[0] >= since
+
     def has_open_children(self, run: RunRow) -> bool:
         return self.db.one(SQL["has_open_children"], (run.text, run.tenant)) is not None
 

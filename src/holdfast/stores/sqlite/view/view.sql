@@ -211,6 +211,15 @@ from json_each(:rows)
 -- :drop
 delete from workflow_step where run_id = :run and key = :key
 
+-- :changed_at    A fast checkpoint does not write the row of the run: the trail has its time.
+select max(updated_at, coalesce((
+    select created_at from workflow_event where workflow_id = :run order by id desc limit 1
+), 0)) from workflow_run where id = :run
+
+-- :claimed_at    The last claim of a leased run, or the withdrawal of a pause since then.
+select created_at from workflow_event where workflow_id = :run and event_type in ('leased', 'resumed')
+order by id desc limit 1
+
 -- :has_open_children
 select 1 from workflow_run where parent_id = :run and finished_at is null and tenant = :tenant limit 1
 

@@ -1,12 +1,14 @@
 -- Cancel a run. A cancelled run is left as it is.
-create or replace function cancel(run uuid, tenant text, who text, with_children boolean) returns json
-language plpgsql
+create or replace function cancel(
+    run uuid, tenant text, who text, with_children boolean, since bigint default null
+) returns json language plpgsql
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
 set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
     r workflow_run := locked_run(run, tenant, false);
 begin
+    perform refuse_changed(r, since);
     if r.status not in ('pending', 'leased', 'waiting', 'paused', 'cancelled') then
         perform refuse_move(r.id, 'cancel', r.status);
     end if;

@@ -1,11 +1,12 @@
 -- Hide a run, in the state that it has. A deleted run is left as it is. A leased run is given back as if by its holder:
 -- a pause that was asked for is kept.
-create or replace function delete(run uuid, tenant text, who text) returns json
+create or replace function delete(run uuid, tenant text, who text, since bigint default null) returns json
 language plpgsql set search_path from current as $$
 declare
     now timestamptz := clock();
     r workflow_run := locked_run(run, tenant, true);
 begin
+    perform refuse_changed(r, since);
     if r.status not in ('pending', 'leased', 'waiting', 'paused', 'succeeded', 'failed', 'cancelled') then
         perform refuse_move(r.id, 'delete', r.status);
     end if;

@@ -34,6 +34,20 @@ begin
     return r;
 end $$;
 
+-- Refuse a run that has changed at this instant or later; null refuses nothing. For a leased run only its claim, and the
+-- withdrawal of a pause, count: what its holder records meanwhile does not.
+create or replace function refuse_changed(r workflow_run, since bigint) returns void language plpgsql as $$
+begin
+    if since is not null and coalesce(case when r.status = 'leased' then (
+        select e.created_at from workflow_event as e
+        where e.workflow_id = r.id and e.event_type in ('leased', 'resumed') order by e.id desc limit 1
+    ) else greatest(r.updated_at, (
+        select e.created_at from workflow_event as e where e.workflow_id = r.id order by e.id desc limit 1
+    )) end, r.updated_at) >= moment(since) then
+        perform refuse('ChangedSince', 'run ' || r.id || ' has changed', json_build_object('run', r.id));
+    end if;
+end $$;
+
 create or replace function shown(run uuid) returns json language plpgsql stable as $$
 declare
     r workflow_run;

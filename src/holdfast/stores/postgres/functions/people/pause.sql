@@ -1,11 +1,12 @@
 -- Pause a run. A paused run is left as it is. The holder of a leased run learns of the pause at its next boundary; the
 -- first person who asked is named.
-create or replace function pause(run uuid, tenant text, who text) returns json
+create or replace function pause(run uuid, tenant text, who text, since bigint default null) returns json
 language plpgsql set search_path from current as $$
 declare
     now timestamptz := clock();
     r workflow_run := locked_run(run, tenant, false);
 begin
+    perform refuse_changed(r, since);
     if r.status not in ('pending', 'leased', 'waiting', 'paused') then
         perform refuse_move(r.id, 'pause', r.status);
     end if;

@@ -1,5 +1,7 @@
 -- Let a paused run go on, or withdraw a pause that was asked for; set its new budget in the same commit.
-create or replace function resume(run uuid, tenant text, who text, budget bigint default null) returns json
+create or replace function resume(
+    run uuid, tenant text, who text, budget bigint default null, since bigint default null
+) returns json
 language plpgsql set search_path from current as $$
 declare
     now timestamptz := clock();
@@ -7,6 +9,7 @@ declare
 begin
     perform lock_waits(array[chain_of(run)]);
     r := locked_run(run, tenant, false);
+    perform refuse_changed(r, since);
     if r.status not in ('paused', 'leased')
         and (budget is null or r.status not in ('pending', 'leased', 'waiting', 'paused')
              and r.account is distinct from coalesce(r.chain, r.id)) then
@@ -17,7 +20,10 @@ begin
     end if;
     perform renew_budget(r, who, budget, now);
     if r.status = 'leased' then
-        update workflow_run as w set pause_asked_by = null, rev = w.rev + 1 where w.id = r.id;
+        update workflow_run as w set pause_asked_by = null, updated_at = now, rev = w.rev + 1 where w.id = r.id;
+        if r.pause_asked_by is not null then
+            perform note(r.id, 'resumed', json_build_object('by', who, 'status', r.status)::text, now);
+        end if;
     elsif r.status = 'paused' then
         perform resume_run(r, who, now);
     end if;

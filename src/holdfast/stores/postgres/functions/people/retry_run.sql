@@ -1,6 +1,6 @@
 -- Retry a failed run. The step that made it fail, and the steps that ended with it, are forgotten; for a plan, its
 -- current step.
-create or replace function retry_run(run uuid, tenant text, who text) returns json
+create or replace function retry_run(run uuid, tenant text, who text, since bigint default null) returns json
 language plpgsql set search_path from current as $$
 declare
     now timestamptz := clock();
@@ -10,6 +10,7 @@ declare
 begin
     perform lock_plan(run);
     r := locked_itself(run, tenant, 'retry_run');
+    perform refuse_changed(r, since);
     if r.status not in ('failed') then
         perform refuse_move(run, 'retry_run', r.status);
     end if;

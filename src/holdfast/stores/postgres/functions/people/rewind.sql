@@ -1,28 +1,30 @@
 -- Go back to a step. A null step: the run begins again.
-create or replace function rewind(run uuid, step text, tenant text, who text, with_children boolean) returns json
-language plpgsql set search_path from current as $$
+create or replace function rewind(
+    run uuid, step text, tenant text, who text, with_children boolean, since bigint default null
+) returns json language plpgsql set search_path from current as $$
 declare
     now timestamptz := clock();
     r workflow_run;
-    since integer;
+    since_seq integer;
     gone text[];
     was text;
 begin
     perform lock_plan(run);
     r := locked_itself(run, tenant, 'rewind');
     was := r.status;
+    perform refuse_changed(r, since);
     if r.status not in ('pending', 'leased', 'waiting', 'paused', 'succeeded', 'failed', 'cancelled') then
         perform refuse_move(run, 'rewind', r.status);
     end if;
-    since := case when rewind.step is null then 0
+    since_seq := case when rewind.step is null then 0
         else (select b.seq from begun(r) as b where b.key = rewind.step) end;
-    if since is null then
+    if since_seq is null then
         perform refuse('UnknownStep', 'run ' || run || ' has no step ''' || step || '''; it has: '
                        || coalesce((select string_agg(b.key, ', ' order by b.seq) from begun(r) as b), 'none'));
     end if;
     gone := array(
         select s.key from workflow_step as s where s.run_id = rewind.run and (s.status = 'cancelled' or (
-            s.seq >= since and s.seq <= (select max(b.seq) from begun(r) as b)
+            s.seq >= since_seq and s.seq <= (select max(b.seq) from begun(r) as b)
         )) order by s.seq
     );
     r := begin_anew(r, gone, with_children, now);

@@ -75,7 +75,7 @@ begin
     raise exception using errcode = 'HF' || case name
         when 'UnknownRun' then '001' when 'IllegalMove' then '002' when 'Conflict' then '003'
         when 'UnknownStep' then '004' when 'UnknownMessage' then '005' when 'UnknownSchedule' then '006'
-        when 'UsageError' then '007' when 'SchemaMismatch' then '008' else '000' end,
+        when 'UsageError' then '007' when 'SchemaMismatch' then '008' when 'ChangedSince' then '009' else '000' end,
         message = one_line(message), detail = json_build_object('error', name, 'data', data)::text;
 end $$;
 

@@ -1,0 +1,229 @@
+"""The built-in workflow that carries out a bulk operation. Every Python worker executes it.
+
+It lists matching runs in pages, newest id first. The ids of a page are recorded before the first of them is
+touched. Then the verb is applied to each, at an even pace, with `unchanged_since`: the store itself refuses
+a run that has changed since the operation began. So a page that is executed again after a crash does nothing
+twice; runs that this operation had already moved are recognised by the trail and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from uuid import UUID
+
+import msgspec
+
+from holdfast.backoff import Backoff
+from holdfast.engine.code.context import Context
+from holdfast.engine.code.map_items import all_items
+from holdfast.engine.definitions import Workflow
+from holdfast.errors import (
+    ChangedSince,
+    HoldfastError,
+    IllegalMove,
+    Unavailable,
+    UnknownRun,
+    UnknownStep,
+)
+from holdfast.lifecycle import Status, spoken_status
+from holdfast.records import ANY, RUNTIME, Instant, Run, RunFilter, Tenant, instant
+
+from .asked import (
+    BULK_TYPE,
+    CHANGED,
+    GONE,
+    OPERATOR_TENANT,
+    Bulk,
+    BulkReport,
+    BulkVerb,
+    filter_of,
+    takes,
+)
+from .pace import Pace
+
+PAGE_MAX = 200  # runs of a page: a pause takes effect at the end of a page
+PAGES = 50  # pages of one run; then its chain goes on, so that no record grows without end
+COUNT_MAX = 10_000  # runs that are counted; more are shown as "10,000+"
+COUNT_PAGE = 1000
+LANES = 8  # calls at the same time: one slow call must not slow down the pace
+REASON_MAX = 120  # characters
+RETRY = Backoff.exponential(0.5, attempts=30, cap=30)  # the store may be away for some minutes
+# The row of the trail that shows that a verb was applied.
+WORDS = {
+    BulkVerb.CANCEL: "cancelled",
+    BulkVerb.PAUSE: "paused",
+    BulkVerb.RESUME: "resumed",
+    BulkVerb.RETRY: "retried",
+    BulkVerb.REWIND: "rewound",
+}
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs that the verb is applied to. after: the last listed run; None: there are no more."""
+
+    runs: tuple[UUID, ...] = ()
+    changed: BulkReport = BulkReport()
+    after: UUID | None = None
+
+
+async def bulk(ctx: Context, asked: Bulk) -> BulkReport:
+    """Apply a verb to every run that a filter matches."""
+    work = _Work(ctx, asked)
+    work.total = await ctx.step("count", work.count, retry=RETRY)
+    report, after = asked.report, asked.after
+    for n in range(PAGES):
+        page = await ctx.step("list", work.listed, after, key=f"list[{n}]", retry=RETRY)
+        if page.after is None:
+            return report
+        report, after = report.plus(page.changed), page.after
+        if page.runs:
+            part = await ctx.step("apply", work.apply, page, report, key=f"apply[{n}]", retry=RETRY)
+            report = report.plus(part)
+    goes_on = {"first": work.first, "began_at": work.began_at, "after": after, "report": report}
+    return ctx.continue_as(msgspec.structs.replace(asked, **goes_on))
+
+
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of runs that an operation would take. more: there may be more, which were not counted."""
+
+    count: int = 0
+    more: bool = False
+    first: tuple[Run, ...] = ()
+
+
+Fetch = Callable[[RunFilter, int, UUID | None], Awaitable[Sequence[Run]]]
+
+
+def _note(report: BulkReport) -> str:
+    others = {"refused": sum(report.refused.values()), "left out": sum(report.left_out.values())}
+    return ", ".join([f"{report.done:,} done", *(f"{n:,} {word}" for word, n in others.items() if n)])
+
+
+async def counted(
+    fetch: Fetch, where: RunFilter, verb: BulkVerb | None, after: UUID | None = None, sample: int = 0
+) -> Count:
+    """Count the runs that an operation would take, among the first COUNT_MAX that match."""
+    found, listed, count = list[Run](), 0, 0
+    while listed < COUNT_MAX and (page := await fetch(where, COUNT_PAGE, after)):
+        after, listed = page[-1].id, listed + len(page)
+        taken = [run for run in page if takes(run, verb)]
+        found += taken[: sample - len(found)] if len(found) < sample else []
+        count += len(taken)
+    return Count(count=count, more=listed >= COUNT_MAX, first=tuple(found))
+
+
+class _Work:
+    """The steps of one bulk operation."""
+
+    def __init__(self, ctx: Context, asked: Bulk) -> None:
+        run = ctx._run  # noqa: SLF001 - a workflow of the engine itself
+        self._asked, self._store, self._progress = asked, run.worker.store, ctx.progress
+        self.total: int | None = None
+        self._tenant: Tenant = ANY if ctx.tenant == OPERATOR_TENANT else ctx.tenant
+        self.first: UUID = asked.first or ctx.run_id
+        self.began_at: Instant = run.claim.created_at if asked.began_at is None else asked.began_at
+        self._where = filter_of(asked, self._tenant)
+        self._by = f"{asked.by} (bulk {str(self.first)[-8:]})".lstrip()
+        self._pace = Pace(run.world, asked.rate)
+        self._call = self._calls()[asked.verb]
+
+    def _calls(self) -> dict[BulkVerb, Callable[[UUID], Awaitable[Run]]]:
+        store, tenant, by, since, asked = self._store, self._tenant, self._by, self.began_at, self._asked
+        return {
+            BulkVerb.CANCEL: lambda run: store.cancel(
+                run, tenant, by, children=asked.children, unchanged_since=since
+            ),
+            BulkVerb.PAUSE: lambda run: store.pause(run, tenant, by, unchanged_since=since),
+            BulkVerb.RESUME: lambda run: store.resume(run, tenant, by, unchanged_since=since),
+            BulkVerb.RETRY: lambda run: store.retry_run(run, tenant, by, unchanged_since=since),
+            BulkVerb.REWIND: lambda run: store.rewind(
+                run, asked.step, tenant, by, children=asked.children, unchanged_since=since
+            ),
+            BulkVerb.DELETE: lambda run: store.delete(run, tenant, by, unchanged_since=since),
+        }
+
+    async def count(self) -> int | None:
+        """Return the number of runs that are left, to show progress; None if there are too many."""
+        found = await counted(self._store.list, self._where, self._asked.verb, self._asked.after)
+        return None if found.more else found.count
+
+    async def listed(self, after: UUID | None) -> Page:
+        """Return the next page. Runs that have changed already are only counted."""
+        size = min(self._asked.rate, PAGE_MAX)
+        found = await self._store.list(self._where, size, after)
+        if not found:
+            return Page()
+        runs, changed = [], BulkReport()
+        for run in found:
+            if not takes(run, self._asked.verb):
+                continue
+            if run.status is not Status.LEASED and instant(run.updated_at) >= self.began_at:
+                changed = changed.counting("left_out", CHANGED, 1, (run.id,))
+            else:
+                runs.append(run.id)
+        return Page(runs=tuple(runs), changed=changed, after=found[-1].id)
+
+    async def apply(self, page: Page, before: BulkReport) -> BulkReport:
+        """Apply the verb to the runs of a page, at the pace of the operation. The commit of the step also
+        shows how far the operation is: a pause takes effect right after it.
+        """
+        runs, parts = iter(page.runs), list[BulkReport]()
+        await all_items([self._lane(runs, parts) for _ in range(min(LANES, len(page.runs)))])
+        report = BulkReport()
+        for part in parts:
+            report = report.plus(part)
+        seen = before.plus(report)
+        total = None if self.total is None else self.total + self._asked.report.seen
+        self._progress(seen.seen, None if total is None else max(total, seen.seen), _note(seen))
+        return report
+
+    async def _lane(self, runs: Iterator[UUID], parts: list[BulkReport]) -> None:
+        for run in runs:
+            await self._pace.turn()
+            parts.append(await self._applied(run))
+
+    async def _applied(self, run: UUID) -> BulkReport:
+        """Apply the verb to one run. Only a store that is away is an error of the operation itself."""
+        try:
+            await self._call(run)
+        except Unavailable:
+            raise
+        except ChangedSince:
+            if await self._is_ours(run):
+                return BulkReport(done=1)
+            return BulkReport().counting("left_out", CHANGED, 1, (run,))
+        except UnknownRun:
+            return BulkReport().counting("left_out", GONE, 1, (run,))
+        except HoldfastError as error:
+            return BulkReport().counting("refused", self._reason(run, error), 1, (run,))
+        return BulkReport(done=1)
+
+    async def _is_ours(self, run: UUID) -> bool:
+        """Return True when it was this operation that changed the run, before a crash."""
+        word = WORDS.get(self._asked.verb)
+        if word is None:  # deleted runs show no trail
+            return await self._store.get(run, self._tenant) is None
+        try:
+            rows = await self._store.trail(run, self._tenant, (word,), between=(self.began_at, None))
+        except UnknownRun:
+            return False
+        return any(row.data.get("by") == self._by for row in rows)
+
+    def _reason(self, run: UUID, error: HoldfastError) -> str:
+        match error:
+            case IllegalMove():
+                return f"cannot {self._asked.verb}: it is {spoken_status(error.status)}"
+            case UnknownStep():
+                return f"it has no step {self._asked.step!r}"[:REASON_MAX]
+            case _:
+                return f"{type(error).__name__}: {error}".replace(str(run), "…")[:REASON_MAX]
+
+
+BULK = Workflow(BULK_TYPE, bulk, None, None, steps_max=4 * PAGES)
+BULK.built_in = True
+BUILT_IN: Mapping[str, Workflow] = {BULK.type: BULK}
+
+
+def built_in(runtime: str) -> Mapping[str, Workflow]:
+    """Return the workflows of the engine itself, for workers of this runtime."""
+    return BUILT_IN if runtime == RUNTIME else {}
