@@ -358,12 +358,10 @@ class StoresAgree(Plans, RuleBasedStateMachine):
         self.pair.clock.turn(pick(*BACK))
 
     def publish(self, pick, data):
-        defaults = {
-            "max_attempts": pick(None, 5),
-            "timeout_seconds": pick(None, 60.0),
-            "budget": pick(None, 6),
-        }
-        known = Definition(type=pick(*CODE, PLAN), **defaults)
+        attempts, seconds = pick(None, 5), pick(None, 60.0)
+        known = Definition(
+            type=pick(*CODE, PLAN), max_attempts=attempts, timeout_seconds=seconds, budget=pick(None, 6)
+        )
         self.pair.do(lambda driver: driver.run(driver.store.publish([known])))
         self.pair.do(lambda driver: driver.run(driver.store.definitions()))
 
