@@ -159,7 +159,10 @@ def test_a_worker_may_leave_the_deadlines_of_plans_alone(cli_, tmp_path, monkeyp
     monkeypatch.setattr(App, "run", lambda _, **options: given.update(options))
     monkeypatch.setattr("holdfast.cli.commands.worker._ended_by_signals", contextlib.nullcontext)
     monkeypatch.syspath_prepend(tmp_path)
-    assert cli_(command, "waiting_shop:app", *option).exit_code == 0
+    assert (
+        cli_(command, "waiting_shop:app", *option, *(["--no-reload"] if command == "dev" else [])).exit_code
+        == 0
+    )
     assert given["wait_timeouts"] is told
 
 

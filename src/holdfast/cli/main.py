@@ -56,7 +56,9 @@ TABLE: dict[str, dict[str, Entry]] = {
         "prioritize": Entry("commands.operate", "Change the priority of an open run, 0 to 999."),
         "delete": Entry("commands.delete", "Hide a run; `restore` shows it again until it is purged."),
         "restore": Entry("commands.delete", "Show a deleted run again; an open one continues."),
-        "definitions": Entry("commands.definitions", "List the published workflows, with their schemas."),
+        "definitions": Entry(
+            "commands.definitions", "List the published workflows, or show one with its schemas."
+        ),
         "bulk": Entry("commands.bulk", "Watch, stop and resume operations on many runs."),
         "registry": Entry(
             "commands.registry", "Choose which runtime executes a workflow type, or disable the type."

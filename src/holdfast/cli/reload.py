@@ -81,7 +81,7 @@ class Supervisor:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Events: ("changed", names), ("ended", a worker), ("signal", its number).
+        # News: ("changed", names), ("ended", a worker), ("signal", its number).
         self._news: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._worker: subprocess.Popen[bytes] | None = None
         self._pipe = -1

@@ -26,7 +26,7 @@ from holdfast.shown.times import span
 @json_option
 @store_option()
 def definitions(name: str | None, *, as_json: bool) -> None:
-    """List the workflows that workers have published, or show one with its schemas.
+    """List the published workflows, or show one with its schemas.
 
     TYPE is such as shop.order.v1; without .vN it means the newest published version. The JSON Schemas
     describe the value that the workflow takes and its result, as the annotations in its code say.

@@ -36,7 +36,7 @@ LEASE_SECONDS = 3.0
 @click.option(
     "--reload/--no-reload", default=True, help="Start again when code of the app changes (default)."
 )
-@click.option("--watched", type=int, hidden=True)
+@click.option("--watched", type=int, hidden=True, help="The pipe of the supervisor that started this worker.")
 @no_wait_timeouts_option
 @log_level_option
 @store_option()

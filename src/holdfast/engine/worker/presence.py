@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 log = safe_logger("holdfast.worker")
 
 PLACE_MAX = 200  # characters of host and process in a worker's id
-PRESENCE_SECONDS = 10.0
-SILENT_SECONDS = 1.5 * PRESENCE_SECONDS  # a live worker is not silent for so long, unless its store is slow
+PRESENCE_SECONDS = 30.0
+SILENT_SECONDS = PRESENCE_SECONDS + 3.0  # a live worker is not silent for so long, unless its store is slow
 REFRESH_SECONDS = 0.25
 
 
