@@ -89,7 +89,7 @@ def fill(path, first=0):
             leased_by=TEXT if status == "leased" else None, lease_until=NOW if status == "leased" else None,
             finished_at=NOW if final else None, resume_to="pending" if status == "paused" else None,
             idempotency_key=f"{TEXT}\x1f{TEXT}{run}", owes=0, expires_at=None, run_at=1, timeout_at=None,
-            chain=None, present=None,
+            chain=None, present=None, account=runs[0],
         )  # fmt: skip
         for seq, (kind, state) in enumerate(STEPS):
             ended = state in ("succeeded", "failed", "cancelled")
@@ -99,6 +99,8 @@ def fill(path, first=0):
             )  # fmt: skip
         for type_ in (*words._SENTENCES, TEXT):
             add("workflow_event", id=None, workflow_id=run, event_type=type_)
+        add("workflow_running", run_id=run)
+        add("workflow_origin", run_id=run, origin=runs[0])
         add("workflow_inbox", seq=None, event_id=f"{TEXT}{run}", run_id=run)
         for number, state in enumerate(("pending", "sent", "dead")):
             add("workflow_outbox", seq=None, id=f"{TEXT}{run}{number}", run_id=run, status=state, behind=0)
