@@ -125,7 +125,7 @@ def test_show_counts_the_attempts_of_the_task_that_failed(cli_, url):
         return run.id
 
     run = asyncio.run(exhaust())
-    assert "attempts  2 of 2\n" in cli_("show", run).stdout
+    assert "attempts     2 of 2\n" in cli_("show", run).stdout
     steps = cli_.json("show", run)["steps"]
     assert [(one["attempts"], one["max_attempts"]) for one in steps] == [(1, 5), (2, 2)]
 

@@ -131,7 +131,7 @@ def test_sync_code_of_a_run_can_use_sync_app(app, inside):
         assert app.sync.start(parent).result(10) == 6
 
 
-@pytest.mark.parametrize("behind", [True, False], ids=["behind the door", "on a loop of its own"])
+@pytest.mark.parametrize("behind", [True, False], ids=["on the background loop", "on a loop of its own"])
 def test_sync_app_on_the_loop_of_a_worker_is_refused_instead_of_blocking_forever(app, behind):
     @app.workflow("shop.async.v1")
     async def wrong(ctx):

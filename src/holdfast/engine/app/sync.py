@@ -65,8 +65,8 @@ async def _begun(worker: Worker) -> asyncio.AbstractEventLoop:
 class SyncHandle(Generic[R_co]):
     """A started run, as `Handle`: its id, and whether this call created it. Its methods block."""
 
-    def __init__(self, door: SyncApp, handle: Handle[R_co]) -> None:
-        self._door, self._handle = door, handle
+    def __init__(self, sync_app: SyncApp, handle: Handle[R_co]) -> None:
+        self._sync_app, self._handle = sync_app, handle
         self.id: UUID = handle.id
         self.created: bool = handle.created
 
@@ -76,10 +76,10 @@ class SyncHandle(Generic[R_co]):
 
     @explained_by(Handle.result)
     def result(self, timeout: Seconds | None = None) -> R_co:
-        return self._door.call(lambda: self._handle.result(timeout))
+        return self._sync_app.call(lambda: self._handle.result(timeout))
 
     def _call(self, verb: Callable[[Handle[Any]], Coroutine[Any, Any, Any]]) -> Any:
-        return self._door.call(lambda: verb(self._handle))
+        return self._sync_app.call(lambda: verb(self._handle))
 
     get = blocking(Handle.get)
     cancel = blocking(Handle.cancel)
@@ -94,7 +94,7 @@ def _handled(
 
     @wraps(method)
     def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[T]:
-        return SyncHandle(self._door, self._call(lambda behind: method(behind, *args, **kwargs)))
+        return SyncHandle(self._sync_app, self._call(lambda behind: method(behind, *args, **kwargs)))
 
     return called
 
@@ -102,11 +102,11 @@ def _handled(
 class SyncBulkOperations:
     """Bulk operations, as `BulkOperations`. Its methods block."""
 
-    def __init__(self, door: SyncApp, bulk: BulkOperations) -> None:
-        self._door, self._bulk = door, bulk
+    def __init__(self, sync_app: SyncApp, bulk: BulkOperations) -> None:
+        self._sync_app, self._bulk = sync_app, bulk
 
     def _call(self, verb: Callable[[BulkOperations], Coroutine[Any, Any, T]]) -> T:
-        return self._door.call(lambda: verb(self._bulk))
+        return self._sync_app.call(lambda: verb(self._bulk))
 
     preview = blocking(BulkOperations.preview)
     cancel = _handled(BulkOperations.cancel)
@@ -120,13 +120,13 @@ class SyncBulkOperations:
 class SyncVerbs:
     """The blocking verbs that `SyncApp` and `SyncTenantApp` share."""
 
-    _door: SyncApp
+    _sync_app: SyncApp
     _client: Client
 
     @property
     def bulk(self) -> SyncBulkOperations:
         """Verbs on every run that a filter matches, as `app.bulk`."""
-        return SyncBulkOperations(self._door, self._client.bulk)
+        return SyncBulkOperations(self._sync_app, self._client.bulk)
 
     @overload
     def start(
@@ -147,7 +147,7 @@ class SyncVerbs:
     def start(self, workflow: Any, params: Any = None, **options: Any) -> SyncHandle[Any]:
         connection = options.get("connection")
         return SyncHandle(
-            self._door, self._told(lambda app: app.start(workflow, params, **options), connection)
+            self._sync_app, self._call_with(lambda app: app.start(workflow, params, **options), connection)
         )
 
     @overload
@@ -168,8 +168,8 @@ class SyncVerbs:
 
     @explained_by(App.start_many)
     def start_many(self, starts: Any, *, connection: Any = None) -> list[SyncHandle[Any] | HoldfastError]:
-        answers = self._told(lambda app: app.start_many(starts, connection=connection), connection)
-        return [SyncHandle(self._door, one) if isinstance(one, Handle) else one for one in answers]
+        answers = self._call_with(lambda app: app.start_many(starts, connection=connection), connection)
+        return [SyncHandle(self._sync_app, one) if isinstance(one, Handle) else one for one in answers]
 
     @explained_by(App.emit)
     def emit(
@@ -183,22 +183,22 @@ class SyncVerbs:
         *,
         connection: Any = None,
     ) -> Emitted:
-        return self._told(
+        return self._call_with(
             lambda app: app.emit(topic, payload, id, run, tenant, keep, connection=connection), connection
         )
 
     @explained_by(App.rerun)
     def rerun(self, *args: Any, **kwargs: Any) -> SyncHandle[Any]:
-        return SyncHandle(self._door, self._call(lambda app: app.rerun(*args, **kwargs)))
+        return SyncHandle(self._sync_app, self._call(lambda app: app.rerun(*args, **kwargs)))
 
     @explained_by(App.fire_schedule)
     def fire_schedule(self, name: str, tenant: str | OwnTenant = OWN) -> SyncHandle[Any]:
-        return SyncHandle(self._door, self._call(lambda app: app.fire_schedule(name, tenant)))
+        return SyncHandle(self._sync_app, self._call(lambda app: app.fire_schedule(name, tenant)))
 
     def _call(self, verb: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        return self._door.call(lambda: verb(self._client))
+        return self._sync_app.call(lambda: verb(self._client))
 
-    def _told(self, verb: Callable[[Client], Coroutine[Any, Any, T]], connection: Any) -> T:
+    def _call_with(self, verb: Callable[[Client], Coroutine[Any, Any, T]], connection: Any) -> T:
         return self._call(verb) if connection is None else at_once(verb(self._client))
 
     schedule = blocking(App.schedule)
@@ -237,7 +237,7 @@ class SyncApp(SyncVerbs):
     """The blocking verbs of an app. `with app.sync:` closes it at the end of the block."""
 
     def __init__(self, app: App) -> None:
-        self._door, self._client = self, app
+        self._sync_app, self._client = self, app
         self._app, self._background = app, BackgroundLoop("holdfast-sync")
         self._workers: dict[Worker, asyncio.AbstractEventLoop] = {}  # and the event loop of each
 
@@ -313,9 +313,9 @@ class SyncApp(SyncVerbs):
 class SyncTenantApp(SyncVerbs):
     """The blocking verbs of an app for one tenant. Closing `app.sync` closes this too."""
 
-    def __init__(self, door: SyncApp, app: TenantApp) -> None:
+    def __init__(self, sync_app: SyncApp, app: TenantApp) -> None:
         self.tenant = app.tenant
-        self._door, self._client = door, app._client  # noqa: SLF001 - its own verbs, blocking
+        self._sync_app, self._client = sync_app, app._client  # noqa: SLF001 - its own verbs, blocking
 
     def __repr__(self) -> str:
         """Return a short text for logs."""

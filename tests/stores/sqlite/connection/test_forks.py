@@ -83,7 +83,7 @@ def visits(who):
     for n in range(20):
         assert app.sync.start(order, n, key=f"{who}:{n}").created
 
-visits("before")  # preloaded, and used: its door and its file are open
+visits("before")  # preloaded, and used: its sync app and its file are open
 children = [forked(lambda: visits(os.getpid())) for _ in range(4)]
 visits("parent")
 print(ended(children))
@@ -317,7 +317,7 @@ print(codes)
 @pytest.mark.spec("FLOW-15")
 @pytest.mark.parametrize("url", ["url", "'memory://'"])
 def test_a_fork_never_leaves_the_child_with_a_lock_that_nobody_holds(path, url):
-    """Threads of the parent are at the door and in the store all the time; memory is copied with them."""
+    """Threads of the parent use the sync app and the store all the time; memory is copied with them."""
     assert told(HAMMERED.replace("{url}", url), path) == ["{0}"]
 
 

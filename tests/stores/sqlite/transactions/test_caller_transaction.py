@@ -248,7 +248,7 @@ def test_values_are_sealed_here_too_and_a_conflict_is_told_without_opening_the_s
 
 
 @pytest.mark.spec("START-7")
-def test_the_blocking_door_uses_it_on_the_callers_own_thread(path):
+def test_the_sync_app_uses_it_on_the_callers_own_thread(path):
     """sqlite3 connections must be used on the thread that made them."""
     app = App(f"sqlite:///{path}")
     threads = threading.active_count()
