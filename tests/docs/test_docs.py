@@ -53,7 +53,9 @@ def test_an_example_runs_to_its_end(example, store, folder):
         check=False,
     )
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    # Python prints warnings of loggers that nobody has configured: some examples retry on purpose.
+    assert [line for line in done.stderr.splitlines() if " retries step " not in line] == []
     assert done.stdout
 
 

@@ -83,13 +83,14 @@ async def test_params_are_encrypted_again_when_the_keys_have_changed(store, worl
 
 
 async def test_a_schedule_can_name_a_workflow_that_is_not_known_yet(app):
-    """A workflow can be named by its type or by its bare name, which means the newest published version."""
+    """A workflow can be named by its type or by its bare name: the newest version at each of its times."""
     report(app)
     await app.publish()
-    assert (await app.schedule("a", "shop.report", every=60)).type == "shop.report.v1"
+    assert (await app.schedule("a", "shop.report", every=60)).type == "shop.report"
     assert (await app.schedule("b", "not.known.v1", every=60)).type == "not.known.v1"
     await asyncio.sleep(60)
     assert (await Keeper(app.store).tick()).fired == 2
+    assert sorted(run.type for run in await app.list()) == ["not.known.v1", "shop.report.v1"]
 
 
 async def test_upcoming_returns_the_next_times(app):
