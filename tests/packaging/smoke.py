@@ -134,6 +134,13 @@ def check_uvloop() -> None:
     assert modules[0].startswith("uvloop"), modules
 
 
+def check_dev() -> None:
+    """`holdfast dev` can watch the files of an app."""
+    import watchfiles
+
+    assert callable(watchfiles.watch)
+
+
 def check_pytest() -> None:
     Path("test_nap.py").write_text(PLUGIN_TEST, "utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_nap.py"]
@@ -150,6 +157,7 @@ def main(name: str) -> None:
     more = {
         "no extra": check_no_extra,
         "crypto": check_crypto,
+        "dev": check_dev,
         "postgres": check_postgres,
         "uvloop": check_uvloop,
         "pytest": check_pytest,
