@@ -260,7 +260,7 @@ def test_keys_in_the_environment_that_cannot_be_meant_are_refused(said, told, mo
 
 def test_without_the_library_one_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
-    with pytest.raises(UsageError, match=r"pip install 'holdfast\[crypto\]'"):
+    with pytest.raises(UsageError, match=r"pip install cryptography"):
         Encrypt({"new": NEW})
 
 

@@ -120,7 +120,7 @@ async def test_a_plan_whose_task_is_called_for_an_event_that_cannot_be_read_fail
 RECORDED = {
     "result": ({"output": DEEP}, BadValue),
     "no JSON": ({"output": "{"}, BadValue),
-    "error": ({"status": StepStatus.FAILED, "error": DEEP}, StepFailed),
+    "error": ({"status": StepStatus.FAILED, "error_json": DEEP}, StepFailed),
     "event": ({"kind": StepKind.EVENT, "output": "[]"}, BadValue),
     "event's time": (
         {"kind": StepKind.EVENT, "output": '{"id": "", "topic": "", "at": 9e18, "payload": 1}'},

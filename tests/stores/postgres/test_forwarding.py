@@ -30,7 +30,7 @@ def test_the_types_of_the_contract_say_how_it_is_called(name):
 
 
 def test_arguments_go_in_the_order_of_the_contract_with_their_defaults():
-    assert call_of("rewind").encoded((RUN, "a"), {"tenant": ANY}) == [RUN, "a", None, "", True]
+    assert call_of("rewind").encoded((RUN, "a"), {"tenant": ANY}) == [RUN, "a", None, "", True, None]
     assert call_of("append_step").encoded((RUN, "a", "acme"), {}) == [RUN, "a", None, "acme"]
     presence = Presence(worker="w", types=(), slots=1)
     (sent,) = call_of("present").encoded((presence,), {})

@@ -271,7 +271,6 @@ def matches(run, where):
     )  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.spec("READ-2")
 def test_filters_are_combined_freely_and_over_pages(driver):
     """Every two, and every three with a label: what a list without filters shows, and nothing else."""

@@ -260,7 +260,6 @@ def calls_of(driver, act):
     return len(calls), len(hints)
 
 
-@pytest.mark.slow
 @pytest.mark.spec("CANC-6")
 @pytest.mark.parametrize("move", MOVES)
 def test_a_move_of_a_leased_run_calls_those_who_hold_leases(driver, move):
@@ -273,7 +272,6 @@ def test_a_move_of_a_leased_run_calls_those_who_hold_leases(driver, move):
     assert state.answer != "applied" or state.pause_asked
 
 
-@pytest.mark.slow
 @pytest.mark.spec("CANC-6")
 def test_the_children_of_a_cancelled_parent_call_their_holders_too(driver):
     """The cancel of the parent is carried out on them right after it."""
@@ -287,7 +285,6 @@ def test_the_children_of_a_cancelled_parent_call_their_holders_too(driver):
     assert driver.status(child.id) is Status.CANCELLED
 
 
-@pytest.mark.slow
 @pytest.mark.spec("CANC-6")
 def test_other_news_do_not_call_those_who_hold_leases(driver):
     """A worker would read its leases after every commit of anybody."""

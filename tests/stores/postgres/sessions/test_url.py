@@ -28,7 +28,7 @@ def test_without_the_driver_it_is_said_how_to_get_it(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("holdfast.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    with pytest.raises(UsageError, match=r"pip install 'holdfast\[postgres\]'"):
+    with pytest.raises(UsageError, match=r"pip install asyncpg"):
         make_store("postgresql://db/orders")
 
 
