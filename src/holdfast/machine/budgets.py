@@ -23,9 +23,10 @@ from .view import Account, Beginning, Data, R, View
 def opened(view: View[R], new: NewRun, known: Definition | None, begins: Beginning) -> Beginning:
     """start: return the beginning of a run with its account: that of its parent, or a new one of its own.
 
-    A run has its own account when it has a budget that covers its children, and no run above covers it.
+    A run has its own account when it has a budget that covers its children, and no run above covers it. The
+    next run of a chain is in the account of its first run, or in none.
     """
-    if begins.account is not None:  # the next run of a chain
+    if begins.chain is not None:
         return begins
     parent = None if new.parent is None else view.run(new.parent)
     if parent is not None and parent.account is not None:

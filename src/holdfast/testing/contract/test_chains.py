@@ -138,6 +138,17 @@ def test_a_priority_that_was_given_meanwhile_holds_for_the_next_run(driver):
     assert driver.get(new.id).priority == 9
 
 
+@pytest.mark.spec("COST-3", "FLOW-24")
+def test_a_budget_that_was_raised_meanwhile_holds_for_the_next_run(driver):
+    """The holder has read the old budget."""
+    claim = driver.held(budget=10)
+    new = next_of(driver, claim, budget=10)
+    driver.resume(claim.id, by="ann", budget=1000)
+    driver.complete(claim, done("a", cost=10), starts=(new,))
+    seen = driver.get(new.id)
+    assert (seen.status, seen.cost_units, seen.budget_units) == (Status.PENDING, 10, 1000)
+
+
 @pytest.mark.spec("FLOW-24")
 def test_what_was_spent_goes_along_and_a_budget_that_is_reached_pauses_the_next_run(driver):
     claim = driver.held(budget=10)

@@ -182,6 +182,17 @@ def test_a_chain_keeps_its_account(driver):
     assert [driver.status(run) for run in (next_top, next_child)] == ["pending", "pending"]
 
 
+@pytest.mark.spec("COST-5", "FLOW-24")
+def test_a_run_that_goes_on_as_another_opens_no_account(driver):
+    """Its workflow was published with such a budget meanwhile. An account belongs to the first run of a chain."""
+    claim = driver.held(budget=MOST)
+    driver.publish(budget=MOST, covers_children=True)
+    run = go_on(driver, claim, budget=MOST, covers_children=True)
+    last = go_on(driver, driver.take(run), budget=MOST)
+    assert [driver.get(one).account for one in (claim.id, run, last)] == [None, None, None]
+    assert driver.get(driver.start(parent=last, type="shop.x.v1")).account is None
+
+
 @pytest.mark.spec("COST-5")
 def test_an_account_ends_with_its_run(driver):
     """Open children that outlive a purge go on without the common budget."""
