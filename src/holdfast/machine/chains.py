@@ -41,10 +41,11 @@ def goes_on_as(new: NewRun, by: RunRow | None) -> bool:
 
 
 def handed_on(new: NewRun, begins: Beginning, before: RunRow) -> tuple[NewRun, Beginning]:
-    """Return the next run of a chain with the values that it takes over: watermark, cost, priority and pause.
+    """Return the next run of a chain with the values that it takes over: watermark, cost, budget, priority
+    and pause.
 
-    It sees the events since the start of the chain. The priority is read from the row, because it may have
-    changed since the holder read it. A requested pause also applies to the next run.
+    It sees the events since the start of the chain. Priority and budget are read from the row, because they
+    may have changed since the holder read them. A requested pause also applies to the next run.
     """
     paused = before.pause_asked_by is not None
     if new.priority != before.priority:
@@ -53,6 +54,7 @@ def handed_on(new: NewRun, begins: Beginning, before: RunRow) -> tuple[NewRun, B
         watermark=before.watermark,
         chain=before.chain_id,
         cost=before.cost,
+        budget=before.budget,
         status=Status.PAUSED if paused else Status.PENDING,
         resume_to=Status.PENDING if paused else None,
         pause_asked_by=before.pause_asked_by,
