@@ -205,3 +205,25 @@ def test_functions_find_their_tables_whatever_the_callers_search_path_is(url, po
     with psycopg.connect(postgres_database.dsn, autocommit=True) as connection:
         connection.execute("set search_path = pg_catalog")
         assert connection.execute("select elsewhere.stats(45)").fetchone()
+
+
+ODD_LABELS = r'{"a": "\u00e9", "b": null}'
+
+
+def test_labels_that_user_sql_has_written_do_not_stop_a_migration(url, admin, monkeypatch):
+    """Labels with escapes are not checked: a null among them is no label. The others are found."""
+    first_four = migrate.schemas()[:4]
+    with monkeypatch.context() as older:
+        older.setattr(migrate, "schemas", lambda: first_four)
+        older.setattr(migrate, "functions", lambda: {"none.sql": "select 1"})
+        older.setattr(migrate, "digest", lambda: "older")
+        asyncio.run(_opened(url))
+    admin.execute(
+        "insert into workflow.workflow_run (id, type, payload, labels, rev, tenant, run_at, digest, fence,"
+        " inbox_mark, max_attempts, created_at, updated_at)"
+        " values (gen_random_uuid(), 'a.b.v1', '1', %s, 1, 'default', now(), 'x', 1, 0, 3, now(), now())",
+        (ODD_LABELS,),
+    )
+    asyncio.run(_opened(url))
+    admin.execute("insert into workflow.workflow_run (type, labels) values ('a.b.v1', %s)", (ODD_LABELS,))
+    assert admin.execute("select name, value from workflow.workflow_label").fetchall() == [("a", "é")] * 2

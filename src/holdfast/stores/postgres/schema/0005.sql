@@ -12,21 +12,22 @@ create table workflow_label (
 
 create index idx_workflow_label_name on workflow_label (name, run_id);
 
--- The labels of a run as rows of that table: the first hundred. Labels with escapes that Postgres cannot read have none.
+-- The labels of a run as rows of that table: the first hundred. Labels with escapes that Postgres cannot read have none. Labels with
+-- escapes are not checked when user SQL writes them: a null among them has no row.
 create function label_rows(labels json) returns table (name text, value text) language plpgsql immutable as $$
 begin
     if position('\u' in labels::text) > 0 then
         begin
             return query select l.key, left(l.value, 256)
             from json_each_text(labels) with ordinality as l (key, value, place)
-            where l.place <= 100 and length(l.key) <= 255;
+            where l.place <= 100 and length(l.key) <= 255 and l.value is not null;
         exception when others then
             return;
         end;
     else
         return query select l.key, left(l.value, 256)
         from json_each_text(labels) with ordinality as l (key, value, place)
-        where l.place <= 100 and length(l.key) <= 255;
+        where l.place <= 100 and length(l.key) <= 255 and l.value is not null;
     end if;
 end $$;
 

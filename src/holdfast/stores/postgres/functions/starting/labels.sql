@@ -9,7 +9,7 @@ begin
     if tg_op = 'INSERT' and position('\u' in new.labels::text) = 0 then
         insert into workflow_label (name, value, run_id)
         select l.key, left(l.value, 256), new.id from json_each_text(new.labels) with ordinality as l (key, value, place)
-        where l.place <= 100 and length(l.key) <= 255
+        where l.place <= 100 and length(l.key) <= 255 and l.value is not null
         on conflict do nothing;
         return null;
     end if;
