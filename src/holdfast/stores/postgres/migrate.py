@@ -3,8 +3,13 @@ at once.
 
 Tables and functions have separate numbers. A newer minor version of the tables, or a newer set of functions,
 only added things, so an older library works with it and does not change it. Another major version is refused.
-A migration is one transaction. It waits for locks of others only for short times and then pauses, because
-every statement that comes later queues behind a waiting lock.
+A migration waits for locks of others only for short times and then pauses, because every statement that comes
+later queues behind a waiting lock.
+
+A new store is made in one transaction. A store that is there gets one transaction for each schema file, so
+that the lock of a changed table does not last until the indexes of a later file are built; each moves the
+minor version. A migration that was ended between two of them goes on there. The files from TOGETHER on and
+the functions are one transaction.
 """
 
 from __future__ import annotations
@@ -32,6 +37,8 @@ MAJOR = 1
 # Each release with different functions must raise this number. With the same number and different functions,
 # the library that opened last wins; that happens in development.
 FUNCTIONS = 1
+# 0005.sql fills a table that triggers of the functions keep up to date: no write may come between.
+TOGETHER = 5
 # A statement that waits for a table's lock makes all later ones queue behind it. So it waits for a short
 # time, and then lets the others continue.
 LOCK_SECONDS, PAUSE_SECONDS = 0.3, 1.0
@@ -145,13 +152,18 @@ async def up_to_date(session: asyncpg.Connection, address: Address, *, create: b
 
 
 class _Attempt:
-    """One transaction that migrates."""
+    """One attempt to migrate, in as many transactions as it needs."""
 
     def __init__(self, session: asyncpg.Connection, address: Address) -> None:
         self._session, self._address = session, address
         self.waits_for = "another process to bring the schema up to date"
 
     async def make(self) -> None:
+        while not await self._has_changed():
+            pass
+
+    async def _has_changed(self) -> bool:
+        """Make one transaction; return True when it was the last one."""
         session, schema = self._session, self._address.schema
         async with session.transaction():
             # The timeout keeps sessions that queue behind this one from waiting long.
@@ -161,8 +173,20 @@ class _Attempt:
             await session.execute(f"select pg_advisory_xact_lock({_LOCK}, hashtext('{schema}'))")
             self.waits_for = "other transactions on its tables, to bring the schema up to date"
             found = await _stamp(session, self._address)
-            if not _is_current(found):
-                await self._change(found or Stamp(MAJOR, 0, 0, ""))
+            if _is_current(found):
+                return True
+            if found is not None and found.minor < min(TOGETHER - 1, len(schemas())):
+                await self._change_tables(found)
+                return False
+            await self._change(found or Stamp(MAJOR, 0, 0, ""))
+            return True
+
+    async def _change_tables(self, found: Stamp) -> None:
+        """Run the next schema file. The functions that are there go on with what it adds."""
+        session, number = self._session, found.minor + 1
+        await session.execute(f'set local search_path = "{self._address.schema}", pg_temp')
+        await self._run(f"schema/{number:04}.sql", schemas()[found.minor])
+        await session.execute(_STAMP, MAJOR, number, found.functions, found.digest)
 
     async def _change(self, found: Stamp) -> None:
         session, schema, ours_ = self._session, self._address.schema, ours()

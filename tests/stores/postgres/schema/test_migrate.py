@@ -207,17 +207,62 @@ def test_functions_find_their_tables_whatever_the_callers_search_path_is(url, po
         assert connection.execute("select elsewhere.stats(45)").fetchone()
 
 
+def made_by_older(url, monkeypatch, minor):
+    """A store of a library that brought fewer tables, without functions."""
+    tables = migrate.schemas()[:minor]
+    with monkeypatch.context() as older:
+        older.setattr(migrate, "schemas", lambda: tables)
+        older.setattr(migrate, "functions", lambda: {"none.sql": "select 1"})
+        older.setattr(migrate, "digest", lambda: "older")
+        asyncio.run(_opened(url))
+
+
+@pytest.mark.spec("STORE-5")
+def test_a_migration_that_was_ended_goes_on_after_the_last_whole_file(url, admin, monkeypatch):
+    """Each file is a transaction, which moves the minor version. The functions stay as they were."""
+    made_by_older(url, monkeypatch, 2)
+    tables = [*migrate.schemas()[:4], "select 1/0"]
+    with monkeypatch.context() as broken:
+        broken.setattr(migrate, "schemas", lambda: tables)
+        with pytest.raises(StoreError, match=r"in schema/0005\.sql"):
+            asyncio.run(_opened(url))
+    assert stamp(admin) == (1, 4, migrate.FUNCTIONS, "older")
+    asyncio.run(_opened(url))
+    assert stamp(admin) == migrate.ours()
+
+
+@pytest.mark.slow
+@pytest.mark.spec("STORE-5")
+def test_reads_go_on_while_a_migration_builds_indexes(url, admin, postgres_database, monkeypatch):
+    """The lock of a table that an earlier file has changed is gone by then. Writes wait."""
+    made_by_older(url, monkeypatch, 2)
+    monkeypatch.setattr(migrate, "LOCK_SECONDS", 30)
+    tables = [*migrate.schemas()[:5], "select pg_advisory_xact_lock(77)", *migrate.schemas()[5:]]
+    monkeypatch.setattr(migrate, "schemas", lambda: tables)
+    waits = "select 1 from pg_locks where locktype = 'advisory' and not granted"
+
+    async def main():
+        admin.execute("begin; select pg_advisory_xact_lock(77)")
+        opening = asyncio.create_task(_opened(url))
+        await until(lambda: admin.execute(waits).fetchone())
+        with psycopg.connect(postgres_database.dsn, autocommit=True) as other:
+            other.execute("set statement_timeout = '100ms'")
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                other.execute("delete from workflow.workflow_run")
+            other.execute("set statement_timeout = '5s'")
+            other.execute("select 1 from workflow.workflow_run")
+        admin.execute("commit")
+        await opening
+
+    asyncio.run(main())
+
+
 ODD_LABELS = r'{"a": "\u00e9", "b": null}'
 
 
 def test_labels_that_user_sql_has_written_do_not_stop_a_migration(url, admin, monkeypatch):
     """Labels with escapes are not checked: a null among them is no label. The others are found."""
-    first_four = migrate.schemas()[:4]
-    with monkeypatch.context() as older:
-        older.setattr(migrate, "schemas", lambda: first_four)
-        older.setattr(migrate, "functions", lambda: {"none.sql": "select 1"})
-        older.setattr(migrate, "digest", lambda: "older")
-        asyncio.run(_opened(url))
+    made_by_older(url, monkeypatch, 4)
     admin.execute(
         "insert into workflow.workflow_run (id, type, payload, labels, rev, tenant, run_at, digest, fence,"
         " inbox_mark, max_attempts, created_at, updated_at)"

@@ -2,6 +2,9 @@
 -- every change of it write a new entry into all indexes: so there is no index on updated_at, and none on a column that
 -- changes while a run executes.
 
+-- Writes wait until the triggers of labels are there: no label may be missed. Reads go on.
+lock table workflow_run in share row exclusive mode;
+
 -- The labels of runs that have some. `value`: its first 256 characters; filters ask for at most 255.
 create table workflow_label (
     name   text collate "C" not null,

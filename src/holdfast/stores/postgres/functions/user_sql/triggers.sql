@@ -37,7 +37,10 @@ begin
             where g.tgrelid = t.of_table::regclass and g.tgname = t.name
                 and obj_description(g.oid, 'pg_trigger') = t.words
         );
-        execute format('drop trigger if exists %I on %I', t.name, t.of_table);
+        -- A drop, even of none, waits for all readers of the table.
+        if exists (select 1 from pg_trigger as g where g.tgrelid = t.of_table::regclass and g.tgname = t.name) then
+            execute format('drop trigger %I on %I', t.name, t.of_table);
+        end if;
         execute format('create trigger %I %s', t.name, t.words);
         execute format('comment on trigger %I on %I is %L', t.name, t.of_table, t.words);
     end loop;
