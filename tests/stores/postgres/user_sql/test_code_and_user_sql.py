@@ -26,9 +26,9 @@ select p.oid::regprocedure::text, array(select t::regtype::text from unnest(p.pr
 from pg_proc as p where p.pronamespace = 'workflow'::regnamespace and p.prorettype <> 'trigger'::regtype
 order by 1
 """
-# Functions that a view or a column default calls.
+# Functions that a view, an index or a column default calls.
 FOR_ALL = {"clock()", "new_id()", "entries_of(text[])", "claimable_types()", "claimable_runs(text)"}
-FOR_ALL.add("readable(json)")
+FOR_ALL |= {"readable(json)", "fingerprint(json)", "is_odd_id(uuid,timestamp with time zone)"}
 
 
 @pytest.fixture(params=["as granted", "with every function"])

@@ -19,7 +19,9 @@ create index idx_workflow_label_name on workflow_label (name, run_id);
 -- escapes are not checked when user SQL writes them: a null among them has no row.
 create function label_rows(labels json) returns table (name text, value text) language plpgsql immutable as $$
 begin
-    if position('\u' in labels::text) > 0 then
+    if json_typeof(labels) <> 'object' then
+        return;
+    elsif position('\u' in labels::text) > 0 then
         begin
             return query select l.key, left(l.value, 256)
             from json_each_text(labels) with ordinality as l (key, value, place)
@@ -44,10 +46,13 @@ create index idx_workflow_run_roots on workflow_run (id) where parent_id is null
 -- The fingerprint of an error, as records/fingerprints.py makes it. Null for an error that cannot be read.
 create function fingerprint(error json) returns text language plpgsql immutable set search_path from current as $$
 declare
-    type text := coalesce(nullif(error ->> 'type', ''), error ->> 'kind', '');
-    message text := coalesce(error ->> 'message', '');
+    type text;
+    message text;
     inner_error text;
 begin
+    -- Not in the declarations: an error there would not be caught below.
+    type := coalesce(nullif(error ->> 'type', ''), error ->> 'kind', '');
+    message := coalesce(error ->> 'message', '');
     if type = 'StepFailed' and position($t$' failed: $t$ in message) > 0 then
         inner_error := substr(message, position($t$' failed: $t$ in message) + 10);
         if position(': ' in inner_error) > 0 then
@@ -68,10 +73,10 @@ create index idx_workflow_run_error on workflow_run ((fingerprint(error) collate
 -- An id of ours begins with the milliseconds of its start: so a list by start is a range of ids. True for an id that is
 -- more than an hour off.
 create function is_odd_id(id uuid, created_at timestamptz) returns boolean language sql immutable parallel safe as $$
-    select abs(
+    select case when not isfinite(created_at) then true else abs(
         ('x' || encode(substring(uuid_send(id) from 1 for 6), 'hex'))::bit(48)::bigint
         - (extract(epoch from created_at - timestamptz '1970-01-01 00:00:00+00') * 1000)::bigint
-    ) > 3600000
+    ) > 3600000 end
 $$;
 
 create index idx_workflow_run_odd_id on workflow_run (created_at, id) where is_odd_id(id, created_at);

@@ -6,7 +6,7 @@ begin
         perform refuse_other_table(tg_relid, 'workflow_run'::regclass);
     end if;
     -- Nearly all of them: as label_rows does it, without the call.
-    if tg_op = 'INSERT' and position('\u' in new.labels::text) = 0 then
+    if tg_op = 'INSERT' and position('\u' in new.labels::text) = 0 and json_typeof(new.labels) = 'object' then
         insert into workflow_label (name, value, run_id)
         select l.key, left(l.value, 256), new.id from json_each_text(new.labels) with ordinality as l (key, value, place)
         where l.place <= 100 and length(l.key) <= 255 and l.value is not null
