@@ -91,6 +91,10 @@ def test_nothing_is_started_when_nothing_matches(cli_, failed):
         (["retry", "--where", "status"], "write --where status=STATUS"),
         (["retry", "--where", "deleted"], "there is no filter 'deleted'"),
         (["cancel", "--where", "status=odd"], "'odd' is not a status"),
+        (["cancel", "--where", "parent="], "the value is empty, which would match every run"),
+        (["cancel", "--where", "type= "], "the value is empty, which would match every run"),
+        (["cancel", "--where", "by=changed"], "give one of them, as in since=2h"),
+        (["cancel", "--where", "type=a", "--where", "type=b"], "there is another type; give it only once"),
         (["rewind", "--where", "status=failed"], "name a STEP from `holdfast show`, or give --beginning"),
         (["rewind", "--where", "status=failed", "abc", "pack"], "give a RUN, or --where to choose many runs"),
         (["pause", "--where", "type=shop", "--rate", "0"], "0 is not in the range"),
@@ -102,6 +106,13 @@ def test_nothing_is_started_when_nothing_matches(cli_, failed):
 )
 def test_wrong_words_are_refused_in_one_line(cli_, failed, words, why):
     assert why in cli_.refused(*words, code=2)
+
+
+def test_blanks_around_a_filter_do_not_count_and_a_status_may_be_repeated(cli_, failed):
+    words = ["--where", " status = failed ", "--where", "status=pending", "--yes", "--no-wait"]
+    assert cli_("delete", *words).exit_code == 0
+    cli_("tick")
+    assert statuses(cli_) == []
 
 
 @pytest.mark.spec("READ-3", "TEN-5")

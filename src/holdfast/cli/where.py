@@ -26,10 +26,10 @@ def filters() -> dict[str, click.Option]:
 
 def typed_filter(texts: Sequence[str]) -> dict[str, Any]:
     """Parse `status=failed` as `ls` parses `--status failed`; a filter without a value is its name alone."""
-    context, known, words = click.get_current_context(), filters(), list[str]()
+    context, known, given = click.get_current_context(), filters(), dict[str, list[str]]()
     for text in texts:
-        name, equals, value = text.strip().partition("=")
-        name = name.strip().replace("_", "-")
+        name, equals, value = text.partition("=")
+        name, value = name.strip().replace("_", "-"), value.strip()
         option = known.get(name)
         if option is None:
             raise click.UsageError(
@@ -39,7 +39,14 @@ def typed_filter(texts: Sequence[str]) -> dict[str, Any]:
         if option.is_flag == bool(equals):
             right = name if option.is_flag else f"{name}={option.metavar or 'VALUE'}"
             raise click.UsageError(f"--where {text[:60]!r}: write --where {right}")
-        words.append(f"--{name}={value}" if equals else f"--{name}")
+        if equals and not value:
+            raise click.UsageError(f"--where {text[:60]!r}: the value is empty, which would match every run")
+        if name in given and not option.multiple:
+            raise click.UsageError(f"--where {text[:60]!r}: there is another {name}; give it only once")
+        given.setdefault(name, []).append(f"--{name}={value}" if equals else f"--{name}")
+    if "by" in given and not {"since", "until"} & {*given}:
+        raise click.UsageError("--where by: it tells what since and until mean; give one of them, as in since=2h")
+    words = [word for each in given.values() for word in each]
     try:
         with ls.make_context(context.info_name, words, parent=context.parent) as made:
             return made.params
