@@ -193,3 +193,26 @@ async def test_a_bad_cost_max_is_refused(app, cost):
         run = await app.start(agent)
         found = await until(app, run, Status.FAILED)
     assert "step 'model': cost_max=" in found.last_error
+
+
+@pytest.mark.spec("COST-4")
+async def test_a_step_that_is_given_up_before_it_begins_keeps_nothing_reserved(app, monkeypatch):
+    """The store is away for longer than the lease, and the code waits only so long for the step."""
+    from holdfast.engine.worker.lease_clock import LeaseClock
+
+    over, away = LeaseClock.over, []
+    monkeypatch.setattr(LeaseClock, "over", property(lambda self: bool(away) or over.fget(self)))
+
+    @app.workflow("shop.agent.v1", budget=10)
+    async def agent(ctx):
+        away.append(True)
+        try:
+            async with asyncio.timeout(0.5):
+                await ctx.step("a", lambda: 1, cost_max=6)
+        except TimeoutError:
+            away.clear()
+        return await ctx.step("b", lambda: "done", cost_max=6)
+
+    async with app.worker():
+        run = await app.start(agent)
+        assert await run.result(10) == "done"

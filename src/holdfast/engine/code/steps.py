@@ -196,7 +196,11 @@ class Call:
         if self._run.journal.spending is not None:
             await self._reserve(self._run.journal.spending)
         if self._run.lease_clock.over or self._stage.closed:
-            return await self._confirmed()
+            try:
+                return await self._confirmed()
+            except BaseException:
+                self._settle(0)  # the try does not begin: others must not wait for its cost
+                raise
         return self._run.now()
 
     async def _reserve(self, spending: Spending) -> None:
