@@ -189,6 +189,44 @@ async def test_busy_runs_are_cancelled_although_they_record_steps(app):
 
 
 @pytest.mark.spec("READ-3")
+@pytest.mark.parametrize(("verb", "after"), [("cancel", Status.CANCELLED), ("pause", Status.PAUSED)])
+async def test_runs_that_park_and_wake_are_stopped(app, verb, after):
+    """Each wake is a change. Runs that were created after the start are left alone."""
+
+    @app.workflow("shop.poll.v1")
+    async def poll(ctx):
+        for n in range(1000):
+            await ctx.sleep(3, key=f"turn[{n}]")
+
+    async with app.worker(patterns=("shop.%",), runtime="other"):
+        runs = [await app.start(poll) for _ in range(4)]
+        await asyncio.sleep(1)
+        bulk = await getattr(app.bulk, verb)(RunFilter(type="shop.poll.v1"))
+        await asyncio.sleep(7)
+        late = await app.start(poll)
+        async with App(app.store, name="second", world=app.world).worker(patterns=("none.%",)):
+            report = await bulk.result(60)
+        assert (report.done, report.refused) == (4, {})
+        assert report.left_out in ({}, {CHANGED: 1})
+        for run in runs:
+            await until(app, run, after)
+        assert (await app.get(late.id)).status not in {Status.CANCELLED, Status.PAUSED}
+
+
+@pytest.mark.spec("READ-3")
+async def test_a_run_that_ended_meanwhile_is_left_out_of_a_cancel(app):
+    order, _, _ = shop(app)
+    (run,) = await failed_orders(app, order, 1)
+    bulk = await app.bulk.cancel(RunFilter(type="shop.%", statuses=(Status.FAILED,)))
+    await app.retry(run.id)
+    async with app.worker(patterns=("shop.%",), runtime="other"):
+        await until(app, run)
+    async with app.worker():
+        report = await bulk.result(60)
+    assert (report.refused, report.left_out) == ({}, {CHANGED: 1})
+
+
+@pytest.mark.spec("READ-3")
 async def test_an_operation_never_takes_bulk_operations(app):
     """Not even when its filter names their type."""
     first = await app.bulk.pause(RunFilter())

@@ -52,7 +52,8 @@ class BulkOperations:
     """Bulk operations of an app. Each verb starts one, and returns the handle of its run.
 
     It takes the runs that match the filter and were last changed before it began, each at most once, newest
-    first, `rate` a second. A filter that names no status gets those that the verb can change. It takes no
+    first, `rate` a second; cancel and pause also those that have changed since, but were created before. A
+    filter that names no status gets those that the verb can change. It takes no
     deleted runs, and of a chain only the present run. The run belongs to the tenant of the filter, and
     touches no other tenant's runs; `RunFilter(tenant=ANY)` asks for the runs of all tenants.
     `handle.result()` is a `BulkReport`; `app.pause` and `app.resume` stop it and let it go on. With `key`, a

@@ -4,6 +4,10 @@ It lists matching runs in pages, newest id first. The ids of a page are recorded
 touched. Then the verb is applied to each, at an even pace, with `unchanged_since`: the store itself refuses
 a run that has changed since the operation began. So a page that is executed again after a crash does nothing
 twice; runs that this operation had already moved are recognised by the trail and counted.
+
+Cancel and pause then take a changed run all the same, if it was created before the operation began and the
+operation has not moved it yet: each wake of a run is a change, and a run that wakes often could never be
+stopped. Both verbs leave a run alone that is already cancelled or paused.
 """
 
 from __future__ import annotations
@@ -56,6 +60,8 @@ WORDS = {
     BulkVerb.RETRY: "retried",
     BulkVerb.REWIND: "rewound",
 }
+
+STOPS = frozenset({BulkVerb.CANCEL, BulkVerb.PAUSE})  # they take runs that have changed, too
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,10 +131,11 @@ class _Work:
         self._where = filter_of(asked, self._tenant)
         self._by = f"{asked.by} (bulk {str(self.first)[-8:]})".lstrip()
         self._pace = Pace(run.world, asked.rate)
-        self._call = self._calls()[asked.verb]
+        self._call = self._calls(self.began_at)[asked.verb]
+        self._call_stop = self._calls(None)[asked.verb] if asked.verb in STOPS else None
 
-    def _calls(self) -> dict[BulkVerb, Callable[[UUID], Awaitable[Run]]]:
-        store, tenant, by, since, asked = self._store, self._tenant, self._by, self.began_at, self._asked
+    def _calls(self, since: Instant | None) -> dict[BulkVerb, Callable[[UUID], Awaitable[Run]]]:
+        store, tenant, by, asked = self._store, self._tenant, self._by, self._asked
         return {
             BulkVerb.CANCEL: lambda run: store.cancel(
                 run, tenant, by, children=asked.children, unchanged_since=since
@@ -148,7 +155,7 @@ class _Work:
         return None if found.more else found.count
 
     async def listed(self, after: UUID | None) -> Page:
-        """Return the next page. Runs that have changed already are only counted."""
+        """Return the next page. Runs that have changed already are only counted; see STOPS."""
         size = min(self._asked.rate, PAGE_MAX)
         found = await self._store.list(self._where, size, after)
         if not found:
@@ -157,11 +164,16 @@ class _Work:
         for run in found:
             if not takes(run, self._asked.verb):
                 continue
-            if run.status is not Status.LEASED and instant(run.updated_at) >= self.began_at:
+            if self._is_late(run):
                 changed = changed.counting("left_out", CHANGED, 1, (run.id,))
             else:
                 runs.append(run.id)
         return Page(runs=tuple(runs), changed=changed, after=found[-1].id)
+
+    def _is_late(self, run: Run) -> bool:
+        if self._call_stop is not None:
+            return instant(run.created_at) >= self.began_at
+        return run.status is not Status.LEASED and instant(run.updated_at) >= self.began_at
 
     async def apply(self, page: Page, before: BulkReport) -> BulkReport:
         """Apply the verb to the runs of a page, at the pace of the operation. The commit of the step also
@@ -189,7 +201,7 @@ class _Work:
         except Unavailable:
             raise
         except ChangedSince:
-            if await self._is_ours(run):
+            if await self._is_ours(run) or await self._is_stopped(run):
                 return BulkReport(done=1)
             return BulkReport().counting("left_out", CHANGED, 1, (run,))
         except UnknownRun:
@@ -197,6 +209,16 @@ class _Work:
         except HoldfastError as error:
             return BulkReport().counting("refused", self._reason(run, error), 1, (run,))
         return BulkReport(done=1)
+
+    async def _is_stopped(self, run: UUID) -> bool:
+        """Apply a verb of STOPS to a run that has changed; return False when it has ended or is gone."""
+        if self._call_stop is None:
+            return False
+        try:
+            await self._call_stop(run)
+        except (IllegalMove, UnknownRun):
+            return False
+        return True
 
     async def _is_ours(self, run: UUID) -> bool:
         """Return True when it was this operation that changed the run, before a crash."""
