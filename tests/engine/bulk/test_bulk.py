@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast import ANY, App, BulkReport, Fatal, RunFilter, Status, UsageError
+from holdfast import ANY, App, BulkReport, Fatal, RunFilter, Status, StoreError, UsageError
 from holdfast.engine.bulk.asked import BULK_TYPE, CHANGED, OPERATOR_TENANT
 from holdfast.records import instant
 from tests.engine.kit import process, until
@@ -224,6 +224,23 @@ async def test_a_run_that_ended_meanwhile_is_left_out_of_a_cancel(app):
     async with app.worker():
         report = await bulk.result(60)
     assert (report.refused, report.left_out) == ({}, {CHANGED: 1})
+
+
+@pytest.mark.spec("READ-3")
+async def test_any_error_of_the_store_is_tried_again_and_not_counted(app, monkeypatch):
+    order, _, _ = shop(app)
+    runs = await failed_orders(app, order, 3)
+    retry_run, errors = app.store.retry_run, [StoreError("disk I/O error")]
+
+    async def failing(*args, **options):
+        if errors:
+            raise errors.pop()
+        return await retry_run(*args, **options)
+
+    monkeypatch.setattr(app.store, "retry_run", failing)
+    async with app.worker(patterns=("none.%",)):
+        assert await (await app.bulk.retry(FAILED)).result(60) == BulkReport(done=3)
+    assert (errors, await retries(app, runs)) == ([], [1] * 3)
 
 
 @pytest.mark.spec("READ-3")

@@ -25,7 +25,7 @@ from holdfast.errors import (
     ChangedSince,
     HoldfastError,
     IllegalMove,
-    Unavailable,
+    StoreError,
     UnknownRun,
     UnknownStep,
 )
@@ -195,10 +195,12 @@ class _Work:
             parts.append(await self._applied(run))
 
     async def _applied(self, run: UUID) -> BulkReport:
-        """Apply the verb to one run. Only a store that is away is an error of the operation itself."""
+        """Apply the verb to one run. An error of the store is one of the operation itself, and
+        retried; all others are counted.
+        """
         try:
             await self._call(run)
-        except Unavailable:
+        except StoreError:
             raise
         except ChangedSince:
             if await self._is_ours(run) or await self._is_stopped(run):
