@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from holdfast import App, Compress, Encrypt
+from holdfast import App, Compress, Encrypt, RunFilter
 
 KEY = Encrypt.new_key()
 KEYS = {"HOLDFAST_KEYS": f"2026-11={KEY}"}
@@ -87,6 +87,21 @@ def test_nothing_is_written_in_plain_into_an_encrypted_store(command, cli_):
     cli_("start", "shop.order.v1", env=KEYS)
     assert "are encrypted (aes256gcm:2026-11): set HOLDFAST_KEYS" in cli_.refused(*command, code=2)
     assert cli_(*command, env=KEYS).exit_code == cli_(*command, "--plain").exit_code == 0
+
+
+@pytest.mark.parametrize("verb", ["cancel", "delete"])
+def test_no_bulk_operation_is_started_in_plain_in_an_encrypted_store(verb, cli_):
+    cli_("start", "shop.order.v1", env=KEYS)
+    words = (verb, "--where", "type=shop.order", "--yes", "--no-wait")
+    assert cli_.refused(*words, code=2).endswith("(aes256gcm:2026-11): set HOLDFAST_KEYS")
+    assert cli_(*words, env=KEYS).exit_code == 0
+
+
+def test_a_plain_run_of_the_engine_does_not_make_a_store_plain(cli_, url):
+    cli_("start", "shop.order.v1", env=KEYS)
+    app = App(url)
+    asyncio.run(finished(app, app.bulk.cancel(RunFilter())))
+    assert "are encrypted" in cli_.refused("start", "shop.order.v1", code=2)
 
 
 def test_values_go_uncompressed_into_a_store_that_is_only_compressed(cli_, url):

@@ -95,6 +95,7 @@ def operate_on_many(
     typed = typed_filter(texts)
 
     async def work(client: Client) -> None:
+        await session.refuse_plain(client, plain=False, hint="")
         where = await asked_filter(client, typed, all_tenants=all_tenants)
         preview = await client.bulk.preview(where, verb)
         if not preview.count and not preview.more:

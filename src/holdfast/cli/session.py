@@ -17,6 +17,7 @@ import click
 
 from holdfast.contract import Store
 from holdfast.engine.app.client import Client
+from holdfast.engine.definitions import RESERVED
 from holdfast.errors import UsageError
 from holdfast.records import ANY, RunFilter
 from holdfast.sealing import Compress, Encrypt, Sealed
@@ -29,6 +30,9 @@ from .flags import flags_in_errors
 from .options import DEFAULT_STORE, STORE
 
 T = TypeVar("T")
+
+PLAIN_HINT = ", or give --plain if the app accepts unencrypted values"
+ENGINE_PAGES, ENGINE_PAGE = 50, 20  # runs of the engine that are passed over, to find one of the app
 
 
 def store_url() -> str:
@@ -59,16 +63,29 @@ def _sealed(store: Store) -> Store:
     return Sealed(store, [Compress(min_bytes=sys.maxsize), Encrypt.from_env(accept_plain=True)])
 
 
-async def refuse_plain(client: Client, *, plain: bool) -> None:
+async def refuse_plain(client: Client, *, plain: bool, hint: str = PLAIN_HINT) -> None:
     """Refuse to write a value without keys into an encrypted store, where apps would refuse it."""
     if plain or isinstance(client.store, Sealed):
         return
-    newest = await client.list(RunFilter(tenant=ANY), 1)
-    if newest and (by := hidden_by(newest[0].params_json)):
-        raise UsageError(
-            f"the values in this store are encrypted ({by}): set {ENVIRONMENT}, or give --plain if the app "
-            "accepts unencrypted values"
-        )
+    if by := await _hidden_by(client):
+        raise UsageError(f"the values in this store are encrypted ({by}): set {ENVIRONMENT}{hint}")
+
+
+async def _hidden_by(client: Client) -> str:
+    """How the newest run is encrypted. An unencrypted run of the engine itself says nothing: it may have
+    been started without keys.
+    """
+    after = None
+    for n in range(ENGINE_PAGES):
+        size = ENGINE_PAGE if n else 1  # as a rule the first one tells it
+        page = await client.list(RunFilter(tenant=ANY), size, after)
+        for run in page:
+            if (by := hidden_by(run.params_json)) or not run.type.startswith(RESERVED):
+                return by
+        if len(page) < size:
+            break
+        after = page[-1].id
+    return ""
 
 
 async def _with_client(client: Client, work: Callable[[Client], Awaitable[T]]) -> T:
