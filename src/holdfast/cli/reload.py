@@ -81,10 +81,11 @@ class Supervisor:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # News: ("changed", names), ("ended", a worker), ("signal", its number).
+        # News: ("changed", names), ("ended", a worker), ("signal", its number), ("off", None).
         self._news: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._worker: subprocess.Popen[bytes] | None = None
         self._pipe = -1
+        self._off = False  # files cannot be watched: no change will come
         self._reloaded = False  # code has changed, or was broken: further changes may mend an error
 
     def run(self) -> int:
@@ -106,10 +107,15 @@ class Supervisor:
                 return self._stopped(what)
             if kind == "changed":
                 self._reload(what)
+            elif kind == "off":
+                if self._worker is None:
+                    return BROKEN
             elif self._worker is not None and what is self._worker:
                 code, self._worker = int(self._worker.returncode), None
                 if code == 0 or (code in {1, 2, 3} and not self._reloaded):
                     return code  # a wrong call, or no store: no change of code would mend it
+                if self._off:
+                    return abs(code)
                 self._reloaded = True
                 how = "" if code == BROKEN else f"the worker ended ({_how(code)}); "
                 _say(f"{how}{AGAIN}")
@@ -184,8 +190,13 @@ class Supervisor:
         def wanted(_change: Any, path: str) -> bool:
             return is_code(path, self._folder)
 
-        for changes in watch(self._folder, watch_filter=wanted, stop_event=over, raise_interrupt=False):
-            self._news.put(("changed", sorted({short_path(Path(path)) for _, path in changes})))
+        try:
+            for changes in watch(self._folder, watch_filter=wanted, stop_event=over, raise_interrupt=False):
+                self._news.put(("changed", sorted({short_path(Path(path)) for _, path in changes})))
+        except Exception as error:  # noqa: BLE001 - such as the system's limit of watched files
+            _say(f"reload is off: {clean(str(error) or type(error).__name__)}")
+            self._off = True
+            self._news.put(("off", None))
 
 
 def _program() -> list[str]:

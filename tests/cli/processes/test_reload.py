@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -199,3 +201,18 @@ def test_only_code_of_the_app_is_watched(tmp_path, monkeypatch):
     )}  # fmt: skip
     assert [name for name, counts in code.items() if counts] == ["shop.py", "pack/inner/x.py"]
     assert not is_code(os.fspath(tmp_path.parent / "elsewhere.py"), tmp_path)
+
+
+def test_files_that_cannot_be_watched_are_told_once_and_the_worker_goes_on(tmp_path, monkeypatch, capsys):
+    """The system has a limit of watched folders."""
+
+    def watch(*_args, **_options):
+        raise OSError(28, "OS file watch limit reached")
+
+    monkeypatch.setattr("watchfiles.watch", watch)
+    supervisor, worker = reload.Supervisor(tmp_path), SimpleNamespace(returncode=reload.BROKEN)
+    supervisor._worker = worker
+    supervisor._watch(threading.Event())
+    assert capsys.readouterr().err == "reload is off: [Errno 28] OS file watch limit reached\n"
+    supervisor._news.put(("ended", worker))
+    assert supervisor._serve() == reload.BROKEN  # no change will come that could mend it
