@@ -141,6 +141,7 @@ def test_stop_and_resume_an_operation(cli_, failed):
     assert cli_("bulk", "resume", run).stdout == f"{run[-8:]} continues\n"
     cli_("tick")
     assert statuses(cli_) == ["pending"] * 3
+    assert "cannot be repeated: start a new one" in cli_.refused("rerun", run, code=2)
     assert "is no bulk operation" in cli_.refused("bulk", "stop", failed[0], code=2)
 
 

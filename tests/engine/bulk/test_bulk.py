@@ -399,6 +399,13 @@ async def test_wrong_arguments_are_refused_before_anything_starts(app, wrong, wh
     assert await app.list(RunFilter(tenant=ANY)) == []
 
 
+@pytest.mark.spec("READ-3")
+async def test_an_operation_cannot_be_repeated(app):
+    bulk = await app.bulk.retry(FAILED)
+    with pytest.raises(UsageError, match="is a bulk operation, which cannot be repeated: start a new one"):
+        await app.rerun(bulk.id)
+
+
 @pytest.mark.spec("READ-3", "START-3")
 async def test_with_a_key_a_second_call_returns_the_first_operation(app):
     one, two = [await app.bulk.retry(FAILED, key="mend") for _ in range(2)]

@@ -25,7 +25,7 @@ from holdfast.bounds import slices
 from holdfast.clipped import clipped
 from holdfast.codec import untyped
 from holdfast.contract import Store
-from holdfast.engine.definitions import Defined, newest
+from holdfast.engine.definitions import RESERVED, Defined, newest
 from holdfast.engine.options import StartOptions
 from holdfast.engine.plans.plan import Plan
 from holdfast.engine.typed import A, Given, T
@@ -214,6 +214,8 @@ class Client(ReadVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, M
         of the first. A plan has the steps that are published now. UnknownRun for a deleted run.
         """
         found = await self.known(run)
+        if found.type.startswith(RESERVED):  # where a chain goes on, its params are half done
+            raise UsageError(f"run {found.id} is a bulk operation, which cannot be repeated: start a new one")
         known = self.workflows.get(found.type)
         new = repeated_run(self.world, found, known, params, key)
         if isinstance(known, Plan):
