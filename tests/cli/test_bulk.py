@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 
+import msgspec
 import pytest
 
 from holdfast import App, Fatal, RunFilter, Status
 from holdfast.cli.bulk import progress_line, report_lines
+from holdfast.cli.commands.bulk import _facts, _row
+from holdfast.engine.app.bulk import BulkOperations
 from holdfast.engine.bulk.asked import BulkReport
 
 SHOP = "shop.order.v1"
@@ -39,7 +42,7 @@ def test_where_starts_an_operation_that_tick_executes_and_bulk_reports(cli_, fai
     assert started.exit_code == 0, started.stderr
     assert f"bulk show {run[-8:]}" in started.stderr
     assert statuses(cli_) == ["failed"] * 3
-    assert cli_("tick").exit_code == 0
+    assert cli_("tick").stdout == "1 bulk operation executed\n"
     assert statuses(cli_) == ["pending"] * 3
     listed = cli_("bulk", "ls").stdout.splitlines()[1].split()
     assert listed[:4] == [run[-8:], "succeeded", "retry", "default"]
@@ -77,6 +80,7 @@ def test_nothing_is_started_when_nothing_matches(cli_, failed):
     found = cli_("resume", "--where", "type=shop.order", "--yes")
     assert (found.exit_code, found.stdout) == (0, "")
     assert found.stderr == "no run of tenant default matches that `resume` could change\n"
+    assert cli_.json("resume", "--where", "type=shop.order", "--yes") == {"count": 0}
     assert cli_("bulk", "ls").stdout == ""
 
 
@@ -143,6 +147,42 @@ def test_stop_and_resume_an_operation(cli_, failed):
     assert statuses(cli_) == ["pending"] * 3
     assert "cannot be repeated: start a new one" in cli_.refused("rerun", run, code=2)
     assert "is no bulk operation" in cli_.refused("bulk", "stop", failed[0], code=2)
+
+
+@pytest.mark.spec("READ-3", "CLI-3")
+def test_refusals_and_a_stop_end_the_command_with_1(cli_, url, failed, process, monkeypatch):
+    worker = process("tick", "--loop", env={"HOLDFAST_STORE": url, "PATH": "/bin"})
+    refused = cli_("rewind", "--where", "type=shop.order", "nope", "--yes")
+    worker.terminate()
+    worker.wait()
+    assert refused.exit_code == 1
+    assert "3 runs refused: it has no step 'nope'" in refused.stdout
+    retry = BulkOperations.retry
+
+    async def stopped(self, *args, **options):
+        handle = await retry(self, *args, **options)
+        await self._client.pause(handle.id)
+        return handle
+
+    monkeypatch.setattr(BulkOperations, "retry", stopped)
+    found = cli_("retry", "--where", "status=failed", "--yes")
+    assert (found.exit_code, "is stopped; `holdfast bulk resume" in found.stdout) == (1, True)
+
+
+def test_an_operation_that_still_runs_after_a_stop_is_shown_as_stopping(cli_, url, failed):
+    run = cli_("retry", "--where", "status=failed", "--rate", "1", "--yes", "--no-wait").stdout.strip()
+
+    async def found():
+        app = App(url)
+        seen = await app.get(run)
+        await app.close()
+        return seen
+
+    leased = msgspec.structs.replace(asyncio.run(found()), status=Status.LEASED)
+    stopped = msgspec.structs.replace(leased, pause_asked_by="ann")
+    now = leased.created_at
+    assert "running" in dict(_facts(leased, now))["status"]
+    assert dict(_facts(stopped, now))["status"] == _row(stopped, now)[1] == "stopping"
 
 
 @pytest.mark.spec("READ-3")

@@ -91,16 +91,20 @@ def operate_on_many(
     all_tenants: bool,
     as_json: bool,
 ) -> None:
-    """Show which runs match, ask, start the operation, and watch it to its end."""
+    """Show which runs match, ask, start the operation, and watch it to its end. Exit with 1 when it was
+    stopped, or has refused runs.
+    """
     typed = typed_filter(texts)
 
-    async def work(client: Client) -> None:
+    async def work(client: Client) -> bool:
         await session.refuse_plain(client, plain=False, hint="")
         where = await asked_filter(client, typed, all_tenants=all_tenants)
         preview = await client.bulk.preview(where, verb)
         if not preview.count and not preview.more:
             click.echo(f"no run {_of(where)} matches that `{verb}` could change", err=True)
-            return
+            if as_json:
+                print_json({"count": 0})
+            return True
         if not yes:
             await _show(client, preview)
             confirm(f"{verb} {preview.shown} {'run' if preview.shown == '1' else 'runs'} {_of(where)}")
@@ -108,10 +112,11 @@ def operate_on_many(
         handle = await start(client, where, options)
         if no_wait:
             await _started(client, handle, as_json=as_json)
-        else:
-            await _watched(client, handle, as_json=as_json)
+            return True
+        return await _watched(client, handle, as_json=as_json)
 
-    session.run(work)
+    if not session.run(work):
+        sys.exit(1)
 
 
 def _of(where: RunFilter) -> str:
@@ -144,7 +149,8 @@ async def _started(client: Client, handle: Handle[Any], *, as_json: bool) -> Non
         click.echo(f"started; `{command(f'bulk show {short(handle.id)}')}` shows how far it is", err=True)
 
 
-async def _watched(client: Client, handle: Handle[Any], *, as_json: bool) -> None:
+async def _watched(client: Client, handle: Handle[Any], *, as_json: bool) -> bool:
+    """Watch the operation and print its report; return False when it was stopped, or has refused runs."""
     try:
         run = await _until_end(client, handle.id)
     except asyncio.CancelledError:
@@ -160,8 +166,12 @@ async def _watched(client: Client, handle: Handle[Any], *, as_json: bool) -> Non
         raise RunFailed(run.id, run.error)
     if run.status is Status.CANCELLED:
         raise RunCancelled(f"run {run.id} was cancelled")
-    if run.status is Status.SUCCEEDED and not as_json:
-        click.echo("\n".join(report_lines(report_of(run))))
+    if run.status is not Status.SUCCEEDED:
+        return False
+    report = report_of(run)
+    if not as_json:
+        click.echo("\n".join(report_lines(report)))
+    return not report.refused
 
 
 async def _until_end(client: Client, run: UUID) -> Run:

@@ -74,12 +74,18 @@ def _row(run: Run, now: datetime) -> list[str]:
     asked = _asked(run)
     return [
         short(run.chain),
-        coloured_status(run.status),
+        _status(run),
         "?" if asked is None else asked.verb,
         _tenant(run),
         ago(run.created_at, now),
         progress_line(run.progress, bar=False),
     ]
+
+
+def _status(run: Run) -> str:
+    """The status; "stopping" after a stop, until the page that is being applied is done."""
+    stops = run.status is Status.LEASED and run.pause_asked_by is not None
+    return "stopping" if stops else coloured_status(run.status)
 
 
 def _tenant(run: Run) -> str:
@@ -117,7 +123,7 @@ def show(run: str, *, as_json: bool) -> None:
 
 def _facts(run: Run, now: datetime) -> Iterator[tuple[str, str]]:
     asked = _asked(run)
-    yield "status", coloured_status(run.status)
+    yield "status", _status(run)
     if asked is not None:
         step = f" to {asked.step or 'the beginning'}" if asked.verb == "rewind" else ""
         yield "verb", f"{asked.verb}{clean(step)}{by_whom(asked.by)}"

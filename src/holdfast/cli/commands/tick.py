@@ -6,7 +6,6 @@ import asyncio
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from uuid import UUID
 
 import click
@@ -17,15 +16,22 @@ from holdfast.cli.logs import log_format_option, log_level_option, show_logs
 from holdfast.cli.options import json_option, no_wait_timeouts_option, store_option
 from holdfast.cli.terminal import print_json
 from holdfast.engine.app.client import Client
+from holdfast.engine.bulk.asked import BULK_TYPE
 from holdfast.engine.bulk.workflow import BUILT_IN
 from holdfast.engine.outbox.relay import Relay
 from holdfast.engine.run_log import failed_by_keeper
 from holdfast.engine.worker.keeper import Keeper
 from holdfast.engine.worker.worker import Worker
+from holdfast.lifecycle import Status
+from holdfast.records import ANY, RunFilter
 from holdfast.shown.text import counted
 
 BULK_SECONDS, BULK_LOOK_SECONDS = 30.0, 0.1  # of one tick for bulk operations; between looks
 BULK_SLOTS = 5  # bulk operations at once
+BULK_MAX = 200  # bulk operations of one tick that are counted
+BULK_OPEN = RunFilter(
+    type=BULK_TYPE, statuses=(Status.PENDING, Status.WAITING, Status.LEASED), tenant=ANY, values=False
+)
 GRACE_SECONDS = 10.0  # for messages that are being sent when it stops
 
 
@@ -58,14 +64,18 @@ async def _once(client: Client, *, wait_timeouts: bool, as_json: bool) -> None:
     await _log_failed(client, ticked.failed)
     relay = _relay(client)
     await relay.drain()
-    await _bulk(client)
+    bulk = await _bulk(client)
     if as_json:
-        print_json(msgspec.to_builtins(ticked) | {"sent": relay.sent, "unsent": relay.failed})
+        print_json(
+            msgspec.to_builtins(ticked) | {"sent": relay.sent, "unsent": relay.failed, "bulk": bulk}
+        )
         return
     if relay.sent or relay.failed:
         click.echo(f"{counted(relay.sent, 'message')} sent, {relay.failed:,} failed")
-    elif not ticked.total:
+    elif not ticked.total and not bulk:
         click.echo("nothing was due")
+    if bulk:
+        click.echo(f"{counted(bulk, 'bulk operation')} executed")
     if ticked.total:
         click.echo(
             f"{counted(ticked.expired, 'lease')} expired, {counted(ticked.lapsed, 'wait')} came due, "
@@ -80,15 +90,20 @@ async def _log_failed(client: Client, runs: Sequence[UUID]) -> None:
         pass
 
 
-async def _bulk(client: Client) -> None:
-    """Execute due bulk operations, for a bounded time: one that is not done by then goes on later."""
+async def _bulk(client: Client) -> int:
+    """Execute due bulk operations, for a bounded time: one that is not done by then goes on later. Return
+    the number of those that ended meanwhile.
+    """
     types = tuple(BUILT_IN)
-    async with _executor(client) if await _is_due(client, types) else nullcontext() as worker:
+    if not await _is_due(client, types):
+        return 0
+    due = await client.list(BULK_OPEN, BULK_MAX)
+    async with _executor(client) as worker:
         until = time.monotonic() + BULK_SECONDS
-        while worker is not None and time.monotonic() < until:
-            if not worker.busy and not await _is_due(client, types):
-                return
+        while time.monotonic() < until and (worker.busy or await _is_due(client, types)):
             await asyncio.sleep(BULK_LOOK_SECONDS)
+    now = [await client.present(run.id) for run in due]
+    return sum(run.finished_at is not None for run in now)
 
 
 async def _is_due(client: Client, types: tuple[str, ...]) -> bool:
