@@ -8,7 +8,8 @@ import json
 import msgspec
 import pytest
 
-from holdfast import App, Fatal, RunFilter, Status
+from holdfast import App, Fatal, RunCancelled, RunFilter, Status
+from holdfast.cli import bulk
 from holdfast.cli.bulk import progress_line, report_lines
 from holdfast.cli.commands.bulk import _facts, _row
 from holdfast.engine.app.bulk import BulkOperations
@@ -167,6 +168,24 @@ def test_refusals_and_a_stop_end_the_command_with_1(cli_, url, failed, process, 
     monkeypatch.setattr(BulkOperations, "retry", stopped)
     found = cli_("retry", "--where", "status=failed", "--yes")
     assert (found.exit_code, "is stopped; `holdfast bulk resume" in found.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_while_it_waits_the_reason_is_told_whatever_it_is(cli_, failed, monkeypatch, limited):
+    said = []
+
+    def say(text):
+        said.append(text)
+        raise RunCancelled("seen enough")
+
+    monkeypatch.setattr(bulk, "say", say)
+    monkeypatch.setattr(bulk, "WORKER_CHECK_SECONDS", 0)
+    if limited:
+        assert cli_("limit", "set", "--tenant", "default", "--concurrency", "0").exit_code == 0
+    assert cli_("retry", "--where", "status=failed", "--yes").exit_code == 1
+    (text,) = said
+    assert ("It is due, but" in text and "tenant default" in text) is limited
+    assert text.endswith("`holdfast tick` executes it too.") is not limited
 
 
 def test_an_operation_that_still_runs_after_a_stop_is_shown_as_stopping(cli_, url, failed):

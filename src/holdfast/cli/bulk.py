@@ -17,6 +17,7 @@ from holdfast.engine.app.client import Client
 from holdfast.engine.app.handle import Handle
 from holdfast.engine.bulk.asked import RATE, RATE_MAX, BulkReport
 from holdfast.engine.bulk.workflow import BULK
+from holdfast.engine.explain.explanation import Explanation
 from holdfast.errors import RunCancelled, RunFailed
 from holdfast.lifecycle import Status
 from holdfast.records import ANY, Run, RunFilter, moment
@@ -176,20 +177,30 @@ async def _watched(client: Client, handle: Handle[Any], *, as_json: bool) -> boo
 
 async def _until_end(client: Client, run: UUID) -> Run:
     """Return the operation when it has ended, or was stopped; show its progress meanwhile."""
-    line, warned_at = _Line(), time.monotonic()
+    line, looked_at, said = _Line(), time.monotonic(), ""
     try:
         while True:
             found = await client.present(run)
             line.show(found)
             if found.finished_at is not None or found.status is Status.PAUSED:
                 return found
-            if found.status is Status.PENDING and time.monotonic() - warned_at > WORKER_CHECK_SECONDS / 2:
-                warned_at = float("inf")
-                if (explanation := await client.explain(run)).reason == "no_worker":
-                    say(f"{clean(explanation.text)}; `holdfast tick` executes it too")
+            if found.status is not Status.PENDING:
+                looked_at = time.monotonic()
+            elif time.monotonic() - looked_at > WORKER_CHECK_SECONDS / 2:
+                looked_at, explanation = time.monotonic(), await client.explain(found.id)
+                if explanation.reason != said:
+                    line.clear()
+                    say(_why(explanation))
+                said = explanation.reason
             await asyncio.sleep(LOOK_SECONDS)
     finally:
         line.clear()
+
+
+def _why(explanation: Explanation) -> str:
+    """The reason why the operation waits. `tick` has slots of its own, but the same limits."""
+    helps = explanation.reason in {"no_worker", "queued"}
+    return clean(explanation.text) + (" `holdfast tick` executes it too." if helps else "")
 
 
 class _Line:
