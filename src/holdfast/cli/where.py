@@ -45,7 +45,9 @@ def typed_filter(texts: Sequence[str]) -> dict[str, Any]:
             raise click.UsageError(f"--where {text[:60]!r}: there is another {name}; give it only once")
         given.setdefault(name, []).append(f"--{name}={value}" if equals else f"--{name}")
     if "by" in given and not {"since", "until"} & {*given}:
-        raise click.UsageError("--where by: it tells what since and until mean; give one of them, as in since=2h")
+        raise click.UsageError(
+            "--where by: it says what since and until mean; give one of them, as in since=2h"
+        )
     words = [word for each in given.values() for word in each]
     try:
         with ls.make_context(context.info_name, words, parent=context.parent) as made:

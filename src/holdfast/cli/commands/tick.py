@@ -66,9 +66,7 @@ async def _once(client: Client, *, wait_timeouts: bool, as_json: bool) -> None:
     await relay.drain()
     bulk = await _bulk(client)
     if as_json:
-        print_json(
-            msgspec.to_builtins(ticked) | {"sent": relay.sent, "unsent": relay.failed, "bulk": bulk}
-        )
+        print_json(msgspec.to_builtins(ticked) | {"sent": relay.sent, "unsent": relay.failed, "bulk": bulk})
         return
     if relay.sent or relay.failed:
         click.echo(f"{counted(relay.sent, 'message')} sent, {relay.failed:,} failed")
@@ -100,7 +98,9 @@ async def _bulk(client: Client) -> int:
     due = await client.list(BULK_OPEN, BULK_MAX)
     async with _executor(client) as worker:
         until = time.monotonic() + BULK_SECONDS
-        while time.monotonic() < until and (worker.busy or await _is_due(client, types)):
+        while time.monotonic() < until:
+            if not worker.busy and not await _is_due(client, types):
+                break
             await asyncio.sleep(BULK_LOOK_SECONDS)
     now = [await client.present(run.id) for run in due]
     return sum(run.finished_at is not None for run in now)
