@@ -50,7 +50,7 @@ def test_a_run_that_failed_by_a_step_shows_the_attempts_of_that_step(cli_, work)
     run = cli_.start("shop.stubborn.v1")
     work(stubborn=stubborn)
     assert "4 of 4" in next(line for line in cli_("show", run).stdout.splitlines() if "attempts" in line)
-    assert "(attempt 4 of 4)" in cli_("ls").stdout
+    assert "boom: ZeroDivisionError: integer division or modulo by zero (4 of 4)" in cli_("ls").stdout
     shown, (listed,) = cli_.json("show", run), map(json.loads, cli_("ls", "--json").stdout.splitlines())
     for one in (shown, listed):
         assert (one["attempt"], one["max_attempts"]) == (4, 4)

@@ -38,10 +38,7 @@ def news(run: Run, now: datetime) -> str:
         case Status.PENDING if run.run_at > now:
             return f"due {ago(run.run_at, now)}" + (f": {clean(run.last_error)}" if run.last_error else "")
         case Status.FAILED:
-            step = run.error.step if run.error is not None else None
-            at = f"at step {clean(step)}: " if step else ""
-            tries = f"attempt {run.attempt - run.crashes} of {run.max_attempts}"
-            return f"{at}{clean(run.last_error or '')} ({tries})"
+            return _failure(run)
         case Status.LEASED if run.progress_json is not None:
             return progress_words(run)
         case Status.PAUSED if run.pause_asked_by:
@@ -50,6 +47,17 @@ def news(run: Run, now: datetime) -> str:
         return f"at step {(run.current_step_seq or 0) + 1}: {clean(run.current_step_name)}"
     finished = run.cursor if run.status is not Status.SUCCEEDED else None
     return f"last finished step: {clean(finished)}" if finished else ""
+
+
+def _failure(run: Run) -> str:
+    """`charge: ValueError: no card 199 (3 of 3)`: the cause comes early, for the line may be cut."""
+    said, step = run.last_error or "", run.error.step if run.error is not None else None
+    for plain in ("exhausted: ", "error: "):  # the tries tell the same
+        said = said.removeprefix(plain)
+    if step:
+        said = said.replace(f"step {step!r} failed: ", "", 1)
+    at = f"{clean(step)}: " if step else ""
+    return f"{at}{clean(said)} ({run.attempt - run.crashes} of {run.max_attempts})"
 
 
 def children_words(counts: ChildCounts | None) -> str:
