@@ -325,3 +325,32 @@ async def test_a_run_cancelled_before_its_first_step_can_be_rewound_to_the_begin
     assert (await app.rewind(run.id, BEGINNING)).status == "pending"
     async with app.worker():
         assert await run.result(60) == "done"
+
+
+@pytest.mark.spec("EXPL-1")
+async def test_a_parent_whose_child_failed_says_what_a_retry_of_either_does(app):
+    """A retry of the parent does not continue the child: it starts a new one, with new idempotency keys."""
+
+    @app.workflow("shop.ship.v1")
+    async def ship(ctx):
+        raise Fatal("no van")
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx):
+        await ctx.call(ship)
+
+    async with app.worker():
+        run = await app.start(order)
+        assert await outcome(app, run) == ("failed", "child_failed")
+        (child,) = await app.list(RunFilter(parent=run.id))
+        found = await explained(app, run)
+        assert (
+            f"`holdfast retry {run.id}` starts a new child run from its beginning; "
+            f"to continue the child itself: `holdfast retry {child.id}`."
+        ) in found.text
+        assert found.data["child"] == child.id
+        await app.retry(run.id)
+        assert await outcome(app, run) == ("failed", "child_failed")
+        assert len(await app.list(RunFilter(parent=run.id))) == 2
+        newest = (await app.list(RunFilter(parent=run.id)))[0]
+        assert f"`holdfast retry {newest.id}`" in (await explained(app, run)).text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from msgspec.structs import asdict
 
@@ -37,7 +38,7 @@ def explain(run: Run, known: Known) -> Explanation:
         )
         return Explanation("deleted", text, {"deleted_at": run.deleted_at, "status": run.status})
     if run.status in FINAL:
-        return _ended(run)
+        return _ended(run, known)
     match run.status:
         case Status.LEASED:
             return _leased(run, known)
@@ -53,19 +54,23 @@ def explain(run: Run, known: Known) -> Explanation:
             return pending(run, known)
 
 
-def _ended(run: Run) -> Explanation:
+def _ended(run: Run, known: Known) -> Explanation:
     why = f": {escaped(run.last_error, ERROR_MAX)}" if run.last_error else ""
-    fix = f"; {remedy(run, str(run.id))}" if run.status is Status.FAILED else ""
+    child = known.failed.child if known.failed is not None else None
+    fix = f"; {remedy(run, str(run.id), child)}" if run.status is Status.FAILED else ""
     was = "was " * (run.status is Status.CANCELLED)
     return Explanation(
         str(run.status),
         f"It {was}{run.status} at {at_text(run.finished_at)}{why}{fix}.",
-        {"finished_at": run.finished_at, "error": run.last_error},
+        {"finished_at": run.finished_at, "error": run.last_error, **({"child": child} if child else {})},
     )
 
 
-def remedy(run: Run, name: str) -> str:
-    """The command that may help a failed run. After drift or a full history, a retry would fail again."""
+def remedy(run: Run, name: str, child: UUID | None = None) -> str:
+    """The command that may help a failed run. After drift or a full history, a retry would fail again.
+
+    `child`: the child run whose failure made it fail.
+    """
     kind = run.error.kind if run.error is not None and run.kind == "code" else ""
     if kind == "drift":
         return (
@@ -76,6 +81,9 @@ def remedy(run: Run, name: str) -> str:
             f"`holdfast rewind {name} STEP` forgets a step and all later steps; "
             "`ctx.continue_as` goes on in a new run with an empty history"
         )
+    if kind == "child_failed":
+        anew = f"`holdfast retry {name}` starts a new child run from its beginning"
+        return anew + (f"; to continue the child itself: `holdfast retry {child}`" if child else "")
     return f"`holdfast retry {name}` lets it continue where it failed"
 
 

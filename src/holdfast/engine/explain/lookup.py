@@ -56,6 +56,8 @@ async def _facts(store: Store, run: Run) -> Known:
             while pauses := await store.trail(run.id, run.tenant, types=("paused",), after=after):
                 why, after = pauses[-1].data, pauses[-1].seq
             return Known(now=now, paused=why, children=await _children(store, run))
+        case Status.FAILED if run.error is not None and run.error.kind == "child_failed":
+            return Known(now=now, failed=await _failed(store, run))
         case _:
             workers = (await store.stats()).workers if _overdue(run, now) else ()
             return Known(now=now, workers=workers, children=await _children(store, run))
@@ -68,7 +70,7 @@ def _overdue(run: Run, now: Instant) -> bool:
 
 
 async def _failed(store: Store, run: Run) -> Step | None:
-    """The step that will be retried."""
+    """The step that will be retried, or that made the run fail."""
     error = run.error
     if error is None or error.step is None:
         return None
