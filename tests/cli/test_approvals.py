@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import re
 import shlex
 
 import pytest
@@ -177,7 +178,7 @@ def test_a_budget_is_given_at_start_and_shown(cli_, work):
     run = cli_.start("shop.spend.v1", "--budget", "1.5")
     work(spend=spend)
     assert cli_.json("show", run)["status"] == "paused"
-    assert "2 of 1.5" in cli_("show", run).stdout
+    assert re.search(r"^ +cost +2\.00 of 1\.50$", cli_("show", run).stdout, re.M)
     for command in (["ls"], ["show", run]):
         assert "paused: budget 1.50 reached" in cli_(*command).stdout
     said = cli_.json("explain", run)
@@ -188,11 +189,27 @@ def test_a_budget_is_given_at_start_and_shown(cli_, work):
     assert "it has spent 2.00: a budget of 2.00 is too low" in cli_.refused(
         "resume", run, "--budget", 2, code=1
     )
-    assert "is now pending" in cli_("resume", run, "--budget", 5).stdout
+    assert "is now pending; its budget is 5.00" in cli_("resume", run, "--budget", 5).stdout
     assert "budget set to 5" in cli_("trail", run).stdout
     work(spend=spend)
     assert cli_.json("show", run)["status"] == "succeeded"
     assert "budget" in cli_.refused("start", "shop.spend.v1", "--budget", "-1", code=2)
+
+
+@pytest.mark.spec("COST-2", "EXPL-1")
+def test_explain_names_the_least_budget_for_a_step_that_may_cost_too_much(cli_, work):
+    async def dear(ctx):
+        await ctx.step("one", lambda: ctx.cost(0.3))
+        await ctx.step("two", lambda: ctx.cost(0.1), cost_max=1)
+
+    run = cli_.start("shop.dear.v1", "--budget", "1.25")
+    work(dear=dear)
+    text = cli_.json("explain", run)["text"]
+    assert "It has cost 0.30." in text
+    assert "with a budget of at least 1.30." in text
+    assert "its budget is 1.30" in cli_("resume", run, "--budget", 1.3).stdout
+    work(dear=dear)
+    assert cli_.json("show", run)["status"] == "succeeded"
 
 
 @pytest.mark.spec("EXPL-1")

@@ -27,6 +27,18 @@ def failed(run: HeldRun, error: Error) -> None:
     _failed(run.place.type, run.place.run, error, _of_held(run, error))
 
 
+def left(run: HeldRun, log: logging.Logger, lease_seconds: float) -> None:
+    """Log how a run has left its worker; a warning when its budget has paused it."""
+    claim, spending = run.claim, run.journal.spending
+    if run.ended_as == Status.PAUSED and spending is not None and spending.pause_words:
+        log.warning(
+            "%s %s paused: %s", claim.type, claim.id, spending.pause_words, extra={"run": str(claim.id)}
+        )
+    elif log.isEnabledFor(logging.INFO):
+        took = (run.now() - claim.lease_until) / SECOND + lease_seconds
+        log.info("%s %s %s after %.2f s", claim.type, claim.id, run.ended_as or "abandoned", took)
+
+
 async def failed_by_keeper(store: Store, runs: Sequence[UUID], worker: str = "") -> AsyncIterator[Run]:
     """Read the runs that a keeper has failed (crashed too often, timed out), log each one, and yield it."""
     for id_ in runs:

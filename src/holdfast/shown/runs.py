@@ -118,18 +118,25 @@ def facts(
         yield "fingerprint", clean(run.fingerprint)
     if run.progress is not None:
         yield "progress", progress_words(run)
-    if run.cost_units or run.budget is not None:
-        yield "cost", f"{run.cost:g}" + ("" if run.budget is None else f" of {run.budget:g}")
-    if run.account is not None and run.account_budget_units is not None:
-        whose = "with its children" if run.account == run.chain else f"of run {run.account}"
-        costs = f"{amount(run.account_cost_units or 0)} of {amount(run.account_budget_units)}"
-        yield "shared budget", f"{costs} spent, {whose}"
+    yield from _costs(run)
     yield from _instants(run, now)
     yield from _unusual(run)
     yield from _relatives(run, children, counts, status)
     yield "params", _value(run.params_json)
     if run.status is Status.SUCCEEDED:
         yield "result", _value(run.result_json)
+
+
+def _costs(run: Run) -> Iterator[Fact]:
+    """The cost of the run itself; a budget that covers its children, too, has a line of its own."""
+    shared = run.account is not None and run.account_budget_units is not None
+    own = None if shared and run.account == run.chain else run.budget_units
+    if run.cost_units or own is not None:
+        yield "cost", amount(run.cost_units) + ("" if own is None else f" of {amount(own)}")
+    if shared:
+        whose = "with its children" if run.account == run.chain else f"of run {run.account}"
+        costs = f"{amount(run.account_cost_units or 0)} of {amount(run.account_budget_units or 0)}"
+        yield "shared budget", f"{costs} spent, {whose}"
 
 
 def running_words(run: Run, now: datetime) -> str:

@@ -17,6 +17,7 @@ from holdfast.cli.terminal import coloured_status, print_json
 from holdfast.engine.app.client import Client
 from holdfast.lifecycle import Status
 from holdfast.records import BEGINNING, Run
+from holdfast.records.units import amount
 from holdfast.shown.data import run_data
 from holdfast.shown.text import by_whom, clean, short
 
@@ -98,6 +99,7 @@ def resume(run: str | None, *, budget: float | None, **options: Any) -> None:
         run,
         lambda client, run_id, who: client.resume(run_id, by=who, budget=budget),
         lambda client, where, more: client.bulk.resume(where, **more),
+        shows_budget=budget is not None,
         **options,
     )
 
@@ -196,6 +198,7 @@ def _operate(
     yes: bool,
     no_wait: bool,
     all_tenants: bool,
+    shows_budget: bool = False,
 ) -> None:
     if is_bulk(run_text, texts, rate=rate, no_wait=no_wait, all_tenants=all_tenants):
         operate_on_many(
@@ -210,16 +213,26 @@ def _operate(
             as_json=as_json,
         )
     else:
-        _operate_on_one(run_text or "", by, verb, as_json=as_json)
+        _operate_on_one(run_text or "", by, verb, as_json=as_json, shows_budget=shows_budget)
 
 
-def _operate_on_one(run_text: str, by: str | None, verb: Verb, *, as_json: bool, sentence: str = "") -> None:
+def _operate_on_one(
+    run_text: str,
+    by: str | None,
+    verb: Verb,
+    *,
+    as_json: bool,
+    sentence: str = "",
+    shows_budget: bool = False,
+) -> None:
     async def work(client: Client) -> None:
         run = await verb(client, (await find(client, run_text)).id, session.operator(by))
         if as_json:
             print_json(run_data(run))
         else:
-            click.echo(f"{short(run.id)} ({clean(run.type)}) {sentence or f'is {_status(run)}'}")
+            said = sentence or f"is {_status(run)}"
+            budget = f"; its budget is {amount(run.budget_units or 0)}" if shows_budget else ""
+            click.echo(f"{short(run.id)} ({clean(run.type)}) {said}{budget}")
 
     session.run(work)
 

@@ -23,6 +23,7 @@ class Spending:
         "_budget",
         "_left",
         "_open",
+        "_refused",
         "_run",
         "_segment_left",
         "_spent",
@@ -35,6 +36,7 @@ class Spending:
         self._run, self._budget, self._spent = claim.id, claim.budget, claim.cost
         self._left = claim.left  # of the budget that covers the run, as the newest answer says
         self.shares = claim.left is not None
+        self._refused = ""  # why the newest step may not begin; empty: it may
         self._open: dict[str, int] = {}  # by step: costs that no answer includes yet
         self.reserved = 0
         self._waiting: list[asyncio.Future[None]] = []  # steps that wait until a reservation ends
@@ -50,11 +52,21 @@ class Spending:
     def allows(self, cost_max: int) -> bool:
         """Return True when a step may begin: what it may cost is left, beside all that is reserved."""
         needs = self.reserved + cost_max
+        self._refused = ""
         if cost_max and self._budget is not None and self._spent + needs > self._budget:
-            return False
-        if self._left is None:
-            return True
-        return self._left - sum(self._open.values()) >= max(self.reserved + 1, needs)
+            self._refused = f"budget {amount(self._budget)} may be exceeded ({amount(self._spent)} spent)"
+        elif self._left is not None:
+            left = self._left - sum(self._open.values())
+            if left < max(self.reserved + 1, needs):
+                self._refused = "the budget that covers it " + ("may be exceeded" if left > 0 else "is reached")
+        return not self._refused
+
+    @property
+    def pause_words(self) -> str:
+        """`budget 2.00 reached`, when a budget explains that the run is paused; else empty."""
+        if self._budget is not None and self._spent >= self._budget:
+            return f"budget {amount(self._budget)} reached"
+        return self._refused
 
     def settle(self, key: str, cost_max: int, cost: int) -> None:
         """End a reservation: the step has cost so much, which the next commit of the step records."""

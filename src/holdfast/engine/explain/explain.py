@@ -157,11 +157,11 @@ def _paused(run: Run, known: Known) -> Explanation:
     if is_by_budget(run.pause_asked_by):
         spent, most = limits(run)
         top = owner(run) or run.id
-        needs = spent + round(float(known.paused.get("cost_max") or 0) * COST_UNIT)
+        cost_max = round(float(known.paused.get("cost_max") or 0) * COST_UNIT)
+        least = f"of at least {amount(spent + cost_max)}" if cost_max > 0 else f"above {amount(spent)}"
         text = (
-            f"It is paused: {reason_words(run, known.paused)}. It has cost {run.cost:g}. "
-            f"`holdfast resume {top} --budget N` lets it continue, with a budget above "
-            f"{amount(max(needs, spent))}."
+            f"It is paused: {reason_words(run, known.paused)}. It has cost {amount(run.cost_units)}. "
+            f"`holdfast resume {top} --budget N` lets it continue, with a budget {least}."
         )
         costs = {"cost": spent / COST_UNIT, "budget": most / COST_UNIT, "budget_of": top}
         step = {name: known.paused[name] for name in ("step", "cost_max") if name in known.paused}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 from holdfast.engine import run_log
 from holdfast.engine.failures import encoded
 from holdfast.engine.outcome import Stopped, StopReason
@@ -40,6 +43,8 @@ async def stopped(run: HeldRun, end: Stopped) -> bool:
     if end.why is StopReason.RELEASED:
         return ended(run, await run.journal.give_back(RELEASE), back="run.released")
     if end.why is StopReason.SHORT:
+        with suppress(asyncio.CancelledError):  # its step stopped it, in this task: that cancel is still due
+            await asyncio.sleep(0)
         move = Release(before=end.reason, cost_max=end.cost_max)
         return ended(run, await run.journal.give_back(move), back="run.released")
     if end.why is StopReason.SEALED:

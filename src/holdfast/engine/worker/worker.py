@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -22,6 +21,7 @@ from holdfast.arguments import (
     check_whole,
 )
 from holdfast.contract import TTL_SECONDS, Store
+from holdfast.engine import run_log
 from holdfast.engine.bulk.workflow import BUILT_IN, built_in
 from holdfast.engine.commit.committer import Committer
 from holdfast.engine.definitions import Defined, matches
@@ -34,7 +34,7 @@ from holdfast.engine.wake_up import WakeUp
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status
-from holdfast.records import RUNTIME, SECOND, Claim
+from holdfast.records import RUNTIME, Claim
 from holdfast.sealing.envelope import shut
 from holdfast.threads import Stragglers
 from holdfast.world import World
@@ -372,12 +372,8 @@ class Worker(OnlyAsync):
             self._ends.forget(execution)
             if not execution.ending or claim.crashes:
                 self._wake_up.ring()  # the quota for crashed runs is free only now
-            # A failed run has its error line already.
-            if execution.ended_as != Status.FAILED and log.isEnabledFor(logging.INFO):
-                took = (execution.now() - claim.lease_until) / SECOND + self.lease_seconds
-                log.info(
-                    "%s %s %s after %.2f s", claim.type, claim.id, execution.ended_as or "abandoned", took
-                )
+            if execution.ended_as != Status.FAILED:  # a failed run has its error line already
+                run_log.left(execution, log, self.lease_seconds)
 
     def _failed(self, runs: Sequence[UUID]) -> None:
         self.hook_notifier.failed(self.store, runs)
