@@ -12,6 +12,7 @@ from holdfast.errors import StoreError, named
 from holdfast.escaping import LOGGED, escaped, safe_logger
 from holdfast.lifecycle import Status
 from holdfast.records import ANY, SECOND, Error, Instant, Run, moment
+from holdfast.records.fingerprints import cause
 
 from .failures import line
 from .tracebacks import user_frame
@@ -88,7 +89,7 @@ def _say(
         said = said.replace(f"step {error.step!r} failed: ", "", 1)
     fields |= {
         "error_kind": error.kind,
-        "error_type": escaped(error.type),
+        "error_type": escaped(cause(error.type, error.message)[0]),  # the same in retries and at the end
         "error_message": escaped(error.message, LOGGED),
         "error_at": at,
     }

@@ -24,9 +24,17 @@ def fingerprint(error: Json | None) -> str | None:
     if SEALED in found:
         return found[SEALED]
     kind, message = found.get("type") or found.get("kind", ""), found.get("message", "")
-    if kind == "StepFailed":
-        # The error of a step that failed is inside its message: step 'charge' failed: ValueError: no card
-        inner, colon, said = message.partition("' failed: ")[2].partition(": ")
-        kind, message = (inner, said) if colon else (kind, message)
+    kind, message = cause(kind, message)
     step = f" at {found['step'][:STEP_MAX]}" if "step" in found else ""
     return f"{kind[:TYPE_MAX]}{step}: {message[:MESSAGE_MAX]}".translate(_ONE_LINE)
+
+
+def cause(type_: str, message: str) -> tuple[str, str]:
+    """Return type and message of the exception that made a step fail; of another error, as they are.
+
+    The error of a step that failed is inside its message: step 'charge' failed: ValueError: no card
+    """
+    if type_ != "StepFailed":
+        return type_, message
+    inner, colon, said = message.partition("' failed: ")[2].partition(": ")
+    return (inner, said) if colon else (type_, message)

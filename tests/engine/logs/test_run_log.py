@@ -62,7 +62,7 @@ async def test_a_failed_run_is_one_error_line_and_each_retry_one_warning(app, to
     said = first.getMessage()
     assert f"shop.order.v1 {run.id} retries step charge at {first.retry_at} (in 0.5 s), try 1 of 3" in said
     assert "failed: ValueError: card declined (" in said
-    assert last.error_kind == "exhausted"
+    assert (last.error_kind, last.error_type) == ("exhausted", "ValueError")
     said = last.getMessage()
     assert f"{run.id} failed in step charge, try 3 of 3: exhausted: ValueError: card declined (" in said
     assert said.endswith(" in charge)")
@@ -224,3 +224,18 @@ async def test_text_of_users_forges_no_line(app, told):
     for text in (line.getMessage(), line.step, line.error_message):
         assert text.isprintable()
         assert len(text) < 2500
+
+
+async def test_lines_of_a_worker_name_only_what_happened_with_right_plurals(app, caplog):
+    caplog.set_level(logging.INFO, "holdfast")
+
+    @app.workflow("shop.nap.v1")
+    async def nap(ctx):
+        await ctx.sleep(60)
+
+    async with app.worker(slots=1):
+        await (await app.start(nap)).result(90)
+    said = [one.getMessage() for one in caplog.records if not one.name.endswith(".run")]
+    assert "chores: 1 wait came due" in said
+    assert any(one.endswith(": 1 workflow, 1 slot") for one in said)
+    assert any(one.endswith(" stopped after 2 executions") for one in said)

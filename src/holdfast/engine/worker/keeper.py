@@ -21,6 +21,7 @@ from holdfast.escaping import safe_logger
 from holdfast.records import RUNTIME, SECOND, Chore, Due, Instant, Ticked
 
 from .chores import TROUBLE_SECONDS, Chores, Spawn, unforeseen
+from .presence import how_many
 
 log = safe_logger("holdfast.keeper")
 
@@ -88,13 +89,7 @@ class Keeper:
     async def _chore(self, chore: Chore) -> Ticked:
         ticked = await self._store.tick(wait_timeouts=self._wait_timeouts, only=chore)
         if ticked.total:
-            log.info(
-                "chores: %d leases expired, %d waits came due, %d runs woken by events, %d runs timed out",
-                ticked.expired,
-                ticked.lapsed,
-                ticked.delivered,
-                ticked.timed_out,
-            )
+            log.info("chores: %s", _done(ticked))
         if ticked.failed and self._failed is not None:
             self._failed(ticked.failed)
         return ticked
@@ -200,3 +195,15 @@ async def seconds_until(
 
 def _seconds(at: Instant | None, now: Instant) -> float | None:
     return None if at is None else max(0.0, (at - now) / SECOND)
+
+
+def _done(ticked: Ticked) -> str:
+    """`1 wait came due, 2 runs woken by events`: only what has happened."""
+    counts = (
+        (ticked.expired, "lease", "expired"),
+        (ticked.lapsed, "wait", "came due"),
+        (ticked.delivered, "run", "woken by events"),
+        (ticked.timed_out, "run", "timed out"),
+        (ticked.fired, "run", "started by schedules"),
+    )
+    return ", ".join(f"{how_many(number, noun)} {what}" for number, noun, what in counts if number)

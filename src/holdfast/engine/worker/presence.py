@@ -31,9 +31,9 @@ def worker_id(name: str, world: World) -> str:
     return f"{check_name('name', name)}:{text(world.place(), PLACE_MAX)}{world.uuid7().int & 0xFFFF:04x}"
 
 
-def how_many(workflows: int) -> str:
+def how_many(number: int, noun: str) -> str:
     """`1 workflow`, `2 workflows`."""
-    return f"{workflows} workflow{'s' * (workflows != 1)}"
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 async def show(worker: Worker) -> None:

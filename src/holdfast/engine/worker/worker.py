@@ -150,7 +150,8 @@ class Worker(OnlyAsync):
         self.relay.begin()
         self._works = True
         count_worker(1)
-        log.info("worker %s started: %s, %d slots", self.id, how_many(len(self._workflows)), self.slots)
+        sizes = how_many(len(self._workflows), "workflow"), how_many(self.slots, "slot")
+        log.info("worker %s started: %s, %s", self.id, *sizes)
         self.hook_notifier.tell("worker.started")
         return self
 
@@ -208,7 +209,7 @@ class Worker(OnlyAsync):
         if self._works:  # two callers may stop it at the same time
             self._works = False
             count_worker(-1)
-            log.info("worker %s stopped after %d executions", self.id, self.finished)
+            log.info("worker %s stopped after %s", self.id, how_many(self.finished, "execution"))
             self.hook_notifier.tell("worker.stopped")
         await self.hook_notifier.end()
         return answers
@@ -251,7 +252,8 @@ class Worker(OnlyAsync):
                 while self.stragglers and not self._hurried:
                     await self._wake_up.wait(None)
         if self.stragglers:
-            log.warning("%d sync functions have not returned, and are abandoned", self.stragglers)
+            many = how_many(self.stragglers, "sync function")
+            log.warning("abandons %s that did not return in time", many)
 
     def look_again(self) -> None:
         """Wake the claim loop: there may be free slots."""
