@@ -272,3 +272,14 @@ def test_an_unknown_run_is_one_line_that_says_where_to_look(cli_, waiting, verb)
     assert "no run abcdef12" in cli_.refused(verb, "abcdef12", code=1)
     assert "is not a run id" in cli_.refused(verb, "the-first-one", code=2)
     assert "at least 6 characters" in cli_.refused(verb, waiting[-4:], code=2)
+
+
+@pytest.mark.spec("CLI-4")
+def test_show_of_a_cancelled_run_without_steps_says_who_cancelled_it(cli_):
+    run = cli_.start(SHOP)
+    assert "no steps recorded yet" in cli_("show", run).stdout
+    cli_("cancel", run, "--by", "ann")
+    shown = cli_("show", run).stdout
+    assert re.search(r"status +cancelled by ann after ", shown)
+    assert re.search(r"last step +no steps recorded\n", shown)
+    assert "yet" not in shown

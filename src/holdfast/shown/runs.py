@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.explain.budgets import budget_words
-from holdfast.lifecycle import OPEN, SETTLED, Status, spoken_status
+from holdfast.lifecycle import FINAL, OPEN, SETTLED, Status, spoken_status
 from holdfast.records import DEFAULT_TENANT, PRIORITY, ChildCounts, Json, Run, Step
 from holdfast.records.units import amount
 from holdfast.records.unreadable import MARK, UNREADABLE, Unreadable, read
@@ -100,9 +100,10 @@ def facts(
     now: datetime,
     status: Callable[[str], str] = spoken_status,
     counts: ChildCounts | None = None,
+    cancelled_by: str = "",
 ) -> Iterator[Fact]:
     """Names and values that describe a run; `status` gives the word for a status, perhaps in colour."""
-    yield "status", _status(run, now, status)
+    yield "status", _status(run, now, status, cancelled_by)
     if run.waiting_on:
         yield "waits for", waits(run, now)
     if run.running:
@@ -150,7 +151,7 @@ def running_words(run: Run, now: datetime) -> str:
     return "; ".join(named) + (f"; and {left} more" if left > 0 else "")
 
 
-def _status(run: Run, now: datetime, status: Callable[[str], str]) -> str:
+def _status(run: Run, now: datetime, status: Callable[[str], str], cancelled_by: str) -> str:
     word = status(run.status)
     match run.status:
         case Status.LEASED:
@@ -163,7 +164,8 @@ def _status(run: Run, now: datetime, status: Callable[[str], str]) -> str:
         case Status.PENDING:
             return f"{word}, due {ago(run.run_at, now)}"
         case Status.SUCCEEDED | Status.FAILED | Status.CANCELLED if run.finished_at is not None:
-            return f"{word} after {span((run.finished_at - run.created_at).total_seconds())}"
+            by = by_whom(cancelled_by) if run.status is Status.CANCELLED else ""
+            return f"{word}{by} after {span((run.finished_at - run.created_at).total_seconds())}"
     return word
 
 
@@ -178,6 +180,8 @@ def _position(run: Run, steps: Sequence[Step]) -> Fact:
         number = next((step.seq + 1 for step in steps if step.key == run.cursor), None)
         return "at step", "-" if number is None else f"{number} of {len(steps)}: {clean(run.cursor)}"
     finished = sum(step.status in SETTLED for step in steps)
+    if run.cursor is None and run.status in FINAL:
+        return "last step", "none finished" if steps else "no steps recorded"
     if run.cursor is None:
         return "last step", "none finished yet"
     return "last step", f"{clean(run.cursor)} ({counted(finished, 'step')} finished)"

@@ -17,7 +17,7 @@ from holdfast.cli.program import command
 from holdfast.cli.terminal import coloured_status, print_facts, print_json, table
 from holdfast.engine.app.client import Client
 from holdfast.engine.pages import gathered
-from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
 from holdfast.records import ANY, Run, RunFilter, RunningStep, Step, instant, moment
 from holdfast.shown.data import child_counts_data, whole_run_data
 from holdfast.shown.runs import CHILDREN_MAX, facts
@@ -57,12 +57,20 @@ async def _show(client: Client, run_text: str, *, every: bool, full: bool, as_js
         return
     now = moment(await client.store.now())
     click.echo(f"{click.style(str(run.id), bold=True)}  {clean(run.type)}")
-    print_facts(facts(run, steps, children, now, coloured_status, counts))
+    by = await _cancelled_by(client, run) if run.status is Status.CANCELLED else ""
+    print_facts(facts(run, steps, children, now, coloured_status, counts, by))
     if run.error is not None and (full or run.status is Status.FAILED):
         trace, error = run.error.traceback, cause(run.error, steps)
         _print_trace(full_lines(trace or error.traceback) if full else trace_lines(error.traceback))
     click.echo("")
     _print_steps(run, steps, now, every=every)
+
+
+async def _cancelled_by(client: Client, run: Run) -> str:
+    """The person who cancelled the run, as one page of its trail tells; else empty."""
+    page = await client.trail(run.id, types=("cancelled",), tenant=run.tenant)
+    whole = [row.data for row in page if "step" not in row.data]  # others: a wait that the code gave up
+    return str(whole[-1].get("by") or "") if whole else ""
 
 
 def _print_trace(lines: Sequence[str]) -> None:
@@ -79,7 +87,7 @@ def _print_steps(run: Run, steps: Sequence[Step], now: datetime, *, every: bool)
     rows = (
         _step_table(shown, [*running.values()], now, numbered=numbered)
         if there
-        else ["  no steps recorded yet"]
+        else ["  no steps recorded" + " yet" * (run.status not in FINAL)]
     )
     click.echo("\n".join(rows))
     if len(shown) < len(steps):
