@@ -283,3 +283,34 @@ def test_show_of_a_cancelled_run_without_steps_says_who_cancelled_it(cli_):
     assert re.search(r"status +cancelled by ann after ", shown)
     assert re.search(r"last step +no steps recorded\n", shown)
     assert "yet" not in shown
+
+
+async def typed(ctx, number: int):
+    return number
+
+
+async def twice(ctx):
+    await ctx.step("", lambda: 1)
+
+
+@pytest.mark.spec("EXPL-1")
+def test_wrong_params_ask_for_a_rerun_and_no_tries_are_told(cli_, work):
+    """A retry would read the same params again."""
+    run = cli_.start("shop.typed.v1", '"seven"')
+    work(typed=typed)
+    text = cli_("explain", run).stdout
+    assert f"a retry would fail again: `holdfast rerun {run} --params …` starts a run with right ones" in text
+    assert "holdfast retry" not in text
+    assert "attempts " not in cli_("show", run).stdout
+    for command in (("ls",), ("trail", run), ("explain", run)):
+        assert " of 3" not in cli_(*command).stdout
+
+
+@pytest.mark.spec("EXPL-1")
+def test_a_usage_error_says_that_the_code_has_to_be_mended_first(cli_, work):
+    run = cli_.start("shop.twice.v1")
+    work(twice=twice)
+    assert cli_.json("show", run)["error"]["kind"] == "usage"
+    text = cli_("explain", run).stdout
+    assert f"a retry helps only when the code is mended: `holdfast retry {run}`; " in text
+    assert f"`holdfast rerun {run} --params …`" in text

@@ -117,6 +117,9 @@ _FINAL: tuple[tuple[type[BaseException], str], ...] = (
     (Fatal, "fatal"),
 )
 
+# Kinds with which a run fails at the first try, always: its number of tries would mislead.
+AT_ONCE = frozenset({"child_failed", "drift", "history", "too_large", "encoding", "usage"})
+
 
 def final_kind(error: BaseException, policy: Backoff) -> str | None:
     """Return the kind with which this exception fails a run at once; None when the run may be retried."""

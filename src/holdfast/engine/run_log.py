@@ -14,7 +14,7 @@ from holdfast.lifecycle import Status
 from holdfast.records import ANY, SECOND, Error, Instant, Run, moment
 from holdfast.records.fingerprints import cause
 
-from .failures import line
+from .failures import AT_ONCE, line
 from .tracebacks import user_frame
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def retried(run: HeldRun, error: Error, delay: float) -> None:
 def _failed(type_: str, run: object, error: Error, fields: dict[str, Any]) -> None:
     if log.isEnabledFor(logging.ERROR):
         what = f"failed in step {escaped(error.step)}" if error.step else "failed"
-        _say(logging.ERROR, type_, run, what + _tries(fields), line(error), error, fields)
+        what += "" if error.kind in AT_ONCE else _tries(fields)
+        _say(logging.ERROR, type_, run, what, line(error), error, fields)
 
 
 def _say(

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.explain.budgets import budget_words
+from holdfast.engine.failures import AT_ONCE
 from holdfast.lifecycle import FINAL, OPEN, SETTLED, Status, spoken_status
 from holdfast.records import DEFAULT_TENANT, PRIORITY, ChildCounts, Json, Run, Step
 from holdfast.records.units import amount
@@ -57,7 +58,12 @@ def _failure(run: Run) -> str:
     if step:
         said = said.replace(f"step {step!r} failed: ", "", 1)
     at = f"{clean(step)}: " if step else ""
-    return f"{at}{clean(said)} ({run.attempt - run.crashes} of {run.max_attempts})"
+    return f"{at}{clean(said)}" + ("" if _at_once(run) else f" ({run.attempt - run.crashes} of {run.max_attempts})")
+
+
+def _at_once(run: Run) -> bool:
+    """Whether it has failed with an error that is never retried."""
+    return run.error is not None and run.error.kind in AT_ONCE
 
 
 def children_words(counts: ChildCounts | None) -> str:
@@ -109,7 +115,7 @@ def facts(
     if run.running:
         yield "executes", running_words(run, now)
     yield _position(run, steps)
-    if (run.attempt and run.status in OPEN) or run.status is Status.FAILED:
+    if (run.attempt and run.status in OPEN) or (run.status is Status.FAILED and not _at_once(run)):
         yield "attempts", _attempts(run, steps)
     if run.last_error:
         # In a run that goes on the error is history: its step may have succeeded since.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.engine.failures import AT_ONCE
 from holdfast.engine.tracebacks import user_frame
 from holdfast.lifecycle import StepKind
 from holdfast.records import Error, TrailEntry
@@ -97,7 +98,8 @@ def _paused(data: Data) -> str:
 
 def _failed(data: Data) -> str:
     kind, message = str(data.get("kind")), str(data.get("message") or "")
-    return f"failed{_attempts(data)} ({kind}): {message.removeprefix(kind + ': ')}"
+    tries = "" if kind in AT_ONCE else _attempts(data)
+    return f"failed{tries} ({kind}): {message.removeprefix(kind + ': ')}"
 
 
 def _log(data: Data) -> str:

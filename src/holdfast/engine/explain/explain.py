@@ -71,7 +71,14 @@ def remedy(run: Run, name: str, child: UUID | None = None) -> str:
 
     `child`: the child run whose failure made it fail.
     """
-    kind = run.error.kind if run.error is not None and run.kind == "code" else ""
+    kind, message = (run.error.kind, run.error.message) if run.error is not None else ("", "")
+    rerun = f"`holdfast rerun {name} --params …` starts a run with"
+    if kind == "encoding" and message.startswith(f"params of {run.type} "):
+        return f"a retry would fail again: {rerun} right ones"
+    if kind in {"encoding", "usage"}:
+        return f"a retry helps only when the code is mended: `holdfast retry {name}`; {rerun} other params"
+    if run.kind != "code":
+        kind = ""
     if kind == "drift":
         return (
             f"`holdfast rewind {name} STEP` forgets the step that the code has changed, and all later steps"
