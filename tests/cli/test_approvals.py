@@ -178,7 +178,7 @@ def test_a_budget_is_given_at_start_and_shown(cli_, work):
     run = cli_.start("shop.spend.v1", "--budget", "1.5")
     work(spend=spend)
     assert cli_.json("show", run)["status"] == "paused"
-    assert re.search(r"^ +cost +2\.00 of 1\.50$", cli_("show", run).stdout, re.M)
+    assert re.search(r"^ +cost +2\.00 of 1\.50$", cli_("show", run).stdout, re.MULTILINE)
     for command in (["ls"], ["show", run]):
         assert "paused: budget 1.50 reached" in cli_(*command).stdout
     said = cli_.json("explain", run)

@@ -95,3 +95,22 @@ def test_children_are_summed_up_at_their_parent(cli_, work):
     assert "3 of 3 children ended: " in cli_("show", run).stdout
     (root,) = map(json.loads, cli_("ls", "--json", "--roots").stdout.splitlines())
     assert (root["id"], root["child_counts"]["ended"]) == (run, 3)
+
+
+@pytest.mark.spec("READ-2")
+def test_a_filter_that_matches_nothing_hints_at_the_likely_mistake(cli_, work):
+    cli_.start("shop.broken.v1")
+    work(broken=broken)
+    for given, hint in (
+        (("--error", "ValueError"), "a prefix needs a % at its end"),
+        (("--error", "KeyError%"), "without filters `holdfast ls` lists all"),
+        (("--type", "shop"), "a prefix needs a % at its end: --type shop%"),
+        (("--type", "shop.brokne"), "did you mean --type shop.broken?"),
+        (("--type", "shop.broken.v2"), "did you mean --type shop.broken.v1?"),
+        (("--type", "shop.broken", "--status", "paused"), "without filters `holdfast ls` lists all"),
+        (("--type", "zzz"), "without filters `holdfast ls` lists all"),
+    ):
+        found = cli_("ls", *given)
+        assert (found.stdout, found.exit_code) == ("", 0)
+        assert found.stderr.startswith("no run matches; ")
+        assert found.stderr.endswith(f"{hint}\n"), given

@@ -58,7 +58,9 @@ def _failure(run: Run) -> str:
     if step:
         said = said.replace(f"step {step!r} failed: ", "", 1)
     at = f"{clean(step)}: " if step else ""
-    return f"{at}{clean(said)}" + ("" if _at_once(run) else f" ({run.attempt - run.crashes} of {run.max_attempts})")
+    return f"{at}{clean(said)}" + (
+        "" if _at_once(run) else f" ({run.attempt - run.crashes} of {run.max_attempts})"
+    )
 
 
 def _at_once(run: Run) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -24,6 +25,7 @@ from holdfast.shown.runs import children_words, news
 from holdfast.shown.text import clean, short
 from holdfast.shown.times import ago
 
+TYPES_FROM = 100  # newest runs whose types a hint is made from
 COUNTED, PARENTS = 1_000, 100  # children of a run that are counted; runs in one question
 
 
@@ -124,7 +126,8 @@ async def _ls(client: Client, where: RunFilter, limit: int, after: str | None, *
             print_json({**run_data(run), "child_counts": child_counts_data(counts.get(run.id))})
         return
     if not shown:
-        _nothing(filtered=where != RunFilter(tenant=ANY, values=False) or last is not None)
+        filtered = where != RunFilter(tenant=ANY, values=False) or last is not None
+        _nothing(await _hint(client, where), filtered=filtered)
         return
     now = moment(await client.store.now())
     tenants = any(run.tenant != DEFAULT_TENANT for run in shown)
@@ -155,9 +158,28 @@ def _row(run: Run, now: datetime, counts: ChildCounts | None, *, tenants: bool) 
     ]
 
 
-def _nothing(*, filtered: bool) -> None:
+async def _hint(client: Client, where: RunFilter) -> str:
+    """The likely mistake in a filter that matches nothing; empty when none is seen."""
+    if isinstance(where.error, str) and not where.error.endswith("%"):
+        return "; --error is a whole fingerprint: a prefix needs a % at its end"
+    asked = (where.type or "").removesuffix(".v%")
+    if not asked or asked.endswith("%"):
+        return ""
+    newest = await client.list(RunFilter(tenant=where.tenant, values=False), TYPES_FROM)
+    types = {run.type for run in newest}
+    names = sorted(types | {type_.rpartition(".v")[0] for type_ in types})
+    if asked in names:
+        return ""
+    if any(name.startswith(asked) for name in names):
+        return f"; a prefix needs a % at its end: --type {clean(asked)}%"
+    near = get_close_matches(asked, names, 1)
+    return f"; did you mean --type {clean(near[0])}?" if near else ""
+
+
+def _nothing(hint: str, *, filtered: bool) -> None:
     if filtered:
-        click.echo(f"no run matches; without filters `{command('ls')}` lists all", err=True)
+        said = hint or f"; without filters `{command('ls')}` lists all"
+        click.echo(f"no run matches{said}", err=True)
     else:
         example = command("start shop.order.v1 '{\"order\": 7}'")
         click.echo(f"no runs yet. Start one: {example}", err=True)

@@ -58,7 +58,9 @@ class Spending:
         elif self._left is not None:
             left = self._left - sum(self._open.values())
             if left < max(self.reserved + 1, needs):
-                self._refused = "the budget that covers it " + ("may be exceeded" if left > 0 else "is reached")
+                self._refused = "the budget that covers it " + (
+                    "may be exceeded" if left > 0 else "is reached"
+                )
         return not self._refused
 
     @property
