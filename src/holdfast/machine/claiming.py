@@ -12,12 +12,13 @@ from .view import R, View
 
 
 def claim(view: View[R], run: R, worker: str, until: Instant) -> None:
-    """claim: leased by the worker until then, attempt + 1, fence + 1. Trail: leased [worker attempt fence].
+    """claim: leased by the worker until then, attempt + 1, fence + 1, no pause is asked for. Trail: leased
+    [worker attempt fence].
 
     The caller has checked that the run is pending, due and not deleted.
     """
     run.status, run.leased_by, run.lease_until = Status.LEASED, worker, until
-    run.attempt, run.fence = run.attempt + 1, run.fence + 1
+    run.attempt, run.fence, run.pause_asked_by = run.attempt + 1, run.fence + 1, None
     view.note(run, "leased", worker=worker, attempt=run.attempt, fence=run.fence)
 
 

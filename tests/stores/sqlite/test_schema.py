@@ -282,3 +282,21 @@ def test_running_steps_go_with_their_run_whoever_removes_it(path):
             return db.execute("select count(*) from workflow_running").fetchall()
 
     assert with_store(path, main) == [(0,)]
+
+
+def test_a_run_that_an_older_library_has_resumed_does_not_pause_again(path):
+    """That library leaves the name of who paused it in the row: a claim clears it."""
+
+    async def main(store):
+        run = new_run()
+        await store.start([run])
+        await store.pause(run.id, ANY, "ann")
+        with raw_connection(path) as db:
+            db.execute("update workflow_run set status = 'pending', resume_to = null, rev = rev + 1")
+        (claim,) = await store.claim(ask())
+        steps = (StepWrite(key="a", output="1"),)
+        item = Item(run=claim.id, fence=claim.fence, number=1, move=Checkpoint(), steps=steps)
+        (verdict,) = await store.commit([item])
+        return verdict.answer, (await store.get(run.id, ANY)).status
+
+    assert with_store(path, main) == ("applied", "leased")

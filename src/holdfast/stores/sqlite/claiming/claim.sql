@@ -77,7 +77,8 @@ where tenant = :tenant and type = :type and priority = :priority
 -- :claim    Lease the chosen runs.
 update workflow_run
 set status = 'leased', leased_by = :worker, lease_until = :until, attempt = attempt + 1, fence = fence + 1,
-    updated_at = :now, rev = rev + 1
+    updated_at = :now, rev = rev + 1,
+    pause_asked_by = null  -- libraries before 0008 leave it behind when they resume a run
 where id in (select value from json_each(:runs))
     and status in ('pending') and run_at <= :now and deleted_at is null
 returning id, type, tenant, iif(octet_length(payload) <= :small, payload, null), fence, attempt, crashes, max_attempts,

@@ -192,7 +192,7 @@ begin
     with mine as (
         update workflow_run as r
         set status = 'leased', leased_by = worker, lease_until = now + lasts, attempt = r.attempt + 1,
-            fence = r.fence + 1, updated_at = now, rev = r.rev + 1
+            fence = r.fence + 1, pause_asked_by = null, updated_at = now, rev = r.rev + 1
         where r.id = any(chosen) and r.status || '' = 'pending'
         returning r.id, r.type, r.tenant, r.payload, r.fence, r.attempt, r.crashes, r.max_attempts, r.created_at,
             r.lease_until, r.rev, r.kind, array_position(chosen, r.id) as place,

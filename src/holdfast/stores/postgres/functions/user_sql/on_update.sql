@@ -203,6 +203,7 @@ begin
     n.attempt := o.attempt + 1;
     n.fence := o.fence + 1;
     n.plain_fence := n.fence;
+    n.pause_asked_by := null;
     n.started_at := o.started_at;
     perform note(o.id, 'leased', json_build_object('worker', n.leased_by, 'attempt', n.attempt, 'fence', n.fence)::text, now);
     return n;
