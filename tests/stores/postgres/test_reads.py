@@ -279,3 +279,14 @@ def test_a_value_of_just_the_size_that_is_asked_for_is_no_large_one(size):
             assert other.execute(ask, (most,)).fetchall() == [(large,), (large,)]
 
     live(story)
+
+
+def test_open_waits_drive_no_list_that_has_another_driver(full):
+    """A walk over them passes the waits of all other kinds."""
+    sql = (
+        "select count(*) from workflow.drivers_of_filter(%s, %s::text[], array['-infinity', 'infinity',"
+        " '-infinity', 'infinity', '-infinity', 'infinity']::timestamptz[]) where statement like '%%workflow_step%%'"
+    )
+    for more, wanted, drives in ({"labels": {"a": "b"}}, ["b"], 0), ({"statuses": ["waiting"]}, [], 0), ({}, [], 1):
+        asked = json.dumps({"waiting_on": "approval", "roots": True, **more})
+        assert full.execute(sql, (asked, wanted)).fetchone() == (drives,)

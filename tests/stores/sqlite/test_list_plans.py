@@ -66,3 +66,10 @@ def test_ids_are_checked_one_by_one(db):
     plan = [row[3] for row in db.all(f"explain query plan {sql}", NO_VALUES)]
     assert any("json_each" in line for line in plan), plan
     assert any(line.startswith("SEARCH workflow_run") and line.endswith("id=?)") for line in plan), plan
+
+
+def test_open_waits_drive_no_list_that_has_another_driver():
+    """A walk over them passes the waits of all other kinds."""
+    for fields, drives in (({"labels": {"a": "b"}}, False), ({"statuses": (Status.WAITING,)}, False), ({}, True)):
+        where = RunFilter(waiting_on=StepKind.APPROVAL, roots=True, **fields)
+        assert any("idx_workflow_step_open" in one.sql for one in listing._drivers(where)) is drives

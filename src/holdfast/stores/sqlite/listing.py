@@ -122,7 +122,21 @@ def _count(db: Database, driver: _Driver, window: _Window, values: Values) -> in
 
 
 def _drivers(where: RunFilter) -> Iterator[_Driver]:
-    """Yield the drivers of a filter; of two that are too large for a count, the first one is taken."""
+    """Yield the drivers of a filter; of two that are too large for a count, the first one is taken.
+
+    Open waits are a driver only beside roots and all runs: a walk over them has no bound, because it passes
+    the waits of other kinds.
+    """
+    others = list(_selective(where))
+    yield from others
+    if where.waiting_on is not None and not others:
+        yield _Driver(_SQL["walk_waiting"], in_order=True)
+    if where.roots:
+        yield _Driver(_SQL["walk_roots"], in_order=True)
+    yield _Driver(_SQL["walk_all"], in_order=True)
+
+
+def _selective(where: RunFilter) -> Iterator[_Driver]:
     if where.key is not None and isinstance(where.tenant, str):
         yield _Driver(_SQL["among_key"], in_order=False)
     for n, value in enumerate(where.labels.values()):
@@ -135,13 +149,8 @@ def _drivers(where: RunFilter) -> Iterator[_Driver]:
         yield _Driver(_SQL["among_error_prefix" if is_prefix else "walk_error"], in_order=not is_prefix)
     if where.parent is not None:
         yield _Driver(_SQL["walk_parent"], in_order=True)
-    if where.waiting_on is not None:
-        yield _Driver(_SQL["walk_waiting"], in_order=True)
     yield from _by_status(where)
     yield from _by_time(where)
-    if where.roots:
-        yield _Driver(_SQL["walk_roots"], in_order=True)
-    yield _Driver(_SQL["walk_all"], in_order=True)
 
 
 def _by_status(where: RunFilter) -> Iterator[_Driver]:

@@ -110,11 +110,6 @@ begin
     if filter ->> 'parent' is not null then
         return query select format(walk, 'r.parent_id = $5'), true;
     end if;
-    if filter ->> 'waiting_on' is not null then
-        return query select $t$select distinct s.run_id as id from workflow_step as s
-            where s.finished_at is null and s.status = 'waiting' and s.kind = $4[1] and s.run_id < $1 and s.run_id >= $2
-            order by s.run_id desc limit $11$t$, true;
-    end if;
     if statuses <> '{}' and statuses <@ array['waiting', 'paused', 'failed', 'cancelled'] then
         return query select 'select u.id from (' || string_agg(
             '(' || format(walk, format('r.status = %L', s)) || ')', ' union all '
@@ -127,6 +122,14 @@ begin
     end if;
     if times[5] > '-infinity' or times[6] < 'infinity' then
         return query select c.statement, false from changes_of_filter(times) as c (statement) where c.statement is not null;
+    end if;
+    -- Only beside roots and all runs: this walk has no bound, because it passes the waits of other kinds.
+    if filter ->> 'waiting_on' is not null and filter ->> 'parent' is null and statuses = '{}' and wanted = '{}'
+        and not (filter ->> 'key' is not null and filter ->> 'tenant' is not null)
+        and times[3:6] = array['-infinity', 'infinity', '-infinity', 'infinity']::timestamptz[] then
+        return query select $t$select distinct s.run_id as id from workflow_step as s
+            where s.finished_at is null and s.status = 'waiting' and s.kind = $4[1] and s.run_id < $1 and s.run_id >= $2
+            order by s.run_id desc limit $11$t$, true;
     end if;
     if (filter ->> 'roots')::boolean then
         return query select format(walk, 'r.parent_id is null'), true;
