@@ -201,3 +201,11 @@ def test_a_row_with_an_absurd_time_breaks_no_list(driver, user_sql, at):
     )
     assert {one.id for one in driver.run(driver.store.list(RunFilter()))} == {run, other}
     assert driver.get(run).run_at.year in {1, 9999}
+
+
+@pytest.mark.parametrize(("type_", "tenant"), [("holdfast.bulk.v1", "default"), (TYPE, "holdfast.operator")])
+def test_an_insert_with_a_name_of_the_engine_is_refused(driver, user_sql, type_, tenant):
+    """A bulk operation of the operator may change the runs of all tenants."""
+    insert = INSERT.format("type, tenant", ":'type', :'tenant'")
+    assert "begin with holdfast. are reserved" in words(user_sql, insert, type=type_, tenant=tenant)
+    user_sql(insert, type="holdfasts.bulk.v1", tenant="holdfasts")

@@ -24,6 +24,10 @@ begin
     select * into d from workflow_definition as w where w.type = new.type;
     new.id := coalesce(new.id, new_id());
     new.tenant := checked_tenant(coalesce(new.tenant, 'default'));
+    -- The engine starts its own runs by the verb; a bulk operation, for one, may change the runs of all tenants.
+    if starts_with(new.type, 'holdfast.') or starts_with(new.tenant, 'holdfast.') then
+        perform refuse('UsageError', 'types and tenants that begin with holdfast. are reserved: use another name');
+    end if;
     new.kind := coalesce(d.kind, 'code');
     new.priority := checked_priority(coalesce(new.priority, 100));
     new.run_at := checked_time(coalesce(new.run_at, now));
