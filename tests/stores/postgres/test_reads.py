@@ -285,8 +285,13 @@ def test_open_waits_drive_no_list_that_has_another_driver(full):
     """A walk over them passes the waits of all other kinds."""
     sql = (
         "select count(*) from workflow.drivers_of_filter(%s, %s::text[], array['-infinity', 'infinity',"
-        " '-infinity', 'infinity', '-infinity', 'infinity']::timestamptz[]) where statement like '%%workflow_step%%'"
+        " '-infinity', 'infinity', '-infinity', 'infinity']::timestamptz[])"
+        " where statement like '%%workflow_step%%'"
     )
-    for more, wanted, drives in ({"labels": {"a": "b"}}, ["b"], 0), ({"statuses": ["waiting"]}, [], 0), ({}, [], 1):
+    for more, wanted, drives in (
+        ({"labels": {"a": "b"}}, ["b"], 0),
+        ({"statuses": ["waiting"]}, [], 0),
+        ({}, [], 1),
+    ):
         asked = json.dumps({"waiting_on": "approval", "roots": True, **more})
         assert full.execute(sql, (asked, wanted)).fetchone() == (drives,)

@@ -70,6 +70,10 @@ def test_ids_are_checked_one_by_one(db):
 
 def test_open_waits_drive_no_list_that_has_another_driver():
     """A walk over them passes the waits of all other kinds."""
-    for fields, drives in (({"labels": {"a": "b"}}, False), ({"statuses": (Status.WAITING,)}, False), ({}, True)):
+    for fields, drives in (
+        ({"labels": {"a": "b"}}, False),
+        ({"statuses": (Status.WAITING,)}, False),
+        ({}, True),
+    ):
         where = RunFilter(waiting_on=StepKind.APPROVAL, roots=True, **fields)
         assert any("idx_workflow_step_open" in one.sql for one in listing._drivers(where)) is drives

@@ -184,7 +184,7 @@ def test_a_chain_keeps_its_account(driver):
 
 @pytest.mark.spec("COST-5", "FLOW-24")
 def test_a_run_that_goes_on_as_another_opens_no_account(driver):
-    """Its workflow was published with such a budget meanwhile. An account belongs to the first run of a chain."""
+    """Its workflow got such a budget meanwhile. An account belongs to the first run of a chain."""
     claim = driver.held(budget=MOST)
     driver.publish(budget=MOST, covers_children=True)
     run = go_on(driver, claim, budget=MOST, covers_children=True)
