@@ -17,7 +17,12 @@ pytestmark = pytest.mark.spec("OPS-6", "COST-2")
 @pytest.fixture
 def told(caplog):
     """Return the warnings without type and id, and all lines as one text."""
-    caplog.set_level(logging.INFO, "holdfast")
+    for name in (
+        "holdfast",
+        "holdfast.worker",
+        "holdfast.keeper",
+    ):  # others may have set levels
+        caplog.set_level(logging.INFO, name)
     return lambda: (
         [one.getMessage().split(" ", 2)[2] for one in caplog.records if one.levelname == "WARNING"],
         "\n".join(one.getMessage() for one in caplog.records),

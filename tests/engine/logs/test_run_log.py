@@ -227,7 +227,12 @@ async def test_text_of_users_forges_no_line(app, told):
 
 
 async def test_lines_of_a_worker_name_only_what_happened_with_right_plurals(app, caplog):
-    caplog.set_level(logging.INFO, "holdfast")
+    for name in (
+        "holdfast",
+        "holdfast.worker",
+        "holdfast.keeper",
+    ):  # others may have set levels
+        caplog.set_level(logging.INFO, name)
 
     @app.workflow("shop.nap.v1")
     async def nap(ctx):
