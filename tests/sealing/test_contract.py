@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 
 import pytest
@@ -10,6 +11,7 @@ from holdfast.contract import Store
 from holdfast.errors import UsageError
 from holdfast.records import ANY, RunFilter
 from holdfast.sealing import Compress, Encrypt, Sealed
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import contract
 from holdfast.testing.contract.test_filters import check_combined, failed, ids, mixed
 from tests.laws.stores import memory, sqlite_inline
@@ -88,3 +90,14 @@ def test_every_verb_of_the_contract_passes_through(verb):
     assert any(verb in vars(one) for one in Sealed.__mro__)
     wanted = inspect.signature(getattr(Store, verb)).parameters
     assert list(inspect.signature(getattr(Sealed, verb)).parameters.values()) == list(wanted.values())
+
+
+def test_a_filter_has_as_many_errors_as_without_keys():
+    """Each key makes one more text of each: those are not counted."""
+    store = Sealed(MemoryStore(), [Encrypt({"a": bytes(32), "b": bytes(range(32))}, newest="b")])
+
+    async def main():
+        await store.open()
+        return await store.list(RunFilter(error=tuple(f"E: {n}" for n in range(20))))
+
+    assert asyncio.run(main()) == []

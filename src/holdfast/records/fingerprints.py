@@ -11,6 +11,7 @@ from .unreadable import read_object
 
 TYPE_MAX = 100  # characters of the type, of the step
 STEP_MAX = 200
+FILTERS_MAX = 20  # labels, or errors, in one filter
 MESSAGE_MAX = 200  # characters of the message
 SEALED = "fingerprint"  # the field of a sealed error that holds a keyed digest in place of the text
 _ONE_LINE = str.maketrans("\n\r\t", "   ")

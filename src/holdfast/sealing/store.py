@@ -55,6 +55,7 @@ from holdfast.records import (
     TrailEntry,
     Verdict,
 )
+from holdfast.records.fingerprints import FILTERS_MAX
 from holdfast.records.shown import without_values
 from holdfast.records.sizes import entry_bytes, request_bytes, run_bytes, shown_step_bytes
 
@@ -112,6 +113,8 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
         texts: tuple[Any, ...] = where.error if isinstance(where.error, tuple) else (where.error,)
         if not all(isinstance(text, str) for text in texts):
             return where  # the store refuses it
+        if len(texts) > FILTERS_MAX:
+            raise UsageError(f"error: at most {FILTERS_MAX} texts, not {len(texts)}")
         if not isinstance(tenant, str):
             raise UsageError("errors are sealed in this store, for each tenant by itself: name a tenant")
         if any(text.endswith("%") for text in texts):
@@ -120,7 +123,7 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
                 "fingerprint, as `holdfast show` prints it, or filter by status, type and time"
             )
         found = [one for text in texts for one in (*self._chain.fingerprints(text, tenant), text)]
-        return _replace(where, error=tuple(found))
+        return _replace(where, error=tuple(dict.fromkeys(found)))
 
     async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
         steps = await self.inner.steps(run, tenant, largest=largest)

@@ -6,6 +6,7 @@ durations and NaN are refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -61,13 +62,15 @@ from holdfast.records import (
     RunFilter,
     Webhook,
 )
-from holdfast.records.fingerprints import MESSAGE_MAX, STEP_MAX, TYPE_MAX
+from holdfast.records.fingerprints import FILTERS_MAX, MESSAGE_MAX, STEP_MAX, TYPE_MAX
 
 UNITS_MAX = COST_MAX * COST_UNIT
 WORKER_MAX = 2 * NAME_MAX  # the name of a worker, and the place where it runs
-FILTERS_MAX = 20  # labels, or errors, in one filter
+# A sealed store asks for each text as each of its keys may have stored it: those are not counted as texts.
+DIGESTS_MAX = 20 * FILTERS_MAX
 FINGERPRINT_MAX = TYPE_MAX + STEP_MAX + MESSAGE_MAX + 10  # characters, with the words between
 TIME_FIELDS = tuple(name for name in RunFilter.__struct_fields__ if name.endswith(("_since", "_until")))
+_DIGEST = re.compile("[0-9a-f]{64}")
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
 
@@ -333,7 +336,8 @@ def _check_run_filter(where: RunFilter) -> None:
     for label, value in labels.items():
         check_label(label, value)
     errors = where.error if isinstance(where.error, tuple) else (where.error,)
-    if len(errors) > FILTERS_MAX:
+    texts = [one for one in errors if not (isinstance(one, str) and _DIGEST.fullmatch(one))]
+    if len(texts) > FILTERS_MAX or len(errors) > DIGESTS_MAX:
         raise UsageError(f"error: at most {FILTERS_MAX} texts, not {len(errors)}")
     for error in errors:
         if error is not None:
