@@ -63,7 +63,7 @@ def everything(seed: int, *, short: bool, postgres: bool = True) -> list[Report]
             for reports in asyncio.run(_gathered([crashed(name, short=short) for name in stores[1:]]))
             for report in reports
         ),
-        *_together(*(bulk(*((200, 100) if short else ()), store=name) for name in stores[1:])),
+        *_together(*(bulk(*((240, 40) if short else ()), store=name) for name in stores[1:])),
         *_together(*(zombie(rounds=1 if short else 8, seed=seed, store=name) for name in stores[1:])),
         *(on_postgres(seed, short=short) if postgres else ()),
         *bounds(seed, stores[1:], short=short),
