@@ -18,12 +18,12 @@ HELP = """\
 usage: ./hf test [--quick | --all] [PYTEST ARGUMENTS]
 
   ./hf test            every test, on one Postgres server, on two cores: about 15 minutes
-  ./hf test --quick    the tests that are fast and need no server: under 3 minutes
+  ./hf test --quick    the tests that are fast and need no server: under 2 minutes
   ./hf test --all      everything that can be tested on this machine: one to two hours
   ./hf test -k lease   all other arguments go to pytest, which then uses one core (add `-n 2` for two)
 
 --quick runs tests of words, codec, machine, engine, command line and docs, and the contract of a store on
-memory and on SQLite. It starts no Postgres server and leaves out every test that is marked `slow`.
+memory. It starts no Postgres server and leaves out every test that is marked `slow`.
 
 --all sets HOLDFAST_LAWS=long (20 times as many random histories as usual), and makes a missing tool a
 failure instead of a skipped test (HOLDFAST_REQUIRE_PGBOUNCER, CI). Then it runs the tests of the Postgres
@@ -47,8 +47,11 @@ NOT_QUICK = (
     "tests/testing/test_exploring.py",
     "tests/verify",
 )
-# SQLite in memory stays in. The trailing colons keep the class whose name only begins like this one.
-NOT_QUICK_CLASSES = ("tests/contract/test_stores.py::TestSqlite::",)
+# The contract runs on memory, the reference. The colons keep classes whose names only begin like these.
+NOT_QUICK_CLASSES = (
+    "tests/contract/test_stores.py::TestSqlite::",
+    "tests/contract/test_stores.py::TestSqliteInline::",
+)
 
 # The tests that `--all` repeats on every other Postgres version.
 POSTGRES_TESTS = "tests/stores/postgres"
