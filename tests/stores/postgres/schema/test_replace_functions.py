@@ -12,7 +12,7 @@ from holdfast.stores.postgres import migrate
 from tests.stores.postgres.sessions.opened import opened
 
 OLD = """
--- What it was.
+-- The old function.
 create or replace function part(n integer, out a integer, out b text) language sql as $$select n, 'old'$$;
 create or replace function verb(n integer) returns text language plpgsql as $$
 declare

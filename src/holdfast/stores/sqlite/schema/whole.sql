@@ -1,4 +1,4 @@
--- What a new file is made with: what all migrations together make, in one go. A test compares the two; a migration
+-- The schema of a new file: all that the migrations together make, in one go. A test compares the two; a migration
 -- that is added beside this file changes this one too.
 --
 -- Instants are microseconds since the epoch, ids canonical lower-case UUID text, values JSON text. Lists of statuses
