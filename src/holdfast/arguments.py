@@ -31,6 +31,7 @@ NAME_MAX = 255
 TENANT_BYTES = 512  # a tenant and the longest topic are together in an index entry of at most 2,700 bytes
 # above TOPIC_MAX, for a topic is part of keys; an index entry of Postgres has at most 2,700 bytes
 KEY_MAX = 640
+ALL_TENANTS = "*"  # all tenants, where an operator asks through the HTTP API: no tenant has this name
 TEXT_MAX = 10_000
 COST_MAX = 1_000_000_000  # for a step and for a budget: sums stay far below the limit of a store's integers
 PROGRESS_MAX = 2**53  # every reader of JSON keeps whole numbers up to this exactly
@@ -294,6 +295,8 @@ def check_name(what: str, name: Any) -> str:
 def check_tenant(tenant: Any) -> str:
     """Check a tenant: a name of at most 512 bytes."""
     said = check_name("tenant", tenant)
+    if said == ALL_TENANTS:
+        raise UsageError("tenant '*' means all tenants where an operator asks: use another name")
     if len(said.encode()) > TENANT_BYTES:
         raise UsageError(f"tenant {said[:40]!r}: give a name of at most {TENANT_BYTES} bytes in UTF-8")
     return said

@@ -7,7 +7,7 @@ and each backslash takes two bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -22,6 +22,10 @@ ROW_BYTES = 200  # size of a step in an answer beside its key and its values
 NEWS_BYTES = 64 * 1024  # one run's settled waits in an answer about many runs
 SCHEMA_BYTES = 16_384  # the largest JSON Schema that a definition holds; a larger one is left out
 SHOWN_BYTES = 64 * 1024  # a value of a step that is read only to show one line of it
+SCAN_ROWS = 10_000  # rows of the trail that one call of `follow_all` looks at
+AUDIT_ROWS = 5_000  # rows of the audit log that one statement of `audit` looks at
+SEARCH_RUNS = 2_000  # runs whose text one call of `search` looks at
+SEARCH_BYTES = 32 * MIB  # bytes of their values; one run alone may have more
 LARGE_BYTES = MIB  # a value or item of this size is committed apart, so that small ones do not wait for it
 
 
@@ -54,6 +58,27 @@ def page(items: Iterable[T], size: Callable[[T], int], limit: int, budget: int |
             if len(found) == limit:
                 break
     return found
+
+
+class Quota(Generic[T]):
+    """The rows and bytes that are left for one answer that is made of several parts."""
+
+    def __init__(self, size: Callable[[T], int], limit: int, budget: int) -> None:
+        self._size, self.rows, self._bytes, self._is_empty = size, max(0, limit), budget, True
+
+    def take(self, items: Iterable[T]) -> tuple[tuple[T, ...], bool]:
+        """Return the first items, as far as the quota goes, and whether some are left. After the first item
+        that does not fit, nothing does. The first item of all always fits.
+        """
+        taken: list[T] = []
+        for item in items:
+            self._bytes -= self._size(item)
+            if self.rows <= 0 or (self._bytes < 0 and not self._is_empty):
+                self.rows = 0
+                return tuple(taken), True
+            taken.append(item)
+            self.rows, self._is_empty = self.rows - 1, False
+        return tuple(taken), False
 
 
 def slices(

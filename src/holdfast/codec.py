@@ -226,8 +226,11 @@ def digest(type_: str, params: Json) -> str:
     return hashlib.sha256(f"{type_}\n{params}".encode()).hexdigest()
 
 
-def parse(text: str | bytes, what: str) -> Any:
-    """Parse JSON that a person typed; BadValue names the syntax error or the repeated key."""
+def parse(text: str | bytes, what: str, *, repeated: bool = True) -> Any:
+    """Parse JSON that a person typed; BadValue names the syntax error or the repeated key.
+
+    repeated=False: the caller has looked for repeated keys.
+    """
     encoded = _limited(text, what, bounds.VALUE_BYTES)
     try:
         value = decode_untyped(encoded)
@@ -237,7 +240,7 @@ def parse(text: str | bytes, what: str) -> Any:
         raise BadValue(f"{what} {DEEPER}") from None
     if deeper(encoded):
         raise BadValue(f"{what} {DEEPER}")
-    if (key := repeated_key(encoded)) is not None:
+    if repeated and (key := repeated_key(encoded)) is not None:
         raise BadValue(f"{what} has the key {escaped(repr(key), KEY_SHOWN)} twice in one object")
     return value
 

@@ -80,6 +80,14 @@ class UnknownSchedule(UsageError):
         self.name = name
 
 
+class UnknownApiKey(UsageError):
+    """No such API key in this tenant."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"there is no API key {key_id}: `holdfast keys ls` lists the keys of this store")
+        self.key_id = key_id
+
+
 class Conflict(HoldfastError):
     """The call is correct, but the current state does not allow it; nothing was changed."""
 
@@ -120,6 +128,37 @@ class DuplicateRun(Conflict):
     def __init__(self, run_id: UUID) -> None:
         super().__init__(f"run {run_id} exists already: leave out `id`, or use `key` for idempotent starts")
         self.run_id = run_id
+
+
+class TooManyRuns(Conflict):
+    """The API key has as many open runs as it may have; this run was not started."""
+
+    def __init__(self, key_id: str, limit: int) -> None:
+        super().__init__(
+            f"API key {key_id} has {limit:,} open runs, its limit: "
+            "wait until some have ended, or use a key with a higher limit"
+        )
+        self.key_id, self.limit = key_id, limit
+
+
+class TooManySubscribers(HoldfastError):
+    """This process serves as many live trails and long polls as it may; try again later, or elsewhere."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"this process has {limit:,} subscribers, as many as it may have: try again later")
+        self.limit = limit
+
+
+class NotAllowed(HoldfastError):
+    """The server refuses the API key: there is none, it is not valid, or it lacks a scope."""
+
+
+class RateLimited(HoldfastError):
+    """The API key has made too many requests; `retry_after` is the time in seconds until the next one."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class LeaseLost(Conflict):

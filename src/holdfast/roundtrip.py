@@ -44,7 +44,7 @@ class _Repeated(Exception):
 def repeated_key(text: bytes | str) -> str | None:
     """Return the first key that occurs twice in one object of a JSON text; None when there is none."""
     try:
-        json.loads(text, object_pairs_hook=_unique)
+        _UNIQUE_KEYS.decode(text if isinstance(text, str) else text.decode("utf-8", "surrogatepass"))
     except _Repeated as found:
         return str(found)
     except (ValueError, RecursionError):
@@ -57,6 +57,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
     if len(set(keys)) < len(keys):
         seen: set[str] = set()
         raise _Repeated(next(key for key in keys if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
+
+
+# Numbers stay text: an integer with thousands of digits would raise ValueError.
+_UNIQUE_KEYS = json.JSONDecoder(object_pairs_hook=_unique, parse_int=str, parse_float=str)
 
 
 def offence(value: Any, path: str = "", depth: int = 1) -> str | None:

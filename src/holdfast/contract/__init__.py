@@ -9,10 +9,11 @@
 | `Approvals` | approvals.py | approvals, decide |
 | `Chores` | chores.py | tick, purge: the chores of keepers |
 | `Workers` | workers.py | present, absent, listen |
-| `Catalog` | catalog.py | reads: get, list, children, steps, trail, … |
+| `Catalog` | catalog.py | reads: get, list, search, children, steps, trail, follow, … |
 | `Outbox` | outbox.py | messages and webhooks |
 | `Schedules` | schedules.py | schedules and their times |
 | `Registry`, `Limits` | limits.py | rules for claims |
+| `Keys` | keys.py | API keys, signing keys, the audit log |
 
 Three laws hold for every verb: a change of state and its trail share one commit; a worker without
 the current lease changes nothing; a recorded step is never run again. "Now" is the store's own
@@ -26,7 +27,7 @@ The docstrings of `machine/` say what each move does to a run. They are part of 
 that do not share that code.
 
 Trail rows that verbs write (`data` in brackets; `status` there is the run's status from then on):
-created [type, steps: the names of a plan's] · leased [worker attempt fence] · started [at] ·
+created [type, steps: the names of a plan's, origin? by?] · leased [worker attempt fence] · started [at] ·
 heartbeat [worker] ·
 step_succeeded [step status?] · step_failed [step error] · waiting [step kind, status on the row that parks] ·
 approval_opened [the same] · approved, rejected [step by comment status?] · step_added [step] ·
@@ -48,7 +49,7 @@ from typing import Protocol
 from holdfast.records import Traits
 
 from .approvals import Approvals
-from .catalog import CHILDREN_COUNTED, LABEL_MAX, LABELS_MAX, Catalog
+from .catalog import CHILDREN_COUNTED, FOLLOWED_MAX, LABEL_MAX, LABELS_MAX, Catalog
 from .chores import (
     DELETED_SECONDS,
     EVENT_KEEP_SECONDS,
@@ -68,6 +69,15 @@ from .holding import (
     OwnEngine,
     Thread,
 )
+from .keys import (
+    AUDIT_BATCH,
+    AUDIT_SECONDS,
+    AUDIT_SLACK_SECONDS,
+    KEY_KEEP_SECONDS,
+    PATTERNS_MAX,
+    USED_SECONDS,
+    Keys,
+)
 from .limits import Limits, Registry
 from .outbox import GIVE_UP_SECONDS, Outbox
 from .people import People
@@ -78,18 +88,19 @@ from .workers import LIVE_SECONDS, Workers
 __all__ = [
     "Store", "OwnEngine", "Thread",
     # the parts
-    "Approvals", "Catalog", "Chores", "Events", "Holding", "Limits", "Outbox", "People", "Registry",
+    "Approvals", "Catalog", "Chores", "Events", "Holding", "Keys", "Limits", "Outbox", "People", "Registry",
     "Schedules", "Starting", "Workers",
     # times and sizes
-    "BUDGET", "CHILDREN_COUNTED", "DELETED_SECONDS", "EVENT_KEEP_SECONDS", "GIVE_UP_SECONDS", "GONE_SECONDS",
-    "LABELS_MAX", "LABEL_MAX", "LIVE_SECONDS", "PURGE_SLICE", "QUEUE_MAX", "RUNNING_BYTES", "RUNNING_MAX",
-    "SLICE", "SLICES", "START", "TRANSACTION_SECONDS", "TTL_SECONDS",
+    "AUDIT_BATCH", "AUDIT_SECONDS", "AUDIT_SLACK_SECONDS", "KEY_KEEP_SECONDS", "PATTERNS_MAX", "USED_SECONDS",
+    "BUDGET", "CHILDREN_COUNTED", "DELETED_SECONDS", "EVENT_KEEP_SECONDS", "FOLLOWED_MAX", "GIVE_UP_SECONDS",
+    "GONE_SECONDS", "LABELS_MAX", "LABEL_MAX", "LIVE_SECONDS", "PURGE_SLICE", "QUEUE_MAX", "RUNNING_BYTES",
+    "RUNNING_MAX", "SLICE", "SLICES", "START", "TRANSACTION_SECONDS", "TTL_SECONDS",
 ]  # fmt: skip
 
 
 class Store(
     Starting, Holding, People, Events, Approvals, Chores, Workers, Catalog, Outbox, Schedules, Registry,
-    Limits, Protocol,
+    Limits, Keys, Protocol,
 ):  # fmt: skip
     """A store keeps the whole contract. Each verb is one round trip and one commit unless it says otherwise.
 

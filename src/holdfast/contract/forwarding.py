@@ -106,9 +106,12 @@ class Forwards:
     now = forwarded(Store.now)
     get = forwarded(Store.get)
     list = forwarded(Store.list)
+    search = forwarded(Store.search)
     children = forwarded(Store.children)
     steps = forwarded(Store.steps)
     trail = forwarded(Store.trail)
+    follow = forwarded(Store.follow)
+    follow_all = forwarded(Store.follow_all)
     waiting_on = forwarded(Store.waiting_on)
     definitions = forwarded(Store.definitions)
     due = forwarded(Store.due)
@@ -143,6 +146,17 @@ class Forwards:
     pause_key = forwarded(Store.pause_key)
     resume_key = forwarded(Store.resume_key)
     held_back = forwarded(Store.held_back)
+    # keys
+    create_key = forwarded(Store.create_key)
+    keys = forwarded(Store.keys)
+    find_key = forwarded(Store.find_key)
+    rotate_key = forwarded(Store.rotate_key)
+    revoke_key = forwarded(Store.revoke_key)
+    use_keys = forwarded(Store.use_keys)
+    signing_keys = forwarded(Store.signing_keys)
+    add_signing_key = forwarded(Store.add_signing_key)
+    note_audit = forwarded(Store.note_audit)
+    audit = forwarded(Store.audit)
 
 
 VERBS: Mapping[str, Verb] = {

@@ -14,8 +14,9 @@ class Starting(Protocol):
 
     async def start(self, runs: Sequence[NewRun], connection: Any = None) -> list[Started | HoldfastError]:
         """Record intents, in one commit for all. Answers come in order. An error is the answer of its own
-        item (`KeyReused`, `DuplicateRun`, `UnknownRun`, `UsageError`), and the others are started. One of
-        several that meets another open transaction may be answered `Unavailable`; a single one waits.
+        item (`KeyReused`, `DuplicateRun`, `UnknownRun`, `TooManyRuns`, `UsageError`), and the others are
+        started. One of several that meets another open transaction may be answered `Unavailable`; a single
+        one waits.
 
         Same tenant and key: the existing run's id with created=False when the digest is the same (also for
         two items of one call), else KeyReused. The key is checked before the id. In a chain that is the first
@@ -24,6 +25,9 @@ class Starting(Protocol):
 
         A parent that is unknown, deleted or another tenant's: UnknownRun(parent); key and id are checked
         first. What happens to the parent later does not change the child, except for cancels.
+        open_runs_max: TooManyRuns, if the API key `api_key` has so many open runs, deleted ones too. This
+        holds however many callers start runs at once. It is checked after key, parent and id: a start that
+        took the last place and is sent again, because its answer was lost, is a DuplicateRun.
 
         `connection`: the caller's own, on this store's database, in an open transaction. The runs are part of
         it: rolled back, they never existed; nobody can claim them before it commits. It is used on the

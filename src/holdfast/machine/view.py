@@ -231,11 +231,15 @@ class View(Protocol[R]):
     def has_parent(self, id: UUID, tenant: str) -> bool:
         """Return True when there is a run of this id and tenant that is not deleted."""
 
+    def open_runs(self, api_key: str, most: int) -> int:
+        """Return how many open runs count under this API key, deleted ones too; at most `most`."""
+
     def definition(self, type: str) -> Definition | None:
         """Return the published definition of this type."""
 
     def insert(self, new: NewRun, begins: Beginning) -> R | None:
-        """Add a run. None: its id is taken."""
+        """Add a run. None: its id is taken. The next run of a chain counts under the API key of the chain's
+        first run."""
 
     def send(self, run: R, messages: Sequence[Outbound]) -> None:
         """Put messages into the outbox. A known id changes nothing."""

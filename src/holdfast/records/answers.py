@@ -203,8 +203,10 @@ class Purged(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     events: int = 0  # events whose retention has ended
     workers: int = 0  # workers that were not seen for long
     claims: int = 0  # claims that no rate counts any more
+    audit: int = 0  # rows of the audit log
+    api_keys: int = 0  # API keys that ended long ago
 
     @property
     def total(self) -> int:
         """Sum of the counts; zero means that nothing was written."""
-        return self.runs + self.events + self.workers + self.claims
+        return self.runs + self.events + self.workers + self.claims + self.audit + self.api_keys

@@ -206,6 +206,26 @@ class TrailEntry(msgspec.Struct, gc=False, frozen=True, kw_only=True):
         return read_object(self.data_json)
 
 
+class Followed(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """The news of one run for a follower; of a run that is gone, only that."""
+
+    run: UUID
+    gone: bool = False  # unknown, deleted, or another tenant's
+    tenant: str = ""
+    status: Status | None = None
+    present: UUID | None = None  # the present run of its chain: the run itself, if it has not continued
+    entries: tuple[TrailEntry, ...] = ()  # later rows of its trail, oldest first
+    more: bool = False  # there are further rows: ask again at once
+
+
+class TrailPage(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """Rows of the trail over all runs, for a follower."""
+
+    entries: tuple[TrailEntry, ...] = ()
+    seq: int  # the next page begins after this number
+    more: bool = False  # there are further rows: ask again at once
+
+
 class Event(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A message on a topic, as the run that awaited it gets it."""
 
@@ -238,6 +258,14 @@ class RunFilter(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     updated_until: datetime | None = None
     deleted: bool = False
     values: bool = True  # False: params and results, which may be large, are neither read nor shown
+
+
+class Found(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """The answer of one `search`: the runs that were found, newest first. Only `after=None` is the end."""
+
+    runs: tuple[Run, ...]
+    after: UUID | None  # go on after this id, also when `runs` is empty; None: all runs were looked at
+    looked_at: int  # runs that match the filter, and whose text was looked at
 
 
 class ChildCounts(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from .units import Json
 from .written import Error
 
 UNREADABLE = "unreadable"
+REDACTED = "redacted"  # in place of a value that the server does not show to this API key; it is no JSON
 MARK = f"holdfast.{UNREADABLE}"  # in JSON for machines: {"holdfast.unreadable": reason}
 _REASON_MAX = 100
 _TROUBLE = (msgspec.DecodeError, RecursionError, ValueError)  # a UnicodeError is a ValueError
@@ -42,7 +43,7 @@ def read(text: Json | bytes, type_: Any = Any) -> Any:
     try:
         return decoded(text, type_)
     except _TROUBLE as error:
-        return Unreadable(_reason(error))
+        return Unreadable(_reason(error, text))
 
 
 def value(text: Json, what: str) -> Any:
@@ -58,7 +59,7 @@ def raw(text: Json) -> msgspec.Raw | Unreadable:
     try:
         return msgspec.Raw(msgspec.json.format(text.encode(), indent=-1))
     except _TROUBLE as error:
-        return Unreadable(_reason(error))
+        return Unreadable(_reason(error, text))
 
 
 def read_object(text: Json | bytes | None) -> dict[str, Any]:
@@ -75,7 +76,9 @@ def read_error(text: Json | bytes) -> Error:
     return Error(kind=UNREADABLE, message=found.reason) if isinstance(found, Unreadable) else found
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, text: Json | bytes) -> str:
+    if text == REDACTED:
+        return "the API key lacks the scope payloads.read"
     if isinstance(error, RecursionError):
         return "nested too deep"
     if isinstance(error, msgspec.ValidationError):

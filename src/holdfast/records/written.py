@@ -56,6 +56,11 @@ class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     follows: UUID | None = None  # the run that goes on as this one, by its own complete: see `commit`
     origin: UUID | None = None  # the run that this one repeats
     covers_children: bool = False  # its budget also covers its children; or the published definition says so
+    by: str = ""  # who starts it, for the trail
+    # The id of the API key that it counts under while it is open, and the most open runs that the key may
+    # have: only in `start`. The next run of a chain counts in place of the run before. Children do not count.
+    api_key: str | None = None
+    open_runs_max: int | None = None
 
 
 class StepWrite(msgspec.Struct, gc=False, frozen=True, kw_only=True):

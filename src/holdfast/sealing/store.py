@@ -37,8 +37,8 @@ from holdfast.records import (
     Claim,
     Decided,
     Emitted,
+    Found,
     Held,
-    Instant,
     Item,
     Lease,
     Loaded,
@@ -52,24 +52,25 @@ from holdfast.records import (
     Started,
     Step,
     Tenant,
-    TrailEntry,
     Verdict,
 )
 from holdfast.records.fingerprints import FILTERS_MAX
 from holdfast.records.shown import without_values
-from holdfast.records.sizes import entry_bytes, request_bytes, run_bytes, shown_step_bytes
+from holdfast.records.sizes import request_bytes, run_bytes, shown_step_bytes
+from holdfast.searching import check_searched
 
 from .chain import Chain
 from .hooks import CodecHook
 from .outbox import SealedOutbox
-from .records import Records, veiled
+from .records import Records
 from .schedules import SealedSchedules
+from .trail import SealedTrail
 from .values import carries_values
 
 _replace = msgspec.structs.replace
 
 
-class Sealed(SealedOutbox, SealedSchedules, Forwards):
+class Sealed(SealedOutbox, SealedSchedules, SealedTrail, Forwards):
     """All verbs of the contract over `inner`: values are sealed on their way in and opened on their way
     out."""
 
@@ -106,6 +107,13 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
         # Compressed values grow when they are opened: a page of them may have to end earlier.
         return page(runs if where.values else map(without_values, runs), run_bytes, limit)
 
+    async def search(self, text: str, where: RunFilter, limit: int = 100, after: UUID | None = None) -> Found:
+        check_searched(text)
+        raise UsageError(
+            "the values in this store are sealed (encrypted or compressed), so no text can be looked for in "
+            "them: filter by label, key, error or time"
+        )
+
     def _hashed(self, where: RunFilter) -> RunFilter:
         """Return a filter with its errors as they may be stored: keyed digests, and the text itself, because
         errors that the store writes are not sealed."""
@@ -125,32 +133,15 @@ class Sealed(SealedOutbox, SealedSchedules, Forwards):
         found = [one for text in texts for one in (*self._chain.fingerprints(text, tenant), text)]
         return _replace(where, error=tuple(dict.fromkeys(found)))
 
-    async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
-        steps = await self.inner.steps(run, tenant, largest=largest)
+    async def steps(
+        self, run: UUID, tenant: Tenant, *, largest: int | None = None, after: int | None = None
+    ) -> builtins.list[Step]:
+        steps = await self.inner.steps(run, tenant, largest=largest, after=after)
         owner = await self._tenant(run) if tenant is ANY else tenant
-        return [self._records.shown_step(step, owner, run) for step in steps]
-
-    async def trail(
-        self,
-        run: UUID | None,
-        tenant: Tenant,
-        types: Sequence[str] = (),
-        after: int = 0,
-        limit: int = 1000,
-        between: tuple[Instant | None, Instant | None] = (None, None),
-    ) -> builtins.list[TrailEntry]:
-        entries = await self.inner.trail(run, tenant, types, after, limit, between)
-        owners = {one: await self._tenant(one) if tenant is ANY else tenant for one in veiled(entries)}
-        opened = (
-            self._records.trail(entry, owners[entry.run]) if entry.run in owners else entry
-            for entry in entries
-        )
-        return page(opened, entry_bytes, limit)
-
-    async def _tenant(self, run: UUID) -> str:
-        """Return the tenant of a run. For a deleted run it is unknown, and its values stay sealed."""
-        found = await self.inner.get(run, ANY)
-        return "" if found is None else found.tenant
+        opened = (self._records.shown_step(step, owner, run) for step in steps)
+        if after is None:
+            return [*opened]
+        return page(opened, shown_step_bytes, len(steps))
 
     async def start(
         self, runs: Sequence[NewRun], connection: Any = None

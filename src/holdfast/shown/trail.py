@@ -86,6 +86,11 @@ def _because(error: Any) -> str:
     return f" ({words})" if words else ""
 
 
+def _created(data: Data) -> str:
+    repeats = f", repeats run {data['origin']}" if data.get("origin") else ""
+    return _by(f"started as {data.get('type')}")(data) + repeats
+
+
 def _cancelled(data: Data) -> str:
     return f"the code stopped waiting for {data['step']}" if "step" in data else _by("cancelled")(data)
 
@@ -121,9 +126,7 @@ def _by(verb: str) -> Callable[[Data], str]:
 
 
 _SENTENCES: dict[str, Callable[[Data], str]] = {
-    "created": lambda data: (
-        f"started as {data.get('type')}" + (f", repeats run {data['origin']}" if data.get("origin") else "")
-    ),
+    "created": _created,
     "leased": _leased,
     "started": lambda _: "execution begins",
     "heartbeat": lambda data: f"heartbeat of {data.get('worker')}",

@@ -38,6 +38,11 @@ def make_store(url: str, clock: Callable[[], Instant] | None = None, *, create: 
         return SqliteStore(rest[1:], clock=clock, create=create)
     if scheme in POSTGRES:
         return _postgres(url, clock, create=create)
+    if scheme in {"http", "https"}:
+        raise UsageError(
+            f"{shown(url)} is the HTTP API, and this needs the store itself: give the URL of the store; "
+            "programs use hf.Client(URL)"
+        )
     raise UsageError(
         f"store URL {shown(url)!r} is not known: write sqlite:///holdfast.db, "
         "postgresql://user:password@host/database or memory://"

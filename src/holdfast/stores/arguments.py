@@ -7,7 +7,7 @@ durations and NaN are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -63,6 +63,8 @@ from holdfast.records import (
     Webhook,
 )
 from holdfast.records.fingerprints import FILTERS_MAX, MESSAGE_MAX, STEP_MAX, TYPE_MAX
+
+from .key_arguments import check_starter, refuse_counted
 
 UNITS_MAX = COST_MAX * COST_UNIT
 WORKER_MAX = 2 * NAME_MAX  # the name of a worker, and the place where it runs
@@ -127,8 +129,8 @@ def _labels(labels: str | None) -> None:
         try:
             _LABELS.decode(labels)
         except msgspec.ValidationError:
-            message = f"labels {clipped(labels)}: an object of text"
-            raise UsageError(message + """, as in '{"team": "billing"}'""") from None
+            right = """an object of text, as in '{"team": "billing"}'"""
+            raise UsageError(f"labels {clipped(labels)}: {right}") from None
         except (msgspec.DecodeError, RecursionError):
             pass  # a lone surrogate, or deep nesting: still JSON
 
@@ -175,6 +177,8 @@ def check_run(new: NewRun) -> None:
     _labels(new.labels)
     if new.trace != "":
         check_text("trace", new.trace)
+    if new.by != "" or new.api_key is not None or new.open_runs_max is not None:
+        check_starter(new)
 
 
 def check_event(_: str, event: NewEvent) -> None:
@@ -228,17 +232,16 @@ def check_lease(_: str, lease: Lease) -> None:
     check_at("started_at", lease.started_at)
 
 
-def check_pairs(_: str, leases: Sequence[tuple[UUID, int]]) -> None:
-    """Check leases that are given as run and fence."""
-    for run, fence in leases:
+def check_pairs(what: str, pairs: Sequence[tuple[UUID, int]]) -> None:
+    """Check leases that are given as run and fence, or runs that are followed after a number."""
+    for run, number in pairs:
         if not isinstance(run, UUID):
             raise UsageError(f"{clipped(run)} is not the id of a run: give a UUID")
-        check_big("fence", fence)
+        check_big("fence" if what == "leases" else "after", number)
 
 
 def readable(lease: Lease) -> Lease:
-    """Return the lease without a progress that is not JSON: one lease must not stop the renewal of the
-    others."""
+    """Return the lease without a progress that is not JSON: it must not stop the renewal of others."""
     if lease.progress is None or fault(lease.progress) is None:
         return lease
     return msgspec.structs.replace(lease, progress=None)
@@ -299,6 +302,7 @@ def check_firing(_: str, firing: Firing) -> None:
     for fire in firing.fires:
         check_at("a time of the schedule", fire.at)
         check_run(fire.run)
+        refuse_counted(fire.run)
 
 
 def check_relay_ask(_: str, ask: RelayAsk) -> None:
@@ -308,8 +312,8 @@ def check_relay_ask(_: str, ask: RelayAsk) -> None:
     check_rows("limit", ask.limit)
     check_rows("each", ask.each)
     check_bytes("bytes", ask.bytes)
-    for counts in (ask.bounds, ask.taken):
-        _counts(counts)
+    for sink, count in (*ask.bounds.items(), *ask.taken.items()):
+        check_rows(f"sink {clipped(sink)}", count)
     check_span("lease", ask.lease_seconds)
 
 
@@ -350,11 +354,6 @@ def check_label(name: Any, value: Any) -> None:
         if not isinstance(text, str):
             raise UsageError(f"label {clipped(name)}: {clipped(text)} is no text; give a name and a value")
         check_text("label", text, LABEL_MAX)
-
-
-def _counts(counts: Mapping[str, int]) -> None:
-    for sink, count in counts.items():
-        check_rows(f"sink {clipped(sink)}", count)
 
 
 def check_relayed(_: str, answers: Sequence[Relayed]) -> None:

@@ -14,25 +14,33 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from holdfast.arguments import check_bare, check_key, check_name, check_priority, check_text, check_whole
-from holdfast.contract import Store
+from holdfast.contract import FOLLOWED_MAX, Store
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.exact import check_argument
 from holdfast.records import Lease, NewRun, Renewal, Started
+from holdfast.searching import check_searched
 
-from . import arguments, items
+from . import arguments, items, key_arguments
 
 S = TypeVar("S", bound=type)
 Check = Callable[[str, Any], object]
 
 
 def _chunk(what: str, limit: Any) -> None:
-    """Check the number of rows in one commit of a chore: with 0 the chore would never end."""
+    """Check the number of rows in one commit of a chore, or one part of a search: with 0 it would never
+    end."""
     check_whole(what, limit, 1)
 
 
 def _between(what: str, span: tuple[Any, Any]) -> None:
     for at in span:
         arguments.check_at(what, at)
+
+
+def _followed(what: str, runs: Sequence[Any]) -> None:
+    if len(runs) > FOLLOWED_MAX:
+        raise UsageError(f"{what}: at most {FOLLOWED_MAX:,} in one call, not {len(runs):,}")
+    arguments.check_pairs(what, runs)
 
 
 def _name(_: str, name: Any) -> None:
@@ -47,6 +55,7 @@ def _step(_: str, step: Any) -> None:
 CHECKS: Mapping[str, Check] = {
     "answers": arguments.check_relayed,
     "ask": arguments.check_ask,
+    "audit": key_arguments.check_entry,
     "batch": items.check_batch,
     "between": _between,
     "budget": arguments.check_budget,
@@ -59,7 +68,9 @@ CHECKS: Mapping[str, Check] = {
     "description": check_text,
     "digest": check_text,
     "event": arguments.check_event,
+    "entries": key_arguments.check_entries,
     "firing": arguments.check_firing,
+    "fresh": key_arguments.check_signing_key,
     "intent_type": check_name,
     "item": items.check_item,
     "key": check_name,
@@ -72,12 +83,14 @@ CHECKS: Mapping[str, Check] = {
     "most": lambda what, value: check_whole(what, value, 1),
     "new": arguments.check_schedule,
     "next_at": arguments.check_at,
+    "overlap_seconds": arguments.check_span,
     "presence": arguments.check_presence,
     "priority": lambda _, priority: check_priority(priority),
     "rate": arguments.check_rate,
     "rev": arguments.check_big,
     "runtime": check_name,
     "scope": arguments.check_scope,
+    "secret_hash": key_arguments.check_secret_hash,
     "tenant": arguments.check_tenant_or_any,
     "ttl_seconds": arguments.check_span,
     "unchanged_since": arguments.check_at,
@@ -90,8 +103,17 @@ CHECKS: Mapping[str, Check] = {
 # Checks by verb and argument, where the name alone is ambiguous.
 OF_VERBS: Mapping[tuple[str, str], Check] = {
     ("append_step", "name"): _step,
+    ("audit", "actions"): key_arguments.check_texts,
+    ("audit", "after"): arguments.check_big,
+    ("audit", "keys"): key_arguments.check_texts,
+    ("create_key", "new"): key_arguments.check_new_key,
     ("deliver", "limit"): _chunk,
     ("limit", "name"): check_name,
+    ("find_key", "id"): check_text,
+    ("follow", "bytes"): arguments.check_bytes,
+    ("follow", "runs"): _followed,
+    ("follow_all", "after"): arguments.check_big,
+    ("follow_all", "bytes"): arguments.check_bytes,
     ("load", "after"): arguments.check_after,
     ("load", "bytes"): arguments.check_bytes,
     ("load", "lease"): arguments.check_lease,
@@ -99,10 +121,16 @@ OF_VERBS: Mapping[tuple[str, str], Check] = {
     ("purge", "limit"): _chunk,
     ("lease_states", "leases"): arguments.check_pairs,
     ("register", "name"): _name,
+    ("revoke_key", "id"): key_arguments.check_key_id,
+    ("rotate_key", "id"): key_arguments.check_key_id,
     ("show_running", "rows"): items.check_running,
     ("relay", "ask"): arguments.check_relay_ask,
+    ("search", "limit"): _chunk,
+    ("search", "text"): lambda _, text: check_searched(text),
     ("tick", "limit"): _chunk,
+    ("steps", "after"): arguments.check_after,
     ("trail", "after"): arguments.check_big,
+    ("use_keys", "ids"): key_arguments.check_key_ids,
 }
 
 

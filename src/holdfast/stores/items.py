@@ -36,6 +36,7 @@ from .arguments import (
     check_run,
     check_span,
 )
+from .key_arguments import refuse_counted
 
 ROW_KEY_MAX = KEY_MAX + 60  # the key of a step, with the number that a repeated name gets
 EVENT_ID_MAX = KEY_MAX + 360  # an event that a step emits is named after its run and the step
@@ -103,6 +104,7 @@ def _check_move(move: HolderMove) -> None:
         case Complete():
             for new in move.starts:
                 check_run(new)
+                refuse_counted(new)
         case Retry():
             check_span("delay", move.delay_seconds)
         case Release():
@@ -159,6 +161,7 @@ def _check_step(move: HolderMove, write: StepWrite) -> None:
         check_topic(write.topic)
     if write.child is not None:
         check_run(write.child)
+        refuse_counted(write.child)
     if write.status is not StepStatus.SUCCEEDED or write.kind is not StepKind.TASK:
         _check_outcome(move, write)
 

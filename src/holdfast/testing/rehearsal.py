@@ -280,7 +280,7 @@ class Rehearsal:
         return cast("Run", self.do(self.app.present(_id(run))))
 
     def _handle(self, run: Run) -> Handle[Any]:
-        return Handle(self.app, run.id, created=True, workflow=self.app.workflows.get(run.type))
+        return Handle(self.app, run.id, run.type, created=True, workflow=self.app.workflows.get(run.type))
 
     def _explained(self, run: Run) -> str:
         return str(self.do(self.app.explain(run.id)))

@@ -36,6 +36,8 @@ from holdfast.records import (
     Definition,
     Due,
     Finding,
+    Followed,
+    Found,
     Instant,
     Item,
     Lease,
@@ -53,6 +55,7 @@ from holdfast.records import (
     Step,
     Tenant,
     TrailEntry,
+    TrailPage,
     Traits,
     Verdict,
     tenant_name,
@@ -61,8 +64,9 @@ from holdfast.records.shown import without_large
 from holdfast.stores.checked import checked
 from holdfast.stores.run_filter import inside
 
-from . import claim, purge, reads, writes
+from . import claim, purge, reads, search, trail, writes
 from .keeper import NO_DATABASE, KeeperVerbs
+from .keys import KeyVerbs
 from .limits import LimitVerbs
 from .outbox import OutboxVerbs
 from .people import PeopleVerbs
@@ -79,7 +83,7 @@ def _wall_clock() -> Instant:
 
 
 @checked
-class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVerbs):
+class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVerbs, KeyVerbs):
     """All verbs of the contract over dicts."""
 
     traits = Traits()
@@ -112,19 +116,27 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVer
         with self._lock:
             return reads.runs(self._state, inside(where), limit, after)
 
+    async def search(self, text: str, where: RunFilter, limit: int = 100, after: UUID | None = None) -> Found:
+        with self._lock:
+            return search.search(self._state, text, inside(where), limit, after)
+
     async def children(
         self, runs: Sequence[UUID], tenant: Tenant, most: int = CHILDREN_COUNTED
     ) -> builtins.list[ChildCounts]:
         with self._lock:
             return reads.children(self._state, runs, tenant_name(tenant), most)
 
-    async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
+    async def steps(
+        self, run: UUID, tenant: Tenant, *, largest: int | None = None, after: int | None = None
+    ) -> builtins.list[Step]:
         with self._lock:
             row = self._state.seen(run, tenant_name(tenant))
             if row is None:
                 raise UnknownRun(run)
             found = reads.steps(row)
-            return found if largest is None else [without_large(step, largest) for step in found]
+            if largest is not None:
+                found = [without_large(step, largest) for step in found]
+            return found if after is None else reads.steps_page(found, after)
 
     async def trail(
         self,
@@ -136,9 +148,26 @@ class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVer
         between: tuple[Instant | None, Instant | None] = (None, None),
     ) -> builtins.list[TrailEntry]:
         with self._lock:
-            return reads.trail(
+            return trail.trail(
                 self._state, run, tenant_name(tenant), types=types, after=after, limit=limit, between=between
             )
+
+    async def follow(
+        self, runs: Sequence[tuple[UUID, int]], tenant: Tenant, limit: int = 1000, bytes: int = BATCH_BYTES
+    ) -> builtins.list[Followed]:
+        with self._lock:
+            return trail.follow(self._state, runs, tenant_name(tenant), limit, bytes)
+
+    async def follow_all(
+        self,
+        tenant: Tenant,
+        types: Sequence[str] = (),
+        after: int | None = None,
+        limit: int = 1000,
+        bytes: int = BATCH_BYTES,
+    ) -> TrailPage:
+        with self._lock:
+            return trail.follow_all(self._state, tenant_name(tenant), types, after, (limit, bytes))
 
     async def waiting_on(self, topic: str, tenant: str) -> builtins.list[UUID]:
         with self._lock:

@@ -11,9 +11,12 @@ from holdfast.machine.durations import micros
 from holdfast.machine.rows import Owes, StepRow
 from holdfast.records import Finding, Instant, Purged
 
+from . import keys
 from .limits import forget_claims
 from .rows import EventRow, RunRow, State
 from .view import MemoryView, open_waits
+
+ROWS = 5000  # rows of the audit log, and keys, that one slice removes at most
 
 
 def purge(state: State, ttl_seconds: float, deleted_seconds: float, limit: int, now: Instant) -> Purged:
@@ -28,8 +31,15 @@ def purge(state: State, ttl_seconds: float, deleted_seconds: float, limit: int, 
     gone = [each.worker for each in state.workers.values() if each.seen_at <= now - micros(GONE_SECONDS)]
     for worker in gone:
         del state.workers[worker]
+    claims = forget_claims(state.limiting, now)
+    audit, api_keys = keys.purge(state.keyring, ROWS, now)
     return Purged(
-        runs=len(runs), events=len(events), workers=len(gone), claims=forget_claims(state.limiting, now)
+        runs=len(runs),
+        events=len(events),
+        workers=len(gone),
+        claims=claims,
+        audit=audit,
+        api_keys=api_keys,
     )
 
 

@@ -1,9 +1,9 @@
-"""Reads: runs, steps, trail and counts as callers see them, and when there is next something to do."""
+"""Reads: runs, steps and counts as callers see them, and when there is next something to do."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from uuid import UUID
@@ -26,13 +26,12 @@ from holdfast.records import (
     RunFilter,
     Stats,
     Step,
-    TrailEntry,
     instant,
     moment,
 )
 from holdfast.records.fingerprints import fingerprint
 from holdfast.records.shown import without_values
-from holdfast.records.sizes import entry_bytes, run_bytes
+from holdfast.records.sizes import run_bytes, shown_step_bytes
 from holdfast.records.unreadable import read_object
 from holdfast.stores.claiming.rules import Rules
 
@@ -107,14 +106,24 @@ def steps(row: RunRow) -> list[Step]:
     return [now if step.key == current.key else step for step in shown]
 
 
+def steps_page(found: list[Step], after: int) -> list[Step]:
+    """Return the steps behind a seq, as many as fit into one answer."""
+    later = [step for step in found if step.seq > after]
+    return page(later, shown_step_bytes, len(later))
+
+
 _LIVE = {Status.PENDING: StepStatus.READY, Status.LEASED: StepStatus.RUNNING}
 
 
 def runs(state: State, where: RunFilter, limit: int, after: UUID | None) -> list[Run]:
-    rows = sorted(state.runs.values(), key=lambda row: row.id, reverse=True)
-    found = (row for row in rows if (after is None or row.id < after) and _matches(row, where))
-    runs = (shown(row, state) for row in found)
+    runs = (shown(row, state) for row in matching(state, where, after))
     return page(runs if where.values else map(without_values, runs), run_bytes, limit)
+
+
+def matching(state: State, where: RunFilter, after: UUID | None) -> Iterator[RunRow]:
+    """Yield the runs of a filter, newest first."""
+    rows = sorted(state.runs.values(), key=lambda row: row.id, reverse=True)
+    return (row for row in rows if (after is None or row.id < after) and _matches(row, where))
 
 
 def _matches(row: RunRow, where: RunFilter) -> bool:
@@ -171,40 +180,6 @@ def children(state: State, runs: Sequence[UUID], tenant: str | None, most: int) 
 
 def _is_type(name: str, wanted: str) -> bool:
     return name.startswith(wanted[:-1]) if wanted.endswith("%") else name == wanted
-
-
-def trail(
-    state: State,
-    run: UUID | None,
-    tenant: str | None,
-    *,
-    types: Sequence[str],
-    after: int,
-    limit: int,
-    between: tuple[Instant | None, Instant | None],
-) -> list[TrailEntry]:
-    since, until = between
-    if run is not None and not _is_there(state, run):
-        return []
-    rows = (
-        entry for entry in state.trail
-        if entry.seq > after and run in {None, entry.run}
-        and (tenant is None or (tenant == entry.tenant and _is_there(state, entry.run)))
-        and (not types or entry.type in types)
-        and (since is None or entry.at >= since) and (until is None or entry.at < until)
-    )  # fmt: skip
-    entries = (
-        TrailEntry(
-            seq=entry.seq, run=entry.run, type=entry.type, at=moment(entry.at),
-            data_json=entry.data if isinstance(entry.data, str) else msgspec.json.encode(entry.data).decode(),
-        )
-        for entry in rows
-    )  # fmt: skip
-    return page(entries, entry_bytes, limit)
-
-
-def _is_there(state: State, run: UUID) -> bool:
-    return run in state.runs and state.runs[run].deleted_at is None
 
 
 def next_claim(

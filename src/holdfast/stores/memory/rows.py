@@ -17,6 +17,7 @@ from holdfast.machine.rows import StepRow
 from holdfast.machine.view import Account
 from holdfast.records import Definition, Instant, Json, NewSchedule, Presence, RunningStep
 
+from .keys import KeyRows
 from .limits import Limiting
 from .outbox import Post
 
@@ -36,6 +37,7 @@ class RunRow(machine.RunRow, gc=True, kw_only=True):
     created_at: Instant
     trace: str = ""
     origin: UUID | None = None
+    api_key: str | None = None
     seq: int = 0  # the highest number given to a step; numbers of forgotten steps are not given again
     steps: dict[str, StepRow] = msgspec.field(default_factory=dict)
     receipts: dict[int, tuple[UUID, str]] = msgspec.field(default_factory=dict)
@@ -145,6 +147,7 @@ class State:
     workers: dict[str, Presence] = field(default_factory=dict)
     post: Post = field(default_factory=Post)
     limiting: Limiting = field(default_factory=Limiting)
+    keyring: KeyRows = field(default_factory=KeyRows)
     accounts: dict[UUID, Account] = field(
         default_factory=dict
     )  # budgets that runs share, by the run at the top

@@ -230,6 +230,10 @@ class MemoryView:
         parent = self._state.runs.get(id)
         return parent is not None and parent.deleted_at is None and parent.tenant == tenant
 
+    def open_runs(self, api_key: str, most: int) -> int:
+        runs = self._state.runs.values()
+        return min(most, sum(run.api_key == api_key and run.finished_at is None for run in runs))
+
     def definition(self, type: str) -> Definition | None:
         return self._state.definitions.get(type)
 
@@ -240,6 +244,7 @@ class MemoryView:
             id=new.id, tenant=new.tenant, type=new.type, params=new.params, digest=new.digest, key=new.key,
             priority=new.priority, limit_key=new.limit_key, parent=new.parent, parent_step=new.parent_step,
             labels=new.labels, trace=new.trace, origin=new.origin, created_at=self.now, updated_at=self.now,
+            api_key=new.api_key if begins.chain is None else self._state.runs[begins.chain].api_key,
             **begins._asdict(),
         )  # fmt: skip
         self._touched[run.id] = self._state.runs[run.id] = run

@@ -36,6 +36,7 @@ from .sessions.sending import CALL_SECONDS, NOT_RESENT, send
 from .sessions.session import Session, connected
 from .verbs.calls import seconds_for
 from .verbs.forwarding import ForwardedVerbs
+from .verbs.keys import KeyVerbs
 from .verbs.limits import LimitVerbs
 from .verbs.outbox import OutboxVerbs
 from .verbs.purge import PurgeVerb
@@ -57,6 +58,7 @@ class PostgresStore(
     OutboxVerbs,
     ScheduleVerbs,
     LimitVerbs,
+    KeyVerbs,
     PurgeVerb,
     ReadVerbs,
     ForwardedVerbs,

@@ -20,6 +20,7 @@ from holdfast.errors import (
     SchemaMismatch,
     StoreError,
     Unavailable,
+    UnknownApiKey,
     UnknownMessage,
     UnknownRun,
     UnknownSchedule,
@@ -157,6 +158,8 @@ def refusal(message: str, detail: str) -> HoldfastError:
             return IllegalMove(UUID(data["run"]), data["move"], Status(data["status"]), data.get("hint", ""))
         case "UnknownMessage":
             return UnknownMessage(data["id"])
+        case "UnknownApiKey":
+            return UnknownApiKey(data["id"])
         case "UnknownSchedule":
             return UnknownSchedule(data["name"])
         case _:

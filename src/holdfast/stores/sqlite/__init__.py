@@ -7,8 +7,8 @@ functions of the database and the instant. Statements are in .sql files beside t
 - `claiming/`: claims, limits, fair shares.
 - `view/`: the rows that the machine reads and changes.
 - `chores/`: events, timeouts, purge. `transactions/`: transactions shared with users' tables.
-- `writes`, `fast_writes`: start, commit, renew. `reads`, `rows`: reads and their records.
-- `people`, `publish`, `outbox`, `schedules`: verbs. `migrate`, `schema/`: the schema. `checkup`: checks.
+- `writes`, `fast_writes`: start, commit, renew. `reads`, `search`, `rows`, `trail`: reads, records.
+- `people`, `publish`, `outbox`, `schedules`, `keys`: verbs. `migrate`, `schema/`: schema. `checkup`: checks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ from holdfast.records import (
     Stats,
     Step,
     Tenant,
-    TrailEntry,
     Traits,
     Verdict,
     tenant_name,
@@ -77,9 +76,12 @@ from .connection.errors import translated
 from .connection.hints import Hints
 from .connection.turnstile import Turnstile
 from .connection.writer import Inline, Transactor, Work, Writer
+from .keys import KeyVerbs
 from .outbox import OutboxVerbs
 from .people import PeopleVerbs
 from .schedules import ScheduleVerbs
+from .search import SearchVerbs
+from .trail import TrailVerbs
 from .transactions import guard, transact
 
 T = TypeVar("T")
@@ -91,7 +93,18 @@ def _wall_clock() -> Instant:
 
 
 @checked
-class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, PurgeVerbs, Surveys):
+class SqliteStore(
+    PeopleVerbs,
+    KeeperVerbs,
+    OutboxVerbs,
+    ScheduleVerbs,
+    LimitVerbs,
+    KeyVerbs,
+    PurgeVerbs,
+    TrailVerbs,
+    SearchVerbs,
+    Surveys,
+):
     """Every verb of the contract over one database file.
 
     `inline`: no thread; each write runs at once, in its own transaction, on the caller's thread.
@@ -109,7 +122,7 @@ class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVer
 
     def _begin(self) -> None:
         self._hints = Hints(None if self._inline else self._data_version, self._holder_calls)
-        # A store may be used from several event loops, so these are thread locks.
+        # Thread locks, because several event loops may use a store.
         self._life, self._reading, self._loading, self._checking = (threading.Lock() for _ in range(4))
         self._reader: Database | None = None
         self._loader: Database | None = None  # for large reads, on a separate thread
@@ -132,9 +145,8 @@ class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVer
             other_sqlite.watch()
             other_sqlite.refuse_beside_seen(self.path)
             migrate.check_place(self.path, create=self._create)
-            self.path = str(
-                Path(self.path).absolute()
-            )  # it may be opened again after a change of the working directory
+            # It may be opened again after a change of the working directory.
+            self.path = str(Path(self.path).absolute())
             forks.opened(self)
         try:
             self._connect()
@@ -215,19 +227,15 @@ class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVer
             return self._in_transaction(self._reader, work, *args)
 
     async def _read_apart(self, work: Callable[..., T], *args: Any) -> T:
-        """Run a large read on a separate thread and connection, so that others do not wait for it.
-
-        Not on the event loop's executor, because users' calls may fill it. If no thread can be started, it
-        runs here.
-        """
+        """Run a large read on a separate thread and connection, so that others do not wait for it. Not on the
+        event loop's executor, because users' calls may fill it. If no thread can be started, it runs here."""
         if self._inline:
             return self._read(work, *args)
         guard.refuse_inside(self.path)
         answer: Future[CallResult] = Future()
+        job = partial(self._read_on_loader, work, *args)
         try:
-            self._loads.put(
-                lambda: answer.set_result(CallResult.of(lambda: self._read_on_loader(work, *args)))
-            )
+            self._loads.put(lambda: answer.set_result(CallResult.of(job)))
         except RuntimeError:
             return self._read(work, *args)
         read: T = (await asyncio.wrap_future(answer)).value()
@@ -281,19 +289,10 @@ class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVer
     ) -> builtins.list[ChildCounts]:
         return await reads.children(self._read, runs, tenant_name(tenant), most)
 
-    async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
-        return await reads.steps(self._read, run, tenant_name(tenant), largest)
-
-    async def trail(
-        self,
-        run: UUID | None,
-        tenant: Tenant,
-        types: Sequence[str] = (),
-        after: int = 0,
-        limit: int = 1000,
-        between: tuple[Instant | None, Instant | None] = (None, None),
-    ) -> builtins.list[TrailEntry]:
-        return self._read(reads.trail, run, tenant_name(tenant), types, between, (after, limit))
+    async def steps(
+        self, run: UUID, tenant: Tenant, *, largest: int | None = None, after: int | None = None
+    ) -> builtins.list[Step]:
+        return await reads.steps(self._read, run, tenant_name(tenant), largest, after)
 
     async def waiting_on(self, topic: str, tenant: str) -> builtins.list[UUID]:
         return self._read(reads.waiting_on, topic, tenant)
@@ -318,9 +317,8 @@ class SqliteStore(PeopleVerbs, KeeperVerbs, OutboxVerbs, ScheduleVerbs, LimitVer
 
     async def stats(self) -> Stats:
         commits = self._transactor.commits if self._transactor is not None else 0
-        return self._read(
-            reads.stats, self._clock(), {"commits": commits, "wal_bytes": wal.length(self.path)}
-        )
+        extra = {"commits": commits, "wal_bytes": wal.length(self.path)}
+        return self._read(reads.stats, self._clock(), extra)
 
     async def stuck(self, limit: int = 100) -> builtins.list[UUID]:
         return self._read(reads.stuck, limit)

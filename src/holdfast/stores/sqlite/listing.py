@@ -61,8 +61,21 @@ class _Window(NamedTuple):
     odd: tuple[str, ...] = ()
 
 
+class Ids(NamedTuple):
+    """The ids of a slice's runs, newest first; `after` as in `Slice`."""
+
+    ids: list[str]
+    after: str | None = None
+
+
 def listed(db: Database, where: RunFilter, limit: int, after: str | None) -> Slice:
     """Return the runs of a slice, newest first. Without runs and with `after`: look further."""
+    found = matching(db, where, limit, after)
+    return Slice(records(db, where, found.ids, limit), found.after)
+
+
+def matching(db: Database, where: RunFilter, enough: int, after: str | None) -> Ids:
+    """Return the ids of a slice. It ends when it has `enough` of them, or a few more."""
     terms, values = _terms(where)
     sql = _SQL["matching"].replace("$terms", " and ".join(terms))
     window, best = _window(db, where), None
@@ -71,34 +84,34 @@ def listed(db: Database, where: RunFilter, limit: int, after: str | None) -> Sli
         best = min((_count(db, one, window, values), n, one) for n, one in enumerate(drivers))[2]
     driver = best or drivers[0]
 
-    def matching(ids: list[str] | tuple[str, ...]) -> list[str]:
-        asked = {**values, "ids": text(ids), "most": max(0, limit)}
-        return [run for (run,) in db.all(sql, asked)]
+    def checked(ids: list[str] | tuple[str, ...]) -> list[str]:
+        return [run for (run,) in db.all(sql, {**values, "ids": text(ids)})]
 
     under = min(window.under, after or _LAST)
     if not driver.in_order:
         ids = _ids(db, driver, values, CANDIDATES)
-        return Slice(_records(db, where, matching([one for one in ids if one < (after or _LAST)]), limit))
-    odd = matching([one for one in window.odd if after is None or one < after])
+        return Ids(checked([one for one in ids if one < (after or _LAST)]))
+    odd = checked([one for one in window.odd if after is None or one < after])
     found: list[str] = []
-    left, size = SLICE, min(max(limit, 100), SLICE)
+    left, size = SLICE, min(max(enough, 100), SLICE)
     while True:
         bounds = {"under": under, "down_to": window.down_to}
         ids = _ids(db, driver, values | bounds, min(size, left))
-        found += matching(ids)
+        found += checked(ids)
         left -= len(ids)
         if len(ids) < size:
-            return Slice(_records(db, where, _merged(found, odd, _FIRST), limit))
+            return Ids(_merged(found, odd, _FIRST))
         under, size = ids[-1], min(2 * size, left)
-        if len(found) >= limit or left <= 0:
-            return Slice(_records(db, where, _merged(found, odd, under), limit), under)
+        if len(found) >= enough or left <= 0:
+            return Ids(_merged(found, odd, under), under)
 
 
 def _merged(found: list[str], odd: list[str], down_to: str) -> list[str]:
     return sorted({*found, *(one for one in odd if one >= down_to)}, reverse=True)
 
 
-def _records(db: Database, where: RunFilter, ids: list[str], limit: int) -> list[Run]:
+def records(db: Database, where: RunFilter, ids: list[str], limit: int) -> list[Run]:
+    """Return these runs as a page."""
     ids = ids[: max(0, limit)]
     if not where.values:
         sql = LIST_WITHOUT_VALUES.replace("$terms", "id in (select value from json_each(?))")

@@ -121,7 +121,7 @@ exists (select 1 from workflow_label where name = :$name and run_id = workflow_r
 
 -- :matching    Those of the ids that match all terms. The cross join keeps the planner from another index.
 select id from (select value as wanted from json_each(:ids)) cross join workflow_run on id = wanted
-where $terms order by id desc limit :most
+where $terms order by id desc
 
 -- :children
 select status from workflow_run indexed by idx_workflow_run_parent

@@ -1,4 +1,4 @@
-"""Reads: runs, steps, trail and counts as callers see them, and when there is next something to do."""
+"""Reads: runs, steps and counts as callers see them, and when there is next something to do."""
 
 from __future__ import annotations
 
@@ -32,10 +32,8 @@ from holdfast.records import (
     RunningStep,
     Stats,
     Step,
-    TrailEntry,
-    moment,
 )
-from holdfast.records.sizes import entry_bytes, run_bytes
+from holdfast.records.sizes import run_bytes
 from holdfast.stores.claiming.rules import Rules
 from holdfast.stores.paged import FIRST, StepsPage, all_steps
 from holdfast.stores.run_filter import is_filtered
@@ -154,15 +152,19 @@ async def children(
 
 
 async def steps(
-    read: Callable[..., tuple[Row, StepsPage]], run: UUID, tenant: str | None, largest: int | None
+    read: Callable[..., Any], run: UUID, tenant: str | None, largest: int | None, after: int | None
 ) -> list[Step]:
-    """Return all steps by seq. Each page is a separate read; other tasks can run in between."""
+    """Return all steps by seq, or one page. Each page is a separate read; other tasks can run in between."""
+    if after is not None:
+        one: list[Step] = read(_lone_page, run, tenant, after, largest)
+        return one
     row: Row = ()
 
     async def read_page(after: int) -> StepsPage:
         nonlocal row
         if after != FIRST:
             await asyncio.sleep(0)
+        found: StepsPage
         row, found = read(_steps_page, run, tenant, after, largest)
         return found
 
@@ -180,6 +182,13 @@ def _steps_page(
     return row, StepsPage(row[5], found, more)
 
 
+def _lone_page(db: Database, run: UUID, tenant: str | None, after: int, largest: int | None) -> list[Step]:
+    row, found = _steps_page(db, run, tenant, after, largest)
+    # The current step may be in an earlier page: then all steps of this one are still to come.
+    is_later = row[1] == "plan" and db.one(_SQL["has_unfinished"], (str(run), after)) is not None
+    return found.steps if row[1] != "plan" or is_later else _live(found.steps, *row[2:5])
+
+
 def _live(steps: list[Step], status: str, attempt: int, error: Json | None) -> list[Step]:
     """Show the current task of a plan with the live status of its run. That status is not stored twice."""
     live = _LIVE.get(status)
@@ -192,41 +201,6 @@ def _live(steps: list[Step], status: str, attempt: int, error: Json | None) -> l
         return steps
     shown = replace(steps[at], status=live, attempts=attempt, error_json=error)
     return [*steps[:at], shown, *steps[at + 1 :]]
-
-
-def trail(
-    db: Database,
-    run: UUID | None,
-    tenant: str | None,
-    types: Sequence[str],
-    between: tuple[Instant | None, Instant | None],
-    part: tuple[int, int],
-) -> list[TrailEntry]:
-    """Return trail entries. `part`: the number after which they begin, and the most entries."""
-    after, limit = part
-    terms: list[Term] = [("event.id > ?", after)]
-    if run is not None:
-        if db.one(_SQL["tenant"], (str(run),)) is None:
-            return []
-        terms.append(("event.workflow_id = ?", str(run)))
-    else:
-        terms.append((_SQL["is_whole"],))
-    if tenant is not None:
-        terms.append((_SQL["is_of_tenant"], tenant))
-    if types:
-        terms.append((f"event.event_type in ({', '.join('?' * len(types))})", *types))
-    since, until = between
-    if since is not None:
-        terms.append(("event.created_at >= ?", since))
-    if until is not None:
-        terms.append(("event.created_at < ?", until))
-    sql = _SQL["trail"].replace("$terms", " and ".join(term for term, *_ in terms))
-    values = [value for _, *values in terms for value in values]
-    entries = (
-        TrailEntry(seq=row[0], run=UUID(row[1]), type=row[2], at=moment(row[4]), data_json=row[3])
-        for row in db.each(sql, (*values, max(0, limit)))
-    )
-    return page(entries, entry_bytes, limit)
 
 
 def holder_calls(db: Database) -> int:

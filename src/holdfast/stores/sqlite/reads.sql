@@ -1,6 +1,3 @@
--- :tenant
-select tenant from workflow_run where id = :run and deleted_at is null
-
 -- :owner
 select tenant, kind, status, attempt, error, fence from workflow_run where id = :run and deleted_at is null
 
@@ -20,16 +17,6 @@ exists (
 
 -- :has_key    For all tenants: the key is stored as given for the default tenant, with the tenant in front for others.
 idempotency_key = iif(tenant = 'default', '', tenant || char(31)) || ?
-
--- :trail
-select event.id, event.workflow_id, event.event_type, event.data, event.created_at
-from workflow_event as event where $terms order by event.id limit ?
-
--- :is_whole    Without the remains of runs that a purge has begun to remove (-1).
-event.workflow_id not in (select id from workflow_run where deleted_at = -1)
-
--- :is_of_tenant
-exists (select 1 from workflow_run where id = event.workflow_id and tenant = ? and deleted_at is null)
 
 -- :holder_calls
 select calls from workflow_holder_call where id = 1
@@ -84,3 +71,6 @@ select id from (
     select id from workflow_run where status = 'paused' and deleted_at is null and resume_to is null
 )
 order by id limit :limit
+
+-- :has_unfinished    Whether a plan has a step up to this seq that has not succeeded.
+select 1 from workflow_step where run_id = ? and seq <= ? and status <> 'succeeded' limit 1

@@ -197,6 +197,46 @@ def test_steps_are_shown_without_values_that_are_larger_than_asked_for(driver):
         driver.steps(claim.id, largest=-1)
 
 
+@pytest.mark.spec("READ-1")
+def test_steps_come_page_by_page_after_a_seq(driver):
+    """One page holds at least one step, and only an empty page is the end."""
+    claim = driver.held()
+    driver.checkpoint(claim, *[done(f"s{n}", output=noise(200_000)) for n in range(4)])
+    whole, after, found = driver.steps(claim.id), -1, []
+    with patch("holdfast.bounds.BATCH_BYTES", BUDGET):
+        while page := driver.steps(claim.id, after=after):
+            assert len(page) < len(whole)
+            found, after = [*found, *page], page[-1].seq
+    assert found == whole
+    with pytest.raises(UsageError, match="after"):
+        driver.steps(claim.id, after=-2)
+
+
+@pytest.mark.spec("READ-1")
+def test_a_page_of_steps_is_bounded_in_bytes(driver):
+    """Outputs count as they are shown, also where they are stored compressed."""
+    claim = driver.held()
+    outputs = [SMALL, *['"' + "x" * 8_000 + '"'] * 5, SMALL]
+    driver.checkpoint(claim, *(done(f"s{n}", output=value) for n, value in enumerate(outputs)))
+
+    def listed(after=-1):
+        return driver.steps(claim.id, after=after)
+
+    found = pages(listed, lambda step: step.output, lambda step: step.seq)
+    assert [step.output for page in found for step in page] == outputs
+    assert len(found) in {3, 4}
+
+
+@pytest.mark.spec("READ-1", "PLAN-3")
+def test_a_page_of_a_plan_shows_only_its_current_step_as_live(driver):
+    """A step behind the current one is pending on every page."""
+    claim = driver.begun("FIRST", "SECOND", "THIRD")
+    assert [step.status for step in driver.steps(claim.id, after=-1)] == ["running", "pending", "pending"]
+    assert [step.status for step in driver.steps(claim.id, after=0)] == ["pending", "pending"]
+    driver.advance(claim, "FIRST")
+    assert [step.status for step in driver.steps(claim.id, after=0)] == ["ready", "pending"]
+
+
 @pytest.mark.spec("READ-1", "PLAN-3")
 def test_the_current_step_of_a_plan_is_shown_live_on_whatever_page_it_is(driver):
     """Its status comes from the run, also after many large outputs."""

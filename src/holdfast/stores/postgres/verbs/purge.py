@@ -11,7 +11,7 @@ from holdfast.records import Purged
 
 from .calls import Calls, json_text
 
-ROWS = 5000  # the most rows of runs that one commit removes
+ROWS = 5000  # the most rows of each kind (of runs, events, claims, the audit, keys) that one commit removes
 
 
 class _Slice(msgspec.Struct, gc=False, frozen=True):

@@ -11,7 +11,14 @@ import msgspec
 
 from holdfast.bounds import BATCH_BYTES
 from holdfast.contract import START
-from holdfast.errors import DuplicateRun, HoldfastError, KeyReused, Unavailable, UnknownRun
+from holdfast.errors import (
+    DuplicateRun,
+    HoldfastError,
+    KeyReused,
+    TooManyRuns,
+    Unavailable,
+    UnknownRun,
+)
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import (
     Answer,
@@ -81,6 +88,8 @@ def _started(run: NewRun, answer: _Answer) -> Started | HoldfastError:
             return KeyReused(run.key or "", answer.id)
         case "duplicate_run":
             return DuplicateRun(answer.id)
+        case "too_many_runs":
+            return TooManyRuns(run.api_key or "", run.open_runs_max or 0)
         case "busy":
             return Unavailable(f"run {answer.id} waits for another open transaction: start it alone")
         case _:

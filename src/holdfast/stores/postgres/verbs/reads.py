@@ -17,6 +17,8 @@ from holdfast.records import (
     ChildCounts,
     Definition,
     Finding,
+    Followed,
+    Found,
     Instant,
     PlanStep,
     Run,
@@ -25,6 +27,7 @@ from holdfast.records import (
     Step,
     Tenant,
     TrailEntry,
+    TrailPage,
     instant,
     tenant_name,
 )
@@ -40,8 +43,11 @@ _RUN = msgspec.json.Decoder(Run)
 _RUNS = msgspec.json.Decoder(list[Run])
 _STEPS = msgspec.json.Decoder(StepsPage)
 _TRAIL = msgspec.json.Decoder(list[TrailEntry])
+_FOLLOWED = msgspec.json.Decoder(list[Followed])
+_TRAIL_PAGE = msgspec.json.Decoder(TrailPage)
 _REQUESTS = msgspec.json.Decoder(list[ApprovalRequest])
 _COUNTS = msgspec.json.Decoder(list[ChildCounts])
+_FOUND = msgspec.json.Decoder(Found)
 _IDS = msgspec.json.Decoder(list[UUID])
 log = safe_logger("holdfast.postgres")
 
@@ -92,18 +98,25 @@ class ReadVerbs(Calls):
                 return part.runs
             after = part.after
 
+    async def search(self, text: str, where: RunFilter, limit: int = 100, after: UUID | None = None) -> Found:
+        bounded = bounds.SEARCH_RUNS, bounds.SEARCH_BYTES, bounds.BATCH_BYTES
+        filter_ = json_text(inside(where))
+        return await self._ask(_FOUND, "search", text, filter_, min(limit, _MAX), after, *bounded)
+
     async def children(
         self, runs: Sequence[UUID], tenant: Tenant, most: int = CHILDREN_COUNTED
     ) -> builtins.list[ChildCounts]:
         return await self._ask(_COUNTS, "children", [*runs], tenant_name(tenant), min(most, _MAX))
 
-    async def steps(self, run: UUID, tenant: Tenant, *, largest: int | None = None) -> builtins.list[Step]:
-        async def page(after: int) -> StepsPage:
+    async def steps(
+        self, run: UUID, tenant: Tenant, *, largest: int | None = None, after: int | None = None
+    ) -> builtins.list[Step]:
+        async def page(last: int) -> StepsPage:
             return await self._ask(
-                _STEPS, "steps_page", run, tenant_name(tenant), after, bounds.BATCH_BYTES, largest
+                _STEPS, "steps_page", run, tenant_name(tenant), last, bounds.BATCH_BYTES, largest
             )
 
-        return await all_steps(page)
+        return await all_steps(page) if after is None else (await page(after)).steps
 
     async def trail(
         self,
@@ -117,6 +130,30 @@ class ReadVerbs(Calls):
         since, until = between
         which = {"run": run, "tenant": tenant_name(tenant), "types": types, "since": since, "until": until}
         return await self._ask(_TRAIL, "trail", json_text(which), after, min(limit, _MAX), bounds.BATCH_BYTES)
+
+    async def follow(
+        self,
+        runs: Sequence[tuple[UUID, int]],
+        tenant: Tenant,
+        limit: int = 1000,
+        bytes: int = bounds.BATCH_BYTES,
+    ) -> builtins.list[Followed]:
+        ids, afters = [run for run, _ in runs], [after for _, after in runs]
+        return await self._ask(
+            _FOLLOWED, "follow", ids, afters, tenant_name(tenant), min(limit, _MAX - 1), bytes
+        )
+
+    async def follow_all(
+        self,
+        tenant: Tenant,
+        types: Sequence[str] = (),
+        after: int | None = None,
+        limit: int = 1000,
+        bytes: int = bounds.BATCH_BYTES,
+    ) -> TrailPage:
+        which = json_text({"tenant": tenant_name(tenant), "types": types})
+        part = after, min(limit, _MAX - 1), bytes, bounds.SCAN_ROWS
+        return await self._ask(_TRAIL_PAGE, "follow_all", which, *part)
 
     async def approvals(
         self, tenant: Tenant, limit: int = 100, after: tuple[UUID, str] | None = None

@@ -16,6 +16,7 @@ from holdfast.bounds import BATCH_BYTES
 from holdfast.contract import DELETED_SECONDS, EVENT_KEEP_SECONDS, GONE_SECONDS, PURGE_SLICE, TTL_SECONDS
 from holdfast.machine.durations import micros
 from holdfast.records import Instant, Purged
+from holdfast.stores.sqlite import keys
 from holdfast.stores.sqlite.connection.database import Database, Row, text
 from holdfast.stores.sqlite.sql import statements
 from holdfast.stores.sqlite.view.saving import HALF_GONE
@@ -105,7 +106,13 @@ def found(db: Database, now: Instant, terms: Terms, past: Past) -> bool | None:
             past[name] = last
             return None
     past.clear()
-    return bool(_over(db, now, 1) or _gone(db, now) or _uncounted(db, now))
+    return bool(
+        _over(db, now, 1)
+        or _gone(db, now)
+        or _uncounted(db, now)
+        or keys.old_audit(db, now, 1)
+        or keys.ended_keys(db, now, 1)
+    )
 
 
 def purge(db: Database, now: Instant, terms: Terms, limit: int, past: Past | None = None) -> Purged | None:
@@ -124,6 +131,8 @@ def purge(db: Database, now: Instant, terms: Terms, limit: int, past: Past | Non
         events=0 if late else _remove_over(db, now, left),
         workers=len(workers),
         claims=0 if late else _remove_uncounted(db, now, left),
+        audit=0 if late else _remove_some(db, now, left, keys.old_audit, keys.remove_audit),
+        api_keys=0 if late else _remove_some(db, now, left, keys.ended_keys, keys.remove_keys),
     )
 
 
@@ -201,6 +210,22 @@ def _remove_uncounted(db: Database, now: Instant, left: Slice) -> int:
         db.run(_FORGET_USED, (now, some))
         removed += db.changes()
         some = left.next(some)
+    return removed
+
+
+def _remove_some(
+    db: Database,
+    now: Instant,
+    left: Slice,
+    found: Callable[[Database, Instant, int], list[Any]],
+    remove: Callable[[Database, list[Any]], None],
+) -> int:
+    """Remove rows that are small, at least one."""
+    removed, some = 0, left.begin()
+    while some and (over := found(db, now, some)):
+        remove(db, over)
+        removed += len(over)
+        some = left.next(len(over))
     return removed
 
 

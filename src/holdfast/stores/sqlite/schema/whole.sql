@@ -63,6 +63,7 @@ create table workflow_run (
     error           text,
     payload         text not null default 'null',
     result          text,
+    api_key         text,                        -- the API key that it counts under
     check ((status = 'leased') = (leased_by is not null)),
     check ((status = 'leased') = (lease_until is not null)),
     check ((status = 'succeeded' or status = 'failed' or status = 'cancelled') = (finished_at is not null)),
@@ -271,17 +272,6 @@ create trigger workflow_registry_deleted after delete on workflow_registry begin
     set mark = iif(exists (select 1 from workflow_limit) or exists (select 1 from workflow_registry), random(), null)
     where id = 1;
 end;
-
-create table workflow_api_key (
-    id         text primary key,
-    tenant     text not null,
-    name       text not null,
-    hash       text not null unique,
-    roles      text not null,
-    limits     text,
-    created_at integer not null,
-    revoked_at integer
-) strict, without rowid;
 
 create table workflow_webhook (
     name          text primary key,

@@ -22,7 +22,7 @@ TOPICS_MAX = 100  # topics of one run that get a watermark: those with the most 
 
 
 class Chained(Saving):
-    """The part of the machine's view that is about chains, and about budgets that chains share."""
+    """The part of the machine's view that is about chains, and about budgets and limits that runs share."""
 
     def go_on_as(self, run: RunRow, first: RunRow, next: UUID) -> None:
         self.db.run(SQL["go_on_as"], (str(next), first.text))
@@ -41,6 +41,10 @@ class Chained(Saving):
 
     def keep_account(self, id: UUID, account: Account) -> None:
         self.db.run(SQL["keep_account"], (str(id), *account))
+
+    def open_runs(self, api_key: str, most: int) -> int:
+        row = self.db.one(SQL["open_runs"], (api_key, most))
+        return 0 if row is None else int(row[0])
 
     def stopped_members(self, id: UUID, by: str, limit: int) -> Sequence[RunRow]:
         self._write_runs()

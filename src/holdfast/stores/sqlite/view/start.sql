@@ -18,25 +18,25 @@ select coalesce(max(seq), 0) from sqlite_sequence where name = 'workflow_event'
 insert into workflow_run (
     id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id, parent_step,
     limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, created_at, updated_at,
-    trace, account
+    trace, account, api_key
 )
 values (
     :id, :tenant, :type, :kind, :payload, :priority, :run_at, :key, :digest, :max_attempts, :parent, :parent_step,
     :limit_key, :labels, :budget, :timeout_seconds, :timeout_at, :ttl_seconds, :mark, :fence, :now, :now,
-    :trace, :account
+    :trace, :account, :api_key
 )
 on conflict (id) do nothing
 
--- :go_on    The next run of a chain.
+-- :go_on    The next run of a chain. It counts under the API key of the first one.
 insert into workflow_run (
     id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id, parent_step,
     limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, created_at, updated_at, trace,
-    account, chain, cost, status, resume_to, pause_asked_by
+    account, api_key, chain, cost, status, resume_to, pause_asked_by
 )
 values (
     :id, :tenant, :type, :kind, :payload, :priority, :run_at, :key, :digest, :max_attempts, :parent, :parent_step,
     :limit_key, :labels, :budget, :timeout_seconds, :timeout_at, :ttl_seconds, :mark, :fence, :now, :now, :trace,
-    :account, :chain, :cost, :status, :resume_to, :pause_asked_by
+    :account, (select api_key from workflow_run where id = :chain), :chain, :cost, :status, :resume_to, :pause_asked_by
 )
 on conflict (id) do nothing
 

@@ -355,7 +355,7 @@ class SqliteView(Chained):
             stored_key(new.tenant, new.key), new.digest, max_attempts,
             None if new.parent is None else str(new.parent), new.parent_step, new.limit_key, new.labels,
             budget, timeout_seconds, timeout_at, ttl_seconds, watermark, fence, now, new.trace or None,
-            account, *chained,
+            account, *(chained or (new.api_key,)),
         ))  # fmt: skip
         if not self.db.changes():
             return None

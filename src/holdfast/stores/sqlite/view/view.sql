@@ -20,6 +20,11 @@ select budget, spent from workflow_account where id = :id
 insert into workflow_account (id, budget, spent) values (:id, :budget, :spent)
 on conflict (id) do update set budget = excluded.budget, spent = excluded.spent
 
+-- :open_runs    By the index of open runs.
+select count(*) from (
+    select 1 from workflow_run where api_key = :api_key and finished_at is null limit :most
+)
+
 -- :stopped_members
 select $run_columns from workflow_run
 where account = :account and status = 'paused' and pause_asked_by = :by and deleted_at is null order by id limit :limit

@@ -2,8 +2,8 @@
 -- open parent waits for it, and while its children are still to be cancelled. But a run that is deleted and open will
 -- never end: its parent is told so when the run is removed, unless the parent is deleted too.
 --
--- terms: ttl_seconds, deleted_seconds, limit (runs a slice), rows and bytes (the most that one commit removes; bytes as
--- they are stored, which is the cost of removing them; the last row may exceed it), and past: up to where all rows are
+-- terms: ttl_seconds, deleted_seconds, limit (runs a slice), rows and bytes (the most of one kind that one commit removes;
+-- bytes as they are stored, which is the cost of removing them; the last row may exceed it), and past: up to where all rows are
 -- held or gone, as the previous slice has answered. Returns what was removed, the new past, and whether to call again
 -- although nothing was removed. What one commit cannot remove is hidden from everybody for good, and later commits
 -- remove it.
@@ -43,7 +43,8 @@ begin
     end if;
     return json_build_object('past', past, 'more', false, 'gone', json_build_object(
         'runs', cardinality(runs), 'events', remove_events(now, rows_left, bytes_left), 'workers', remove_workers(now),
-        'claims', remove_claims(now, rows_left)
+        'claims', remove_claims(now, rows_left), 'audit', remove_audit(now, rows_left),
+        'api_keys', remove_keys(now, rows_left)
     ));
 end $$;
 

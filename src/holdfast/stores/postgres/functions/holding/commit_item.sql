@@ -176,7 +176,7 @@ begin
     end loop;
     if jsonb_array_length(item -> 'starts') > 0 then
         started := start_runs((item -> 'starts')::json, r.id, now, false);
-        perform follow(r.id, (item -> 'starts')::json);
+        perform take_place_of(r.id, (item -> 'starts')::json);
         if w.move = 'complete' then
             perform go_on_as(r, w, (item -> 'starts')::json, started, now);
         end if;
@@ -240,7 +240,7 @@ begin
 end $$;
 
 -- When a child ends and goes on as another run, that run takes its place for the parent.
-create or replace function follow(before uuid, starts json) returns void language plpgsql as $$
+create or replace function take_place_of(before uuid, starts json) returns void language plpgsql as $$
 begin
     update workflow_step as s set child_id = n.id
     from json_to_recordset(starts) as n (id uuid, parent uuid, parent_step text)

@@ -166,6 +166,19 @@ create or replace function list_page(filter json, lim integer, after uuid, budge
 language plpgsql stable set search_path from current set cursor_tuple_fraction = 1 set jit = off
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
+    slice record := slice_ids(filter, lim, after);
+begin
+    return json_build_object(
+        'runs', listed_runs(slice.ids[:greatest(0, lim)], coalesce((filter ->> 'values')::boolean, true), budget),
+        'after', slice.next_after
+    );
+end $$;
+
+-- The ids of a slice's runs, newest first, and the id after which the next slice begins. It ends when it has `enough` of
+-- them, or a few more. Call it with the settings of list_page.
+create or replace function slice_ids(filter json, enough integer, after uuid, out ids uuid[], out next_after uuid)
+language plpgsql stable as $$
+declare
     candidates constant integer := 2000;
     last constant uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
     names text[] := array(select l.key from json_each(coalesce(filter -> 'labels', '{}')) as l);
@@ -189,12 +202,10 @@ declare
     driver record;
     best record;
     fewest integer;
-    ids uuid[];
     found uuid[] := '{}';
     matches uuid[];
-    size integer := least(greatest(lim, 100), 4000);
+    size integer := least(greatest(enough, 100), 4000);
     left_over integer := 4000;
-    next_after uuid;
 begin
     -- No run has ended or changed before its start: so any `until` bounds the ids.
     if times[1] > '-infinity' or until < 'infinity' then
@@ -239,7 +250,7 @@ begin
             exit when cardinality(ids) < size;
             under := ids[cardinality(ids)];
             size := least(2 * size, left_over);
-            if cardinality(found) >= lim or left_over <= 0 then
+            if cardinality(found) >= enough or left_over <= 0 then
                 next_after := under;
                 exit;
             end if;
@@ -248,12 +259,7 @@ begin
             select distinct f.id from unnest(found || odd) as f (id) where next_after is null or f.id >= next_after order by f.id desc
         );
     end if;
-    return json_build_object(
-        'runs', listed_runs(array(
-            select f.id from unnest(found) as f (id) where after is null or f.id < after order by f.id desc limit greatest(0, lim)
-        ), coalesce((filter ->> 'values')::boolean, true), budget),
-        'after', next_after
-    );
+    ids := array(select f.id from unnest(found) as f (id) where after is null or f.id < after order by f.id desc);
 end $$;
 
 -- These runs as a page, newest first.

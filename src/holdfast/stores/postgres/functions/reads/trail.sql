@@ -17,12 +17,7 @@ language plpgsql volatile
 set search_path from current set cursor_tuple_fraction = 1 set jit = off as $$
 declare
     run uuid := (filter ->> 'run')::uuid;
-    tenant text := filter ->> 'tenant';
-    types text[] := texts(filter -> 'types');
-    since timestamptz := moment((filter ->> 'since')::bigint);
-    until timestamptz := moment((filter ->> 'until')::bigint);
     last bigint;
-    records refcursor;
 begin
     if run is not null then
         if not exists (select 1 from workflow_run as r where r.id = run and r.deleted_at is null) then
@@ -33,12 +28,23 @@ begin
     else
         last := settled_to(after, clock());
     end if;
+    return page_of(trail_records(filter, after, last, lim), budget);
+end $$;
+
+-- The rows that a filter selects, up to a number unless it is null.
+create or replace function trail_records(filter json, after bigint, last bigint, lim bigint) returns refcursor
+language plpgsql volatile as $$
+declare
+    run uuid := (filter ->> 'run')::uuid;
+    tenant text := filter ->> 'tenant';
+    types text[] := texts(filter -> 'types');
+    since timestamptz := moment((filter ->> 'since')::bigint);
+    until timestamptz := moment((filter ->> 'until')::bigint);
+    records refcursor;
+begin
     open records no scroll for execute format(
         $sql$
-            select json_build_object(
-                'seq', e.id, 'run', e.workflow_id, 'type', e.event_type, 'at', shown_at(e.created_at),
-                'data_json', e.data::text, 'told', e.told
-            )::text from (
+            select entry_record(e) from (
                 select e.* from workflow_event as e where e.id > $1 and %s order by e.id limit $2
             ) as e
         $sql$,
@@ -57,7 +63,7 @@ begin
         )
     )
     using after, greatest(0, lim), run, last, tenant, types, since, until;
-    return page_of(records, budget);
+    return records;
 end $$;
 
 -- The transactions that may have taken numbers that are not visible yet. A prepared transaction has no pid.

@@ -17,7 +17,8 @@ begin
 end $$;
 
 -- The run that continues the chain, of those that a complete has started. It sees the events since the
--- chain's start, has the cost, budget and priority of the chain so far, and takes over a pause that was asked for.
+-- chain's start, has the cost, budget and priority of the chain so far, takes over a pause that was asked for, and
+-- counts under the same API key.
 create or replace function go_on_as(r workflow_run, w writing, starts json, answers json, now timestamptz) returns void
 language plpgsql as $$
 declare
@@ -40,7 +41,7 @@ begin
     update workflow_run as x set present = next, rev = x.rev + 1 where x.id = head;
     update workflow_run as x
     set chain = head, inbox_mark = r.inbox_mark, cost = r.cost + w.cost, priority = r.priority,
-        budget = r.budget, account = r.account,
+        budget = r.budget, account = r.account, api_key = r.api_key,
         status = case when w.pause_by is null then 'pending' else 'paused' end,
         resume_to = case when w.pause_by is not null then 'pending' end, pause_asked_by = w.pause_by, rev = x.rev + 1
     where x.id = next;

@@ -4,8 +4,8 @@
 -- may add a field to such a record, but not an argument to a function.
 --
 -- A verb (called from outside) says `set search_path from current`, takes `clock()` once, and takes its locks
--- in one order: buckets of topics (lock_topics), of keys of new runs (lock_keys), of outbox queues (lock_lines), each
--- ascending; then run rows by id (lock_runs). It takes them before its first write, except rows that are taken with
+-- in one order: buckets of topics (lock_topics), of API keys (lock_api_keys), of keys of new runs (lock_keys), of outbox
+-- queues (lock_lines), each ascending; then run rows by id (lock_runs). It takes them before its first write, except rows that are taken with
 -- `skip locked` (commit, claim, chores): that never waits. Whoever writes a run, its steps or its receipts holds the lock of the run's row; each
 -- statement then sees the current state. Parts of verbs have the same names in every store. Every update of
 -- workflow_run says `rev = rev + 1`.
@@ -75,7 +75,8 @@ begin
     raise exception using errcode = 'HF' || case name
         when 'UnknownRun' then '001' when 'IllegalMove' then '002' when 'Conflict' then '003'
         when 'UnknownStep' then '004' when 'UnknownMessage' then '005' when 'UnknownSchedule' then '006'
-        when 'UsageError' then '007' when 'SchemaMismatch' then '008' when 'ChangedSince' then '009' else '000' end,
+        when 'UsageError' then '007' when 'SchemaMismatch' then '008' when 'ChangedSince' then '009'
+        when 'UnknownApiKey' then '010' else '000' end,
         message = one_line(message), detail = json_build_object('error', name, 'data', data)::text;
 end $$;
 

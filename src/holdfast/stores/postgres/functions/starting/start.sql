@@ -13,34 +13,6 @@ begin
     return answers;
 end $$;
 
--- Start several runs, perhaps of several callers. None waits long for a key or an id in another open transaction: that
--- item is answered `busy`, nothing of it is written, and it is to be sent alone.
-create or replace function start_together(runs json) returns json language plpgsql
-set search_path from current set lock_timeout = '100ms' as $$
-begin
-    return start(runs);
-exception when lock_not_available then
-    return start_each(runs);
-end $$;
-
-create or replace function start_each(runs json) returns json language plpgsql set lock_timeout = '20ms' as $$
-declare
-    answers json[];
-    one record;
-begin
-    for one in
-        select i.item, i.place::integer from json_array_elements(runs) with ordinality as i (item, place)
-        order by i.item ->> 'key', i.place
-    loop
-        begin
-            answers[one.place] := start(json_build_array(one.item)) -> 0;
-        exception when lock_not_available then
-            answers[one.place] := json_build_object('error', 'busy', 'id', one.item ->> 'id');
-        end;
-    end loop;
-    return array_to_json(answers);
-end $$;
-
 -- The topics that a plan looks at when it is started, before its first task. They are locked before anything is
 -- written.
 create or replace function plan_topics(runs json) returns text[] language plpgsql stable as $$
@@ -73,19 +45,31 @@ declare
     made uuid[];
     plain boolean;
     in_any_order boolean;
+    limited text[];
+    open_runs jsonb := '{}';
+    is_short boolean := false;
     one record;
 begin
     select bool_and(coalesce(d.kind, 'code') <> 'plan' and n.origin is null
         and not coalesce(n.covers_children or d.covers_children, false) and (n.parent is null or (
         select 1 from workflow_run as p where p.id = n.parent and p.tenant = n.tenant and p.deleted_at is null limit 1
-    ) is not null)) and count(distinct n.id) = count(*), count(distinct n.id) = count(*) and bool_and(n.parent is null)
-    into plain, in_any_order
+    ) is not null)) and count(distinct n.id) = count(*), count(distinct n.id) = count(*) and bool_and(n.parent is null),
+        array_agg(n.api_key) filter (where n.open_runs_max is not null)
+    into plain, in_any_order, limited
     from json_to_recordset(runs) as n (
-        id uuid, type text, tenant text, parent uuid, origin uuid, covers_children boolean
+        id uuid, type text, tenant text, parent uuid, origin uuid, covers_children boolean, api_key text,
+        open_runs_max integer
     )
     left join workflow_definition as d on d.type = n.type;
-    if plain then
-        made := start_plain(runs, mark, first, now);
+    if limited is not null and from_outside then
+        perform lock_api_keys(limited);
+        open_runs := count_open_runs(limited);
+        is_short := has_no_room(runs, open_runs);
+    end if;
+    if is_short then
+        in_any_order := false;
+    elsif plain then
+        made := start_plain(runs, mark, first, now, from_outside);
         if coalesce(array_length(made, 1), 0) = json_array_length(runs) then
             return (select json_agg(json_build_object('id', id, 'created', true)) from unnest(made) as id);
         end if;
@@ -96,9 +80,39 @@ begin
     loop
         answers[one.place] := case when (one.item ->> 'id')::uuid = any(made)
             then json_build_object('id', one.item ->> 'id', 'created', true)
-            else start_run(one.item, mark, first, starter, now, from_outside) end;
+            else start_run(one.item, mark, first, starter, now, from_outside,
+                           (open_runs ->> (one.item ->> 'api_key'))::integer) end;
+        if open_runs ? (one.item ->> 'api_key') and (answers[one.place] ->> 'created')::boolean then
+            open_runs := open_runs || jsonb_build_object(
+                one.item ->> 'api_key', (open_runs ->> (one.item ->> 'api_key'))::integer + 1
+            );
+        end if;
     end loop;
     return coalesce(array_to_json(answers), '[]');
+end $$;
+
+-- The number of open runs of each of these API keys, which the caller has locked. Only a new statement sees what the
+-- lock has waited for. Nobody may have more than 10,000.
+create or replace function count_open_runs(keys text[]) returns jsonb language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    return (
+        select jsonb_object_agg(k.key, (select count(*) from (
+            select 1 from workflow_run as r where r.api_key = k.key and r.finished_at is null limit 10000
+        ) as o)) from (select distinct u.key from unnest(keys) as u (key) where u.key is not null) as k
+    );
+end $$;
+
+-- Whether some of these runs may be above the limits of their API keys. True also for a limit that must be refused.
+create or replace function has_no_room(runs json, open_runs jsonb) returns boolean language plpgsql stable as $$
+begin
+    return exists (
+        select 1 from json_to_recordset(runs) as n (api_key text, open_runs_max integer)
+        group by n.api_key having count(n.open_runs_max) > 0 and (
+            n.api_key is null or max(n.open_runs_max) > 10000
+            or (open_runs ->> n.api_key)::integer + count(*) > min(n.open_runs_max)
+        )
+    );
 end $$;
 
 -- After an insert that has waited for another open transaction: meanwhile runs may have been claimed and purged, even
@@ -114,8 +128,9 @@ end $$;
 
 -- Start runs without a plan whose parents exist, many at once. Keys are inserted in one order, or two calls with the
 -- same keys would wait for each other. Anything unusual is left to start_run, which names the fault.
-create or replace function start_plain(runs json, mark bigint, first bigint, now timestamptz) returns uuid[]
-language plpgsql as $$
+create or replace function start_plain(
+    runs json, mark bigint, first bigint, now timestamptz, from_outside boolean
+) returns uuid[] language plpgsql as $$
 declare
     asked_at timestamptz := clock_timestamp();
     made uuid[];
@@ -127,17 +142,17 @@ begin
             id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
             delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
             ttl_seconds double precision, budget bigint, limit_key text, labels text, parent uuid, parent_step text,
-            trace text
+            trace text, by text, api_key text
         )) with ordinality as n (
             id, type, params, digest, tenant, key, priority, run_at, delay_seconds, max_attempts, timeout_seconds,
-            ttl_seconds, budget, limit_key, labels, parent, parent_step, trace, place
+            ttl_seconds, budget, limit_key, labels, parent, parent_step, trace, by, api_key, place
         )
         left join workflow_definition as d on d.type = n.type
     ), inserted as (
         insert into workflow_run (
             id, tenant, type, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id, parent_step,
             limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, rev, created_at,
-            updated_at, trace, account
+            updated_at, trace, account, api_key
         )
         select n.id, n.tenant, n.type, n.params::json, n.priority,
             coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), stored_key(n.tenant, n.key), n.digest,
@@ -145,17 +160,19 @@ begin
             coalesce(n.budget, n.known_budget), bounded(n.lasts),
             times_out_at(coalesce(moment(n.run_at), now + span(coalesce(n.delay_seconds, 0))), now, n.lasts),
             bounded(n.ttl_seconds), mark, first, 1, now, now, nullif(n.trace, ''),
-            case when n.parent is not null then (select p.account from workflow_run as p where p.id = n.parent) end
+            case when n.parent is not null then (select p.account from workflow_run as p where p.id = n.parent) end,
+            case when from_outside then n.api_key end
         from n
         where not is_odd_start(n.type, n.is_known, n.tenant, n.key, n.limit_key, n.priority, n.run_at, n.max_attempts,
                                n.budget, n.labels, n.params)
-            and coalesce(length(n.trace), 0) <= 10000
+            and coalesce(length(n.trace), 0) <= 10000 and coalesce(length(n.by), 0) <= 10000
+            and (n.api_key is null or is_key_id(n.api_key))
         order by stored_key(n.tenant, n.key), n.place
         on conflict do nothing
         returning id
     ), trail_rows as (
         insert into workflow_event (workflow_id, event_type, data, created_at, told)
-        select n.id, 'created', ('{"type":' || to_json(n.type)::text || '}')::json, now, false
+        select n.id, 'created', ('{"type":' || to_json(n.type)::text || by_whom(n.by) || '}')::json, now, false
         from n join inserted on inserted.id = n.id order by n.place
     )
     select array_agg(n.id order by n.place) into made from n join inserted on inserted.id = n.id;
@@ -163,9 +180,15 @@ begin
     return made;
 end $$;
 
--- Start one run that has a parent, a plan, or another run under its key or id.
+-- The end of the data of a `created` row that says who has started the run. Stable, as to_json is: an immutable function
+-- would not be inlined, and would cost 40 us.
+create or replace function by_whom(who text) returns text language sql stable as
+    $$select case when who <> '' then ',"by":' || to_json(who)::text else '' end$$;
+
+-- Start one run that has a parent, a plan, another run under its key or id, or a limit on the open runs of its API key.
+-- `open_runs`: how many the key has.
 create or replace function start_run(
-    item json, mark bigint, first bigint, starter uuid, now timestamptz, from_outside boolean
+    item json, mark bigint, first bigint, starter uuid, now timestamptz, from_outside boolean, open_runs integer
 ) returns json language plpgsql as $$
 declare
     n record;
@@ -180,7 +203,7 @@ begin
         id uuid, type text, params text, digest text, tenant text, key text, priority integer, run_at bigint,
         delay_seconds double precision, max_attempts integer, timeout_seconds double precision,
         ttl_seconds double precision, budget bigint, limit_key text, parent uuid, parent_step text, labels text,
-        trace text, follows uuid, origin uuid, covers_children boolean
+        trace text, follows uuid, origin uuid, covers_children boolean, by text, api_key text, open_runs_max integer
     );
     select * into d from workflow_definition as w where w.type = n.type;
     if from_outside then
@@ -190,6 +213,10 @@ begin
             perform refuse('UsageError', fault);
         end if;
         perform checked_text('trace', n.trace);
+        perform checked_text('by', n."by");
+        if not coalesce(is_key_id(n.api_key), n.open_runs_max is null) or n.open_runs_max not between 1 and 10000 then
+            perform refuse('UsageError', 'api_key is the id of an API key, and open_runs_max a number from 1 to 10,000');
+        end if;
     end if;
     full_key := stored_key(n.tenant, n.key);
     if full_key is not null then
@@ -210,11 +237,18 @@ begin
         end if;
         return json_build_object('error', 'unknown_run', 'id', n.parent);
     end if;
+    if open_runs >= n.open_runs_max then
+        if exists (select 1 from workflow_run as w where w.id = n.id) then
+            -- Perhaps the same start again: it may have taken the last place.
+            return json_build_object('error', 'duplicate_run', 'id', n.id);
+        end if;
+        return json_build_object('error', 'too_many_runs', 'id', n.id);
+    end if;
     asked_at := clock_timestamp();
     insert into workflow_run as w (
         id, tenant, type, kind, payload, priority, run_at, idempotency_key, digest, max_attempts, parent_id,
         parent_step, limit_key, labels, budget, timeout_seconds, timeout_at, ttl_seconds, inbox_mark, fence, rev,
-        created_at, updated_at, trace, origin, account
+        created_at, updated_at, trace, origin, account, api_key
     )
     values (
         n.id, n.tenant, n.type, coalesce(d.kind, 'code'), n.params::json, n.priority,
@@ -227,7 +261,8 @@ begin
         ),
         bounded(n.ttl_seconds), mark, first, 1, now, now, nullif(n.trace, ''), n.origin,
         account_of(n.id, n.parent, n.follows is null and coalesce(n.covers_children or d.covers_children, false),
-                   coalesce(n.budget, d.budget))
+                   coalesce(n.budget, d.budget)),
+        case when from_outside then n.api_key end
     )
     on conflict do nothing
     returning * into r;
@@ -241,27 +276,27 @@ begin
         return json_build_object('error', 'duplicate_run', 'id', n.id);
     end if;
     perform raise_fences(array[r.id], asked_at, now);
-    perform begin_run(r, d, now);
+    perform begin_run(r, d, now, n."by");
     return json_build_object('id', r.id, 'created', true);
 end $$;
 
 -- Write what a start adds to the row: the trail, and for a plan its steps, of which the first becomes current.
-create or replace function begin_run(r workflow_run, d workflow_definition, now timestamptz) returns void
+create or replace function begin_run(r workflow_run, d workflow_definition, now timestamptz, who text) returns void
 language plpgsql as $$
 declare
     names json;
-    again text := case when r.origin is null then '' else ',"origin":"' || r.origin || '"' end;
+    more text := case when r.origin is null then '' else ',"origin":"' || r.origin || '"' end || by_whom(coalesce(who, ''));
 begin
     if r.account = r.id then
         insert into workflow_account (id, budget) values (r.id, r.budget);
     end if;
     if r.kind <> 'plan' or d.steps is null then
-        perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || again || '}', now);
+        perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || more || '}', now);
         return;
     end if;
     select json_agg(s.step ->> 'name' order by s.place) into names
     from json_array_elements(d.steps) with ordinality as s (step, place);
-    perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || ',"steps":' || names::text || again || '}', now);
+    perform note(r.id, 'created', '{"type":' || to_json(r.type)::text || ',"steps":' || names::text || more || '}', now);
     perform insert_plan(r.id, d.steps, r.tenant, r.max_attempts);
     if coalesce(d.steps -> 0 ->> 'kind', 'task') <> 'task' then
         perform apply_plan(r, come_to(r, null, now), now, null, false);

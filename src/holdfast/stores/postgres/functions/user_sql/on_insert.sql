@@ -81,7 +81,7 @@ begin
     if d.kind = 'plan' and coalesce(d.steps -> 0 ->> 'kind', 'task') <> 'task' then
         perform lock_topics(plan_topics(json_build_array(json_build_object('type', new.type, 'tenant', new.tenant))));
     end if;
-    perform begin_run(new, d, new.created_at);
+    perform begin_run(new, d, new.created_at, null);
     perform hint();
     return null;
 end $$;
