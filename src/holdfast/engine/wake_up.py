@@ -10,9 +10,9 @@ LOOK_SECONDS = 0.01  # shortest time between two looks, however many hints come
 LOOK_SHARE = 0.1  # at most this share of a loop's time goes into looks
 
 
-def between_looks(cost_seconds: float) -> float:
+def between_looks(cost_seconds: float, share: float = LOOK_SHARE) -> float:
     """Return the seconds between two looks that hints cause: on a slow store they are further apart."""
-    return min(max(LOOK_SECONDS, cost_seconds / LOOK_SHARE), POLL_MAX_SECONDS)
+    return min(max(LOOK_SECONDS, cost_seconds / share), POLL_MAX_SECONDS)
 
 
 class WakeUp:

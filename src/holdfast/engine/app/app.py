@@ -37,7 +37,7 @@ from holdfast.errors import UsageError
 from holdfast.sealing import CodecHook, Sealed
 from holdfast.world import THREADS, RealWorld, World
 
-from .client import Client
+from .client import StoreClient
 
 if TYPE_CHECKING:
     from holdfast.contract import Store
@@ -51,7 +51,7 @@ H = TypeVar("H", bound=Callable[..., Any])
 APPS: WeakSet[App] = WeakSet()  # every app of this process: a test keeps each of them away from its own store
 
 
-class App(Client):
+class App(StoreClient):
     """Workflows, and a store for their runs: `sqlite:///holdfast.db`, or the URL in HOLDFAST_STORE.
 
     Sync functions (`def`) run in threads: at most `threads` for workflows, and as many for steps. Finished

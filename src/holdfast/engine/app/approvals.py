@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ApprovalVerbs:
-    """The verbs for people who decide; a part of `Client`."""
+    """The verbs for people who decide; a part of `StoreClient`."""
 
     store: Store
     tenant: Tenant

@@ -27,7 +27,7 @@ from .new_run import new_run
 from .tenant_scope import not_reserved, tenant_of
 
 if TYPE_CHECKING:
-    from .client import Client
+    from .client import StoreClient
 
 PRIORITY = 0  # before the runs that it puts into the queue
 
@@ -60,7 +60,7 @@ class BulkOperations:
     second call returns the first operation.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: StoreClient) -> None:
         self._client = client
 
     async def preview(self, where: RunFilter, verb: str | None = None) -> BulkPreview:
@@ -68,8 +68,8 @@ class BulkOperations:
 
         verb: count only what this verb would take, such as "retry".
         """
-        known = None if verb is None else _verb(verb)
-        where = narrowed(_filter(where), known)
+        known = None if verb is None else bulk_verb(verb)
+        where = narrowed(bulk_filter(where), known)
         found = await counted(self._client.list, where, known, sample=SAMPLE)
         return BulkPreview(count=found.count, more=found.more, sample=found.first)
 
@@ -126,7 +126,7 @@ class BulkOperations:
     async def _start(
         self, verb: BulkVerb, where: RunFilter, rate: int, by: str, key: str | None, **arguments: Any
     ) -> Handle[Any]:
-        client, where = self._client, _filter(where)
+        client, where = self._client, bulk_filter(where)
         asked = Bulk(
             verb=verb,
             where=written(where),
@@ -140,13 +140,14 @@ class BulkOperations:
         new = new_run(client.world, BULK, asked, key=key, priority=PRIORITY, tenant=owner)
         if tenant is ANY:  # its filter and its report are no tenant's business
             new = msgspec.structs.replace(new, tenant=OPERATOR_TENANT)
-        (answer,) = await client.store.start([new])
+        (answer,) = await client.store.start([client._signed(new)])  # noqa: SLF001 - of its own package
         if isinstance(answer, HoldfastError):
             raise answer
-        return Handle(client, answer.id, created=answer.created, workflow=BULK)
+        return Handle(client, answer.id, new.type, created=answer.created, workflow=BULK)
 
 
-def _filter(where: Any) -> RunFilter:
+def bulk_filter(where: Any) -> RunFilter:
+    """Check the filter of a bulk operation."""
     if not isinstance(where, RunFilter):
         raise UsageError(
             f"{clipped(where)} is not a filter: give one, as in RunFilter(statuses=(Status.FAILED,))"
@@ -156,7 +157,8 @@ def _filter(where: Any) -> RunFilter:
     return msgspec.structs.replace(where, values=False)
 
 
-def _verb(verb: Any) -> BulkVerb:
+def bulk_verb(verb: Any) -> BulkVerb:
+    """Check the name of a verb."""
     try:
         return BulkVerb(verb)
     except ValueError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Unpack, overload
+from typing import Any, NamedTuple, Unpack, overload
 from uuid import UUID
+
+import msgspec
 
 from holdfast.arguments import (
     Seconds,
@@ -51,6 +53,7 @@ from holdfast.world import World
 from .approvals import ApprovalVerbs
 from .bulk import BulkOperations
 from .handle import Handle
+from .keys import KeyVerbs
 from .limits import LimitVerbs
 from .maintenance import MaintenanceVerbs
 from .new_run import check_options, check_start, new_run, repeated_run
@@ -61,10 +64,24 @@ from .start_queue import STARTS_MAX, StartQueues
 from .tenant_scope import one_tenant
 
 
-class Client(ReadVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, MaintenanceVerbs):
+class StartedBy(NamedTuple):
+    """The caller of verbs: its name, and over HTTP its API key, the key's limit on open runs, and the id of
+    the request.
+    """
+
+    by: str = ""
+    api_key: str | None = None
+    open_runs_max: int | None = None
+    request: str = ""
+
+
+class StoreClient(
+    ReadVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, KeyVerbs, MaintenanceVerbs
+):
     """The verbs on runs, over any store. `App` is a client with workflows of its own."""
 
     tenant: Tenant = ANY  # the tenant whose runs it sees
+    started_by: StartedBy | None = None  # recorded with each run that it starts
 
     def __init__(self, store: Store, world: World) -> None:
         self.store, self.world = store, world
@@ -149,9 +166,9 @@ class Client(ReadVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, M
         handles: list[Handle[Any] | HoldfastError] = []
         for slice_ in slices(good, lambda one: start_bytes(one[0]), most=STARTS_MAX):
             said = await self._starts.start(self.store, [new for new, _ in slice_], connection)
-            for answer, (_, defined) in zip(said, slice_, strict=True):
+            for answer, (new, defined) in zip(said, slice_, strict=True):
                 handles.append(
-                    Handle(self, answer.id, created=answer.created, workflow=defined)
+                    Handle(self, answer.id, new.type, created=answer.created, workflow=defined)
                     if isinstance(answer, Started)
                     else answer
                 )
@@ -163,10 +180,25 @@ class Client(ReadVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, M
         try:
             workflow, params, *rest = check_start(start)
             known = await self._workflow(workflow, look=look)
-            new = new_run(self.world, known, params, **self._bound(check_options(rest[0] if rest else {})))
+            options = self._bound(check_options(rest[0] if rest else {}))
+            new = self._stamped(new_run(self.world, known, params, **options))
         except UsageError as error:
             return error
         return new, known if isinstance(known, Defined) else None
+
+    def _stamped(self, new: NewRun) -> NewRun:
+        """Return the new run with the caller that starts it: it counts under the caller's API key."""
+        caller = self.started_by
+        if caller is None:
+            return new
+        key, most = caller.api_key, caller.open_runs_max
+        return msgspec.structs.replace(new, by=caller.by, api_key=key, open_runs_max=most)
+
+    def _signed(self, new: NewRun) -> NewRun:
+        """Return the new run with the name of the caller. Runs of schedules and bulk operations do not count
+        under an API key: a schedule starts runs without the key, too, and a full key must be able to cancel.
+        """
+        return new if self.started_by is None else msgspec.structs.replace(new, by=self.started_by.by)
 
     def _bound(self, options: dict[str, Any]) -> dict[str, Any]:
         """Add the tenant to the options of a start. An app of one tenant may not choose ids: all tenants
@@ -217,18 +249,18 @@ class Client(ReadVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, M
         if found.type.startswith(RESERVED):  # where a chain goes on, its params are half done
             raise UsageError(f"run {found.id} is a bulk operation, which cannot be repeated: start a new one")
         known = self.workflows.get(found.type)
-        new = repeated_run(self.world, found, known, params, key)
+        new = self._stamped(repeated_run(self.world, found, known, params, key))
         if isinstance(known, Plan):
             await self._publish([known])
         (answer,) = await self._starts.start(self.store, [new], None)
         if isinstance(answer, HoldfastError):
             raise answer
-        return Handle(self, answer.id, created=answer.created, workflow=known)
+        return Handle(self, answer.id, new.type, created=answer.created, workflow=known)
 
     async def fire_schedule(self, name: str, tenant: str | OwnTenant = OWN) -> Handle[Any]:
         """Start a run of a schedule now, besides its regular times and whatever its overlap policy says."""
         new = await self._fire(name, tenant)
-        return Handle(self, new.id, created=True, workflow=self.workflows.get(new.type))
+        return Handle(self, new.id, new.type, created=True, workflow=self.workflows.get(new.type))
 
     # -- change ----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, cast
+from typing import Generic, Protocol, cast
 from uuid import UUID
 
 from holdfast.codec import untyped
@@ -11,21 +11,44 @@ from holdfast.engine.definitions import Defined
 from holdfast.engine.typed import R_co
 from holdfast.records import Decided, Run
 
-if TYPE_CHECKING:
-    from .client import Client
-
 # how the result of a run begins that ended by `continue_as` before chains existed
 CONTINUED = '{"continued_as":'
 
 
+class HandleClient(Protocol):
+    """The verbs that a handle needs: an app has them, and a client of the HTTP API."""
+
+    async def ended(self, run: UUID | str, timeout: Seconds | None = None) -> Run: ...
+
+    async def known(self, run: UUID | str) -> Run: ...
+
+    async def cancel(self, run: UUID | str, by: str = "", *, children: bool = True) -> Run: ...
+
+    async def approve(
+        self, run: UUID | str, step: str | None = None, *, by: str = "", comment: str = "",
+        digest: str | None = None,
+    ) -> Decided: ...  # fmt: skip
+
+    async def reject(
+        self, run: UUID | str, step: str | None = None, *, by: str = "", comment: str = "",
+        digest: str | None = None,
+    ) -> Decided: ...  # fmt: skip
+
+
 class Handle(Generic[R_co]):
-    """A started run: its id, and whether this call created it."""
+    """A started run: its id and type, and whether this call created it."""
 
     def __init__(
-        self, client: Client, run_id: UUID, *, created: bool, workflow: Defined | None = None
+        self,
+        client: HandleClient,
+        run_id: UUID,
+        type_: str,
+        *,
+        created: bool,
+        workflow: Defined | None = None,
     ) -> None:
         self._client, self._workflow = client, workflow
-        self.id, self.created = run_id, created
+        self.id, self.type, self.created = run_id, type_, created
 
     def __repr__(self) -> str:
         """Return a short text for logs."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class LimitVerbs:
-    """The verbs of limits and of the registry; a part of `Client`."""
+    """The verbs of limits and of the registry; a part of `StoreClient`."""
 
     store: Store
 
@@ -53,25 +53,16 @@ class LimitVerbs:
         weight of a tenant: its share of the claims when several tenants have due runs. A name that ends in %
         sets a limit for each name with that prefix, counted separately.
         """
-        scope, name = _named(type, tenant, key)
-        if concurrency is None and rate is None and weight is None:
-            raise UsageError(
-                f"limit({scope}={name!r}): give concurrency, rate or weight; `unlimit` removes a limit"
-            )
-        if weight is not None and scope != "tenant":
-            raise UsageError(
-                f"limit({scope}={name!r}): a weight is a tenant's share: give tenant=, as in tenant='acme'"
-            )
+        scope, name = named_limit(type, tenant, key)
+        places, claims, share = checked_limit(scope, name, concurrency, rate, weight)
         await self._opened()
-        return await self.store.limit(
-            scope, name, concurrency=_places(concurrency), rate=_rate(rate), weight=_weight(weight)
-        )
+        return await self.store.limit(scope, name, concurrency=places, rate=claims, weight=share)
 
     async def unlimit(
         self, *, type: Defined | str | None = None, tenant: str | None = None, key: str | None = None
     ) -> bool:
         """Remove the limit of that name, and its pause. Return True when there was one."""
-        scope, name = _named(type, tenant, key)
+        scope, name = named_limit(type, tenant, key)
         await self._opened()
         return await self.store.unlimit(scope, name)
 
@@ -85,7 +76,7 @@ class LimitVerbs:
 
         Of two pauses the one that ends later counts. Running runs continue.
         """
-        _, name = _named(None, None, key)
+        _, name = named_limit(None, None, key)
         if isinstance(until, datetime):
             at = check_datetime("until", until)
             await self._opened()
@@ -96,7 +87,7 @@ class LimitVerbs:
 
     async def resume_key(self, key: str) -> bool:
         """End the pause of this key. Return True when there was one."""
-        _, name = _named(None, None, key)
+        _, name = named_limit(None, None, key)
         await self._opened()
         return await self.store.resume_key(name)
 
@@ -113,7 +104,7 @@ class LimitVerbs:
 
         A bare name, such as shop.order, counts for all versions that have no entry of their own.
         """
-        name = _registered(type)
+        name = registered(type)
         if enabled is not None and not isinstance(enabled, bool):
             raise UsageError(f"register({name!r}): enabled is {clipped(enabled)}: give True or False")
         runtime = None if runtime is None else check_name("runtime", runtime)
@@ -128,14 +119,16 @@ class LimitVerbs:
         """Remove an entry: any worker with a handler may take the type again. Return True when there was
         one.
         """
-        name = _registered(type)
+        name = registered(type)
         await self._opened()
         return await self.store.unregister(name)
 
-    async def definitions(self) -> Sequence[Definition]:
-        """Return the published workflows by type, with the JSON Schemas of their params and results."""
+    async def definitions(self, *, schemas: bool = True) -> Sequence[Definition]:
+        """Return the published workflows by type, with the JSON Schemas of their params and results unless
+        told otherwise.
+        """
         await self._opened()
-        return await self.store.definitions(schemas=True)
+        return await self.store.definitions(schemas=schemas)
 
     async def registry(self) -> Sequence[Registration]:
         """Return all entries, by name."""
@@ -143,7 +136,23 @@ class LimitVerbs:
         return await self.store.registry()
 
 
-def _named(type_: Defined | str | None, tenant: str | None, key: str | None) -> tuple[str, str]:
+def checked_limit(
+    scope: str, name: str, concurrency: Any, rate: Any, weight: Any
+) -> tuple[int | None, tuple[int, float] | None, float | None]:
+    """Check the parts of a limit: the runs at once, the claims in a period, and the share of a tenant."""
+    if concurrency is None and rate is None and weight is None:
+        raise UsageError(
+            f"limit({scope}={name!r}): give concurrency, rate or weight; `unlimit` removes a limit"
+        )
+    if weight is not None and scope != "tenant":
+        raise UsageError(
+            f"limit({scope}={name!r}): a weight is a tenant's share: give tenant=, as in tenant='acme'"
+        )
+    return _places(concurrency), _rate(rate), _weight(weight)
+
+
+def named_limit(type_: Defined | str | None, tenant: str | None, key: str | None) -> tuple[str, str]:
+    """Return the scope and the name of a limit: exactly one of the three is given."""
     given = {"type": type_, "tenant": tenant, "key": key}
     named = {scope: name for scope, name in given.items() if name is not None}
     if len(named) != 1:
@@ -155,7 +164,8 @@ def _named(type_: Defined | str | None, tenant: str | None, key: str | None) -> 
     return scope, check_type(said) if scope == "type" and not said.endswith("%") else said
 
 
-def _registered(type_: Defined | str) -> str:
+def registered(type_: Defined | str) -> str:
+    """Return the name of an entry of the registry."""
     return type_.type if isinstance(type_, Defined) else check_bare(type_)
 
 

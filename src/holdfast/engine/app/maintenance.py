@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from holdfast.arguments import Seconds, check_kept
 from holdfast.contract import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.engine.explain.doctor import Report, examine
-from holdfast.records import Purged
+from holdfast.records import Presence, Purged, Stats, moment
 
 
 class MaintenanceVerbs:
-    """The verbs of an operator; a part of `Client`."""
+    """The verbs of an operator; a part of `StoreClient`."""
 
     store: Store
     ttl_seconds = TTL_SECONDS
@@ -40,10 +41,26 @@ class MaintenanceVerbs:
                 events=done.events + one.events,
                 workers=done.workers + one.workers,
                 claims=done.claims + one.claims,
+                audit=done.audit + one.audit,
+                api_keys=done.api_keys + one.api_keys,
             )
             if progress is not None:
                 progress(done)
         return done
+
+    async def now(self) -> datetime:
+        """Return the time of the store's clock, which counts for all times of runs."""
+        await self._opened()
+        return moment(await self.store.now())
+
+    async def stats(self) -> Stats:
+        """Return an overview of the store: runs by status, live workers, runs that no worker can take."""
+        await self._opened()
+        return await self.store.stats()
+
+    async def workers(self) -> Sequence[Presence]:
+        """Return the live workers: what they run, and how much."""
+        return (await self.stats()).workers
 
     async def doctor(self) -> Report:
         """Check the store and its runs. The report has a `level`, and findings that say how to mend them."""

@@ -11,6 +11,7 @@ from holdfast.arguments import (
     BIG_MAX,
     check_id,
     check_limit,
+    check_list,
     check_name,
     check_sought,
     check_whole,
@@ -19,11 +20,12 @@ from holdfast.arguments import (
 from holdfast.clipped import clipped
 from holdfast.codec import MARK, unwrapped
 from holdfast.contract import Store
+from holdfast.engine.outbox.health import unserved
 from holdfast.engine.outbox.http_post import check_url, shown_url
 from holdfast.engine.outbox.signing import check_secret, make_secret, masked
 from holdfast.engine.outbox.sinks import Sinks, WebhookTarget
 from holdfast.errors import BadValue, Conflict, UsageError
-from holdfast.records import OutboxFilter, OutboxMessage, Tenant, Webhook, moment
+from holdfast.records import ANY, MessageStatus, OutboxFilter, OutboxMessage, Tenant, Webhook, moment
 from holdfast.records.unreadable import UNREADABLE
 from holdfast.sealing.envelope import reason
 
@@ -46,7 +48,7 @@ class WebhookShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxVerbs:
-    """The verbs of the outbox; a part of `Client`."""
+    """The verbs of the outbox; a part of `StoreClient`."""
 
     store: Store
     tenant: Tenant
@@ -75,6 +77,20 @@ class OutboxVerbs:
         """Send a dead or sent message again; a message that waits for its next try is sent now."""
         await self.store.open()
         return await self.store.resend(check_name("message id", id), self.tenant)
+
+    async def unserved(self, sinks: Sequence[str]) -> list[str]:
+        """Return those of these sinks that have messages, but neither a webhook nor a function in a live
+        worker.
+        """
+        named = {check_name("sink", one) for one in check_list("sinks", sinks)}
+        await self.store.open()
+        found = [one.sink for one in await unserved(self.store) if one.sink in named]
+        return found if self.tenant is ANY else [one for one in found if await self._has_pending(one)]
+
+    async def _has_pending(self, sink: str) -> bool:
+        """Return True when the tenant itself has a message for this sink: others must not be told of."""
+        where = OutboxFilter(sink=sink, statuses=(MessageStatus.PENDING,), tenant=self.tenant)
+        return bool(await self.store.outbox(where, 1, 0))
 
     async def webhook(
         self, name: str, url: str, secret: str | None = None, *, allow_private: bool = False

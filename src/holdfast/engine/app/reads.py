@@ -1,9 +1,9 @@
-"""The verbs that read runs: get, list, children, steps, trail, explain, and waiting for a result."""
+"""The verbs that read runs: get, list, search, children, steps, trail, explain, and waiting for a result."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -28,6 +28,7 @@ from holdfast.codec import MARK
 from holdfast.contract import CHILDREN_COUNTED, Store
 from holdfast.engine.explain.explanation import Explanation
 from holdfast.engine.explain.lookup import explained
+from holdfast.engine.present import present_run
 from holdfast.engine.wake_up import WakeUp
 from holdfast.errors import ResultTimeout, RunCancelled, RunFailed, UnknownRun, UsageError
 from holdfast.lifecycle import FINAL, Status
@@ -35,6 +36,7 @@ from holdfast.records import (
     ANY,
     OWN,
     ChildCounts,
+    Found,
     OwnTenant,
     Run,
     RunFilter,
@@ -43,6 +45,7 @@ from holdfast.records import (
     TrailEntry,
 )
 from holdfast.sealing.envelope import reason
+from holdfast.searching import check_searched
 
 from .tenant_scope import tenant_of
 
@@ -55,7 +58,7 @@ def _exact_labels(labels: Any) -> Any:
 
 
 class ReadVerbs:
-    """The verbs that read runs; a part of `Client`."""
+    """The verbs that read runs; a part of `StoreClient`."""
 
     store: Store
     tenant: Tenant
@@ -78,12 +81,8 @@ class ReadVerbs:
 
     async def present(self, run: UUID | str) -> Run:
         """Return the newest run of this run's chain: the run itself when it never called `continue_as`."""
-        found = await self.known(run)
-        while found.present != found.id:
-            before, found = found, await self.get(found.present) or await self.known(run)
-            if found.present == before.present != found.id:  # the chain is being deleted
-                raise UnknownRun(run)
-        return found
+        await self._opened()
+        return await present_run(self.store, run, self.tenant)
 
     async def list(
         self, where: RunFilter | None = None, limit: int = 100, after: UUID | None = None
@@ -93,22 +92,38 @@ class ReadVerbs:
         A page may hold fewer than `limit` runs when values are large (8 MiB a page), or when few runs match
         and many had to be looked at: only an empty page is the end.
         """
+        where, rows = self._filter("list", where), check_limit(limit)
+        await self._opened()
+        return await self.store.list(where, rows, None if after is None else check_id(after))
+
+    async def search(
+        self, text: str, where: RunFilter | None = None, limit: int = 100, after: UUID | None = None
+    ) -> Found:
+        """Return runs, newest first, that hold `text` in their params, result, labels, key or error message.
+
+        The text is literal, and case counts. One call looks at no more than 2,000 runs, and 32 MiB of values:
+        it may find nothing and not be at the end. Go on with `after=found.after` until that is None. An app
+        that encrypts or compresses its values cannot search in them.
+        """
+        text, where = check_searched(text), self._filter("search", where)
+        rows = check_limit(limit, 1)
+        await self._opened()
+        return await self.store.search(text, where, rows, None if after is None else check_id(after))
+
+    def _filter(self, verb: str, where: RunFilter | None) -> RunFilter:
+        """Return the filter with exact texts, and with the tenant of this client."""
         if where is not None and not isinstance(where, RunFilter):
             raise UsageError(
-                f"list({clipped(where)}): give a filter, as in RunFilter(statuses=(Status.FAILED,))"
+                f"{verb}({clipped(where)}): give a filter, as in RunFilter(statuses=(Status.FAILED,))"
             )
         where = where or RunFilter()
         type_, key = check_sought(type=where.type, key=where.key)
         error = check_sought(error=where.error)[0] if isinstance(where.error, str) else where.error
         tenant = tenant_of(self.tenant, where.tenant)
-        where = msgspec.structs.replace(where, type=type_, tenant=tenant, key=key, error=error)
         if where.parent is not None:
             check_id(where.parent)
-        if where.labels:
-            where = msgspec.structs.replace(where, labels=_exact_labels(where.labels))
-        rows = check_limit(limit)
-        await self._opened()
-        return await self.store.list(where, rows, None if after is None else check_id(after))
+        labels = _exact_labels(where.labels) if where.labels else where.labels
+        return msgspec.structs.replace(where, type=type_, tenant=tenant, key=key, error=error, labels=labels)
 
     async def children(
         self, runs: Sequence[UUID | str], *, most: int = CHILDREN_COUNTED
@@ -122,12 +137,14 @@ class ReadVerbs:
         await self._opened()
         return await self.store.children(ids, self.tenant, counted)
 
-    async def steps(self, run: UUID | str, *, largest: int | None = None) -> Sequence[Step]:
+    async def steps(
+        self, run: UUID | str, *, largest: int | None = None, after: int | None = None
+    ) -> Sequence[Step]:
         """Return all steps in the order of their outcomes; values of more than `largest` bytes are left
-        out.
+        out. after: one page only, the steps behind this seq (-1: the first page); an empty page is the end.
         """
         await self._opened()
-        return await self.store.steps(check_id(run), self.tenant, largest=largest)
+        return await self.store.steps(check_id(run), self.tenant, largest=largest, after=after)
 
     async def trail(
         self,
@@ -154,6 +171,36 @@ class ReadVerbs:
         await self._opened()
         chosen = None if run is None else check_id(run)
         return await self.store.trail(chosen, whose, types, after, limit, between)
+
+    async def follow(
+        self, run: UUID | str | None = None, after: int = 0, *, tenant: Tenant | OwnTenant = OWN
+    ) -> AsyncGenerator[TrailEntry, None]:
+        """Yield the trail as it grows: of one run, then of the present run of its chain, until that ends; or
+        of all runs for ever.
+
+        `after`: begin behind this seq. UnknownRun, also when the run is deleted meanwhile.
+        """
+        id_, whose = None if run is None else check_id(run), tenant_of(self.tenant, tenant, ANY)
+        after, wake_up = check_whole("after", after, 0, BIG_MAX), WakeUp()
+        await self._opened()
+        unlisten = self.store.listen(wake_up.ring)
+        try:
+            while True:
+                # Read the status before the trail: then the trail holds all that led to a final status.
+                seen = None if id_ is None else await self.known(id_)
+                while page := await self.trail(id_, after, tenant=whose):
+                    wake_up.found()
+                    for entry in page:
+                        yield entry
+                    after = page[-1].seq
+                if seen is not None and seen.present != seen.id:
+                    id_, after = seen.present, 0
+                elif seen is not None and seen.status in FINAL:
+                    return
+                else:
+                    await wake_up.wait(None)
+        finally:
+            unlisten()
 
     async def explain(self, run: UUID | str) -> Explanation:
         """Say why a run does not move, in words and as data; for a chain, its newest run."""

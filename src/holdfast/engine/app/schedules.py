@@ -7,6 +7,8 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+import msgspec
+
 from holdfast.arguments import Seconds, check_by, check_name, check_sought, exact_text, is_type
 from holdfast.clipped import clipped
 from holdfast.cron import micros_of_jitter, rhythm
@@ -19,6 +21,7 @@ from holdfast.errors import Conflict, UnknownSchedule, UnknownWorkflow, UsageErr
 from holdfast.records import (
     OWN,
     CatchUp,
+    Fire,
     Instant,
     NewRun,
     NewSchedule,
@@ -43,7 +46,7 @@ PAGE = 500
 
 
 class ScheduleVerbs:
-    """The verbs of schedules; a part of `Client`."""
+    """The verbs of schedules; a part of `StoreClient`."""
 
     store: Store
     world: World
@@ -56,6 +59,8 @@ class ScheduleVerbs:
         async def _workflow(self, workflow: Defined | str, *, look: bool) -> Defined | str: ...
 
         async def _publish(self, plans: Iterable[Plan]) -> None: ...
+
+        def _signed(self, new: NewRun) -> NewRun: ...
 
     async def schedule(
         self,
@@ -165,6 +170,8 @@ class ScheduleVerbs:
             found = await self._schedule(name, tenant)
             found = resolved(found, await published_types(self.store, [found]))
             firing = firing_by_hand(found, run, await self.store.now())
+            (fire,) = firing.fires
+            firing = msgspec.structs.replace(firing, fires=(Fire(fire.at, self._signed(fire.run)),))
             if (await self.store.fire_schedule(firing)).answer == "applied":
                 return firing.fires[0].run
         raise Conflict(f"schedule {name!r} is being changed by others at the same time: try again")

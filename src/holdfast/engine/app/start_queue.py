@@ -3,7 +3,7 @@
 While starts are on their way to the store, starts of other tasks are queued, and are sent together when the
 first ones return. There is no timer and no added latency: a lone start is sent at once, in its caller's task.
 Each caller gets the answer to its own start. A batch is bounded in runs and bytes; large starts are sent
-alone.
+alone, and starts under a limit of an API key only with others of the same key.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ class Entry(NamedTuple):
 class StartQueue:
     """The queue of starts in front of one store, on one event loop."""
 
-    def __init__(self, store: Store, world: World) -> None:
+    def __init__(self, store: Store, world: World, writers: int | None = None) -> None:
         self.store, self._world = store, world
-        self._writers = store.traits.writers
+        self._writers = store.traits.writers if writers is None else writers
+        self._by_key: dict[str, StartQueue] = {}  # one for each API key with limited runs that are queued
+        self._callers = 0
         self._queue: deque[Entry] = deque()
         self._sending = 0  # calls on their way
         self._gathering = False  # the first start of this loop turn waits for the others of the same turn
@@ -58,18 +60,38 @@ class StartQueue:
         """
         if len(runs) != 1 or (size := start_bytes(runs[0])) >= LARGE_BYTES or AT_ONCE.get():
             return await self._send_patiently(runs)
+        if runs[0].api_key is not None and runs[0].open_runs_max is not None:
+            return [await self._start_limited(runs[0], size, runs[0].api_key)]
+        return [await self._start(runs[0], size)]
+
+    async def _start_limited(self, run: NewRun, size: int, key: str) -> StartAnswer:
+        """Start a run that counts under an API key, in a batch with others of this key only. Starts of one
+        key wait for each other in the store, and no other start is to wait with them.
+        """
+        own = self._by_key.get(key)
+        if own is None:
+            own = self._by_key[key] = StartQueue(self.store, self._world, writers=1)
+        own._callers += 1
+        try:
+            return await own._start(run, size)
+        finally:
+            own._callers -= 1
+            if not own._callers:
+                del self._by_key[key]
+
+    async def _start(self, run: NewRun, size: int) -> StartAnswer:
         loop = asyncio.get_running_loop()
-        mine = Entry(runs[0], size, loop.time(), loop.create_future())
+        mine = Entry(run, size, loop.time(), loop.create_future())
         self._queue.append(mine)
         if not self._gathering and self._sending < self._writers:
             await self._gather(mine)
             if list(self._queue) == [mine]:
                 self._queue.clear()
-                return [await self._send_alone(mine.run)]
+                return await self._send_alone(mine.run)
             self._flush()
         elif not self._watched:
             self._watch(loop)
-        return [await mine.answer]
+        return await mine.answer
 
     async def _gather(self, mine: Entry) -> None:
         """Wait for the other starts of this loop turn, then send."""

@@ -8,7 +8,7 @@ workflows, and in a forked child.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from functools import wraps
@@ -23,12 +23,11 @@ from holdfast.engine.typed import A, Given, R_co, T, explained_by
 from holdfast.engine.worker.hosting import hosts_worker
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.records import OWN, Emitted, OwnTenant
+from holdfast.records import OWN, Emitted, OwnTenant, Tenant, TrailEntry
 from holdfast.threads import BackgroundLoop
 
 from .app import App
 from .bulk import BulkOperations
-from .client import Client
 from .handle import Handle
 from .tenants import TenantApp
 
@@ -39,10 +38,12 @@ def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
     """Make the blocking method for an async method of the same name."""
+    name = method.__name__
 
     @wraps(method)
     def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._call(lambda behind: method(behind, *args, **kwargs))  # type: ignore[no-any-return]
+        # By name: an app and a client of the HTTP API have the same verbs.
+        return self._call(lambda behind: getattr(behind, name)(*args, **kwargs))  # type: ignore[no-any-return]
 
     return called
 
@@ -62,12 +63,44 @@ async def _begun(worker: Worker) -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-class SyncHandle(Generic[R_co]):
-    """A started run, as `Handle`: its id, and whether this call created it. Its methods block."""
+class SyncBase:
+    """A loop in a background thread, on which blocking calls are made."""
 
-    def __init__(self, sync_app: SyncApp, handle: Handle[R_co]) -> None:
+    def __init__(self, name: str, background: BackgroundLoop | None = None) -> None:
+        self._name = name
+        self._background = background or BackgroundLoop("holdfast-sync")
+
+    def __enter__(self) -> Self:
+        """Do nothing: the loop starts with the first call."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close, as `close` does."""
+        self.close()
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, T]], context: Context | None = None) -> T:
+        """Run a coroutine of your own on the background loop: `app.sync.call(lambda: report(app))`."""
+        if hosts_worker():
+            raise UsageError(
+                f"{self._name} is called on the event loop of a worker, and would block it: "
+                f"await the {self._name.partition('.')[0]} itself, or call {self._name} in a sync step"
+            )
+        return self._background.call(work, context)
+
+    def close(self) -> None:
+        """Close, and end the loop."""
+        self._background.close()
+
+
+class SyncHandle(Generic[R_co]):
+    """A started run, as `Handle`: its id and type, and whether this call created it. Its methods block."""
+
+    def __init__(self, sync_app: SyncBase, handle: Handle[R_co]) -> None:
         self._sync_app, self._handle = sync_app, handle
         self.id: UUID = handle.id
+        self.type: str = handle.type
         self.created: bool = handle.created
 
     def __repr__(self) -> str:
@@ -91,10 +124,11 @@ def _handled(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Handle[T]]],
 ) -> Callable[Concatenate[Any, P], SyncHandle[T]]:
     """Make the blocking method for an async method that returns a handle."""
+    name = method.__name__
 
     @wraps(method)
     def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[T]:
-        return SyncHandle(self._sync_app, self._call(lambda behind: method(behind, *args, **kwargs)))
+        return SyncHandle(self._sync_app, self._call(lambda behind: getattr(behind, name)(*args, **kwargs)))
 
     return called
 
@@ -102,10 +136,10 @@ def _handled(
 class SyncBulkOperations:
     """Bulk operations, as `BulkOperations`. Its methods block."""
 
-    def __init__(self, sync_app: SyncApp, bulk: BulkOperations) -> None:
+    def __init__(self, sync_app: SyncBase, bulk: Any) -> None:
         self._sync_app, self._bulk = sync_app, bulk
 
-    def _call(self, verb: Callable[[BulkOperations], Coroutine[Any, Any, T]]) -> T:
+    def _call(self, verb: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
         return self._sync_app.call(lambda: verb(self._bulk))
 
     preview = blocking(BulkOperations.preview)
@@ -118,10 +152,10 @@ class SyncBulkOperations:
 
 
 class SyncVerbs:
-    """The blocking verbs that `SyncApp` and `SyncTenantApp` share."""
+    """The blocking verbs that `SyncApp`, `SyncTenantApp` and `SyncClient` share."""
 
-    _sync_app: SyncApp
-    _client: Client
+    _sync_app: SyncBase
+    _client: Any  # with the verbs of `StoreClient`
 
     @property
     def bulk(self) -> SyncBulkOperations:
@@ -183,7 +217,7 @@ class SyncVerbs:
         *,
         connection: Any = None,
     ) -> Emitted:
-        return self._call_with(
+        return self._call_with(  # type: ignore[no-any-return]
             lambda app: app.emit(topic, payload, id, run, tenant, keep, connection=connection), connection
         )
 
@@ -195,10 +229,21 @@ class SyncVerbs:
     def fire_schedule(self, name: str, tenant: str | OwnTenant = OWN) -> SyncHandle[Any]:
         return SyncHandle(self._sync_app, self._call(lambda app: app.fire_schedule(name, tenant)))
 
-    def _call(self, verb: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    def follow(
+        self, run: UUID | str | None = None, after: int = 0, *, tenant: Tenant | OwnTenant = OWN
+    ) -> Iterator[TrailEntry]:
+        """Yield the trail as it grows, as `App.follow` does; each entry is waited for."""
+        entries: AsyncGenerator[TrailEntry, None] = self._client.follow(run, after, tenant=tenant)
+        try:
+            while (entry := self._sync_app.call(lambda: _next(entries))) is not None:
+                yield entry
+        finally:
+            self._sync_app.call(entries.aclose)
+
+    def _call(self, verb: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
         return self._sync_app.call(lambda: verb(self._client))
 
-    def _call_with(self, verb: Callable[[Client], Coroutine[Any, Any, T]], connection: Any) -> T:
+    def _call_with(self, verb: Callable[[Any], Coroutine[Any, Any, T]], connection: Any) -> T:
         return self._call(verb) if connection is None else at_once(verb(self._client))
 
     schedule = blocking(App.schedule)
@@ -222,6 +267,7 @@ class SyncVerbs:
     known = blocking(App.known)
     present = blocking(App.present)
     list = blocking(App.list)
+    search = blocking(App.search)
     children = blocking(App.children)
     steps = blocking(App.steps)
     trail = blocking(App.trail)
@@ -231,36 +277,19 @@ class SyncVerbs:
     final = blocking(App.final)
     outbox = blocking(App.outbox)
     resend = blocking(App.resend)
+    create_key = blocking(App.create_key)
+    keys = blocking(App.keys)
+    rotate_key = blocking(App.rotate_key)
+    revoke_key = blocking(App.revoke_key)
+    audit = blocking(App.audit)
 
 
-class SyncApp(SyncVerbs):
-    """The blocking verbs of an app. `with app.sync:` closes it at the end of the block."""
+class SyncOperatorVerbs(SyncVerbs):
+    """The blocking verbs on the whole store that `SyncApp` and `SyncClient` share."""
 
-    def __init__(self, app: App) -> None:
-        self._sync_app, self._client = self, app
-        self._app, self._background = app, BackgroundLoop("holdfast-sync")
-        self._workers: dict[Worker, asyncio.AbstractEventLoop] = {}  # and the event loop of each
-
-    def __enter__(self) -> Self:
-        """Do nothing: the loop starts with the first call."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close, as `close` does."""
-        self.close()
-
-    def call(self, work: Callable[[], Coroutine[Any, Any, T]], context: Context | None = None) -> T:
-        """Run a coroutine of your own on the background loop: `app.sync.call(lambda: report(app))`."""
-        if hosts_worker():
-            raise UsageError(
-                "app.sync is called on the event loop of a worker, and would block it: "
-                "await the app itself, or call app.sync in a sync step"
-            )
-        return self._background.call(work, context)
-
-    purge = blocking(App.purge)
+    now = blocking(App.now)
+    stats = blocking(App.stats)
+    workers = blocking(App.workers)
     limit = blocking(App.limit)
     unlimit = blocking(App.unlimit)
     limits = blocking(App.limits)
@@ -271,10 +300,27 @@ class SyncApp(SyncVerbs):
     definitions = blocking(App.definitions)
     registry = blocking(App.registry)
     doctor = blocking(App.doctor)
-    publish = blocking(App.publish)
+    unserved = blocking(App.unserved)
+    rotate_signing_key = blocking(App.rotate_signing_key)
     webhook = blocking(App.webhook)
     webhooks = blocking(App.webhooks)
     remove_webhook = blocking(App.remove_webhook)
+
+
+async def _next(entries: AsyncGenerator[TrailEntry, None]) -> TrailEntry | None:
+    return await anext(entries, None)
+
+
+class SyncApp(SyncOperatorVerbs, SyncBase):
+    """The blocking verbs of an app. `with app.sync:` closes it at the end of the block."""
+
+    def __init__(self, app: App) -> None:
+        super().__init__("app.sync")
+        self._sync_app, self._client, self._app = self, app, app
+        self._workers: dict[Worker, asyncio.AbstractEventLoop] = {}  # and the event loop of each
+
+    purge = blocking(App.purge)
+    publish = blocking(App.publish)
 
     def of(self, tenant: str) -> SyncTenantApp:
         """Return the same verbs for one tenant, as `app.of`."""

@@ -6,9 +6,10 @@ schedule or message of another tenant is answered exactly as a missing one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Unpack, overload
+from uuid import UUID
 
 from holdfast.arguments import check_tenant
 from holdfast.contract import Store
@@ -17,22 +18,23 @@ from holdfast.engine.options import StartOptions
 from holdfast.engine.plans.plan import Plan
 from holdfast.engine.typed import A, Given, T, explained_by
 from holdfast.errors import HoldfastError
+from holdfast.records import ANY, OWN, OwnTenant, Tenant, TrailEntry
 
 from .bulk import BulkOperations
-from .client import Client
+from .client import StartedBy, StoreClient
 from .handle import Handle
 from .tenant_scope import not_reserved
 
 P = ParamSpec("P")
 
 
-class _Bound(Client):
-    """A client of one tenant. It reads store and workflows from its app at each call."""
+class _Bound(StoreClient):
+    """A client of one caller. It reads store and workflows from its app at each call."""
 
-    def __init__(self, client: Client, tenant: str) -> None:
+    def __init__(self, client: StoreClient, tenant: Tenant, started_by: StartedBy | None = None) -> None:
         self._client = client
         super().__init__(client.store, client.world)
-        self.workflows, self.tenant = client.workflows, tenant
+        self.workflows, self.tenant, self.started_by = client.workflows, tenant, started_by
         # An app of one tenant is made for a request: it shares the start queue and the published set of its
         # app.
         self._starts = client._starts  # noqa: SLF001 - of its own class
@@ -50,6 +52,11 @@ class _Bound(Client):
         assert store is self._client.store
 
 
+def bound_client(client: StoreClient, tenant: Tenant, started_by: StartedBy | None = None) -> StoreClient:
+    """Return the verbs of one tenant, or of all (ANY). started_by: the caller, for trail and limits."""
+    return _Bound(client, tenant if tenant is ANY else not_reserved(check_tenant(tenant)), started_by)
+
+
 def bound(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
@@ -65,7 +72,7 @@ def bound(
 class TenantApp:
     """The verbs and reads of an app for one tenant. The handles that it returns are bound too."""
 
-    def __init__(self, client: Client, tenant: str) -> None:
+    def __init__(self, client: StoreClient, tenant: str) -> None:
         self.tenant = not_reserved(check_tenant(tenant))
         self._client = _Bound(client, self.tenant)
 
@@ -88,7 +95,7 @@ class TenantApp:
         self, workflow: str, params: Any = None, **options: Unpack[StartOptions]
     ) -> Handle[Any]: ...
 
-    @explained_by(Client.start)
+    @explained_by(StoreClient.start)
     async def start(self, workflow: Any, params: Any = None, **options: Any) -> Handle[Any]:
         return await self._client.start(workflow, params, **options)
 
@@ -108,7 +115,7 @@ class TenantApp:
         connection: Any = None,
     ) -> list[Handle[Any] | HoldfastError]: ...
 
-    @explained_by(Client.start_many)
+    @explained_by(StoreClient.start_many)
     async def start_many(self, starts: Any, *, connection: Any = None) -> list[Handle[Any] | HoldfastError]:
         return await self._client.start_many(starts, connection=connection)
 
@@ -117,36 +124,49 @@ class TenantApp:
         """Bulk operations on the runs of this tenant, as `app.bulk`."""
         return self._client.bulk
 
-    rerun = bound(Client.rerun)
-    schedule = bound(Client.schedule)
-    emit = bound(Client.emit)
-    cancel = bound(Client.cancel)
-    pause = bound(Client.pause)
-    resume = bound(Client.resume)
-    rewind = bound(Client.rewind)
-    retry = bound(Client.retry)
-    set_priority = bound(Client.set_priority)
-    append_step = bound(Client.append_step)
-    delete = bound(Client.delete)
-    restore = bound(Client.restore)
-    approve = bound(Client.approve)
-    reject = bound(Client.reject)
-    approvals = bound(Client.approvals)
-    get = bound(Client.get)
-    known = bound(Client.known)
-    present = bound(Client.present)
-    list = bound(Client.list)
-    children = bound(Client.children)
-    steps = bound(Client.steps)
-    trail = bound(Client.trail)
-    explain = bound(Client.explain)
-    result = bound(Client.result)
-    ended = bound(Client.ended)
-    final = bound(Client.final)
-    outbox = bound(Client.outbox)
-    resend = bound(Client.resend)
-    schedules = bound(Client.schedules)
-    unschedule = bound(Client.unschedule)
-    pause_schedule = bound(Client.pause_schedule)
-    resume_schedule = bound(Client.resume_schedule)
-    fire_schedule = bound(Client.fire_schedule)
+    @explained_by(StoreClient.follow)
+    async def follow(
+        self, run: UUID | str | None = None, after: int = 0, *, tenant: Tenant | OwnTenant = OWN
+    ) -> AsyncGenerator[TrailEntry, None]:
+        async for entry in self._client.follow(run, after, tenant=tenant):
+            yield entry
+
+    rerun = bound(StoreClient.rerun)
+    schedule = bound(StoreClient.schedule)
+    emit = bound(StoreClient.emit)
+    cancel = bound(StoreClient.cancel)
+    pause = bound(StoreClient.pause)
+    resume = bound(StoreClient.resume)
+    rewind = bound(StoreClient.rewind)
+    retry = bound(StoreClient.retry)
+    set_priority = bound(StoreClient.set_priority)
+    append_step = bound(StoreClient.append_step)
+    delete = bound(StoreClient.delete)
+    restore = bound(StoreClient.restore)
+    approve = bound(StoreClient.approve)
+    reject = bound(StoreClient.reject)
+    approvals = bound(StoreClient.approvals)
+    get = bound(StoreClient.get)
+    known = bound(StoreClient.known)
+    present = bound(StoreClient.present)
+    list = bound(StoreClient.list)
+    search = bound(StoreClient.search)
+    children = bound(StoreClient.children)
+    steps = bound(StoreClient.steps)
+    trail = bound(StoreClient.trail)
+    explain = bound(StoreClient.explain)
+    result = bound(StoreClient.result)
+    ended = bound(StoreClient.ended)
+    final = bound(StoreClient.final)
+    outbox = bound(StoreClient.outbox)
+    resend = bound(StoreClient.resend)
+    schedules = bound(StoreClient.schedules)
+    unschedule = bound(StoreClient.unschedule)
+    pause_schedule = bound(StoreClient.pause_schedule)
+    resume_schedule = bound(StoreClient.resume_schedule)
+    fire_schedule = bound(StoreClient.fire_schedule)
+    create_key = bound(StoreClient.create_key)
+    keys = bound(StoreClient.keys)
+    rotate_key = bound(StoreClient.rotate_key)
+    revoke_key = bound(StoreClient.revoke_key)
+    audit = bound(StoreClient.audit)

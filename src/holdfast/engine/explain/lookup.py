@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from holdfast.engine.outbox.health import with_messages
 from holdfast.errors import UnknownRun
 from holdfast.escaping import escaped
 from holdfast.lifecycle import FINAL, Status, StepKind
-from holdfast.records import ANY, Instant, Run, RunFilter, Step, Tenant, moment
+from holdfast.records import ANY, Instant, Presence, Run, RunFilter, Step, Tenant, moment
 
 from .explain import explain
 from .explanation import SHOWN, Explanation, Known, with_children
@@ -26,8 +27,8 @@ async def explained(store: Store, run: UUID, tenant: Tenant) -> Explanation:
     found = await _found(store, run, tenant)
     while found.present != found.id:
         found = await _found(store, found.present, tenant)
-    known = await _facts(store, found)
-    known = msgspec.structs.replace(known, child=await _child_trouble(store, found, known))
+    known = await _facts(store, found, tenant)
+    known = msgspec.structs.replace(known, child=await _child_trouble(store, found, known, tenant))
     explanation = explain(found, known)
     if found.status in FINAL:
         explanation = await with_messages(store, found.id, explanation)
@@ -43,13 +44,13 @@ async def _found(store: Store, run: UUID, tenant: Tenant) -> Run:
     return found
 
 
-async def _facts(store: Store, run: Run) -> Known:
+async def _facts(store: Store, run: Run, tenant: Tenant) -> Known:
     now = await store.now()
     match run.status:
         case Status.PENDING:
             # Reading the live workers may cost a scan.
             holds = await store.held_back(run.id, run.tenant)
-            workers = (await store.stats()).workers
+            workers = _shown_workers((await store.stats()).workers, run, tenant)
             return Known(now=now, workers=workers, holds=holds, failed=await _failed(store, run))
         case Status.PAUSED:
             why, after = dict[str, Any](), 0
@@ -59,8 +60,23 @@ async def _facts(store: Store, run: Run) -> Known:
         case Status.FAILED if run.error is not None and run.error.kind == "child_failed":
             return Known(now=now, failed=await _failed(store, run))
         case _:
-            workers = (await store.stats()).workers if _overdue(run, now) else ()
+            live = (await store.stats()).workers if _overdue(run, now) else ()
+            workers = _shown_workers(live, run, tenant)
             return Known(now=now, workers=workers, children=await _children(store, run))
+
+
+def _shown_workers(workers: Sequence[Presence], run: Run, tenant: Tenant) -> Sequence[Presence]:
+    """Workers as a tenant may see them: those for other tenants only have no name, and no other types."""
+    if tenant is ANY:
+        return workers
+    return [
+        one
+        if one.tenants is None or tenant in one.tenants
+        else msgspec.structs.replace(
+            one, worker="a worker", types=tuple(name for name in one.types if name == run.type), lacking={}
+        )
+        for one in workers
+    ]
 
 
 def _overdue(run: Run, now: Instant) -> bool:
@@ -90,7 +106,9 @@ async def _children(store: Store, run: Run) -> dict[UUID, Run]:
     return {child.id: child for child in found if child is not None}
 
 
-async def _child_trouble(store: Store, run: Run, known: Known) -> tuple[UUID, Explanation] | None:
+async def _child_trouble(
+    store: Store, run: Run, known: Known, tenant: Tenant
+) -> tuple[UUID, Explanation] | None:
     """The first open child run that it waits for, and why that child does not move; None if it moves. The
     child's own children are not looked up: the explanation of the child names them.
     """
@@ -99,7 +117,7 @@ async def _child_trouble(store: Store, run: Run, known: Known) -> tuple[UUID, Ex
         child = await store.get(child.present, run.tenant)
     if child is None or not _is_open(child):
         return None
-    why = explain(child, await _facts(store, child))
+    why = explain(child, await _facts(store, child, tenant))
     return None if why.reason == "running" else (child.id, why)
 
 

@@ -58,6 +58,7 @@ log = safe_logger("holdfast.worker")
 SLOTS = 100
 GATHER_SECONDS = 0.003  # time in which a nearly full worker collects free slots before it claims again
 HURRIED_SECONDS = 0.5  # time for user code to clean up after a second signal
+BULK_LOOK_SECONDS = 1.0  # longest time from a hint to a look for bulk operations, without other workflows
 CLAIM_SECONDS = 5.0  # time that a stopping worker waits for the answer to its last claim
 
 
@@ -104,7 +105,7 @@ class Worker(OnlyAsync):
         functions = dict(sinks or {}) if relay else {}
         self.relay = Relay(store, world, self.id, functions, tenants=self.tenants, webhooks=relay and keeper)
         self._wake_up = WakeUp(store.traits.poll_seconds if poll is None else check_positive("poll", poll))
-        self._draining = self._hurried = self._works = False
+        self._draining = self._hurried = self._works = self._hinted = False
         self._refresh, self._lease_check, self._running_steps = (
             Refresh(self),
             LeaseCheck(self),
@@ -381,11 +382,17 @@ class Worker(OnlyAsync):
         self.hook_notifier.failed(self.store, runs)
 
     def _hint(self) -> None:
-        self._news()
+        if self._workflows or self._executions:
+            self._news()
+        elif not self._hinted:
+            # Without workflows of its own it looks only for bulk operations: not after every start of others.
+            self._hinted = True
+            self.world.linger(BULK_LOOK_SECONDS, self._news)
         self._keeper.wake_up.ring()
         self.relay.wake_up.ring()
 
     def _news(self) -> None:
         """Take a hint: there may be work, and news for runs that are executed here."""
+        self._hinted = False
         self._wake_up.ring()
         self._refresh.soon()

@@ -1,0 +1,1 @@
+"""Live reads for many subscribers at once: trails as they grow, and the ends of runs."""

@@ -1,0 +1,31 @@
+"""The operations of the HTTP API, by what they are about. Importing this package fills the table."""
+
+from . import (
+    approvals,
+    bulk,
+    events,
+    health,
+    keys,
+    live,
+    moves,
+    operators,
+    outbox,
+    runs,
+    schedules,
+    starts,
+)
+
+__all__ = [
+    "approvals",
+    "bulk",
+    "events",
+    "health",
+    "keys",
+    "live",
+    "moves",
+    "operators",
+    "outbox",
+    "runs",
+    "schedules",
+    "starts",
+]

@@ -1,0 +1,136 @@
+"""Operations: the one table of what the HTTP API can do.
+
+Each operation is a function with the decorator `operation`. Routes, the OpenAPI document, the client and the
+tests of authorisation are made from the table. The id of an operation is the name of its function, which is
+the verb of the library. Its arguments say what a request has: `path`, `query` and `body` are records that are
+parsed and checked before the function is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar, get_type_hints
+
+import msgspec
+
+from holdfast.records import Scope
+
+Handler = Callable[..., Awaitable[Any]]
+H = TypeVar("H", bound=Handler)
+
+
+class Operation(NamedTuple):
+    """One operation.
+
+    scopes: a key needs one of them; none: no key is needed. audited: it is noted in the audit log (a start is
+    not: the trail of its run names the key). statuses: of a good answer.
+    """
+
+    id: str
+    method: str
+    path: str
+    tag: str
+    scopes: tuple[Scope, ...]
+    handler: Handler
+    takes: dict[
+        str, type[msgspec.Struct]
+    ]  # the types of path, query, headers and body, as far as it has them
+    answer: Any  # the type of the answer; None: no content
+    statuses: tuple[int, ...]
+    summary: str
+    description: str
+    audited: bool
+    body_bytes: int
+    streams: bool  # it can answer with text/event-stream
+    hidden: bool  # not in the OpenAPI document
+
+
+BODY_BYTES = 64 * 1024  # the largest body of an operation that takes no value of a user
+OPERATIONS: dict[str, Operation] = {}
+# The order of the docs pages. A new tag is added here.
+TAGS = (
+    "Start", "Runs", "Events", "Moves", "Approvals", "Bulk", "Schedules", "Outbox", "Keys", "Operators",
+    "Health",
+)  # fmt: skip
+HEADER_NAMES = {"idempotency_key": "Idempotency-Key", "last_event_id": "Last-Event-ID"}
+METHODS = ("GET", "POST", "PUT", "DELETE")
+
+
+class Path(msgspec.Struct, frozen=True, kw_only=True):
+    """The base of path parameters."""
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of query parameters."""
+
+
+class Headers(msgspec.Struct, frozen=True, kw_only=True):
+    """The base of headers that an operation reads."""
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of bodies. Unknown fields are refused."""
+
+
+def operation(
+    method: str,
+    path: str,
+    *,
+    tag: str,
+    scope: Scope | tuple[Scope, ...],
+    statuses: tuple[int, ...] = (200,),
+    audited: bool | None = None,
+    body_bytes: int = BODY_BYTES,
+    streams: bool = False,
+    hidden: bool = False,
+) -> Callable[[H], H]:
+    """Add a function to the table. audited: by default every method but GET."""
+
+    def added(handler: H) -> H:
+        types = get_type_hints(handler)
+        summary, _, more = (handler.__doc__ or "").strip().partition("\n\n")
+        name = handler.__name__.strip("_")
+        assert name not in OPERATIONS, name
+        OPERATIONS[name] = Operation(
+            id=name,
+            method=method,
+            path=path,
+            tag=tag,
+            scopes=(scope,) if isinstance(scope, Scope) else scope,
+            handler=handler,
+            takes={one: types[one] for one in ("path", "query", "headers", "body") if one in types},
+            answer=None if types["return"] is type(None) else types["return"],
+            statuses=statuses,
+            summary=" ".join(summary.split()),
+            description="\n".join(line.strip() for line in more.splitlines()),
+            audited=method != "GET" if audited is None else audited,
+            body_bytes=body_bytes,
+            streams=streams,
+            hidden=hidden,
+        )
+        return handler
+
+    return added
+
+
+def all_operations() -> dict[str, Operation]:
+    """Return the whole table, by id."""
+    from . import api  # noqa: PLC0415, F401 - the functions are added when their modules are imported
+
+    return OPERATIONS
+
+
+def scope_words(one: Operation, mark: str) -> str:
+    """Return the scopes that an operation needs in words. mark: a text with `{}` for a scope."""
+    if not one.scopes:
+        return "no key needed"
+    if set(one.scopes) == set(Scope):
+        return "any key"
+    return " or ".join(mark.format(scope) for scope in one.scopes)
+
+
+def operations_by_tag() -> dict[str, list[Operation]]:
+    """Return the operations that people read about, by tag: the most common tags first, then reads first."""
+    shown = [one for one in all_operations().values() if not one.hidden]
+    shown.sort(key=lambda one: (TAGS.index(one.tag), one.path, METHODS.index(one.method)))
+    return {tag: [one for one in shown if one.tag == tag] for tag in TAGS}
