@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .backoff import Backoff
+    from .client.client import Client
+    from .client.sync import SyncClient
     from .durations import days, hours, minutes, seconds, weeks
     from .engine.app.app import App
     from .engine.app.bulk import BulkOperations, BulkPreview
-    from .engine.app.client import Client
     from .engine.app.handle import Handle
+    from .engine.app.keys import NewKey
     from .engine.app.sync import SyncApp, SyncHandle, SyncTenantApp
     from .engine.app.tenants import TenantApp
     from .engine.bulk.asked import BulkReport
@@ -44,7 +46,9 @@ if TYPE_CHECKING:
         IllegalMove,
         KeyReused,
         LeaseLost,
+        NotAllowed,
         NotSealed,
+        RateLimited,
         ResultTimeout,
         RetryAfter,
         RunCancelled,
@@ -52,7 +56,9 @@ if TYPE_CHECKING:
         StepFailed,
         StoreError,
         TooLarge,
+        TooManyRuns,
         Unavailable,
+        UnknownApiKey,
         UnknownKey,
         UnknownMessage,
         UnknownRun,
@@ -65,11 +71,14 @@ if TYPE_CHECKING:
     from .records import (
         ANY,
         BEGINNING,
+        ApiKey,
         ApprovalRequest,
+        AuditEntry,
         ChildCounts,
         Decision,
         Error,
         Event,
+        Found,
         Limit,
         MessageStatus,
         OutboxFilter,
@@ -78,6 +87,7 @@ if TYPE_CHECKING:
         Run,
         RunFilter,
         Schedule,
+        Scope,
         Step,
         TrailEntry,
     )
@@ -114,6 +124,7 @@ __all__ = [
     "Encrypt",
     # what you call, and what you get back
     "Client",
+    "SyncClient",
     "Handle",
     "TenantApp",
     "SyncApp",
@@ -145,6 +156,10 @@ __all__ = [
     "MessageStatus",
     "Limit",
     "Registration",
+    "ApiKey",
+    "NewKey",
+    "Scope",
+    "AuditEntry",
     "Status",
     "StepKind",
     "StepStatus",
@@ -160,15 +175,20 @@ __all__ = [
     "UnknownRun",
     "UnknownSchedule",
     "UnknownMessage",
+    "UnknownApiKey",
     "UnknownWorkflow",
     "Conflict",
     "IllegalMove",
     "KeyReused",
+    "TooManyRuns",
+    "NotAllowed",
+    "RateLimited",
     "LeaseLost",
     "Drift",
     "StepFailed",
     "EventTimeout",
     "ChildCounts",
+    "Found",
     "ChildFailed",
     "RunFailed",
     "RunCancelled",
@@ -184,15 +204,17 @@ __all__ = [
 
 _HOMES = {
     "backoff": "Backoff",
+    "client.client": "Client",
+    "client.sync": "SyncClient",
     "durations": "days hours minutes seconds weeks",
     "engine.app.app": "App",
     "engine.app.bulk": "BulkOperations BulkPreview",
-    "engine.app.client": "Client",
     "engine.bulk.asked": "BulkReport",
     "engine.code.context": "Context",
     "engine.definitions": "Workflow",
     "engine.app.sync": "SyncApp SyncHandle SyncTenantApp",
     "engine.app.handle": "Handle",
+    "engine.app.keys": "NewKey",
     "engine.hooks": "Notice",
     "engine.log_context": "LogContext",
     "engine.options": "ChildOptions StartOptions StepOptions WorkerOptions",
@@ -206,14 +228,15 @@ _HOMES = {
     "engine.worker.worker": "Worker",
     "errors": (
         "BadType BadValue CannotOpen CannotSeal ChildFailed Conflict Drift EventTimeout Fatal "
-        "HoldfastError IllegalMove KeyReused LeaseLost NotSealed ResultTimeout RetryAfter RunCancelled "
-        "RunFailed StepFailed StoreError TooLarge Unavailable UnknownKey UnknownMessage UnknownRun "
-        "UnknownSchedule UnknownWorkflow UsageError WrongKey"
+        "HoldfastError IllegalMove KeyReused LeaseLost NotAllowed NotSealed RateLimited ResultTimeout "
+        "RetryAfter RunCancelled RunFailed StepFailed StoreError TooLarge TooManyRuns Unavailable "
+        "UnknownApiKey UnknownKey UnknownMessage UnknownRun UnknownSchedule UnknownWorkflow "
+        "UsageError WrongKey"
     ),
     "lifecycle": "Status StepKind StepStatus",
     "records": (
-        "ANY BEGINNING ApprovalRequest ChildCounts Decision Error Event Limit MessageStatus OutboxFilter "
-        "OutboxMessage Registration Run RunFilter Schedule Step TrailEntry"
+        "ANY BEGINNING ApiKey ApprovalRequest AuditEntry ChildCounts Decision Error Event Found Limit "
+        "MessageStatus OutboxFilter OutboxMessage Registration Run RunFilter Schedule Scope Step TrailEntry"
     ),
     "sealing": "Compress Encrypt",
 }

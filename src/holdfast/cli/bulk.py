@@ -12,15 +12,15 @@ from uuid import UUID
 
 import click
 
+from holdfast.cli.clients import Client
 from holdfast.engine.app.bulk import BulkPreview
-from holdfast.engine.app.client import Client
 from holdfast.engine.app.handle import Handle
 from holdfast.engine.bulk.asked import RATE, RATE_MAX, BulkReport
 from holdfast.engine.bulk.workflow import BULK
 from holdfast.engine.explain.explanation import Explanation
 from holdfast.errors import RunCancelled, RunFailed
 from holdfast.lifecycle import Status
-from holdfast.records import ANY, Run, RunFilter, moment
+from holdfast.records import ANY, Run, RunFilter
 from holdfast.shown.data import run_data
 from holdfast.shown.runs import news
 from holdfast.shown.text import clean, counted, short
@@ -125,7 +125,7 @@ def _of(where: RunFilter) -> str:
 
 
 async def _show(client: Client, preview: BulkPreview) -> None:
-    now = moment(await client.store.now())
+    now = await client.now()
     rows = [
         [
             short(run.id),

@@ -6,11 +6,11 @@ import re
 from functools import partial
 from uuid import UUID
 
-from holdfast.engine.app.client import Client
+from holdfast.cli.clients import Client, everyone
 from holdfast.engine.pages import gathered
 from holdfast.errors import UnknownRun, UsageError
 from holdfast.lifecycle import spoken_status
-from holdfast.records import ANY, Run, RunFilter
+from holdfast.records import Run, RunFilter
 
 SHORT = 8  # characters shown in tables: the last ones, for the first are the same within a minute
 SHORT_MIN = 6
@@ -53,11 +53,13 @@ async def find(client: Client, text: str, *, deleted: bool = False) -> Run:
             f"{text!r} has {len(digits)} characters: give the whole id, "
             f"or at least {SHORT_MIN} characters from its beginning or its end"
         )
-    every = await _named(client, digits, RunFilter(tenant=ANY, deleted=deleted, values=False))
+    every = await _named(client, digits, RunFilter(tenant=everyone(client), deleted=deleted, values=False))
     found = {run.id: run for run in every}
     if not found:
         hidden = (
-            () if deleted else await _named(client, digits, RunFilter(tenant=ANY, deleted=True, values=False))
+            ()
+            if deleted
+            else await _named(client, digits, RunFilter(tenant=everyone(client), deleted=True, values=False))
         )
         raise Deleted(text) if hidden else UnknownRun(text)
     if len(found) > 1:

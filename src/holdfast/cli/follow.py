@@ -13,11 +13,10 @@ from uuid import UUID
 
 import click
 
-from holdfast.engine.app.client import Client
-from holdfast.engine.wake_up import WakeUp
+from holdfast.cli.clients import Client
 from holdfast.errors import Unavailable
-from holdfast.lifecycle import FINAL, Status
-from holdfast.records import Run, TrailEntry, moment
+from holdfast.lifecycle import Status
+from holdfast.records import Run, TrailEntry
 from holdfast.shown.text import clean, short
 from holdfast.shown.times import ago, day, span
 from holdfast.shown.waits import waits
@@ -41,30 +40,8 @@ async def entries(client: Client, run: UUID | None, after: int = 0) -> AsyncIter
         after = page[-1].seq
 
 
-async def follow(client: Client, run: UUID | None, after: int = 0) -> AsyncIterator[TrailEntry]:
-    """The trail as it grows: of one run and its chain until it has ended, of all runs for ever."""
-    wake_up = WakeUp()
-    unlisten = client.store.listen(wake_up.ring)
-    try:
-        while True:
-            # Read the status before the trail: then the trail holds all that led to a final status.
-            seen = None if run is None else await client.known(run)
-            async for entry in entries(client, run, after):
-                after = entry.seq
-                wake_up.found()
-                yield entry
-            if seen is not None and seen.present != seen.id:
-                run, after = seen.present, 0
-            elif seen is not None and seen.status in FINAL:
-                return
-            else:
-                await wake_up.wait(None)
-    finally:
-        unlisten()
-
-
 async def wait_for_end(client: Client, run: UUID, timeout: float | None, *, show_trail: bool) -> Run:
-    """Wait until a run has ended; print its trail on stderr if asked. Raises as `Client.final` does."""
+    """Wait until a run has ended; print its trail on stderr if asked. Raises as `App.final` does."""
     watchers = (
         [
             asyncio.create_task(_print_trail(client, run)),
@@ -93,7 +70,7 @@ async def _warn_without_worker(client: Client, run: UUID) -> None:
 
 async def _print_trail(client: Client, run: UUID) -> None:
     lines = TrailLines(today=day(datetime.now(UTC)))
-    async for entry in follow(client, run):
+    async for entry in client.follow(run):
         if entry.type not in HIDDEN_TYPES:
             for line in lines.lines(entry):
                 say(line)
@@ -127,7 +104,7 @@ async def with_status_line(work: Awaitable[T], position: Callable[[], Awaitable[
 async def _position(client: Client, run: UUID) -> str:
     """The place where the run is, or the present run of its chain, in one line."""
     known = await client.present(run)
-    now = moment(await client.store.now())
+    now = await client.now()
     done = f"last finished step {clean(known.cursor)}, " if known.cursor else ""
     match known.status:
         case Status.WAITING:

@@ -37,7 +37,7 @@ TABLE: dict[str, dict[str, Entry]] = {
         "ls": Entry("commands.ls", "List runs, newest first."),
         "show": Entry("commands.show", "Show one run: status, waits, error, steps."),
         "trail": Entry("commands.trail", "Show what happened to a run, in order; --follow waits for more."),
-        "explain": Entry("commands.explain", "Say why a run is not moving."),
+        "explain": Entry("commands.doctor", "Say why a run is not moving."),
         "emit": Entry("commands.emit", "Send an event to the runs that wait for it."),
         "schedule": Entry(
             "commands.schedule", "Start runs at given times: by cron in a time zone, or at an interval."
@@ -68,10 +68,13 @@ TABLE: dict[str, dict[str, Entry]] = {
         ),
         "outbox": Entry("commands.outbox", "List the messages that runs have sent, and send some again."),
         "sink": Entry("commands.sink", "Manage the webhooks that messages are posted to."),
+        "keys": Entry("commands.keys", "Create, list, rotate and revoke the API keys of the HTTP API."),
+        "audit": Entry("commands.keys", "Show who did what with API keys, newest first."),
     },
     "Processes": {
         "worker": Entry("commands.worker", "Execute runs until it is stopped."),
-        "dev": Entry("commands.dev", "Run a worker for development, and print what happens."),
+        "serve": Entry("commands.serve", "Serve the HTTP API until it is stopped."),
+        "dev": Entry("commands.dev", "Run a worker and the HTTP API for development; print what happens."),
         "tick": Entry("commands.tick", "Do the chores that wake and recover runs, once or with --loop."),
     },
     "Store": {
@@ -164,6 +167,8 @@ def exit_code(error: errors.HoldfastError) -> int:
         | errors.UnknownStep
         | errors.UnknownSchedule
         | errors.UnknownMessage
+        | errors.UnknownApiKey
+        | errors.UnknownApiKey
     )
     return USAGE if isinstance(error, errors.UsageError) and not isinstance(error, refused) else REFUSED
 

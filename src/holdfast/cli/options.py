@@ -21,7 +21,8 @@ ROWS = click.IntRange(1, 10_000)  # rows of one page
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = (
-    "The store: sqlite:///FILE or postgresql://USER@HOST/DATABASE. "
+    "The store: sqlite:///FILE or postgresql://USER@HOST/DATABASE; or https://HOST of its HTTP API, with an "
+    "API key in HOLDFAST_KEY. "
     f"Default: the variable HOLDFAST_STORE, else {DEFAULT_STORE}"
 )
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -77,7 +78,7 @@ def plain_option(command: F) -> F:
 
 def by_option(command: F) -> F:
     return click.option(
-        "--by", metavar="NAME", help="Your name for the trail; by default the user name of the system."
+        "--by", metavar="NAME", help="Your name, as it is recorded; by default the user name of the system."
     )(command)
 
 

@@ -6,7 +6,7 @@ import difflib
 
 import click
 
-from holdfast.engine.app.client import Client
+from holdfast.cli.clients import Client
 from holdfast.engine.definitions import bare
 from holdfast.shown.text import clean
 
@@ -30,7 +30,7 @@ def warn(doubt: str, meanwhile: str) -> None:
 
 async def warn_if_unknown(client: Client, name: str, meanwhile: str) -> None:
     """Warn if no published type matches a type, a name without version, or a prefix with %."""
-    published = [one.type for one in await client.store.definitions()]
+    published = [one.type for one in await client.definitions(schemas=False)]
     if name.endswith("%"):
         known = any(one.startswith(name[:-1]) for one in published)
     else:

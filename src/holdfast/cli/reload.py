@@ -35,7 +35,7 @@ HURRY_SECONDS = 3.0
 BROKEN = 4  # exit code of a worker whose code cannot be imported
 NAMED = 3  # changed files that are named
 IGNORED = {"__pycache__", "node_modules", "site-packages", "venv", "env"}
-HINT = "it does not reload when code changes: pip install 'holdfast[dev]' adds this"
+HINT = "it does not reload when code changes: install watchfiles (the extra `dev`) for this"
 AGAIN = "waiting for the next change"
 
 

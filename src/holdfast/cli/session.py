@@ -16,7 +16,7 @@ from typing import TypeVar
 import click
 
 from holdfast.contract import Store
-from holdfast.engine.app.client import Client
+from holdfast.engine.app.client import StoreClient
 from holdfast.engine.definitions import RESERVED
 from holdfast.errors import UsageError
 from holdfast.records import ANY, RunFilter
@@ -26,11 +26,13 @@ from holdfast.sealing.envelope import hidden_by
 from holdfast.stores import make_store, shown
 from holdfast.world import RealWorld
 
+from .clients import Client
 from .flags import flags_in_errors
 from .options import DEFAULT_STORE, STORE
 
 T = TypeVar("T")
 
+KEY = "HOLDFAST_KEY"  # the variable with the API key; an option would show in lists of processes
 PLAIN_HINT = ", or give --plain if the app accepts unencrypted values"
 ENGINE_PAGES, ENGINE_PAGE = 50, 20  # runs of the engine that are passed over, to find one of the app
 
@@ -41,17 +43,48 @@ def store_url() -> str:
     return url
 
 
+def is_api() -> bool:
+    """Return True if the chosen store is the URL of the HTTP API."""
+    return store_url().lower().startswith(("http://", "https://"))
+
+
 def run(work: Callable[[Client], Awaitable[T]], *, create: bool = False) -> T:
-    """Do `work` with a client on the chosen store."""
+    """Do `work` with a client of the chosen store, or of the HTTP API."""
+    if is_api():
+        return _run_on_api(work)
+    return run_on_store(work, create=create)
+
+
+def run_on_store(work: Callable[[StoreClient], Awaitable[T]], *, create: bool = False) -> T:
+    """Do `work` with the store itself."""
+    made = client(create=create)
+    with flags_in_errors():
+        return asyncio.run(_with_client(made, work))
+
+
+def _run_on_api(work: Callable[[Client], Awaitable[T]]) -> T:
+    from holdfast.client.client import Client as ApiClient
+
+    made = ApiClient(store_url(), key=os.environ.get(KEY) or None)
+
+    async def asked() -> T:
+        async with made as api:
+            who = await api.open()
+            return await work(api.of(ANY) if who.is_operator else api)
+
+    with flags_in_errors():
+        return asyncio.run(asked())
+
+
+def client(*, create: bool = False) -> StoreClient:
+    """Return a client on the chosen store, which is not open yet."""
     url = store_url()
     if url.startswith("memory:"):
         raise UsageError(
             f"{shown(url)} exists only inside one process, so another command cannot find anything in it: "
             f"use {DEFAULT_STORE}"
         )
-    store = _sealed(make_store(url, create=create))
-    with flags_in_errors():
-        return asyncio.run(_with_client(Client(store, RealWorld()), work))
+    return StoreClient(_sealed(make_store(url, create=create)), RealWorld())
 
 
 def _sealed(store: Store) -> Store:
@@ -65,13 +98,26 @@ def _sealed(store: Store) -> Store:
 
 async def refuse_plain(client: Client, *, plain: bool, hint: str = PLAIN_HINT) -> None:
     """Refuse to write a value without keys into an encrypted store, where apps would refuse it."""
-    if plain or isinstance(client.store, Sealed):
+    if plain or not isinstance(client, StoreClient) or isinstance(client.store, Sealed):
         return
     if by := await _hidden_by(client):
         raise UsageError(f"the values in this store are encrypted ({by}): set {ENVIRONMENT}{hint}")
 
 
-async def _hidden_by(client: Client) -> str:
+async def refuse_hidden(client: Client) -> None:
+    """Refuse to look for a text in a store whose values are encrypted: without keys it would find nothing,
+    and say so. With keys the store itself refuses.
+    """
+    if not isinstance(client, StoreClient) or isinstance(client.store, Sealed):
+        return
+    if by := await _hidden_by(client):
+        raise UsageError(
+            f"the values in this store are encrypted ({by}), so no text can be looked for in them: filter by "
+            "label, key, error or time"
+        )
+
+
+async def _hidden_by(client: StoreClient) -> str:
     """How the newest run is encrypted. An unencrypted run of the engine itself says nothing: it may have
     been started without keys.
     """
@@ -88,7 +134,7 @@ async def _hidden_by(client: Client) -> str:
     return ""
 
 
-async def _with_client(client: Client, work: Callable[[Client], Awaitable[T]]) -> T:
+async def _with_client(client: StoreClient, work: Callable[[StoreClient], Awaitable[T]]) -> T:
     try:
         await client.store.open()
         return await work(client)
@@ -97,7 +143,11 @@ async def _with_client(client: Client, work: Callable[[Client], Awaitable[T]]) -
 
 
 def operator(by: str | None) -> str:
-    """The name of the person at the keyboard, for the trail."""
+    """The name of the person at the keyboard, for the trail. The HTTP API names the API key there."""
+    if is_api():
+        if by:
+            raise UsageError("--by: through the HTTP API the trail names the API key; leave --by out")
+        return ""
     if by:
         return by
     try:

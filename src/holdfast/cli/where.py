@@ -8,13 +8,13 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.engine.app.client import Client
-from holdfast.records import ANY, DEFAULT_TENANT, RunFilter
+from holdfast.cli.clients import Client, tenant_name
+from holdfast.records import ANY, RunFilter
 
 from .commands.ls import filter_of, ls
 
 # options of `ls` that are no filters
-_OTHERS = {"json", "store", "help", "limit", "after", "deleted"}
+_OTHERS = {"json", "store", "help", "limit", "after", "deleted", "contains"}
 _EXAMPLE = "--where status=failed --where type=shop.%"
 
 
@@ -31,6 +31,11 @@ def typed_filter(texts: Sequence[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         name, value = name.strip().replace("_", "-"), value.strip()
         option = known.get(name)
+        if name == "contains":
+            raise click.UsageError(
+                f"--where {text[:60]!r}: runs that an operation acts on are not chosen by a text in their "
+                f"values; `ls --contains` finds them, and a label or a time chooses them"
+            )
         if option is None:
             raise click.UsageError(
                 f"--where {text[:60]!r}: there is no filter {name[:40]!r}; use {', '.join(known)}, "
@@ -58,9 +63,9 @@ def typed_filter(texts: Sequence[str]) -> dict[str, Any]:
 
 async def asked_filter(client: Client, typed: dict[str, Any], *, all_tenants: bool) -> RunFilter:
     """Return the filter. Without a tenant it is about the tenant `default`, unlike that of `ls`."""
+    named: str | None = typed["tenant"]
+    if named is not None and all_tenants:
+        raise click.UsageError("give --where tenant=NAME or --all-tenants, not both")
     where = await filter_of(client, typed)
-    if where.tenant is not ANY:
-        if all_tenants:
-            raise click.UsageError("give --where tenant=NAME or --all-tenants, not both")
-        return where
-    return msgspec.structs.replace(where, tenant=ANY if all_tenants else DEFAULT_TENANT)
+    tenant = ANY if all_tenants else await tenant_name(client, named)
+    return msgspec.structs.replace(where, tenant=tenant)

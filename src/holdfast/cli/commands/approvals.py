@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from holdfast.cli import session
+from holdfast.cli.clients import Client, everyone
 from holdfast.cli.find import find
 from holdfast.cli.options import ROWS, by_option, json_option, run_argument, store_option
 from holdfast.cli.program import repeated
 from holdfast.cli.terminal import print_json, table
-from holdfast.engine.app.client import Client
 from holdfast.engine.pages import gathered
-from holdfast.records import ANY, DEFAULT_TENANT, ApprovalRequest, moment
+from holdfast.records import DEFAULT_TENANT, ApprovalRequest
 from holdfast.shown.approvals import decided_sentence, question
 from holdfast.shown.data import approval_data, decided_data
 from holdfast.shown.text import clean, short
@@ -49,14 +49,14 @@ async def _approvals(
     client: Client, tenant: str | None, limit: int, after: tuple[str, str] | None, *, as_json: bool
 ) -> None:
     last = None if after is None else ((await find(client, after[0])).id, after[1])
-    fetch = partial(client.approvals, ANY if tenant is None else tenant)
+    fetch = partial(client.approvals, everyone(client) if tenant is None else tenant)
     found = await gathered(fetch, limit + 1, last, lambda gate: (gate.run, gate.step))
     gates = found[:limit]
     if as_json:
         for gate in gates:
             print_json(approval_data(gate))
         return
-    now = moment(await client.store.now())
+    now = await client.now()
     if not gates:
         click.echo("no gate waits for a decision")
         return

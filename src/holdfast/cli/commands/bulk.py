@@ -9,17 +9,17 @@ import click
 
 from holdfast.cli import session
 from holdfast.cli.bulk import progress_line, report_lines, report_of
+from holdfast.cli.clients import Client, everyone
 from holdfast.cli.find import find
 from holdfast.cli.groups import CommandGroup
 from holdfast.cli.options import ROWS, by_option, json_option, run_argument, store_option
 from holdfast.cli.program import command
 from holdfast.cli.terminal import coloured_status, print_facts, print_json, table
-from holdfast.engine.app.client import Client
 from holdfast.engine.bulk.asked import BULK_TYPE, OPERATOR_TENANT, Bulk
 from holdfast.engine.bulk.workflow import BULK
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.lifecycle import Status
-from holdfast.records import ANY, DEFAULT_TENANT, Run, RunFilter, moment
+from holdfast.records import DEFAULT_TENANT, Run, RunFilter
 from holdfast.shown.data import run_data
 from holdfast.shown.text import by_whom, clean, short
 from holdfast.shown.times import ago, stamp
@@ -54,7 +54,7 @@ def ls(limit: int, *, as_json: bool) -> None:
         elif not found:
             click.echo("no bulk operations yet: `holdfast retry --where status=failed` starts one", err=True)
         else:
-            now = moment(await client.store.now())
+            now = await client.now()
             head = ["RUN", "STATUS", "VERB", "TENANT", "STARTED", "PROGRESS"]
             click.echo("\n".join(table(head, [_row(run, now) for run in found])))
 
@@ -63,7 +63,7 @@ def ls(limit: int, *, as_json: bool) -> None:
 
 async def _operations(client: Client, limit: int) -> list[Run]:
     """The present run of each operation: a large one is a chain of runs."""
-    where, after, found = RunFilter(type=BULK_TYPE, tenant=ANY), None, list[Run]()
+    where, after, found = RunFilter(type=BULK_TYPE, tenant=everyone(client)), None, list[Run]()
     while len(found) < limit and (page := await client.list(where, PAGE, after)):
         found += [run for run in page if run.present == run.id]
         after = page[-1].id
@@ -114,7 +114,7 @@ def show(run: str, *, as_json: bool) -> None:
             print_json(run_data(found))
             return
         click.echo(f"bulk operation {found.chain}")
-        print_facts(_facts(found, moment(await client.store.now())))
+        print_facts(_facts(found, await client.now()))
         if found.status is Status.SUCCEEDED:
             click.echo("\n".join(f"  {line}" for line in report_lines(report_of(found))))
 

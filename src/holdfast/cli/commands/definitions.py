@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
-import msgspec
 
 from holdfast.bounds import SCHEMA_BYTES
 from holdfast.cli import session
+from holdfast.cli.clients import Client
 from holdfast.cli.options import json_option, store_option
 from holdfast.cli.published import not_published
 from holdfast.cli.terminal import print_json, table
-from holdfast.engine.app.client import Client
 from holdfast.engine.definitions import newest
 from holdfast.errors import UnknownWorkflow
-from holdfast.records import COST_UNIT, Definition
-from holdfast.records.unreadable import Unreadable, read
+from holdfast.records import Definition
+from holdfast.shown.data import definition_data
 from holdfast.shown.text import clean
 from holdfast.shown.times import span
 
@@ -38,7 +35,7 @@ def definitions(name: str | None, *, as_json: bool) -> None:
             found = [_one(name, list(found))]
         if as_json:
             for one in found:
-                print_json(_data(one))
+                print_json(definition_data(one))
         elif name is not None:
             _print(found[0])
         elif not found:
@@ -69,21 +66,3 @@ def _print(one: Definition) -> None:
     for what, schema in (("params", one.params_schema), ("result", one.result_schema)):
         text = "not known" if schema is None else clean(schema, SCHEMA_BYTES)
         click.echo(f"  {what}  {text}")
-
-
-def _data(one: Definition) -> dict[str, Any]:
-    data = msgspec.to_builtins(one)
-    return {
-        **data,
-        "budget": None if one.budget is None else one.budget / COST_UNIT,
-        "params_schema": _schema(one.params_schema),
-        "result_schema": _schema(one.result_schema),
-    }
-
-
-def _schema(text: str | None) -> Any:
-    """The schema as JSON; text that is no JSON is shown as it is: any program may have published it."""
-    if text is None:
-        return None
-    found = read(text)
-    return text if isinstance(found, Unreadable) else found

@@ -6,15 +6,15 @@ import click
 
 from holdfast.cli import session
 from holdfast.cli.bulk import is_bulk, operate_on_many, run_or_where
+from holdfast.cli.clients import Client
 from holdfast.cli.find import find
 from holdfast.cli.options import by_option, json_option, run_argument, store_option
 from holdfast.cli.program import command
 from holdfast.cli.questions import confirm, yes_option
 from holdfast.cli.terminal import coloured_status, print_json
 from holdfast.contract import DELETED_SECONDS, TTL_SECONDS
-from holdfast.engine.app.client import Client
 from holdfast.lifecycle import FINAL, Status, spoken_status
-from holdfast.records import Run, moment
+from holdfast.records import Run, instant, moment
 from holdfast.shown.data import run_data
 from holdfast.shown.text import clean, short
 from holdfast.shown.times import stamp
@@ -69,7 +69,7 @@ async def _delete(client: Client, run_text: str, by: str, *, yes: bool, as_json:
     if as_json:
         print_json(run_data(deleted))
         return
-    until, now = expires_at(deleted, TTL_SECONDS, DELETED_SECONDS), await client.store.now()
+    until, now = expires_at(deleted, TTL_SECONDS, DELETED_SECONDS), instant(await client.now())
     click.echo(
         f"{short(run.id)} ({clean(run.type)}) is deleted; it was {coloured_status(deleted.status)}. "
         f"`{command(f'restore {short(run.id)}')}` shows it again, until "

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.follow import HIDDEN_TYPES, follow
+from holdfast.cli.follow import HIDDEN_TYPES
 from holdfast.cli.logs import log_level_option, show_logs
 from holdfast.cli.options import DEFAULT_STORE, no_wait_timeouts_option, store_option
 from holdfast.cli.program import program_name
@@ -21,11 +21,12 @@ from holdfast.cli.trail_lines import TrailLines
 from holdfast.engine.app.app import App, loop_factory
 from holdfast.engine.tracebacks import user_frame
 from holdfast.engine.worker.stopping import run
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, UsageError
 from holdfast.records import TrailEntry
 from holdfast.shown.text import clean, counted
 from holdfast.shown.times import day
 
+from .serve import PORT, served
 from .worker import load_with_store
 
 LEASE_SECONDS = 3.0
@@ -37,18 +38,31 @@ LEASE_SECONDS = 3.0
     "--reload/--no-reload", default=True, help="Start again when code of the app changes (default)."
 )
 @click.option("--watched", type=int, hidden=True, help="The pipe of the supervisor that started this worker.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help=f"The port of the HTTP API, on this machine only; {PORT} by default, if it is free.",
+)
+@click.option("--http/--no-http", default=True, help="Serve the HTTP API too (default).")
 @no_wait_timeouts_option
 @log_level_option
 @store_option()
 def dev(
-    app: str, *, reload: bool, watched: int | None, no_wait_timeouts: bool, log_level: str | None
+    app: str,
+    *,
+    reload: bool,
+    watched: int | None,
+    port: int | None,
+    http: bool,
+    no_wait_timeouts: bool,
+    log_level: str | None,
 ) -> None:
-    """Run a worker for development, and print what happens.
+    """Run a worker and the HTTP API for development; print what happens.
 
     When a .py file of the app's folder or package changes, the worker gives its runs back and starts again
-    with the new code. This needs watchfiles: pip install 'holdfast[dev]'. Its leases are short: if you kill
-    it and start it again, its runs continue after 3 s. On Ctrl-C and on a reload, running steps have 3 s to
-    finish.
+    with the new code. This needs watchfiles (the extra `dev`). Its leases are short: if you kill it and start
+    it again, its runs continue after 3 s. On Ctrl-C and on a reload, running steps have 3 s to finish.
     """
     if watched is None and reload and (folder := _reloads(app)) is not None:
         click.get_current_context().exit(Supervisor(folder).run())
@@ -65,7 +79,7 @@ def dev(
     if log_level != "debug":  # the trail below shows the same and more
         logging.getLogger("holdfast.worker").setLevel(logging.WARNING)
         logging.getLogger("holdfast.keeper").setLevel(logging.WARNING)
-    run(_dev(loaded, wait_timeouts=not no_wait_timeouts), loop_factory())
+    run(_dev(loaded, port, http=http, wait_timeouts=not no_wait_timeouts), loop_factory())
 
 
 def _not_in_trail(record: logging.LogRecord) -> bool:
@@ -82,21 +96,39 @@ def _reloads(app: str) -> Path | None:
     return folder
 
 
-async def _dev(app: App, *, wait_timeouts: bool) -> None:
+async def _dev(app: App, port: int | None, *, http: bool, wait_timeouts: bool) -> None:
     await app.store.open()
-    _print_examples(app)
     trail = asyncio.create_task(_print_trail(app))
     try:
-        await app.work(lease=LEASE_SECONDS, grace=LEASE_SECONDS, wait_timeouts=wait_timeouts)
+        async with contextlib.AsyncExitStack() as stack:
+            lines = await _serve(app, port, stack) if http else []
+            _print_examples(app)
+            click.echo("".join(f"{line}\n" for line in lines), nl=False, err=True)
+            await app.work(lease=LEASE_SECONDS, grace=LEASE_SECONDS, wait_timeouts=wait_timeouts)
     finally:
         trail.cancel()
         await asyncio.wait([trail])
 
 
+async def _serve(app: App, port: int | None, stack: contextlib.AsyncExitStack) -> list[str]:
+    """Serve the HTTP API until the worker has stopped; return lines that say where. Without a port that was
+    asked for it may be left out: the worker matters more.
+    """
+    notes: list[str] = []
+    asked = PORT if port is None else port
+    try:
+        server = await stack.enter_async_context(served(app, port=asked, note=notes.append))
+    except UsageError as error:
+        if port is not None:
+            raise
+        return [f"without the HTTP API: {clean(error)}"]
+    return [f"HTTP API: {server.url} ({server.url}/docs lists the operations)", *notes]
+
+
 async def _print_trail(app: App) -> None:
     last, lines = await _last_seq(app), TrailLines(with_run=True, today=day(datetime.now(UTC)))
     with contextlib.suppress(StoreError):  # the worker closes the store when it stops
-        async for entry in follow(app, None, last):
+        async for entry in app.follow(None, last):
             if entry.type not in HIDDEN_TYPES:
                 click.echo("\n".join(lines.lines(entry)) + await _place(app, entry), err=True)
 

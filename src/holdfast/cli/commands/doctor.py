@@ -1,4 +1,4 @@
-"""`holdfast doctor`."""
+"""`holdfast doctor` and `holdfast explain`: what is wrong with a store, and why a run is not moving."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from datetime import UTC, datetime
 import click
 
 from holdfast.cli import session
-from holdfast.cli.options import json_option, store_option
+from holdfast.cli.clients import Client
+from holdfast.cli.find import find
+from holdfast.cli.options import json_option, run_argument, store_option
 from holdfast.cli.program import pastable
 from holdfast.cli.terminal import print_json, wrapped
 from holdfast.engine.explain.doctor import SHOWN, Report
 from holdfast.errors import SchemaMismatch
 from holdfast.records import Finding
+from holdfast.shown.data import explanation_data
 from holdfast.shown.text import clean, counted, short
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 _WIDTH = len("warning") + 2
+TEXT_MAX = 10_000  # characters of an explanation
 
 
 @click.command()
@@ -59,3 +63,26 @@ def _summary(report: Report) -> str:
     levels = [one.level for one in report.findings]
     counts = [(levels.count(level), level) for level in ("error", "warning")]
     return " and ".join(counted(count, level) for count, level in counts if count) or "no problems found"
+
+
+@click.command()
+@run_argument
+@json_option
+@store_option()
+def explain(run: str, *, as_json: bool) -> None:
+    """Say why a run is not moving.
+
+    The text names what the run waits for, and the command that helps.
+    """
+    session.run(lambda client: _explain(client, run, as_json=as_json))
+
+
+async def _explain(client: Client, run_text: str, *, as_json: bool) -> None:
+    run = await find(client, run_text, deleted=True)
+    if run.deleted_at is None:
+        run = await client.present(run.id)
+    explanation = await client.explain(run.id)
+    if as_json:
+        print_json(explanation_data(run, explanation))
+    else:
+        click.echo(pastable(clean(explanation.text, TEXT_MAX)))

@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from holdfast.cli import session
+from holdfast.cli.clients import Client
 from holdfast.cli.find import find
 from holdfast.cli.options import TakesJson, json_option, plain_option, store_option
 from holdfast.cli.terminal import print_json
 from holdfast.cli.values import typed_json
-from holdfast.engine.app.client import Client
-from holdfast.records import Emitted
+from holdfast.records import OWN, Emitted
 from holdfast.shown.text import counted
 
 
@@ -23,7 +23,7 @@ from holdfast.shown.text import counted
     "--id", "event_id", metavar="TEXT", help="An id of the event: the same id has an effect only once."
 )
 @click.option("--run", metavar="RUN", help="Send it to this run only.")
-@click.option("--tenant", metavar="NAME", default="default", help="Send it to runs of this tenant.")
+@click.option("--tenant", metavar="NAME", help="Send it to runs of this tenant; `default` by default.")
 @plain_option
 @json_option
 @store_option()
@@ -32,7 +32,7 @@ def emit(
     payload: str | None,
     event_id: str | None,
     run: str | None,
-    tenant: str,
+    tenant: str | None,
     *,
     plain: bool,
     as_json: bool,
@@ -53,14 +53,14 @@ async def _emit(
     value: Any,
     event_id: str | None,
     run_text: str | None,
-    tenant: str,
+    tenant: str | None,
     *,
     plain: bool,
     as_json: bool,
 ) -> None:
     await session.refuse_plain(client, plain=plain)
     run = (await find(client, run_text)).id if run_text else None
-    emitted = await client.emit(topic, value, id=event_id, run=run, tenant=tenant)
+    emitted = await client.emit(topic, value, id=event_id, run=run, tenant=OWN if tenant is None else tenant)
     if as_json:
         print_json({"topic": topic, "woken": emitted.woken, "duplicate": emitted.duplicate})
     else:

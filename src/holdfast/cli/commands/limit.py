@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli import session
+from holdfast.cli.clients import Client
 from holdfast.cli.groups import CommandGroup
 from holdfast.cli.options import duration, duration_option, json_option, store_option
 from holdfast.cli.published import warn_if_unknown
 from holdfast.cli.terminal import print_json, table
 from holdfast.cli.values import typed_moment
-from holdfast.engine.app.client import Client
-from holdfast.records import Limit, moment
+from holdfast.records import Limit
 from holdfast.shown.limits import limit_sentence, rate_words
 from holdfast.shown.text import clean
 from holdfast.shown.times import ago
@@ -71,7 +71,7 @@ def ls(*, as_json: bool) -> None:
     """List the limits and the paused keys."""
 
     async def work(client: Client) -> None:
-        limits, now = await client.limits(), moment(await client.store.now())
+        limits, now = await client.limits(), await client.now()
         if as_json:
             for one in limits:
                 print_json(one)
@@ -121,7 +121,7 @@ def set_(
 
     async def work(client: Client) -> None:
         made = await client.limit(**scope, concurrency=concurrency, rate=rate, weight=weight)
-        _print(made, moment(await client.store.now()), as_json=as_json)
+        _print(made, await client.now(), as_json=as_json)
         if scope["type"] is not None:
             await warn_if_unknown(client, scope["type"], "the limit takes effect once there are such runs")
 
@@ -166,7 +166,7 @@ def pause(key: str, until: datetime | None, *, as_json: bool, **length: float | 
 
     async def work(client: Client) -> None:
         made = await client.pause_key(key, until if until is not None else seconds or 0.0)
-        _print(made, moment(await client.store.now()), as_json=as_json)
+        _print(made, await client.now(), as_json=as_json)
 
     session.run(work)
 

@@ -7,7 +7,7 @@ import click
 from holdfast.cli import session
 from holdfast.cli.options import json_option, store_option
 from holdfast.cli.terminal import print_json
-from holdfast.engine.app.client import Client
+from holdfast.engine.app.client import StoreClient
 from holdfast.shown.text import clean
 from holdfast.stores import shown
 
@@ -23,10 +23,10 @@ def migrate(*, as_json: bool) -> None:
     """
     url = shown(session.store_url())
 
-    async def opened(_client: Client) -> None:
+    async def opened(_client: StoreClient) -> None:
         if as_json:
             print_json({"store": url, "current": True})
         else:
             click.echo(f"{clean(url)} is up to date")
 
-    session.run(opened, create=True)
+    session.run_on_store(opened, create=True)

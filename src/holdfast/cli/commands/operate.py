@@ -10,11 +10,11 @@ import click
 
 from holdfast.cli import session
 from holdfast.cli.bulk import Start, is_bulk, operate_on_many, run_or_where
+from holdfast.cli.clients import Client
 from holdfast.cli.find import find
 from holdfast.cli.options import by_option, json_option, run_argument, store_option
 from holdfast.cli.questions import yes_option
 from holdfast.cli.terminal import coloured_status, print_json
-from holdfast.engine.app.client import Client
 from holdfast.lifecycle import Status
 from holdfast.records import BEGINNING, Run
 from holdfast.records.units import amount

@@ -8,16 +8,16 @@ from functools import partial
 import click
 
 from holdfast.cli import session
+from holdfast.cli.clients import Client, everyone
 from holdfast.cli.find import SCAN_MAX, SHORT_MIN, SHOWN, find
 from holdfast.cli.groups import CommandGroup
 from holdfast.cli.options import ROWS, SEQ, json_option, store_option
 from holdfast.cli.program import repeated
 from holdfast.cli.terminal import coloured_status, cut, print_facts, print_json, table
-from holdfast.engine.app.client import Client
-from holdfast.engine.outbox.health import nobody_has, unserved, why
+from holdfast.engine.outbox.health import nobody_has, why
 from holdfast.engine.pages import gathered
 from holdfast.errors import UnknownMessage, UsageError
-from holdfast.records import ANY, MessageStatus, OutboxFilter, OutboxMessage, moment
+from holdfast.records import MessageStatus, OutboxFilter, OutboxMessage
 from holdfast.shown.data import message_data
 from holdfast.shown.outbox import QUEUED, message_facts, next_attempt
 from holdfast.shown.text import clean, counted, short
@@ -74,18 +74,17 @@ def ls(
             statuses=tuple(map(MessageStatus, statuses)) or (() if every else _OPEN),
             sink=sink,
             run=(await find(client, run, deleted=True)).id if run else None,
-            tenant=ANY if tenant is None else tenant,
+            tenant=everyone(client) if tenant is None else tenant,
         )
         messages = await gathered(partial(client.outbox, where), limit, after, lambda one: one.seq)
         if as_json:
             for one in messages:
                 print_json(message_data(one))
             return
-        _print(list(messages), moment(await client.store.now()), more=len(messages) == limit)
+        _print(list(messages), await client.now(), more=len(messages) == limit)
         wanted = {one.sink for one in messages if one.status is MessageStatus.PENDING}
-        for nobodys in await unserved(client.store):
-            if nobodys.sink in wanted:
-                click.echo(clean(nobody_has(nobodys.sink)), err=True)
+        for name in await client.unserved(sorted(wanted)):
+            click.echo(clean(nobody_has(name)), err=True)
 
     session.run(work)
 
@@ -98,16 +97,15 @@ def show(id: str, *, as_json: bool) -> None:
     """Show one message: its payload, its attempts, and why it is not sent."""
 
     async def work(client: Client) -> None:
-        message, now = await _find(client, id), moment(await client.store.now())
+        message, now = await _find(client, id), await client.now()
         if as_json:
             print_json(message_data(message))
         else:
             click.echo(f"{clean(message.id)}  {coloured_status(message.status)}")
             print_facts(message_facts(message, now))
             if message.status is MessageStatus.PENDING:
-                for one in await unserved(client.store):
-                    if one.sink == message.sink:
-                        click.echo(f"  {clean(nobody_has(one.sink))}")
+                for name in await client.unserved([message.sink]):
+                    click.echo(f"  {clean(nobody_has(name))}")
 
     session.run(work)
 
@@ -141,7 +139,7 @@ def resend(ids: tuple[str, ...], sink: str | None, *, dead: bool, as_json: bool)
 
 
 async def _dead(client: Client, sink: str | None) -> list[str]:
-    where = OutboxFilter(statuses=(MessageStatus.DEAD,), sink=sink, tenant=ANY)
+    where = OutboxFilter(statuses=(MessageStatus.DEAD,), sink=sink, tenant=everyone(client))
     found: list[str] = []
     after = 0
     while page := await client.outbox(where, PAGE, after):
@@ -152,9 +150,11 @@ async def _dead(client: Client, sink: str | None) -> list[str]:
 
 async def _find(client: Client, text: str) -> OutboxMessage:
     """The message with this id or this end of an id: open messages are searched before sent ones."""
-    found = list(await client.outbox(OutboxFilter(id=text, tenant=ANY), 1))
+    found = list(await client.outbox(OutboxFilter(id=text, tenant=everyone(client)), 1))
     for statuses in (_OPEN, (MessageStatus.SENT,)) if len(text) >= SHORT_MIN else ():
-        found = found or await _ending(client, text.lower(), OutboxFilter(statuses=statuses, tenant=ANY))
+        found = found or await _ending(
+            client, text.lower(), OutboxFilter(statuses=statuses, tenant=everyone(client))
+        )
     if not found:
         raise UnknownMessage(text)
     if len(found) > 1:

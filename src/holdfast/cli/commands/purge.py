@@ -10,7 +10,7 @@ from holdfast.cli.options import duration_option, json_option, store_option
 from holdfast.cli.questions import confirm, counter, yes_option
 from holdfast.cli.terminal import print_json
 from holdfast.contract import DELETED_SECONDS, TTL_SECONDS
-from holdfast.engine.app.client import Client
+from holdfast.engine.app.client import StoreClient
 from holdfast.machine.durations import micros
 from holdfast.records import ANY, Instant, Purged, Run, RunFilter, instant
 from holdfast.shown.text import counted
@@ -36,12 +36,12 @@ def purge(
     ttl = TTL_SECONDS if older_than is None else older_than
     deleted = DELETED_SECONDS if deleted_after is None else deleted_after
     if dry_run:
-        session.run(lambda client: _count(client, ttl, deleted, as_json=as_json))
+        session.run_on_store(lambda client: _count(client, ttl, deleted, as_json=as_json))
     else:
-        session.run(lambda client: _purge(client, ttl, deleted, yes=yes, as_json=as_json))
+        session.run_on_store(lambda client: _purge(client, ttl, deleted, yes=yes, as_json=as_json))
 
 
-async def _purge(client: Client, ttl: float, deleted: float, *, yes: bool, as_json: bool) -> None:
+async def _purge(client: StoreClient, ttl: float, deleted: float, *, yes: bool, as_json: bool) -> None:
     if not yes:
         confirm(
             f"this removes for good: finished runs older than {span(ttl)}, runs past their own ttl, "
@@ -62,11 +62,13 @@ def _removed(purged: Purged) -> str:
         *([counted(purged.events, "old event")] if purged.events else []),
         *([counted(purged.workers, "ended worker")] if purged.workers else []),
         *([counted(purged.claims, "old claim") + " of rate limits"] if purged.claims else []),
+        *([counted(purged.audit, "old row") + " of the audit log"] if purged.audit else []),
+        *([counted(purged.api_keys, "ended API key")] if purged.api_keys else []),
     ]
     return f"{counted(purged.runs, 'run')} removed" + (f", also {' and '.join(also)}" if also else "")
 
 
-async def _count(client: Client, ttl: float, deleted: float, *, as_json: bool) -> None:
+async def _count(client: StoreClient, ttl: float, deleted: float, *, as_json: bool) -> None:
     now = await client.store.now()
     count, seen, after = 0, 0, None
     with counter("read") as update:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import session
+from holdfast.cli.clients import Client
 from holdfast.cli.groups import CommandGroup
 from holdfast.cli.options import json_option, store_option
 from holdfast.cli.published import warn_if_unknown
 from holdfast.cli.terminal import print_json, table
-from holdfast.engine.app.client import Client
-from holdfast.records import RUNTIME, Registration, moment
+from holdfast.records import RUNTIME, Registration
 from holdfast.shown.text import clean
 from holdfast.shown.times import ago
 
@@ -32,7 +32,7 @@ def ls(*, as_json: bool) -> None:
     """List the entries of the registry."""
 
     async def work(client: Client) -> None:
-        entries, now = await client.registry(), moment(await client.store.now())
+        entries, now = await client.registry(), await client.now()
         if as_json:
             for entry in entries:
                 print_json(entry)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import session
+from holdfast.cli.clients import Client
 from holdfast.cli.find import find
 from holdfast.cli.follow import say, wait_for_end
 from holdfast.cli.options import TakesJson, json_option, plain_option, run_argument, store_option
 from holdfast.cli.results import print_result, raise_unless_succeeded
 from holdfast.cli.terminal import print_json
 from holdfast.cli.values import typed_json
-from holdfast.engine.app.client import Client
 from holdfast.records.units import SAME
-from holdfast.shown.data import result_data
+from holdfast.shown.data import result_fields
+from holdfast.shown.shapes import RerunData, RerunResultData
 from holdfast.shown.text import clean, short
 
 
@@ -41,14 +42,15 @@ def rerun(run: str, params: str | None, key: str | None, *, wait: bool, plain: b
         await session.refuse_plain(client, plain=plain)
         first = await find(client, run)
         handle = await client.rerun(first.id, value, key=key)
-        started = {"id": handle.id, "type": first.type, "created": handle.created, "origin": first.id}
+        started = RerunData(id=handle.id, type=first.type, created=handle.created, origin=first.id)
         if not wait:
             print_json(started) if as_json else click.echo(str(handle.id))
             return
         say(f"run {handle.id} ({clean(first.type)}) repeats run {short(first.id)}")
         ended = await wait_for_end(client, handle.id, None, show_trail=True)
         if as_json:
-            print_json({**started, "status": ended.status, **result_data(ended)})
+            fields = result_fields(ended) | {"id": handle.id, "created": handle.created}
+            print_json(RerunResultData(**fields, origin=first.id))
         else:
             print_result(ended)
         raise_unless_succeeded(ended)

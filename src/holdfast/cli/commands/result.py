@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import session
+from holdfast.cli.clients import Client
 from holdfast.cli.find import find
 from holdfast.cli.follow import wait_for_end
 from holdfast.cli.options import duration_option, json_option, run_argument, store_option
 from holdfast.cli.results import print_result, raise_unless_succeeded
 from holdfast.cli.terminal import print_json
-from holdfast.engine.app.client import Client
 from holdfast.shown.data import result_data
 
 
@@ -31,7 +31,7 @@ async def _result(client: Client, run_text: str, timeout: float | None, *, as_js
     found = await find(client, run_text)
     run = await wait_for_end(client, found.id, timeout, show_trail=False)
     if as_json:
-        print_json({"id": run.id, "type": run.type, "status": run.status, **result_data(run)})
+        print_json(result_data(run))
     else:
         print_result(run)
     raise_unless_succeeded(run)

@@ -11,6 +11,7 @@ import click
 
 from holdfast.arguments import is_type
 from holdfast.cli import session
+from holdfast.cli.clients import Client, everyone, tenant_name
 from holdfast.cli.groups import CommandGroup
 from holdfast.cli.options import (
     TakesJson,
@@ -25,18 +26,18 @@ from holdfast.cli.program import command
 from holdfast.cli.published import warn_if_unknown
 from holdfast.cli.terminal import cut, print_facts, print_json, table
 from holdfast.cli.values import typed_json, typed_label
-from holdfast.engine.app.client import Client
-from holdfast.engine.schedules.versions import published_types
 from holdfast.errors import UnknownSchedule
 from holdfast.records import (
-    ANY,
     COST_UNIT,
     DEFAULT_TENANT,
+    OWN,
     PRIORITY,
     CatchUp,
     Instant,
     Overlap,
+    OwnTenant,
     Schedule,
+    instant,
     moment,
 )
 from holdfast.shown.data import schedule_data
@@ -55,7 +56,7 @@ def name_argument(command: F) -> F:
 
 def tenant_option(command: F) -> F:
     return click.option(
-        "--tenant", metavar="NAME", default="default", help="The tenant that the schedule belongs to."
+        "--tenant", metavar="NAME", help="The tenant that the schedule belongs to; `default` by default."
     )(command)
 
 
@@ -140,7 +141,7 @@ def add(
 
     async def work(client: Client) -> None:
         await session.refuse_plain(client, plain=plain)
-        kept = await _kept_options(client, name, options["tenant"])
+        kept = await _kept_options(client, name, options.get("tenant", OWN))
         made = await client.schedule(name, workflow, value, **{**kept, **options})
         await _print(client, made, as_json=as_json)
         waits = "its runs wait" if is_type(made.type) else "it does not fire"
@@ -149,7 +150,7 @@ def add(
     session.run(work, create=True)
 
 
-async def _kept_options(client: Client, name: str, tenant: str) -> dict[str, Any]:
+async def _kept_options(client: Client, name: str, tenant: str | OwnTenant) -> dict[str, Any]:
     """Options of an existing schedule, perhaps set by its app, that a change here must not reset."""
     for one in await client.schedules(tenant, name):
         return {
@@ -170,8 +171,8 @@ def ls(tenant: str | None, *, as_json: bool) -> None:
     """List schedules. With --json each schedule is one line."""
 
     async def work(client: Client) -> None:
-        found = await client.schedules(ANY if tenant is None else tenant)
-        now, published = await client.store.now(), await published_types(client.store, found)
+        found = await client.schedules(everyone(client) if tenant is None else tenant)
+        now, published = instant(await client.now()), await _published(client, found)
         if as_json:
             for one in found:
                 print_json(schedule_data(one, *next_times(one, now, published)))
@@ -191,11 +192,11 @@ def ls(tenant: str | None, *, as_json: bool) -> None:
 @tenant_option
 @json_option
 @store_option()
-def show(name: str, tenant: str, *, as_json: bool) -> None:
+def show(name: str, tenant: str | None, *, as_json: bool) -> None:
     """Show one schedule and its next times."""
 
     async def work(client: Client) -> None:
-        found = await client.schedules(tenant, name)
+        found = await client.schedules(_whose(tenant), name)
         if not found:
             raise UnknownSchedule(name)
         await _print(client, found[0], as_json=as_json)
@@ -209,9 +210,9 @@ def show(name: str, tenant: str, *, as_json: bool) -> None:
 @by_option
 @json_option
 @store_option()
-def pause(name: str, tenant: str, by: str | None, *, as_json: bool) -> None:
+def pause(name: str, tenant: str | None, by: str | None, *, as_json: bool) -> None:
     """Stop a schedule from firing until it is resumed."""
-    _change(lambda client: client.pause_schedule(name, tenant, session.operator(by)), as_json=as_json)
+    _change(lambda client: client.pause_schedule(name, _whose(tenant), session.operator(by)), as_json=as_json)
 
 
 @schedule.command()
@@ -219,9 +220,9 @@ def pause(name: str, tenant: str, by: str | None, *, as_json: bool) -> None:
 @tenant_option
 @json_option
 @store_option()
-def resume(name: str, tenant: str, *, as_json: bool) -> None:
+def resume(name: str, tenant: str | None, *, as_json: bool) -> None:
     """Let a paused schedule fire again, at its next time from now on."""
-    _change(lambda client: client.resume_schedule(name, tenant), as_json=as_json)
+    _change(lambda client: client.resume_schedule(name, _whose(tenant)), as_json=as_json)
 
 
 @schedule.command()
@@ -229,12 +230,15 @@ def resume(name: str, tenant: str, *, as_json: bool) -> None:
 @tenant_option
 @json_option
 @store_option()
-def fire(name: str, tenant: str, *, as_json: bool) -> None:
+def fire(name: str, tenant: str | None, *, as_json: bool) -> None:
     """Start one run of a schedule now, and print the run's id. Its next times stay the same."""
 
     async def work(client: Client) -> None:
-        run = await client.fire_schedule(name, tenant)
-        print_json({"name": name, "tenant": tenant, "run": run.id}) if as_json else click.echo(str(run.id))
+        run = await client.fire_schedule(name, _whose(tenant))
+        if as_json:
+            print_json({"name": name, "tenant": await tenant_name(client, tenant), "run": run.id})
+        else:
+            click.echo(str(run.id))
 
     session.run(work)
 
@@ -244,18 +248,29 @@ def fire(name: str, tenant: str, *, as_json: bool) -> None:
 @tenant_option
 @json_option
 @store_option()
-def rm(name: str, tenant: str, *, as_json: bool) -> None:
+def rm(name: str, tenant: str | None, *, as_json: bool) -> None:
     """Remove a schedule. Its runs continue."""
 
     async def work(client: Client) -> None:
-        if not await client.unschedule(name, tenant):
+        if not await client.unschedule(name, _whose(tenant)):
             raise UnknownSchedule(name)
         if as_json:
-            print_json({"name": name, "tenant": tenant, "removed": True})
+            print_json({"name": name, "tenant": await tenant_name(client, tenant), "removed": True})
         else:
             click.echo(f"schedule {clean(name)} is removed")
 
     session.run(work)
+
+
+def _whose(tenant: str | None) -> str | OwnTenant:
+    return OWN if tenant is None else tenant
+
+
+async def _published(client: Client, schedules: Sequence[Schedule]) -> Sequence[str]:
+    """The published types, if one of these schedules has a name without version; else nothing is read."""
+    if all(is_type(one.type) for one in schedules):
+        return ()
+    return [one.type for one in await client.definitions(schemas=False)]
 
 
 def _change(verb: Callable[[Client], Awaitable[Schedule]], *, as_json: bool) -> None:
@@ -266,8 +281,8 @@ def _change(verb: Callable[[Client], Awaitable[Schedule]], *, as_json: bool) -> 
 
 
 async def _print(client: Client, one: Schedule, *, as_json: bool) -> None:
-    now = await client.store.now()
-    times, trouble = next_times(one, now, await published_types(client.store, [one]))
+    now = instant(await client.now())
+    times, trouble = next_times(one, now, await _published(client, [one]))
     if as_json:
         print_json(schedule_data(one, times, trouble))
         return

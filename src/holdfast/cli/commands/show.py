@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from holdfast.bounds import SHOWN_BYTES
 from holdfast.cli import session
+from holdfast.cli.clients import Client, everyone
 from holdfast.cli.find import find
 from holdfast.cli.options import json_option, run_argument, store_option
 from holdfast.cli.program import command
 from holdfast.cli.terminal import coloured_status, print_facts, print_json, table
-from holdfast.engine.app.client import Client
 from holdfast.engine.pages import gathered
 from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
-from holdfast.records import ANY, Run, RunFilter, RunningStep, Step, instant, moment
-from holdfast.shown.data import child_counts_data, whole_run_data
+from holdfast.records import Run, RunFilter, RunningStep, Step, instant, moment
+from holdfast.shown.data import whole_run_data
 from holdfast.shown.runs import CHILDREN_MAX, facts
 from holdfast.shown.steps import attempts, duration, kind_word, outcome
 from holdfast.shown.text import clean, short
@@ -49,13 +49,13 @@ def show(run: str, *, every: bool, full: bool, as_json: bool) -> None:
 async def _show(client: Client, run_text: str, *, every: bool, full: bool, as_json: bool) -> None:
     run = await client.known((await find(client, run_text)).id)
     steps = list(await client.steps(run.id, largest=None if as_json else SHOWN_BYTES))
-    fetch = partial(client.list, RunFilter(parent=run.id, tenant=ANY, values=False))
+    fetch = partial(client.list, RunFilter(parent=run.id, tenant=everyone(client), values=False))
     children = await gathered(fetch, CHILDREN_MAX, None, lambda child: child.id)
     counts = next(iter(await client.children([run.id])), None)
     if as_json:
-        print_json({**whole_run_data(run, steps, children), "child_counts": child_counts_data(counts)})
+        print_json(whole_run_data(run, steps, children, counts))
         return
-    now = moment(await client.store.now())
+    now = await client.now()
     click.echo(f"{click.style(str(run.id), bold=True)}  {clean(run.type)}")
     by = await _cancelled_by(client, run) if run.status is Status.CANCELLED else ""
     print_facts(facts(run, steps, children, now, coloured_status, counts, by))

@@ -8,12 +8,11 @@ import sys
 import click
 
 from holdfast.cli import session
+from holdfast.cli.clients import Client
 from holdfast.cli.groups import CommandGroup
 from holdfast.cli.options import json_option, store_option
 from holdfast.cli.terminal import print_json, table
-from holdfast.engine.app.client import Client
 from holdfast.errors import UsageError
-from holdfast.records import moment
 from holdfast.shown.text import clean
 from holdfast.shown.times import ago, stamp
 
@@ -92,7 +91,7 @@ def ls(*, as_json: bool) -> None:
         elif not known:
             click.echo("no webhooks yet; `holdfast sink add --help` explains how to add one", err=True)
         else:
-            now = moment(await client.store.now())
+            now = await client.now()
             rows = [
                 [
                     clean(one.name),

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli import session
+from holdfast.cli.clients import Client
 from holdfast.cli.follow import say, wait_for_end
 from holdfast.cli.options import (
     TakesJson,
@@ -21,11 +22,11 @@ from holdfast.cli.published import not_published, warn
 from holdfast.cli.results import print_result, raise_unless_succeeded
 from holdfast.cli.terminal import print_json
 from holdfast.cli.values import typed_json, typed_label, typed_moment
-from holdfast.engine.app.client import Client
 from holdfast.engine.app.handle import Handle
 from holdfast.engine.definitions import newest
 from holdfast.errors import UnknownWorkflow
-from holdfast.shown.data import result_data
+from holdfast.shown.data import result_fields
+from holdfast.shown.shapes import StartedData, StartedResultData
 from holdfast.shown.text import clean, short
 
 
@@ -45,7 +46,7 @@ from holdfast.shown.text import clean, short
 )
 @duration_option("--delay", "Start it after this time: 90 (seconds), 10m, 2h.")
 @click.option("--run-at", type=typed_moment, metavar="TIME", help="Start it at this time: 2030-12-24T18:00.")
-@click.option("--tenant", metavar="NAME", default="default", help="The tenant that the run belongs to.")
+@click.option("--tenant", metavar="NAME", help="The tenant that the run belongs to; `default` by default.")
 @click.option(
     "--max-attempts",
     type=int,
@@ -88,6 +89,8 @@ def start(
     """
     value = typed_json(params, "the value for the workflow")
     options["labels"] = dict(labels) or None
+    if options["tenant"] is None:
+        del options["tenant"]
 
     async def work(client: Client) -> None:
         await session.refuse_plain(client, plain=plain)
@@ -97,9 +100,16 @@ def start(
 
 
 async def _start(
-    client: Client, name: str, value: Any, options: dict[str, Any], *, wait: bool, as_json: bool, strict: bool
+    client: Client,
+    name: str,
+    value: Any,
+    options: dict[str, Any],
+    *,
+    wait: bool,
+    as_json: bool,
+    strict: bool,
 ) -> None:
-    published = [one.type for one in await client.store.definitions()]
+    published = [one.type for one in await client.definitions(schemas=False)]
     type_ = newest(name, published)
     doubt = "" if type_ in published else not_published(type_, published)
     if doubt and strict:
@@ -107,7 +117,7 @@ async def _start(
     handle = await client.start(type_, value, **options)
     if doubt:
         warn(doubt, "the run waits until a worker has it")
-    started = {"id": handle.id, "type": type_, "created": handle.created}
+    started = StartedData(id=handle.id, type=type_, created=handle.created)
     if not wait:
         print_json(started) if as_json else click.echo(str(handle.id))
         _hint(handle, type_)
@@ -118,7 +128,7 @@ async def _start(
     )
     run = await wait_for_end(client, handle.id, None, show_trail=True)
     if as_json:
-        print_json({**started, "status": run.status, **result_data(run)})
+        print_json(StartedResultData(**result_fields(run) | {"id": handle.id}, created=handle.created))
     else:
         print_result(run)
     raise_unless_succeeded(run)

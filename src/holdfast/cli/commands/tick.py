@@ -15,7 +15,7 @@ from holdfast.cli import session
 from holdfast.cli.logs import log_format_option, log_level_option, show_logs
 from holdfast.cli.options import json_option, no_wait_timeouts_option, store_option
 from holdfast.cli.terminal import print_json
-from holdfast.engine.app.client import Client
+from holdfast.engine.app.client import StoreClient
 from holdfast.engine.bulk.asked import BULK_TYPE
 from holdfast.engine.bulk.workflow import BUILT_IN
 from holdfast.engine.outbox.relay import Relay
@@ -54,12 +54,14 @@ def tick(
     """
     show_logs(log_level, log_format, usual="info" if loop else "warning")
     if loop:
-        session.run(lambda client: _loop(client, wait_timeouts=not no_wait_timeouts))
+        session.run_on_store(lambda client: _loop(client, wait_timeouts=not no_wait_timeouts))
     else:
-        session.run(lambda client: _once(client, wait_timeouts=not no_wait_timeouts, as_json=as_json))
+        session.run_on_store(
+            lambda client: _once(client, wait_timeouts=not no_wait_timeouts, as_json=as_json)
+        )
 
 
-async def _once(client: Client, *, wait_timeouts: bool, as_json: bool) -> None:
+async def _once(client: StoreClient, *, wait_timeouts: bool, as_json: bool) -> None:
     ticked = await Keeper(client.store, wait_timeouts=wait_timeouts).tick()
     await _log_failed(client, ticked.failed)
     relay = _relay(client)
@@ -83,12 +85,12 @@ async def _once(client: Client, *, wait_timeouts: bool, as_json: bool) -> None:
         )
 
 
-async def _log_failed(client: Client, runs: Sequence[UUID]) -> None:
+async def _log_failed(client: StoreClient, runs: Sequence[UUID]) -> None:
     async for _ in failed_by_keeper(client.store, runs):
         pass
 
 
-async def _bulk(client: Client) -> int:
+async def _bulk(client: StoreClient) -> int:
     """Execute due bulk operations, for a bounded time: one that is not done by then goes on later. Return
     the number of those that ended meanwhile.
     """
@@ -106,21 +108,21 @@ async def _bulk(client: Client) -> int:
     return sum(run.finished_at is not None for run in now)
 
 
-async def _is_due(client: Client, types: tuple[str, ...]) -> bool:
+async def _is_due(client: StoreClient, types: tuple[str, ...]) -> bool:
     at = (await client.store.due(types)).claim_at
     return at is not None and at <= await client.store.now()
 
 
-def _executor(client: Client) -> Worker:
+def _executor(client: StoreClient) -> Worker:
     """A worker for the workflows of the engine itself."""
     return Worker(client.store, client.world, {}, name="tick", slots=BULK_SLOTS, keeper=False, relay=False)
 
 
-def _relay(client: Client) -> Relay:
+def _relay(client: StoreClient) -> Relay:
     return Relay(client.store, client.world, f"tick:{client.world.place()}")
 
 
-async def _loop(client: Client, *, wait_timeouts: bool) -> None:
+async def _loop(client: StoreClient, *, wait_timeouts: bool) -> None:
     reading: set[asyncio.Task[None]] = set()
 
     def failed(runs: Sequence[UUID]) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import click
 
 from holdfast.cli import session
+from holdfast.cli.clients import Client
 from holdfast.cli.find import find
 from holdfast.cli.follow import entries
-from holdfast.cli.follow import follow as followed
 from holdfast.cli.options import ROWS, SEQ, json_option, store_option
 from holdfast.cli.program import repeated
 from holdfast.cli.terminal import print_json
 from holdfast.cli.trail_lines import TrailLines
-from holdfast.engine.app.client import Client
 from holdfast.shown.data import trail_data
 from holdfast.shown.text import clean
 
@@ -45,7 +44,7 @@ async def _trail(
     client: Client, run_text: str | None, after: int, most: int | None, *, follow: bool, as_json: bool
 ) -> None:
     run = (await find(client, run_text)).id if run_text else None
-    rows = followed(client, run, after) if follow else entries(client, run, after)
+    rows = client.follow(run, after) if follow else entries(client, run, after)
     lines, last, count = TrailLines(with_run=run is None), after, 0
     async for entry in rows:
         if count == most:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-from holdfast.engine.app.client import Client
+from holdfast.engine.app.client import StoreClient
 from holdfast.lifecycle import FINAL, Status, StepKind
 from holdfast.records import Run, Step, TrailEntry
 from holdfast.stores import make_store
@@ -39,7 +39,7 @@ class Scenario:
         self.folder = folder
         self.url = f"sqlite:///{folder / 'demo.db'}"
         self.ledger = Ledger(folder / "ledger.jsonl")
-        self.client = Client(make_store(self.url), RealWorld())
+        self.client = StoreClient(make_store(self.url), RealWorld())
         self.workers: list[WorkerProcess] = []
         self.begun_at = time.time()
         self.killed_at = 0.0

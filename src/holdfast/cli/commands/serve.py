@@ -1,0 +1,168 @@
+"""`holdfast serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import session
+from holdfast.cli.flags import flags_in_errors
+from holdfast.cli.logs import log_format_option, log_level_option, show_logs
+from holdfast.cli.options import store_option
+from holdfast.engine.app.app import App, loop_factory
+from holdfast.engine.app.client import StoreClient
+from holdfast.engine.worker.stopping import run
+from holdfast.engine.worker.worker import Worker
+from holdfast.errors import UsageError
+from holdfast.http import extra_installed
+from holdfast.records import ANY
+
+from .worker import load_with_store
+
+if TYPE_CHECKING:
+    from holdfast.http.serving import Server
+
+HOST, PORT = "127.0.0.1", 8080
+BULK_SLOTS = 5  # bulk operations at once
+NO_KEY = (
+    "the store has no API key: everyone on this machine can use the API; "
+    "`holdfast keys create` makes the first key, and then every request needs one"
+)
+
+
+@click.command()
+@click.argument("app", metavar="[MODULE:APP]", required=False)
+@click.option("--host", default=HOST, metavar="ADDRESS", help=f"The address to listen on; {HOST} by default.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    metavar="N",
+    help=f"The port; {PORT} by default, 0 for a free one.",
+)
+@click.option(
+    "--worker", "with_worker", is_flag=True, help="Also execute runs of MODULE:APP in this process."
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --worker: execute at most so many runs at once.",
+)
+@click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Trust X-Forwarded-For and -Proto of this proxy (an address or network); may be repeated.",
+)
+@click.option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate chain (PEM).")
+@click.option("--tls-key", metavar="FILE", help="The private key of the certificate (PEM).")
+@log_level_option
+@log_format_option
+@store_option()
+def serve(
+    app: str | None, *, with_worker: bool, log_level: str | None, log_format: str | None, **options: Any
+) -> None:
+    """Serve the HTTP API until it is stopped.
+
+    Requests need an API key: `holdfast keys create` makes one. While the store has no key at all, the server
+    listens only on this machine (loopback) and lets everyone in. /docs lists the operations.
+
+    It executes no runs of your code, except with --worker. Without MODULE:APP it serves any store; the params
+    of starts are then not checked against your code.
+    """
+    if with_worker and app is None:
+        raise click.UsageError(
+            "--worker executes runs of an app: name it, as in `holdfast serve shop:app --worker`"
+        )
+    if (options["tls_cert"] is None) != (options["tls_key"] is None):
+        raise click.UsageError("give --tls-cert and --tls-key together")
+    show_logs(log_level, log_format)
+    loaded: StoreClient = session.client(create=True) if app is None else load_with_store(app)
+    slots = options.pop("slots")
+    worker = _worker(loaded, slots) if with_worker and isinstance(loaded, App) else _bulk_worker(loaded)
+    with flags_in_errors():
+        run(_serve(loaded, worker, options), loop_factory())
+
+
+def _worker(app: App, slots: int | None) -> Worker:
+    return app.worker() if slots is None else app.worker(slots=slots)
+
+
+def _bulk_worker(client: StoreClient) -> Worker:
+    """A worker for the workflows of the engine itself."""
+    return Worker(client.store, client.world, {}, name="serve", slots=BULK_SLOTS, keeper=False, relay=False)
+
+
+async def _serve(client: StoreClient, worker: Worker, options: dict[str, Any]) -> None:
+    await client.store.open()
+    try:
+        async with served(client, **options) as server:
+            stopped = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, _stop, stopped, worker)
+            async with worker:
+                url = server.url
+                click.echo(f"serving {url}; {url}/docs lists the operations; Ctrl-C stops", err=True)
+                await stopped.wait()
+                click.echo("stopping; press Ctrl-C again to stop now", err=True)
+                await server.stop()  # before the worker, whose running steps have their grace period
+    finally:
+        await client.store.close()
+
+
+def _stop(stopped: asyncio.Event, worker: Worker) -> None:
+    """Note a signal: the first one asks for a graceful stop, the second one ends the grace period."""
+    if stopped.is_set():
+        worker.hurry()
+    worker.drain()
+    stopped.set()
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+@contextlib.asynccontextmanager
+async def served(
+    client: StoreClient,
+    *,
+    host: str = HOST,
+    port: int = PORT,
+    proxies: tuple[str, ...] = (),
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    note: Callable[[str], None] | None = None,
+) -> AsyncIterator[Server]:
+    """Serve the API while the block runs; yield the server. note: called with a line about missing keys."""
+    with extra_installed():
+        from holdfast.http.server import asgi
+        from holdfast.http.serving import Server, is_loopback
+    has_keys = bool(await client.store.keys(ANY, 1))
+    if not has_keys and not is_loopback(host):
+        raise UsageError(
+            f"the store has no API key yet, so the server listens on loopback only, not on {host}: "
+            "create a key first with `holdfast keys create NAME --scope …`"
+        )
+    if not has_keys:
+        (note or _say)(NO_KEY)
+    tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
+    server = Server(
+        asgi(client, open=not has_keys, check_host=not has_keys, until_keys=True),
+        host,
+        port,
+        proxies=proxies,
+        tls=tls,
+    )
+    await server.begin()
+    try:
+        yield server
+    finally:
+        await server.stop()
