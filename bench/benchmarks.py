@@ -93,6 +93,29 @@ def cancel(place: Place, _rounds: int) -> None:
     say(f"{figures}, {row['n']} tries  (goal < 1000 ms)")
 
 
+def live(place: Place, _rounds: int) -> None:
+    """Measure 1,000 live trails and 1,000 long polls of one process, idle and under 200 runs a second."""
+    url = place.fresh()
+    with begun("live", "watcher", "--url", url) as watcher:
+        wait_for(watcher, "ready")
+        with begun("live", "load", "--url", url) as worker:
+            wait_for(worker, "steady")
+            send_go(watcher)
+            row = ended(watcher)
+            rate = ended(worker)["started_per_s"]
+    idle, busy = row["idle"], row["busy"]
+    for name, one in (("idle", idle), ("busy", busy)):
+        reads = ", ".join(f"{verb} {count:g}" for verb, count in sorted(one["reads_per_s"].items()))
+        say(
+            f"{name}: {one['subscribers']} subscribers, reads a second: {reads}; {one['share']:.1%} of a core"
+        )
+    say(f"{rate:g} runs a second: {busy['rows_per_s']:g} rows, {busy['ends_per_s']:g} ends a second")
+    say(f"from the commit to the end: p50 {busy['end_ms_p50']:g} ms, p99 {busy['end_ms_p99']:g} ms")
+    say(f"memory: {row['bare_mb']} MB, idle {idle['rss_mb']} MB, busy {busy['rss_mb']} MB")
+    if busy["wrong"]:
+        say(f"{busy['wrong']} trails had missing rows")
+
+
 def idle(place: Place, _rounds: int) -> None:
     """Measure the cost of a worker with nothing to do."""
     with begun("engine", "idle", "--url", place.fresh(), "--seconds", IDLE_SECONDS) as worker:
@@ -245,6 +268,7 @@ ALL: dict[str, Callable[[Place, int], None]] = {
         latency,
         emit,
         cancel,
+        live,
         idle,
         workers,
         sleeping,

@@ -25,3 +25,11 @@ def _times(pid: int) -> tuple[int, ...] | None:
     except OSError:
         return None
     return tuple(int(word) for word in stat.rpartition(")")[2].split()[11:15])
+
+
+def rss_kib(pid: int | str = "self") -> int:
+    """Return the memory that a process has in use, in KiB."""
+    for line in (PROC / f"{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    return 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from servers.private import ServerError
+from servers.private import MEMORY, ServerError, usable
 
 # The drivers take a quarter of a second to import, and most tests do not need them.
 if TYPE_CHECKING:
@@ -30,9 +30,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Pass the version on by the environment: workers of xdist and stores of a whole process read it."""
+    """Pass the version on by the environment: workers of xdist and stores of a whole process read it.
+
+    Folders of tests are in memory where that is possible: on a disk, to make one can take a millisecond.
+    """
     if version := config.getoption("--postgres-version"):
         os.environ["HOLDFAST_TEST_PG_VERSION"] = str(version)
+    if usable(MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.fixture(scope="session")

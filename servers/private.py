@@ -188,7 +188,7 @@ class Private:
 
 def _place(*, durable: bool) -> Path:
     """Return the folder for data: in memory, or on a disk if it must be durable. The path is always short."""
-    if not durable and _usable(MEMORY):
+    if not durable and usable(MEMORY):
         return MEMORY
     places = [Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp")]  # noqa: S108 - see MEMORY
     short = [place for place in places if place.is_dir() and len(str(place)) <= FOLDER_LENGTH_MAX]
@@ -198,7 +198,8 @@ def _place(*, durable: bool) -> Path:
     return (on_disk or short)[0]
 
 
-def _usable(place: Path) -> bool:
+def usable(place: Path) -> bool:
+    """Return whether files and programs can be put there."""
     if not os.access(place, os.W_OK | os.X_OK):
         return False
     # The folder may hold a copy of the programs of a wheel, so programs must be allowed to run there.

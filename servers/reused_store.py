@@ -26,19 +26,19 @@ create or replace function clock() returns timestamptz language sql stable as $$
     )
 $$;
 grant execute on function workflow.moment(bigint) to public;
-create function wipe() returns void language plpgsql set search_path = workflow, pg_temp as $$
+-- Makes the function `wipe` with one static statement for each table, which is planned once in a session.
+do $do$
 declare
-    name text;
+    body text;
 begin
-    for name in
-        select tablename from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema'
-        order by tablename  -- the trail before its runs
-    loop
-        execute format('delete from workflow.%I', name);
-    end loop;
-    perform setval(format('workflow.%I', sequencename), 1, false)
+    select string_agg(format('delete from workflow.%I;', tablename), ' ' order by tablename)
+    into body  -- the trail before its runs
+    from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema';
+    select body || string_agg(format(' perform setval(%L, 1, false);', 'workflow.' || sequencename), '')
+    into body
     from pg_sequences where schemaname = 'workflow';
-end $$;
+    execute format('create function wipe() returns void language plpgsql as %L', 'begin ' || body || ' end');
+end $do$;
 """
 _servers = ExitStack()
 atexit.register(_servers.close)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +35,7 @@ COMMANDS = {
         "see a workflow survive a killed process", stamp.RUNTIME, ("holdfast", "demo"), at_root=False
     ),
     "test": Command(
-        "run the tests: --quick 2 minutes, alone 12, --all 2 hours (other arguments go to pytest)",
+        "run the tests: --quick 2 minutes, alone 10, --all 2 hours (other arguments go to pytest)",
         stamp.DEV,
         ("python", "-m", "tools.run_tests"),
     ),
@@ -77,7 +77,19 @@ def become(command: Command, arguments: Sequence[str]) -> int:
     if command.at_root:
         os.chdir(ROOT)
     sys.stdout.flush()
-    os.execv(program, [str(program), *command.argv[1:], *arguments])
+    os.execve(program, [str(program), *command.argv[1:], *arguments], environment(os.environ))
+
+
+def environment(of_caller: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables of a command. Its processes keep the modules that they compile.
+
+    Containers often set PYTHONDONTWRITEBYTECODE. Then each of the many processes of the tests would compile
+    all modules again. The bytecode is in .venv, so nothing is written beside the sources.
+    """
+    variables = dict(of_caller)
+    if variables.pop("PYTHONDONTWRITEBYTECODE", None):
+        variables.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".venv" / "bytecode"))
+    return variables
 
 
 def main(argv: Sequence[str]) -> int:

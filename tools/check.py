@@ -38,6 +38,7 @@ def checks() -> dict[str, list[str]]:
         "layers": [str(Path(python).with_name("lint-imports")), "--no-logo"],
         "docs": [python, "-m", "tools.docs", "--check"],
         "site": [python, "-m", "tools.docs.site"],
+        "openapi": [python, "-m", "tools.openapi"],
         "spec": [python, "-m", "tools.spec"],
         "files": [python, "-m", "tools.tidy"],
         "moves": [python, "-m", "tools.moves"],

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HELP = """\
 usage: ./hf test [--quick | --all] [PYTEST ARGUMENTS]
 
-  ./hf test            every test, on one Postgres server, on two cores: about 15 minutes
+  ./hf test            every behaviour, on one version of Postgres, on two cores: about 14 minutes
   ./hf test --quick    the tests that are fast and need no server: under 2 minutes
   ./hf test --all      everything that can be tested on this machine: one to two hours
   ./hf test -k lease   all other arguments go to pytest, which then uses one core (add `-n 2` for two)
@@ -25,9 +25,10 @@ usage: ./hf test [--quick | --all] [PYTEST ARGUMENTS]
 --quick runs tests of words, codec, machine, engine, command line and docs, and the contract of a store on
 memory. It starts no Postgres server and leaves out every test that is marked `slow`.
 
---all sets HOLDFAST_LAWS=long (20 times as many random histories as usual), and makes a missing tool a
-failure instead of a skipped test (HOLDFAST_REQUIRE_PGBOUNCER, CI). Then it runs the tests of the Postgres
-store once more on each other Postgres version that it finds on this machine.
+--all sets HOLDFAST_LAWS=long: 20 times as many random histories, and tests that repeat on another store what
+does not depend on the store. It makes a missing tool a failure instead of a skipped test
+(HOLDFAST_REQUIRE_PGBOUNCER, CI). Then it runs the tests of the Postgres store once more on each other
+Postgres version that it finds on this machine.
 
 The options of pytest itself: .venv/bin/pytest --help"""
 
@@ -47,11 +48,8 @@ NOT_QUICK = (
     "tests/testing/test_exploring.py",
     "tests/verify",
 )
-# The contract runs on memory, the reference. The colons keep classes whose names only begin like these.
-NOT_QUICK_CLASSES = (
-    "tests/contract/test_stores.py::TestSqlite::",
-    "tests/contract/test_stores.py::TestSqliteInline::",
-)
+# The contract runs on memory, the reference. The colons keep classes whose names only begin like this one.
+NOT_QUICK_CLASSES = ("tests/contract/test_stores.py::TestSqlite::",)
 
 # The tests that `--all` repeats on every other Postgres version.
 POSTGRES_TESTS = "tests/stores/postgres"

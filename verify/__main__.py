@@ -14,13 +14,17 @@ from .checks.report import Report, conclude
 from .crashpoints.crashpoints import REVEALED, SCENARIOS, crashpoints
 from .environment.stores import POSTGRES, SQLITE, choose_version
 from .hostile.hostile import hostile
+from .http_input.experiment import http
 from .large.largest import FULL, KINDS, SHORT, largest
 from .large.purging import purging
 from .sabotage import (
     BLIND_RESEND,
+    CARELESS,
     DEAF,
+    EARLY_ANSWER,
     HASTY,
     LATE_SYNC,
+    LOST_PLACE,
     NO_FENCE,
     RAW_TEXT,
     RENEW_ON_LOOP,
@@ -28,6 +32,7 @@ from .sabotage import (
     UNASKED,
     UNBOUNDED,
 )
+from .server_crashes.serve_kill import serve_kill
 from .worker_crashes.between import between
 from .worker_crashes.bulk import bulk
 from .worker_crashes.crashed import crashed
@@ -76,6 +81,10 @@ def _crashpoints(args: argparse.Namespace) -> list[Report]:
     return crashpoints(names, args.sabotage, args.seed, short=args.brief, scenarios=scenarios)
 
 
+def _serve_kill(args: argparse.Namespace) -> list[Report]:
+    return [asyncio.run(serve_kill(args.kills, args.seed, store=args.store, sabotage=args.sabotage))]
+
+
 def _purging(args: argparse.Namespace) -> list[Report]:
     return [asyncio.run(purging(args.runs, args.calm, args.workers))]
 
@@ -93,6 +102,10 @@ def _largest(args: argparse.Namespace) -> list[Report]:
 
 def _hostile(args: argparse.Namespace) -> list[Report]:
     return [asyncio.run(hostile(args.statements, args.store, args.seed, args.sabotage))]
+
+
+def _http(args: argparse.Namespace) -> list[Report]:
+    return [asyncio.run(http(args.requests, args.seed, args.sabotage, slow=not args.brief))]
 
 
 # Database drivers are imported only by the commands that need them.
@@ -152,6 +165,10 @@ COMMANDS: dict[str, tuple[str, Command]] = {
         "failed runs are retried in bulk while asker and workers are killed: each once, none left out",
         _bulk,
     ),
+    "serve-kill": (
+        "SIGKILL to the server of the HTTP API under load: what it answered is there, streams miss nothing",
+        _serve_kill,
+    ),
     "starve": ("a step blocks the event loop for three leases: nobody takes the run over", _starve),
     "crashpoints": (
         "die before, die after, reply lost, never sent, sent twice, stand still, at every store call in turn",
@@ -172,6 +189,10 @@ COMMANDS: dict[str, tuple[str, Command]] = {
     "hostile": (
         "hostile values by plain SQL and by the library, beside workers, canary runs and readers",
         _hostile,
+    ),
+    "http": (
+        "hostile requests to a server of the HTTP API: each is refused, memory and store stay as they are",
+        _http,
     ),
     "pg-backend-kill": (
         "the server ends a session of ours every 300 ms, also those that LISTEN: no lease, no hint is lost",
@@ -208,7 +229,8 @@ def parser() -> argparse.ArgumentParser:
         _common(command)
     # No memory store here: its data are lost with its process, so another process could take over nothing.
     for name in (
-        "kill9", "poison", "zombie", "between", "crashed", "bulk", "starve", "exactly", "largest", "hostile",
+        "kill9", "poison", "zombie", "between", "crashed", "bulk", "serve-kill", "starve", "exactly",
+        "largest", "hostile",
     ):  # fmt: skip
         made[name].add_argument("--store", choices=[SQLITE, POSTGRES], default=SQLITE)
     made["purging"].add_argument("--store", choices=[SQLITE], default=SQLITE)
@@ -254,6 +276,7 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["crashed"].add_argument("--brief", action="store_true", help="few runs and short leases, as in CI")
     made["bulk"].add_argument("--runs", type=int, default=5000)
     made["bulk"].add_argument("--rate", type=int, default=200, help="runs a second")
+    made["serve-kill"].add_argument("--kills", type=int, default=50)
     made["starve"].add_argument("--runs", type=int, default=4)
     made["purging"].add_argument("--runs", type=int, default=100_000, help="that have expired")
     made["purging"].add_argument("--calm", type=float, default=15.0, help="seconds without, before and after")
@@ -267,6 +290,10 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     )
     made["largest"].add_argument("--brief", action="store_true", help="smaller counts, as in CI")
     made["hostile"].add_argument("--statements", type=int, default=100_000)
+    made["http"].add_argument("--requests", type=int, default=10_000)
+    made["http"].add_argument(
+        "--brief", action="store_true", help="do not wait for slow connections, as in CI"
+    )
     made["pg-backend-kill"].add_argument("--seconds", type=float, default=60.0)
     made["pg-backend-kill"].add_argument("--every", type=float, default=0.3, help="seconds between kills")
     made["pg-kill"].add_argument("--kills", type=int, default=3)
@@ -284,10 +311,12 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
         "commit-cut": [BLIND_RESEND],
         "zombie": [NO_FENCE],
         "between": [UNASKED],
+        "serve-kill": [EARLY_ANSWER, LOST_PLACE],
         "starve": [RENEW_ON_LOOP],
         "crashpoints": [*REVEALED],
         "exactly": [TORN],
         "hostile": [RAW_TEXT],
+        "http": [CARELESS],
         "largest": [UNBOUNDED],
     }
     for name, choices in bugs.items():

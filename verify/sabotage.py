@@ -26,6 +26,8 @@ NO_FENCE, RENEW_ON_LOOP, BLIND_RESEND, TORN = "no-fence", "renew-on-loop", "blin
 SPLIT_START, FORGETFUL, OPTIMIST = "split-start", "forgetful", "optimist"
 HASTY, DEAF, LATE_SYNC = "hasty", "deaf", "late-sync"
 RAW_TEXT, UNBOUNDED, UNASKED = "raw-text", "unbounded", "unasked"
+CARELESS = "careless"
+EARLY_ANSWER, LOST_PLACE = "early-answer", "lost-place"
 
 SABOTAGES = {
     NO_FENCE: "the guard of every commit ignores the fence: any worker may write what another holds",
@@ -40,6 +42,9 @@ SABOTAGES = {
     LATE_SYNC: "the server answers a commit before it has written it down",
     UNBOUNDED: "a run may record as many bytes as it likes",
     UNASKED: "a worker begins steps without a look at its lease",
+    CARELESS: "a wrong value in an HTTP request is an exception that nobody expects",
+    EARLY_ANSWER: "the HTTP API answers a start before it is recorded",
+    LOST_PLACE: "an event stream begins where it is now, whatever Last-Event-ID says",
     RAW_TEXT: "the commands that list and show runs print stored text as it is",
 }
 
@@ -75,6 +80,30 @@ def apply_to_reader(name: str) -> None:
     modules = [one for key, one in sys.modules.items() if key.startswith(("holdfast.cli", "holdfast.shown"))]
     for module in [one for one in modules if hasattr(one, "clean")]:
         setattr(module, "clean", lambda said, *_: str(said))  # noqa: B010 - for the life of this process
+
+
+def apply_to_server(name: str | None, app: Any) -> None:
+    """Switch a bug in, in the process of a server of the HTTP API, for its life."""
+    from holdfast.http.api import live
+    from holdfast.records import Started
+
+    store, owed = app.store, set[asyncio.Task[None]]()
+    start = store.start
+
+    async def start_later(runs: Sequence[Any], *_: Any) -> list[Started]:
+        async def later() -> None:
+            await asyncio.sleep(LATE_SECONDS)
+            await start(runs)
+
+        owed.add(task := asyncio.create_task(later()))
+        task.add_done_callback(owed.discard)
+        return [Started(id=one.id, created=True) for one in runs]
+
+    if name == EARLY_ANSWER:
+        store.start = start_later
+    if name == LOST_PLACE:
+        real = live._all_followed  # noqa: SLF001
+        setattr(live, "_all_followed", lambda call, _, types: real(call, None, types))  # noqa: B010
 
 
 def drop_fence() -> None:

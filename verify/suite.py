@@ -12,14 +12,18 @@ from .checks.report import Report
 from .crashpoints.crashpoints import crashpoints
 from .environment.stores import POSTGRES, SQLITE
 from .hostile.hostile import hostile
+from .http_input.experiment import http
 from .large.largest import FULL, SHORT, TWIN, largest
 from .large.purging import purging
 from .sabotage import (
     BLIND_RESEND,
+    CARELESS,
     DEAF,
+    EARLY_ANSWER,
     FORGETFUL,
     HASTY,
     LATE_SYNC,
+    LOST_PLACE,
     NO_FENCE,
     OPTIMIST,
     RAW_TEXT,
@@ -30,6 +34,7 @@ from .sabotage import (
     UNASKED,
     UNBOUNDED,
 )
+from .server_crashes.serve_kill import serve_kill
 from .worker_crashes.between import between
 from .worker_crashes.bulk import bulk
 from .worker_crashes.crashed import crashed
@@ -64,6 +69,7 @@ def everything(seed: int, *, short: bool, postgres: bool = True) -> list[Report]
             for report in reports
         ),
         *_together(*(bulk(*((240, 40) if short else ()), store=name) for name in stores[1:])),
+        *(_shown(asyncio.run(_serve_kill(seed, name, short=short))) for name in stores[1:]),
         *_together(*(zombie(rounds=1 if short else 8, seed=seed, store=name) for name in stores[1:])),
         *(on_postgres(seed, short=short) if postgres else ()),
         *bounds(seed, stores[1:], short=short),
@@ -76,6 +82,11 @@ def everything(seed: int, *, short: bool, postgres: bool = True) -> list[Report]
 
 def _exactly(seed: int, store: str, *, short: bool) -> Experiment:
     return exactly(runs=20, kills=15, seed=seed, store=store) if short else exactly(seed=seed, store=store)
+
+
+def _serve_kill(seed: int, store: str, *, short: bool) -> Experiment:
+    # The machines of CI are busy: there the server may need longer to come back.
+    return serve_kill(3, seed, store=store, back_seconds=5.0) if short else serve_kill(seed=seed, store=store)
 
 
 def on_postgres(seed: int, *, short: bool) -> list[Report]:
@@ -101,6 +112,7 @@ def bounds(seed: int, stores: Iterable[str], *, short: bool) -> list[Report]:
     return [
         *(_shown(asyncio.run(hostile(writes[name], name, SHORT_SEED if short else seed))) for name in names),
         *(_shown(asyncio.run(largest(sizes, store=name))) for name in names),
+        _shown(asyncio.run(http(1_000 if short else 10_000, seed, slow=not short))),
     ]
 
 
@@ -137,6 +149,9 @@ def _live_twins(seed: int, *, postgres: bool) -> list[tuple[str, Report]]:
         (UNASKED, between(2, sabotage=UNASKED)),
         (TORN, exactly(runs=10, kills=5, seed=seed, torn=True)),
         (RAW_TEXT, hostile(150, SQLITE, seed, RAW_TEXT)),
+        (CARELESS, http(100, seed, CARELESS, slow=False)),
+        (EARLY_ANSWER, serve_kill(3, seed, sabotage=EARLY_ANSWER)),
+        (LOST_PLACE, serve_kill(2, seed, sabotage=LOST_PLACE)),
         (UNBOUNDED, largest(TWIN, ("history",), SQLITE, UNBOUNDED)),
     ]
     if postgres:

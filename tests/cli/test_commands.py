@@ -14,7 +14,7 @@ import holdfast
 from holdfast.cli.main import COMMANDS, cli
 
 HEAVY = ("apsw", "asyncio", "msgspec", "holdfast.engine.app.app", "logging")
-PRINTS_NO_DATA = {"worker", "dev", "demo"}
+PRINTS_NO_DATA = {"worker", "serve", "dev", "demo"}
 
 
 def commands():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
 
 from holdfast import Backoff
+from holdfast.cli.find import short
+from holdfast.sealing.encrypt import ENVIRONMENT
 
 SHOP, CHILD = "shop.order.v1", "shop.kid.v1"
 
@@ -114,3 +117,81 @@ def test_a_filter_that_matches_nothing_hints_at_the_likely_mistake(cli_, work):
         assert (found.stdout, found.exit_code) == ("", 0)
         assert found.stderr.startswith("no run matches; ")
         assert found.stderr.endswith(f"{hint}\n"), given
+
+
+def started(cli_, count, params):
+    return [cli_.start(SHOP, params) for _ in range(count)][::-1]
+
+
+@pytest.mark.spec("READ-2")
+def test_ls_finds_runs_that_contain_a_text(cli_, work):
+    """Beside all other filters; the text is literal."""
+    note = cli_.start(SHOP, '{"note": "100% \\"blue\\" é"}')
+    cli_.start(SHOP, '"100 blue"')
+    other = cli_.start("shop.broken.v1", '"the blue one"', "--label", "customer=42")
+    for text in ('100% "blue" é', "100%", '"blue"', "é"):
+        assert listed(cli_, "--contains", text) == [note]
+    assert listed(cli_, "--contains", "blue", "--type", "shop.broken", "--label", "customer") == [other]
+    assert listed(cli_, "--contains", "Blue") == []
+    work(broken=broken, order=kid)
+    assert listed(cli_, "--contains", "out of stock", "--status", "failed") == [other]
+    assert short(other) in cli_("ls", "--contains", "the blue").stdout
+
+
+@pytest.mark.spec("READ-2")
+def test_ls_goes_on_after_the_runs_that_it_has_found(cli_):
+    """It says how, and the ids of both pages are all there are."""
+    blue = started(cli_, 3, '"blue"')
+    started(cli_, 2, '"red"')
+    for options in ((), ("--json",)):
+        first = cli_("ls", "--contains", "blue", "--limit", "2", *options)
+        assert len(first.stdout.splitlines()) == (2 if options else 3)
+        said = f"4 runs looked at, more: holdfast ls --contains blue --limit 2 --after {blue[1]}"
+        assert said in first.stderr
+    assert listed(cli_, "--contains", "blue", "--limit", "2", "--after", blue[1]) == blue[2:]
+    assert listed(cli_, "--contains", "blue", "--after", short(blue[1])) == blue[2:]
+
+
+@pytest.mark.spec("READ-2")
+def test_ls_stops_after_a_bounded_number_of_runs(cli_, monkeypatch):
+    """It says so, although it has found nothing, and goes on there, also if that run is deleted now."""
+    (blue,) = started(cli_, 1, '"blue"')
+    red = started(cli_, 6, '"red"')
+    monkeypatch.setattr("holdfast.bounds.SEARCH_RUNS", 2)
+    monkeypatch.setattr("holdfast.cli.commands.ls.LOOKED_AT_MAX", 4)
+    found = cli_("ls", "--contains", "blue")
+    assert found.stdout == ""
+    assert found.stderr.startswith("4 runs looked at, none of them holds the text; more: holdfast ls ")
+    after = found.stderr.split()[-1]
+    assert after == red[3]
+    cli_("delete", after, "--yes")
+    assert listed(cli_, "--contains", "blue", "--after", after) == [blue]
+    monkeypatch.setattr("holdfast.cli.commands.ls.CALLS_MAX", 1)
+    assert "2 runs looked at" in cli_("ls", "--contains", "blue", "--json").stderr
+
+
+@pytest.mark.spec("READ-2")
+def test_a_text_that_is_not_there_or_no_text_is_said_in_one_line(cli_):
+    cli_.start(SHOP, '{"a": 1}')
+    assert cli_("ls", "--contains", "b").stderr.startswith("no run matches; without filters ")
+    assert "found inside of one JSON string" in cli_("ls", "--contains", '"a":1').stderr
+    for text in ("", "x" * 201):
+        refused = cli_("ls", "--contains", text)
+        assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+        assert "--contains" in refused.stderr
+        assert "200 characters" in refused.stderr
+    refused = cli_("retry", "--where", "contains=a")
+    assert refused.exit_code == 2
+    assert "not chosen by a text" in refused.stderr
+
+
+@pytest.mark.spec("READ-2")
+def test_no_text_is_looked_for_in_encrypted_values(cli_, monkeypatch):
+    """With the keys, and without them."""
+    monkeypatch.setenv(ENVIRONMENT, f"k1={base64.b64encode(bytes(32)).decode()}")
+    cli_.start(SHOP, '"blue"')
+    for _ in range(2):
+        refused = cli_("ls", "--contains", "blue")
+        assert refused.exit_code == 2
+        assert "no text can be looked for" in refused.stderr
+        monkeypatch.delenv(ENVIRONMENT, raising=False)

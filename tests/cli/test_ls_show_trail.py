@@ -162,11 +162,13 @@ def test_the_keys_of_a_run_as_json_are_stable(cli_, waiting):
     """Scripts live on these names."""
     shown = cli_.json("show", waiting)
     assert list(shown) == [
-        "id", "type", "status", "tenant", "key", "priority", "run_at", "attempt", "max_attempts", "crashes",
-        "cursor", "current_step_seq", "current_step_name", "waiting_on", "leased_by", "lease_until",
+        "id", "type", "kind", "status", "tenant", "key", "priority", "run_at", "attempt", "max_attempts",
+        "crashes", "fence", "cursor",
+        "current_step_seq", "current_step_name", "waiting_on", "leased_by", "lease_until",
         "pause_asked_by", "last_error", "fingerprint", "progress",
         "cost", "budget", "shared_budget", "limit_key", "labels", "chain", "present", "parent", "parent_step",
         "origin", "timeout_at",
+        "timeout_seconds",
         "ttl_seconds", "created_at", "updated_at", "started_at", "finished_at", "expires_at", "deleted_at",
         "params", "result", "error", "running", "children", "steps", "child_counts",
     ]  # fmt: skip

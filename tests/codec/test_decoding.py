@@ -22,6 +22,7 @@ from holdfast.bounds import VALUE_BYTES
 from holdfast.codec import Codec, parse, untyped
 from holdfast.errors import BadValue
 from holdfast.records.unreadable import read
+from tests.laws.effort import longer
 
 SLOW = ",".join(["9e307"] * 1000)
 
@@ -182,8 +183,8 @@ def test_signs_and_whole_floats_are_kept_beside_slow_numbers():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "one",
-    ["9e307", "1e300", "1E+300", "1e-323", "-1.7976931348623157e308", "1e23", "0.30000000000000004",
-     "99497856741060802525e-90", "1", '{"a":9e307}'],
+    ["9e307", "1e-323", "0.30000000000000004", "99497856741060802525e-90", '{"a":9e307}',
+     *longer("1e300", "1E+300", "-1.7976931348623157e308", "1e23", "1")],
 )  # fmt: skip
 def test_the_time_of_a_large_value_is_bounded(one):
     text = "[" + ",".join([one] * (VALUE_BYTES // (len(one) + 1) - 2)) + "]"

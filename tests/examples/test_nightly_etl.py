@@ -10,13 +10,14 @@ import pytest
 
 import holdfast as hf
 from tests.examples.processes import Processes
+from tests.laws.effort import longer
 
 SHOPS = 500
 AT_ONCE = 50
 GIVEN_UP = {"succeeded", "lease_expired", "released", "retried", "failed"}  # the lease is over
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", *longer("postgres")])
 def etl(request, tmp_path) -> Iterator[Processes]:
     if request.param == "postgres":
         store = request.getfixturevalue("postgres_database").url

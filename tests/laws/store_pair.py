@@ -14,6 +14,7 @@ from holdfast.records import (
     ANY,
     Decided,
     Lease,
+    Purged,
     Run,
     RunFilter,
     Running,
@@ -158,6 +159,37 @@ def renew_and_look(pair: Pair, pick: Any, leases: list[Lease], runs: list[Any]) 
         pair.do(lambda driver, run=run: getattr(driver.get(run), "running", None))
 
 
+def search(pair: Pair, pick: Any, *asked: Any) -> None:
+    """Search for a text that some runs hold."""
+    text = pick("done", "broke", "k", "1", "x")
+
+    def found(driver: StoreDriver) -> Any:
+        answer = driver.run(driver.store.search(text, *asked))
+        return answer.runs, answer.after, answer.looked_at
+
+    pair.do(found)
+
+
 def as_far_as_known(verdicts, newest):
     """Return verdicts; a store may know of older numbers only that they were applied."""
     return verdicts if newest else [(verdict.answer, verdict.status) for verdict in verdicts]
+
+
+def news_of(followed: Any) -> list[Any]:
+    """Return the news of runs, without the numbers of trail rows."""
+    return [
+        (one.run, one.gone, one.tenant, one.status, one.present, [entry.type for entry in one.entries])
+        for one in followed
+    ]
+
+
+def events_of(trail: Any) -> list[Any]:
+    """Return trail rows without their numbers: keepers sweep in any order."""
+    return sorted((str(entry.run), entry.at, entry.type) for entry in trail)
+
+
+def purged(driver: StoreDriver, **terms: Any) -> list[int]:
+    """Purge until nothing is left; return what was removed, by kind."""
+    slices = iter(lambda: driver.purge(**terms), Purged())
+    counts = ((one.runs, one.events, one.audit, one.api_keys) for one in slices)
+    return [sum(each) for each in zip(*counts, strict=True)]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 from holdfast.stores.memory import MemoryStore
 
 
@@ -16,9 +21,28 @@ def sqlite_inline(clock, folder):
 
 
 def sqlite(clock, folder):
+    """Return a store on a copy of an empty one: to make all tables takes 4 ms each time."""
     from holdfast.stores.sqlite import SqliteStore
 
-    return SqliteStore(str(folder / "holdfast.db"), clock=clock)
+    file = folder / "holdfast.db"
+    file.write_bytes(_empty())
+    return SqliteStore(str(file), clock=clock)
+
+
+@cache
+def _empty():
+    from holdfast.stores.sqlite import SqliteStore
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "holdfast.db"
+        store = SqliteStore(str(file))
+        asyncio.run(_opened_once(store))
+        return file.read_bytes()
+
+
+async def _opened_once(store):
+    await store.open()
+    await store.close()
 
 
 MAKERS = {"memory": memory, "sqlite inline": sqlite_inline, "sqlite": sqlite}

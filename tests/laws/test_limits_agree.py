@@ -191,8 +191,8 @@ class OnPostgres(LimitsAgree):
         self.set_bounds(1000, 63)
 
 
-OnSqlite.TestCase.settings = often(100, 20)
-OnPostgres.TestCase.settings = often(8, 20)
+OnSqlite.TestCase.settings = often(50, 20)
+OnPostgres.TestCase.settings = often(6, 20)
 
 
 @pytest.mark.spec("MOVE-4", "LIMIT-1", "LIMIT-2", "LIMIT-3", "REG-2")

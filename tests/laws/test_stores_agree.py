@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from holdfast.arguments import BIG_MAX
 from holdfast.contract import EVENT_KEEP_SECONDS
 from holdfast.errors import UsageError
 from holdfast.lifecycle import HOLDER_MOVES, Move, Status, StepKind, StepStatus
@@ -19,7 +20,6 @@ from holdfast.records import (
     Lease,
     NewEvent,
     NewRun,
-    Purged,
     RunFilter,
     StepWrite,
     TrailWrite,
@@ -28,11 +28,12 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.contract import driver as store_driver
 from holdfast.testing.contract.driver import backing_off, broken, done, error, listen, sleep
-from tests.laws import budgets
+from tests.laws import api_keys, budgets
+from tests.laws.api_keys import ApiKeys
 from tests.laws.chains import follower, followers
 from tests.laws.effort import LONG, often
 from tests.laws.plans import DEFINITIONS, GATED, LATER, PLAN, TASKS, Plans, child, is_foreign, starts_runs
-from tests.laws.store_pair import Pair, as_far_as_known, renew_and_look
+from tests.laws.store_pair import Pair, as_far_as_known, events_of, news_of, purged, renew_and_look, search
 
 CODE = ("shop.order.v1", "shop.order.v2")
 TYPES = (*CODE, PLAN, GATED, TASKS)
@@ -78,22 +79,12 @@ OPERATIONS = {
     "start": 3, "claim": 2, "claim_all": 6, "commit": 14, "commit_two": 3, "send_again": 4, "renew": 2,
     "emit": 5, "tick": 4, "deliver": 1, "ask": 3, "rewind": 2, "turn": 3, "turn_to_the_next_chore": 4,
     "turn_back": 1, "turn_far": 1, "publish": 1, "look": 2, "delete": 2, "restore": 2, "purge": 1,
-    "decide": 5, "append_step": 1, "inbox": 1, "set_priority": 2,
+    "decide": 5, "append_step": 1, "inbox": 1, "set_priority": 2, "change_key": 2, "look_at_keys": 1,
 }  # fmt: skip
 WEIGHTED = [name for name, weight in OPERATIONS.items() for _ in range(weight)]
 
 
-def events_of(trail):
-    """Return trail rows without their numbers: keepers sweep in any order."""
-    return sorted((str(entry.run), entry.at, entry.type) for entry in trail)
-
-
-def _purged(driver, **terms):
-    slices = iter(lambda: driver.purge(**terms), Purged())
-    return [sum(counts) for counts in zip(*((one.runs, one.events) for one in slices), strict=True)]
-
-
-class StoresAgree(Plans, RuleBasedStateMachine):
+class StoresAgree(Plans, ApiKeys, RuleBasedStateMachine):
     """Random histories of a few runs, on two stores."""
 
     def other(self, clock):
@@ -136,7 +127,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             type=pick(*TYPES), tenant=pick(*TENANTS), digest=pick("d", "d", "e"),
             key=pick(None, None, "k", "l"), priority=pick(100, 100, 5), delay_seconds=pick(None, None, 5.0),
             timeout_seconds=pick(None, None, None, None, 40.0), ttl_seconds=pick(None, 60.0),
-            **budgets.started(self, pick), **parent,
+            **budgets.started(self, pick), **parent, **api_keys.counted(pick),
         )  # fmt: skip
         (answer,) = self.pair.do(lambda driver: driver.start_many([new]))
         if getattr(answer, "created", False):
@@ -342,7 +333,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
         """Purge until nothing is left: the size of one slice is the store's own choice."""
         terms = {"ttl_seconds": pick(0.0, 30.0, WEEK), "deleted_seconds": pick(0.0, 5.0, WEEK)}
         limit = pick(1, 2, 100)
-        self.pair.do(lambda driver: _purged(driver, limit=limit, **terms))
+        self.pair.do(lambda driver: purged(driver, limit=limit, **terms))
         left = {run.id for run in self.pair.drivers[0].run(self.pair.drivers[0].store.list(EVERY))}
         self.purged += [run for run in self.runs if run not in left]
         self.runs = [run for run in self.runs if run in left]
@@ -375,12 +366,16 @@ class StoresAgree(Plans, RuleBasedStateMachine):
         )  # fmt: skip
         limit, after = pick(1, 2, 100), pick(None, *self.runs)
         self.pair.do(lambda driver: driver.run(driver.store.list(where, limit, after)))
+        search(self.pair, pick, where, limit, after)
         topic, tenant = pick(*TOPICS), pick(*TENANTS)
         self.pair.do(lambda driver: driver.run(driver.store.waiting_on(topic, tenant)))
         self.pair.do(lambda driver: driver.due(TYPES[:1], tenants=(tenant,), wait_timeouts=pick is None))
         types, since = pick((), ("woken", "leased")), self.pair.clock.now - pick(0, 10 * SECOND)
         run, between = pick(None, *self.runs), pick((None, None), (since, None), (None, since))
         self.pair.do(lambda driver: events_of(driver.trail(run, tenant=tenant, types=types, between=between)))
+        asked, whose = [(one, pick(0, BIG_MAX)) for one in self.runs[-5:]], pick(ANY, tenant)
+        self.pair.do(lambda driver: news_of(driver.run(driver.store.follow(asked, whose))))
+        self.pair.do(lambda driver: events_of(driver.run(driver.store.follow_all(whose, types, 0)).entries))
 
     def turn_to_the_next_chore(self, pick, data):
         """Turn the clock to the instant at which a chore is due, or one microsecond before it."""
@@ -389,7 +384,7 @@ class StoresAgree(Plans, RuleBasedStateMachine):
             self.pair.clock.now = chore_at - pick(0, 0, 1)
 
 
-StoresAgree.TestCase.settings = often(150, 30)
+StoresAgree.TestCase.settings = often(50, 30)
 
 
 @pytest.mark.spec("MOVE-4", "MOVE-5", "MOVE-7", "STORE-4")

@@ -54,8 +54,22 @@ async def told(call, tell):
     return tell(await call)
 
 
+async def first_of(entries):
+    return await anext(entries)
+
+
+async def briefly(entries):
+    """Wait a moment for the first entry: there may be none."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(first_of(entries), 0.01)
+
+
 def tenants_of(rows):
     return [row.tenant for row in rows]
+
+
+def told_of_search(found):
+    return tenants_of(found.runs), found.after, found.looked_at
 
 
 def of_schedule(one):
@@ -80,6 +94,7 @@ TABLE = {
         lambda: told(app.trail(types=["created"]), types_of),
         *(lambda run=run: told(app.trail(run), types_of) for run in it.runs.values()),
     ],
+    "follow": lambda app, it: [lambda run=run: first_of(app.follow(run)) for run in it.runs.values()],
     "list": lambda app, it: [
         lambda: told(app.list(), tenants_of),
         lambda: told(app.list(RunFilter(deleted=True)), tenants_of),
@@ -89,6 +104,12 @@ TABLE = {
         lambda: told(app.list(RunFilter(roots=True)), tenants_of),
         *(lambda run=run: app.list(RunFilter(parent=run)) for run in it.runs.values()),
         *(lambda run=run: told(app.list(after=run), len) for run in it.runs.values()),
+    ],
+    "search": lambda app, it: [
+        lambda: told(app.search("key of"), told_of_search),
+        lambda: told(app.search("e", RunFilter(deleted=True)), told_of_search),
+        lambda: told(app.search("e", RunFilter(labels={"team": None})), told_of_search),
+        *(lambda run=run: told(app.search("e", after=run), told_of_search) for run in it.runs.values()),
     ],
     "approvals": lambda app, it: [
         lambda: app.approvals(),
@@ -132,6 +153,19 @@ TABLE = {
     "restore": each_run("restore"),
     "approve": lambda app, it: [*each_run("approve")(app, it), *each_run("approve", "GATE")(app, it)],
     "reject": lambda app, it: [*each_run("reject")(app, it), *each_run("reject", "GATE")(app, it)],
+    "keys": lambda app, it: [lambda: app.keys(), lambda: app.keys(after=it.key), lambda: app.keys(limit=1)],
+    "audit": lambda app, it: [
+        lambda: app.audit(),
+        lambda: app.audit(keys=[it.key]),
+        lambda: app.audit(actions=["create_key"], after=10),
+    ],
+    "rotate_key": lambda app, it: [lambda: app.rotate_key(it.key)],
+    "revoke_key": lambda app, it: [lambda: app.revoke_key(it.key)],
+    "create_key": lambda app, _: [
+        lambda: told(app.create_key("ci", scopes=["work"]), lambda made: (made.key.name, made.key.tenant)),
+        lambda: told(app.create_key("ci", scopes=["operator"]), len),
+        lambda: told(app.audit(), lambda rows: [(row.action, row.tenant) for row in rows]),
+    ],
     "start": lambda app, it: [
         lambda: told(app.start(ORDER, 8, key="key of pending"), lambda handle: handle.created),
         *(lambda run=run: app.start(ORDER, 8, parent=run) for run in it.runs.values()),
@@ -150,7 +184,7 @@ def verbs_of(scoped):
 
 
 def without_ids(said, it):
-    known = [*map(str, it.runs.values()), it.message]
+    known = [*map(str, it.runs.values()), it.message, it.key]
     for one in known:
         said = said.replace(one, "<id>")
     return ID.sub("<id>", said)
@@ -182,6 +216,7 @@ async def snapshot(app, things):
         await app.outbox(OutboxFilter(tenant="acme")),
     ]
     seen += [await app.schedules("acme"), await app.approvals("acme"), await app.trail(tenant="acme")]
+    seen += [await app.keys("acme"), await app.audit("acme"), await app.store.find_key(things.key)]
     for name, run in things.runs.items():
         if name != "deleted":
             seen += [await app.steps(run), await app.trail(run)]
@@ -220,6 +255,8 @@ async def assert_seen(acme, things):
         assert (await acme.get(run) is None) == (name == "deleted")
     assert [len(await acme.approvals()), len(await acme.outbox()), len(await acme.schedules())] == [2, 1, 1]
     assert (await acme.resend(things.message)).id == things.message
+    assert [one.id for one in await acme.keys()] == [one.target for one in await acme.audit()] == [things.key]
+    assert (await acme.rotate_key(things.key)).key.id == (await acme.revoke_key(things.key)).id == things.key
 
 
 def test_every_verb_of_the_scoped_app_has_a_row():
@@ -239,7 +276,11 @@ NAMING = {
     "resume_schedule": lambda app, tenant: app.resume_schedule("s", tenant),
     "fire_schedule": lambda app, tenant: app.fire_schedule("s", tenant),
     "approvals": lambda app, tenant: app.approvals(tenant),
+    "create_key": lambda app, tenant: app.create_key("ci", scopes=["work"], tenant=tenant),
+    "keys": lambda app, tenant: app.keys(tenant),
+    "audit": lambda app, tenant: app.audit(tenant),
     "trail": lambda app, tenant: app.trail(tenant=tenant),
+    "follow": lambda app, tenant: briefly(app.follow(tenant=tenant)),
     "list": lambda app, tenant: app.list(RunFilter(tenant=tenant)),
     "outbox": lambda app, tenant: app.outbox(OutboxFilter(tenant=tenant)),
     "start": lambda app, tenant: app.start(ORDER, tenant=tenant),
@@ -317,7 +358,8 @@ def test_a_scoped_app_follows_its_app_to_another_store():
 # -- verbs of operators ----------------------------------------------------------------------------
 
 OPERATORS = {
-    "purge", "doctor", "limit", "unlimit", "limits", "pause_key", "resume_key",
+    "purge", "doctor", "stats", "workers", "unserved", "now", "rotate_signing_key",
+    "limit", "unlimit", "limits", "pause_key", "resume_key",
     "register", "unregister", "definitions", "registry", "webhook", "webhooks", "remove_webhook",
     "publish", "worker", "work", "run", "close",
 }  # fmt: skip

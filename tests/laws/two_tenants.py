@@ -21,6 +21,7 @@ class Things:
 
     runs: dict[str, UUID]
     message: str
+    key: str
     schedule: str = "nightly"
 
 
@@ -95,8 +96,9 @@ async def furnished(app, tenant):
     await of.schedule("nightly", ORDER, 7, every=3600)
     (message,) = await of.outbox()
     await of.emit("other", id="e1")
-    return Things(runs, message.id)
+    made = await of.create_key("ci", scopes=["work", "admin"])
+    return Things(runs, message.id, made.key.id)
 
 
 def nothing_like(things):
-    return Things({name: uuid4() for name in things.runs}, "no such message")
+    return Things({name: uuid4() for name in things.runs}, "no such message", "k00000000000")

@@ -9,14 +9,23 @@ import asyncio
 import importlib.metadata
 import importlib.resources
 import importlib.util
+import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 # The package that each extra brings.
-BROUGHT = {"crypto": "cryptography", "dev": "watchfiles", "postgres": "asyncpg", "uvloop": "uvloop"}
+BROUGHT = {
+    "client": "httpx2",
+    "crypto": "cryptography",
+    "dev": "watchfiles",
+    "http": "starlette",
+    "postgres": "asyncpg",
+    "uvloop": "uvloop",
+}
 
 PLUGIN_TEST = """
 import holdfast as hf
@@ -89,6 +98,29 @@ def check_extras(name: str) -> None:
 def check_no_extra() -> None:
     refused = program("--store", "postgresql://localhost/none", "ls", code=2)
     assert "pip install asyncpg" in refused, refused
+    for command in (["serve", "--port", "0"], ["--store", "http://127.0.0.1:1", "ls"]):
+        refused = program(*command, code=2)
+        assert "needs the extra" in refused, refused
+
+
+def check_http() -> None:
+    """A server answers, and stops at a signal."""
+    command = [str(Path(sys.prefix) / "bin" / "holdfast"), "serve", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        line = next(line for line in server.stderr if line.startswith("serving "))
+        url = line.split()[1].rstrip(";")
+        with urllib.request.urlopen(f"{url}/readyz", timeout=30) as answer:
+            assert json.load(answer) == {"status": "ok"}
+        server.send_signal(signal.SIGTERM)
+        server.stderr.read()
+        assert server.wait(30) == 0
+
+
+def check_client() -> None:
+    """The library of the client is there, so that only the server is missing."""
+    refused = program("--store", "http://127.0.0.1:1", "ls", code=3)
+    assert "cannot be reached" in refused, refused
 
 
 def check_crypto() -> None:
@@ -156,8 +188,10 @@ def main(name: str) -> None:
     check_extras(name)
     more = {
         "no extra": check_no_extra,
+        "client": check_client,
         "crypto": check_crypto,
         "dev": check_dev,
+        "http": check_http,
         "postgres": check_postgres,
         "uvloop": check_uvloop,
         "pytest": check_pytest,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.calls import ROOT, call
-from tools import install, stamp
+from tools import boot, install, stamp
 
 
 @pytest.fixture
@@ -67,6 +67,20 @@ class TestCommandLine:
             install.find_uv(clone)
         assert "install one of them" in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+class TestBytecode:
+    def test_it_is_kept_in_the_environment_where_it_must_not_be_beside_the_sources(self):
+        given = {"PYTHONDONTWRITEBYTECODE": "1", "PATH": "/bin"}
+        kept = {"PYTHONPYCACHEPREFIX": str(ROOT / ".venv" / "bytecode"), "PATH": "/bin"}
+        assert boot.environment(given) == kept
+        assert boot.environment({**given, "PYTHONPYCACHEPREFIX": "/x"}) == {
+            **kept,
+            "PYTHONPYCACHEPREFIX": "/x",
+        }
+
+    def test_nothing_else_is_changed(self):
+        assert boot.environment({"PATH": "/bin"}) == {"PATH": "/bin"}
 
 
 class TestStamp:

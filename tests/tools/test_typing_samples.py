@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.laws.effort import only_long
 from tools import typing_samples
 from tools.typing_samples import Line
 
 
+@only_long  # `./hf check typing` does the same
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.spec("FLOW-27")

@@ -7,12 +7,12 @@ from contextlib import closing
 import pytest
 
 from tests.engine.children.explored_chain import explore_chain
-from tests.laws.effort import LONG
+from tests.laws.effort import only_long
 from verify.crashpoints.virtual_postgres import Sessions, VirtualPostgresStore
 from verify.environment import stores
 
 
-@pytest.mark.skipif(not LONG, reason="it takes a minute or two: HOLDFAST_LAWS=long")
+@only_long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.spec("FLOW-24", "TEST-2", "MOVE-2", "LEASE-14")

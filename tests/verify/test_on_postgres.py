@@ -10,6 +10,7 @@ import pytest
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.crashes import Crash, StoreCall, modes_of
 from holdfast.testing.virtual import play
+from tests.laws.effort import only_long
 from verify import sabotage
 from verify.checks.invariants import INVARIANTS
 from verify.crashpoints.crashpoints import PARTS, SCENARIOS, crashpoints, playing, stores
@@ -86,7 +87,9 @@ def test_an_event_is_recorded_and_its_sender_dies_before_it_is_delivered(fresh_s
     assert breaches(disturbed) == []
 
 
+@only_long
 def test_a_bug_that_is_switched_in_is_caught_on_postgres(server):
+    """With real processes `./hf verify --short` has it too."""
     (report,) = crashpoints(("postgres",), sabotage.NO_FENCE)
     assert "I5" in {check.name.partition(" ")[0] for check in report.red}
 
@@ -125,9 +128,13 @@ def test_workers_on_postgres_are_killed_and_every_run_ends_well(server):
     assert [check for check in report.checks if not check.ok and check.name != "takeovers were seen"] == []
 
 
+@only_long
 @pytest.mark.spec("FLOW-16", "MOVE-2")
 def test_a_write_of_a_transaction_on_postgres_is_there_with_its_step(server):
-    """Every snapshot has one write for each step, after SIGKILL, SIGSTOP and lost answers of commits."""
+    """Every snapshot has one write for each step, after SIGKILL, SIGSTOP and lost answers of commits.
+
+    `./hf verify --short` has it too.
+    """
     report = asyncio.run(exactly(runs=6, steps=6, every=0.3, kills=6, store="postgres"))
     # Whether an answer was lost in so short a time is chance.
     assert [check for check in report.checks if not check.ok and "lost" not in check.name] == []

@@ -21,6 +21,8 @@ GIVEN = {
     errors.IllegalMove: (RUN, Move.CANCEL, Status.FAILED, "retry it"),
     errors.KeyReused: ("order:7", RUN),
     errors.DuplicateRun: (RUN,),
+    errors.TooManyRuns: ("k00000000001", 100),
+    errors.TooManySubscribers: (100,),
     errors.LeaseLost: (RUN, 3),
     errors.RunFailed: (RUN, ERROR, "look"),
     errors.StepFailed: ("charge", "exhausted", "'card'", "KeyError"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.docs import api, cli, errors, moves
+from tools.docs import api, cli, errors, http, moves, openapi
 from tools.docs.moves import arrows, edges
 
 __all__ = ["FOLDER", "arrows", "edges", "main", "pages"]
@@ -24,6 +24,9 @@ def pages() -> dict[str, str]:
         "moves.svg": moves.picture(),
         "errors.md": errors.page(),
         "cli.md": cli.page(),
+        "http.md": http.operations(),
+        "openapi.json": openapi.page(),
+        "problems.md": http.problems(),
         **{f"api/{name}": text for name, text in api.pages().items()},
     }
 

@@ -44,7 +44,8 @@ GROUPS = (
                 "weeks",
                 "Workflow",
             ),
-            *("SyncApp", "SyncHandle", "TenantApp", "SyncTenantApp", "Client", "Notice", "LogContext"),
+            *("SyncApp", "SyncHandle", "TenantApp", "SyncTenantApp", "Client", "SyncClient"),
+            *("Notice", "LogContext"),
             *("StartOptions", "WorkerOptions", "BulkOperations"),
         ),
     ),
@@ -69,7 +70,8 @@ GROUPS = (
         "Records are what reads return. They cannot be changed.",
         (
             *("Run", "Step", "Error", "Event", "Decision", "ApprovalRequest", "TrailEntry", "Schedule"),
-            *("Limit", "Registration", "RunFilter", "ChildCounts", "BulkPreview", "BulkReport"),
+            *("Limit", "Registration", "RunFilter", "Found", "ChildCounts", "BulkPreview", "BulkReport"),
+            *("ApiKey", "NewKey", "Scope", "AuditEntry"),
             *("ANY", "BEGINNING", "Status", "StepKind", "StepStatus"),
         ),
     ),
@@ -109,7 +111,7 @@ ERRORS = tuple(
 # Classes that users call. The others are made by Holdfast.
 BUILT = frozenset(
     {
-        *("App", "Backoff", "Fatal", "RetryAfter", "RunFilter", "OutboxFilter", "Message"),
+        *("App", "Client", "Backoff", "Fatal", "RetryAfter", "RunFilter", "OutboxFilter", "Message"),
         *("Task", "Approval", "Wait", "Sleep", "Completed", "Waiting", "Retry", "Dead"),
         *("Encrypt", "Compress", "Rehearsal", "VirtualWorld", "VirtualLoop"),
     }
@@ -121,7 +123,8 @@ TWINS = {
     "SyncHandle": Twin("Handle", "Methods of `Handle`, with the same arguments; each one blocks:"),
     "TenantApp": Twin("App", "Methods of `App`, with the same arguments but `tenant`:"),
     "SyncTenantApp": Twin("App", "Methods of `App`, with the same arguments but `tenant`; each one blocks:"),
-    "Client": Twin("App", "Methods that `App` inherits from it:"),
+    "Client": Twin("App", "Methods of `App`, with the same arguments, over HTTP:"),
+    "SyncClient": Twin("App", "Methods of `App`, with the same arguments, over HTTP; each one blocks:"),
 }
 
 # Sections of a long class: their titles, by the module that defines the methods. The first has none.
@@ -134,6 +137,7 @@ SECTIONS = {
         "outbox": "outbox",
         "schedules": "schedules",
         "limits": "limits",
+        "keys": "API keys",
         "maintenance": "maintenance",
     }
 }

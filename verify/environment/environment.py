@@ -140,7 +140,10 @@ async def environment(
     workers: int, sabotage: str | None = None, store: str = SQLITE, **options: Any
 ) -> AsyncIterator[Environment]:
     """Start everything, and remove everything at the end of the block. `store`: a kind of store, or a URL."""
-    with tempfile.TemporaryDirectory(prefix="hf-") as name, ledger(Path(name)) as (socket, file):
+    with (
+        tempfile.TemporaryDirectory(prefix="hf-", ignore_cleanup_errors=True) as name,
+        ledger(Path(name)) as (socket, file),
+    ):
         folder = Path(name)
         with store_url(store, folder) as url:
             log, app = folder / "workers.log", App(url)

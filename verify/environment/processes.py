@@ -21,7 +21,16 @@ from typing import Any, Self
 CONTEXT = multiprocessing.get_context("forkserver")
 # Preloaded: a worker that is replaced every 300 ms must not spend that time on imports.
 CONTEXT.set_forkserver_preload(
-    ["verify.workloads.workflows", "verify.environment.ledger", "holdfast.stores.postgres"]
+    [
+        "verify.workloads.workflows",
+        "verify.environment.ledger",
+        "verify.server_crashes.serve_kill",
+        "holdfast.stores.postgres",
+        "holdfast.stores.sqlite",
+        "holdfast.http.api",
+        "uvicorn.protocols.http.httptools_impl",
+        "uvicorn.lifespan.on",
+    ]
 )
 
 Process = Any  # multiprocessing's own classes differ by context

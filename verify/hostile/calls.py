@@ -18,6 +18,7 @@ from .values import HostileValues
 
 SLOW_SECONDS = 15.0
 LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+KEY_ID = "k00000000001"
 INSTANTS = (LAST, LAST.replace(tzinfo=None), LAST.replace(tzinfo=None, year=1))
 Call = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -37,6 +38,7 @@ class Calls:
             (4, "people", self._people),
             (2, "schedule", self._schedule),
             (2, "operate", self._operate),
+            (2, "keys", self._keys),
             (3, "read", self._read),
         ]
         ((kind, call),) = self.values.dice.choices([one[1:] for one in makers], [one[0] for one in makers])
@@ -126,6 +128,29 @@ class Calls:
         ]
         await s.one(verbs)()
 
+    async def _keys(self) -> None:
+        s = self.values
+        id_ = s.one([KEY_ID, s.text(), s.any()])
+        options = {
+            "patterns": lambda: s.one([["hostile.%"], [s.text()], s.any()]),
+            "expires_at": lambda: s.one([*INSTANTS, s.number()]),
+            "rate": s.number,
+            "open_runs_max": s.number,
+            "tenant": s.name,
+            "by": s.text,
+        }
+        more = {name: make() for name, make in options.items() if s.chance(0.2)}
+        scopes = s.one([["work"], ["runs.read", "admin"], [s.text()], s.any()])
+        verbs: list[Call] = [
+            lambda: self.app.create_key(s.one([s.name(), s.any()]), scopes=scopes, **more),
+            lambda: self.app.rotate_key(id_, overlap=s.number(), by=s.text()),
+            lambda: self.app.revoke_key(id_, by=s.text()),
+            lambda: self.app.keys(ANY, s.number(), s.one([None, s.text()])),
+            lambda: self.app.audit(ANY, s.number(), s.number(), actions=[s.text()], keys=[s.text()]),
+            lambda: self.app.audit(since=s.one(INSTANTS)),
+        ]
+        await s.one(verbs)()
+
     async def _read(self) -> None:
         s, run = self.values, self._run()
         verbs: list[Call] = [
@@ -137,6 +162,8 @@ class Calls:
             lambda: self.app.list(RunFilter(type=s.text(), tenant=ANY), s.one([1, 100])),
             lambda: self.app.list(RunFilter(tenant=ANY), 100),
             lambda: self.app.list(RunFilter(tenant=ANY, labels={s.text(): s.text()}, error=s.text()), 100),
+            lambda: self.app.search(s.text(), RunFilter(tenant=ANY), s.one([1, 100])),
+            lambda: self.app.search(s.text()[:200] or "x", RunFilter(tenant=ANY, type=s.text()), after=run),
             lambda: self.app.children([run], most=s.one([1, 0, 10_000])),
             lambda: self.app.approvals(tenant=ANY),
         ]

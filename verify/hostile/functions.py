@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .calls import KEY_ID
 from .statements import OURS, RUN, STATUSES, TOPICS, TYPES, Kinds, Plain, Source, Statement
 
 
@@ -23,6 +24,7 @@ class Functions(Source):
             (8, self._people),
             (5, self._readers),
             (5, self._operators),
+            (4, self._keys),
             (3, self._keepers),
         )
 
@@ -65,6 +67,9 @@ class Functions(Source):
                 "limit_key": s.name,
                 "parent": self._id,
                 "parent_step": s.text,
+                "by": s.text,
+                "api_key": lambda: s.one([KEY_ID, s.text()]),
+                "open_runs_max": s.number,
             }
             run |= {name: maker() for name, maker in more.items() if s.chance(0.1)}
             runs.append(run)
@@ -155,10 +160,32 @@ class Functions(Source):
             ("get(%s, %s)", (run, None)),
             ("children(%s, %s, %s)", ([run], None, s.one([1, 0, -1, 10_000]))),
             ("list(%s, %s, %s)", (s.sent(where), s.one([1, 100, 0, -1, 2**31 - 1]), s.one([None, run]))),
+            (
+                "search(%s, %s, %s, %s)",
+                (s.text(), s.sent(where), s.one([1, 100, 0, -1, 2**31 - 1]), s.one([None, run])),
+            ),
+            (
+                "search(%s, %s, %s, %s, %s, %s, %s)",
+                (s.text()[:200], s.sent(where), 10, None, *(s.one([1, 0, -1, 2**31 - 1]) for _ in range(3))),
+            ),
             ("steps(%s, %s)", (run, None)),
             (
                 "trail(%s, %s, %s)",
                 (s.sent(s.record(run=self._id, types=lambda: [s.text()])), s.whole(), s.one([1, 100, -1])),
+            ),
+            (
+                "follow(%s, %s, %s, %s, %s)",
+                (
+                    [run, run],
+                    [s.whole(), s.one([0, None, -1, 2**63 - 1])],
+                    None,
+                    s.one([1, 0, -1]),
+                    s.one([1, -1]),
+                ),
+            ),
+            (
+                "follow_all(%s, %s, %s)",
+                (s.sent(s.record(types=lambda: [s.text()])), s.whole(), s.one([1, 100, -1])),
             ),
             ("approvals(%s, %s, %s, %s)", (None, s.one([1, 100, -1]), run, s.text())),
             ("waiting_on(%s, %s)", (s.text(), None)),
@@ -219,6 +246,38 @@ class Functions(Source):
             ),
         ]
         return self._call("operators", *_spread(s.one(calls)))
+
+    def _keys(self) -> Statement:
+        """Calls of the verbs of API keys: by the app's role, and refused to all others."""
+        s = self.values
+        hash_ = s.one(["0" * 64, s.text()])
+        new = s.record(
+            id=lambda: s.one([KEY_ID, s.text()]), tenant=s.name, name=s.name, secret_hash=lambda: hash_,
+            scopes=lambda: s.one([["work"], [s.text()], [], None]), patterns=lambda: [s.text()],
+            expires_at=s.number, rate=s.number, open_runs_max=s.number, by=s.text,
+        )  # fmt: skip
+        act = s.record(
+            tenant=s.text, key_id=s.text, key_name=s.text, action=s.text, target=s.text,
+            outcome=lambda: s.one(["done", "refused", s.text()]), code=s.text, request=s.text,
+        )  # fmt: skip
+        where = s.record(tenant=s.text, after=s.whole, actions=lambda: [s.text()], since=s.whole)
+        audit, tenant = s.one([None, s.sent(act)]), s.one([None, "default"])
+        calls: list[tuple[str, tuple[Any, ...]]] = [
+            ("create_key(%s, %s)", (s.sent(new), audit)),
+            (
+                "rotate_key(%s, %s, %s, %s, %s)",
+                (KEY_ID, tenant, hash_, s.one([0, -1.0, 1e300]), audit),
+            ),
+            ("revoke_key(%s, %s, %s, %s)", (s.one([KEY_ID, s.text()]), tenant, s.text(), audit)),
+            ("use_keys(%s)", (s.sent([KEY_ID, s.text()]),)),
+            ("note_audit(%s)", (s.sent([act]),)),
+            ("audit(%s, %s)", (s.sent(where), s.one([1, 100, 0, -1]))),
+            ("keys(%s, %s, %s)", (tenant, s.one([1, 0, -1]), s.text())),
+            ("find_key(%s)", (s.text(),)),
+            ("signing_keys(%s)", (s.text(),)),
+            ("add_signing_key(%s)", (s.text(),)),
+        ]
+        return self._call("keys", *_spread(s.one(calls)))
 
     def _keepers(self) -> Statement:
         s = self.values

@@ -140,7 +140,7 @@ def _note(seen: Seen, kind: str, answer: str, fault: str) -> None:
 
 @asynccontextmanager
 async def _env(store: str, sabotage: str | None) -> AsyncIterator[_Environment]:
-    with tempfile.TemporaryDirectory(prefix="hf-") as name, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="hf-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
         folder = Path(name)
         url = stack.enter_context(store_url(store, folder))
         app = make_hostile_app(App(url))

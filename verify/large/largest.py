@@ -234,7 +234,7 @@ async def largest(
 async def _filled(
     store: str, sizes: Sizes, sabotage: str | None = None
 ) -> AsyncIterator[tuple[FilledStore, Fleet, Path]]:
-    with tempfile.TemporaryDirectory(prefix="hf-") as name, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="hf-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
         folder = Path(name)
         url, log = stack.enter_context(store_url(store, folder)), str(folder / "workers.log")
         app = make_large_app(App(url), sizes.bytes_max)

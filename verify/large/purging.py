@@ -151,7 +151,7 @@ async def purging(runs: int = 100_000, calm: float = 15.0, workers: int = 2) -> 
 
 
 async def _play(runs: int, calm: float, workers: int) -> Played:
-    with tempfile.TemporaryDirectory(prefix="hf-") as name:
+    with tempfile.TemporaryDirectory(prefix="hf-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         url, log = f"sqlite:///{folder / 'holdfast.db'}", str(folder / "workers.log")
         app = App(url)

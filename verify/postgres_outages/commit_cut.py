@@ -90,6 +90,6 @@ def refused_though_committed(ev: Evidence) -> Iterator[str]:
 
 @asynccontextmanager
 async def _behind(cutter: Cutter) -> AsyncIterator[str]:
-    with tempfile.TemporaryDirectory(prefix="hf-") as folder, database() as name:
+    with tempfile.TemporaryDirectory(prefix="hf-", ignore_cleanup_errors=True) as folder, database() as name:
         async with proxy(server().dsn(name), Path(folder), cutter) as dsn:
             yield dsn + "&allow_fsync_off=1"

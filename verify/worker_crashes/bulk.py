@@ -113,7 +113,10 @@ class _Operation:
 async def bulk(runs: int = 5000, rate: int = 200, *, store: str = SQLITE) -> Report:
     """Retry failed runs in bulk, with kills, a stop and a resume: each is retried once, at the rate."""
     report, stalled = Report(f"bulk {store}"), list[str]()
-    with tempfile.TemporaryDirectory(prefix="hf-") as name, store_url(store, Path(name)) as url:
+    with (
+        tempfile.TemporaryDirectory(prefix="hf-", ignore_cleanup_errors=True) as name,
+        store_url(store, Path(name)) as url,
+    ):
         mended, log = f"{name}/mended", f"{name}/workers.log"
         app = application(url, mended)
         await app.store.open()

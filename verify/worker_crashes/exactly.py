@@ -175,7 +175,7 @@ async def exactly(
 ) -> Report:
     """Send SIGKILL or SIGSTOP to random workers until all runs have ended."""
     report, dice, began = Report(f"exactly {store}"), random.Random(seed), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="hf-") as name:
+    with tempfile.TemporaryDirectory(prefix="hf-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         async with bank(store, folder, dice) as at:
             await _prepare(at, runs, steps)

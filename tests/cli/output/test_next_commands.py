@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 import holdfast as hf
-from holdfast.engine.app.client import Client
+from holdfast.engine.app.client import StoreClient
 from tests.cli.conftest import Cli
 
 SHOP = "shop.order.v1"
@@ -115,7 +115,7 @@ def test_when_the_store_goes_down_during_a_wait_the_command_to_continue_is_print
         raise hf.Unavailable("the server is away")
 
     run = cli_.start(SHOP)
-    monkeypatch.setattr(Client, "final", final)
+    monkeypatch.setattr(StoreClient, "final", final)
     args = ("result", run) if command == "result" else ("start", SHOP, "--wait")
     found = cli_(*args, "--store", cli_.url, store=False)
     monkeypatch.undo()

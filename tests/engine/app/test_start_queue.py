@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from holdfast import KeyReused, Unavailable, UsageError
-from holdfast.records import DEFAULT_TENANT
+from holdfast import KeyReused, TooManyRuns, Unavailable, UsageError
+from holdfast.engine.app.start_queue import StartQueue
+from holdfast.records import DEFAULT_TENANT, NewRun
 from holdfast.records.sizes import start_bytes
 from holdfast.testing.faulty import Faulty
 
@@ -96,6 +97,31 @@ async def test_starts_made_during_a_call_share_the_next_call(app, watched):
     watched.gate.set()
     assert all(handle.created for handle in await gather_all([*first, *rest]))
     assert watched.batches == [["0"], ["1", "2", "3"]]
+
+
+@pytest.mark.spec("START-12", "TEN-3")
+async def test_starts_under_a_limit_share_a_call_with_those_of_their_key_only(app, watched):
+    """They wait for each other in the store, one call at a time, and nobody else waits with them."""
+    await app.start(TYPE, 0)  # this opens the store
+    watched.batches.clear()
+    queue = StartQueue(watched, app.world)
+
+    def begun(*values, **limit):
+        runs = [NewRun(id=app.world.uuid7(), type=TYPE, params=str(n), **limit) for n in values]
+        return [asyncio.ensure_future(queue.start([run])) for run in runs]
+
+    watched.gate.clear()
+    one, two = ({"api_key": key * 12, "open_runs_max": 3} for key in "ab")
+    tasks = [*begun(1, 2, **one), *begun(3, 4), *begun(5, **two)]
+    await turns_pass()
+    tasks += [*begun(6, 7, **one), *begun(8)]
+    await turns_pass()
+    assert sorted(watched.batches) == [["1", "2"], ["3", "4"], ["5"]]
+    watched.gate.set()
+    answers = [answer for (answer,) in await asyncio.gather(*tasks)]
+    assert [isinstance(answer, TooManyRuns) for answer in answers] == [False] * 6 + [True, False]
+    assert sorted(watched.batches[3:]) == [["6", "7"], ["8"]]
+    assert not queue._by_key
 
 
 @pytest.mark.spec("START-12")

@@ -17,13 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import holdfast
-from holdfast import App, Client, Handle, ResultTimeout, RunFilter, Status, UnknownRun, UsageError
+from holdfast import App, Handle, ResultTimeout, RunFilter, Status, UnknownRun, UsageError
+from holdfast.engine.app.client import StoreClient
 from holdfast.engine.app.sync import SyncApp, SyncHandle
 from holdfast.engine.worker.hosting import WORKERS
 from holdfast.errors import Unavailable
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.threads import background_loop
+from tests.laws.effort import longer
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -49,7 +51,7 @@ def coroutines(cls):
 @pytest.mark.spec("FLOW-15")
 def test_sync_app_has_every_verb_of_client_app_and_handle():
     """`work` is the exception: its blocking form is `app.run`."""
-    verbs = coroutines(Client) | coroutines(App) - {"work"}
+    verbs = coroutines(StoreClient) | coroutines(App) - {"work"}
     assert verbs <= set(dir(SyncApp))
     assert coroutines(Handle) <= set(dir(SyncHandle))
     for name in verbs - {"close"}:
@@ -313,7 +315,7 @@ BODIES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("store", ["sqlite", *longer("memory")])
 def test_a_script_ends_without_hanging_and_without_output(tmp_path, store, body):
     url = "memory://" if store == "memory" else f"sqlite:///{tmp_path}/holdfast.db"
     command = [sys.executable, "-X", "dev", "-c", SCRIPT.format(url=url, body=body)]

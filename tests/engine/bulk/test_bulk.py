@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import ANY, App, BulkReport, RunFilter, Status, UsageError
 from holdfast.engine.bulk.asked import BULK_TYPE, OPERATOR_TENANT
+from holdfast.engine.worker.worker import Worker
 from holdfast.records import instant
 from tests.engine.bulk.orders import failed_orders, retries, shop
 from tests.engine.kit import process, until
@@ -52,6 +53,28 @@ async def test_a_worker_executes_bulk_operations_whatever_its_patterns(app):
         assert (await bulk.result(60)).done == 3
     assert [await app.get(run.id) for run in runs] == [None] * 3
     assert [one.type for one in await app.list()] == [BULK_TYPE]
+
+
+@pytest.mark.spec("READ-3", "LEASE-15")
+async def test_a_worker_without_workflows_looks_after_hints_at_most_once_a_second(app):
+    """A server of the HTTP API has such a worker: it must not look after every start."""
+    order, _, _ = shop(app)
+    store, looks = app.store, []
+
+    async def claim(ask):
+        looks.append(ask.types)
+        return await type(store).claim(store, ask)
+
+    store.__dict__["claim"] = claim
+    async with Worker(store, app.world, {}, name="serve", keeper=False, relay=False):
+        await asyncio.sleep(5)
+        looks.clear()
+        for _ in range(100):
+            await app.start(order, 1)
+            await asyncio.sleep(0.02)
+        assert len(looks) <= 6  # in two seconds, with polls that come sooner while it is new
+        bulk = await app.bulk.cancel(RunFilter())
+        assert (await bulk.result(60)).done == 100
 
 
 @pytest.mark.spec("READ-3")

@@ -8,6 +8,7 @@ from holdfast import BEGINNING, App, Fatal, RunFilter, Status
 from holdfast.lifecycle import FINAL
 from holdfast.records import ANY
 from holdfast.testing import explore
+from tests.laws.effort import longer
 
 ORDERS = 3
 WORDS = {
@@ -63,7 +64,10 @@ def operated(stage, order, verb):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.spec("READ-3", "TEST-2")
-@pytest.mark.parametrize(("store", "verb"), [("memory", "pause"), ("memory", "delete"), ("sqlite", "retry")])
+@pytest.mark.parametrize(
+    ("store", "verb"),
+    [("memory", "retry"), *longer(("memory", "pause"), ("memory", "delete"), ("sqlite", "retry"))],
+)
 def test_a_bulk_operation_does_nothing_twice_after_a_crash_at_any_store_call(store, verb):
     """Also its report is the same after every crash, lost reply and repeated call."""
     app, order, open_ = shop()

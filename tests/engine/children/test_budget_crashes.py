@@ -6,8 +6,9 @@ import pytest
 
 from holdfast import App, Status
 from holdfast.testing import explore
+from tests.laws.effort import longer
 
-STORES = ["memory", "sqlite"]
+STORES = ["memory", *longer("sqlite")]
 
 
 def family():

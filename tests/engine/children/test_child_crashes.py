@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import App, ChildFailed, Fatal
 from holdfast.testing import explore
+from tests.laws.effort import longer
 
 
 def family(checkpoint="step"):
@@ -50,9 +51,18 @@ def family(checkpoint="step"):
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.spec("FLOW-7", "MOVE-2", "LEASE-14", "TEST-2")
-@pytest.mark.parametrize("which", ["one after another", "at once"])
 @pytest.mark.parametrize(
-    ("store", "checkpoint"), [("memory", "step"), ("memory", "segment"), ("sqlite", "step")]
+    ("store", "checkpoint", "which"),
+    [
+        ("memory", "step", "at once"),
+        ("memory", "segment", "one after another"),
+        *longer(
+            ("memory", "step", "one after another"),
+            ("memory", "segment", "at once"),
+            ("sqlite", "step", "at once"),
+            ("sqlite", "step", "one after another"),
+        ),
+    ],
 )
 def test_a_parent_and_its_children_end_the_same_after_a_crash_at_any_store_call(store, checkpoint, which):
     """Calls, starts, a gather, a failure, a chain and a bare name.
@@ -79,7 +89,7 @@ def gates():
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.spec("FLOW-6", "TEST-2")
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("store", ["memory", *longer("sqlite")])
 def test_a_gate_is_decided_once_after_a_crash_at_any_store_call(store):
     app, order = gates()
 

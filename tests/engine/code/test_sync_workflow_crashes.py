@@ -9,6 +9,7 @@ import pytest
 from holdfast import App, Backoff
 from holdfast.testing import Rehearsal, explore
 from tests.engine.kit import keys, process
+from tests.laws.effort import longer
 
 STORES = ["memory", "sqlite"]
 
@@ -85,7 +86,7 @@ def test_a_sync_run_records_the_same_as_an_async_run(store):
 
 @pytest.mark.slow
 @pytest.mark.spec("FLOW-15", "LEASE-14", "TEST-2")
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", ["memory", *longer("sqlite")])
 def test_a_sync_run_ends_the_same_after_a_fault_at_any_store_call(store):
     """The faults: a crash before or after each store call, a lost or repeated call, and a zombie."""
     app, tries, sync_order, _ = sync_and_async()

@@ -14,6 +14,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing import explore
 from holdfast.testing.faulty import Faulty, lose_reply
 from tests.engine.kit import outcome, process, trail
+from tests.laws.effort import longer
 
 
 def make():
@@ -74,7 +75,7 @@ def play(stage, run, sent):
 
 
 @pytest.mark.spec("TEST-2", "PLAN-3", "PLAN-6", "MOVE-2", "LEASE-14")
-@pytest.mark.parametrize("store", ["memory", pytest.param("sqlite", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("store", ["memory", *longer("sqlite")])
 def test_the_outcome_is_the_same_whatever_happens_at_any_store_call(store):
     """Tasks, a gate, a wait, a sleep, retries in place and later, a task that waits, and messages."""
     (plan, tried), sent = make(), []

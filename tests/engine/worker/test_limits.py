@@ -280,6 +280,8 @@ async def test_explain_says_that_workers_serve_other_tenants_only(app):
         in explanation.text
     )
     assert "`holdfast worker MODULE:APP --tenant default`" in explanation.text
+    bound = await app.of("default").explain(run.id)
+    assert "(a worker can run a.b.v1, but only for other tenants)" in bound.text
 
 
 @pytest.mark.parametrize(

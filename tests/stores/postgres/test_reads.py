@@ -165,6 +165,52 @@ def test_a_row_that_is_committed_late_is_not_passed_over(end):
 
 
 @pytest.mark.spec("TRAIL-3")
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_follower_of_all_runs_does_not_pass_over_a_row_that_is_committed_late(end):
+    """Nor does one that begins now: its place is before every row that can still appear."""
+
+    async def story(store, other):
+        first, second, third = new_run(), new_run(), new_run()
+        await store.start([first])
+        place = (await store.follow_all(ANY, after=0)).seq
+        start_in(other, second)
+        await store.start([third])
+        page, now = await store.follow_all(ANY, after=place), await store.follow_all(ANY)
+        assert (page.entries, page.seq, page.more) == ((), place, False)
+        getattr(other, end)()
+        shown = [second.id, third.id] if end == "commit" else [third.id]
+        page = await store.follow_all(ANY, after=place)
+        assert [entry.run for entry in page.entries] == shown
+        assert now.seq <= place
+        assert page == await store.follow_all(ANY, after=now.seq if now.seq == place else place)
+
+    live(story)
+
+
+@pytest.mark.spec("TRAIL-3")
+def test_a_place_never_moves_back_and_skips_nothing_although_an_old_transaction_begins_to_write():
+    """Numbers below a place are final; a transaction that is older than the place writes only above it."""
+
+    async def story(store, other):
+        before, late, after = new_run(), new_run(), new_run()
+        await store.start([before])
+        other.execute("select 1")  # its transaction has begun, and has not written
+        await asyncio.sleep(0.3)
+        place = (await store.follow_all(ANY)).seq
+        start_in(other, late)
+        await store.start([after])
+        page = await store.follow_all(ANY, after=place)
+        assert (page.entries, page.seq) == ((), place)
+        other.commit()
+        assert [entry.run for entry in (await store.follow_all(ANY, after=place)).entries] == [
+            late.id,
+            after.id,
+        ]
+
+    live(story)
+
+
+@pytest.mark.spec("TRAIL-3")
 def test_a_transaction_that_has_not_written_to_the_trail_hides_nothing():
     """However long it is, and whatever else it writes, in this database or in the store's own tables."""
 
@@ -201,18 +247,30 @@ def test_what_was_long_before_an_open_transaction_is_shown_meanwhile():
 
 
 @pytest.mark.spec("TRAIL-3")
-def test_who_follows_the_trail_of_all_runs_sees_every_row_once():
+@pytest.mark.parametrize("verb", ["trail", "follow_all"])
+def test_who_follows_the_trail_of_all_runs_sees_every_row_once(verb):
     """Among many concurrent writers, some of which commit late or not at all."""
+
+    async def pages(store, after):
+        """Yield the numbers of each page, and the place after it, until there is no more."""
+        while verb == "trail" and (page := await store.trail(None, ANY, after=after, limit=50)):
+            after = page[-1].seq
+            yield [entry.seq for entry in page], after
+        more = verb == "follow_all"
+        while more:
+            found = await store.follow_all(ANY, after=after, limit=50)
+            after, more = found.seq, found.more
+            yield [entry.seq for entry in found.entries], after
 
     async def story(store, _):
         writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
         for writer in writers:
             writer.start()
-        seen, quiet = [], False
+        seen, place, quiet = [], 0, False
         while not quiet:
             quiet = not any(writer.is_alive() for writer in writers)
-            while page := await store.trail(None, ANY, after=seen[-1] if seen else 0, limit=50):
-                seen += [entry.seq for entry in page]
+            async for page, after in pages(store, place):
+                seen, place = seen + page, after
         _, connection = kit.database()
         there = connection.execute("select id from workflow.workflow_event order by id").fetchall()
         assert len(there) > 200

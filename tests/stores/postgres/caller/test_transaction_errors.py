@@ -14,6 +14,7 @@ from holdfast.errors import StepTimeout, Unavailable, UsageError
 from holdfast.records import ANY, Ask, Lease, NewRun, Outbound
 from holdfast.stores.postgres.caller import guarded_session
 from holdfast.testing.contract.driver import LEASE, TYPE
+from tests.laws.effort import longer
 from tests.stores.postgres.caller.holder import Holder, beside, tally
 from tests.stores.postgres.kit import database
 from tests.stores.postgres.sessions.opened import until
@@ -54,7 +55,7 @@ def held(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.spec("FLOW-16")
-@pytest.mark.parametrize("kind", ["Own", "AsyncEngine", "Engine", "PsycopgConnect"])
+@pytest.mark.parametrize("kind", ["Own", "Engine", *longer("AsyncEngine", "PsycopgConnect")])
 def test_a_commit_that_is_large_has_longer_than_its_function(driver, kind, monkeypatch):
     """The limits of the server, the driver and the store are those of a small commit."""
     monkeypatch.setattr("holdfast.stores.postgres.sessions.session.COMMAND_SECONDS", 1.0)

@@ -7,6 +7,7 @@ import pytest
 from holdfast.records import SECOND, Ask
 from holdfast.testing.contract.driver import TYPE
 from holdfast.testing.contract.limits import limit, started
+from tests.laws.effort import longer
 from tests.stores.postgres.kit import database
 from tests.stores.postgres.session import Session
 
@@ -87,8 +88,15 @@ def no_more(before, after):
 
 @pytest.mark.slow
 @pytest.mark.spec("LIMIT-1", "LEASE-13")
-@pytest.mark.parametrize("scope", ["type", "tenant", "key"])
-@pytest.mark.parametrize("tenants", [None, ("default", "acme")], ids=["any", "bound"])
+@pytest.mark.parametrize(
+    ("scope", "tenants"),
+    [
+        ("type", None),
+        ("tenant", ("default", "acme")),
+        ("key", None),
+        *longer(("type", ("default", "acme")), ("tenant", None), ("key", ("default", "acme"))),
+    ],
+)
 def test_runs_of_a_full_name_are_not_walked_one_by_one(driver, session, scope, tenants):
     """With two thousand or a hundred thousand pending runs ahead of others, a claim and `due` do the same
     work.

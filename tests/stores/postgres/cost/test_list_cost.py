@@ -116,6 +116,30 @@ def test_filters_that_have_nothing_in_common_are_read_in_slices(full):
     assert full.execute("select workflow.list(%s, 10, null)", (text,)).fetchone() == ([],)
 
 
+@pytest.mark.spec("READ-2")
+@pytest.mark.parametrize(
+    ("where", "looked_at", "most"),
+    [
+        ({}, 2000, 6_500),
+        ({"labels": {"customer": "77"}}, 40, 2_600),
+        ({"error": "ValueError%"}, 2000, 12_000),
+        ({"labels": {"env": "prod"}}, 2000, 12_000),
+        ({"type": "shop.none.v1"}, 0, 9_000),
+    ],
+    ids=str,
+)
+def test_one_call_of_a_search_reads_a_bounded_number_of_rows(full, where, looked_at, most):
+    """No run holds the text. It looks at no more than 2,000 of the runs that match the filter."""
+    text = json_text(inside(RunFilter(tenant=ANY, **where)))
+    with full.transaction():
+        (before,) = full.execute(READ).fetchone()
+        (found,) = full.execute("select workflow.search('zebra', %s, 10, null)", (text,)).fetchone()
+        (now,) = full.execute(READ).fetchone()
+    assert (found["runs"], found["looked_at"]) == ([], looked_at)
+    assert (found["after"] is None) == ("customer" in str(where) or "error" in where)
+    assert now - before <= most, now - before
+
+
 INDEXES = {
     "workflow_label_pkey": {"labels": {"customer": "77"}},
     "idx_workflow_label_name": {"labels": {"customer": None}},

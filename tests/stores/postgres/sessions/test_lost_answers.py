@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.errors import DuplicateRun, Unavailable
+from holdfast.errors import DuplicateRun, TooManyRuns, Unavailable
 from holdfast.lifecycle import Status
 from holdfast.records import ANY, Ask, Item, NewEvent, NewRun, Started
 from holdfast.records.moves import PARK
@@ -70,6 +70,23 @@ def test_an_id_that_another_has_is_a_duplicate_all_the_same(losing):
             (answer, started) = await store.start([other, new()])
             assert isinstance(answer, DuplicateRun)
             assert started.created
+
+    asyncio.run(scene())
+
+
+@pytest.mark.spec("TEN-3")
+@pytest.mark.parametrize("verb", ["start", "start_together"])
+def test_a_start_that_took_the_last_place_is_told_of_its_own_run(losing, verb):
+    """When it is sent again the limit is reached, by this run itself."""
+    limit = {"api_key": "abc123def456", "open_runs_max": 1}
+
+    async def scene():
+        async with losing(verb) as store:
+            runs = [new(**limit), new()][: 1 if verb == "start" else 2]
+            answers = await store.start(runs)
+            assert answers == [Started(run.id, created=True) for run in runs]
+            (answer,) = await store.start([new(**limit)])
+            assert isinstance(answer, TooManyRuns)
 
     asyncio.run(scene())
 

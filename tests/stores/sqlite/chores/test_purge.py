@@ -230,8 +230,8 @@ update workflow_run set status = 'succeeded', result = '{{"a":1}}', finished_at 
 """
 
 
-# An index that is created again, and a table that the first library had and never used.
-NEVER_MISSED = {"idx_workflow_run_tenant_claim", "workflow_schedule"}
+# An index that is created again, and tables that the first library had and never used.
+NEVER_MISSED = {"idx_workflow_run_tenant_claim", "workflow_schedule", "workflow_api_key"}
 
 
 async def _looked_at_and_purged(store):

@@ -1,0 +1,1 @@
+"""http: hostile requests to a server of the HTTP API."""

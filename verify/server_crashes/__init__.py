@@ -1,0 +1,1 @@
+"""Experiments in which the server of the HTTP API is killed."""
