@@ -99,7 +99,7 @@ async def test_something_else_than_the_api():
             ("/away", hf.Unavailable, "answers 502"),
             ("/api/nothing", hf.StoreError, "does not know this operation"),
         ):
-            async with hf.Client(server.url + path, timeout=0.3) as client:
+            async with hf.Client(server.url + path, timeout=2) as client:
                 with pytest.raises(class_, match=words):
                     await client.now()
         async with hf.Client(f"{server.url}/api/", timeout=5) as client:

@@ -100,13 +100,13 @@ async def test_a_refusal_before_any_work_is_always_retried(lossy):
 
 @pytest.mark.spec("HTTP-9")
 async def test_retries_end_with_the_timeout_of_the_call(lossy):
-    async with lossy.client(timeout=0.4) as client:
+    async with lossy.client(timeout=1.5) as client:
         await client.now()
         for refusal, class_ in ((TOO_MANY, hf.RateLimited), (UNAVAILABLE, hf.Unavailable)):
             lossy.faults.refuse, began = [refusal] * 1000, time.monotonic()
             with pytest.raises(class_) as error:
                 await client.list()
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 6
             lossy.faults.refuse = []
         assert isinstance(error.value, hf.StoreError)
         lossy.faults.refuse = [(429, [], b'{"code":"rate-limit","status":429,"retry_after_ms":60000}')]
@@ -190,7 +190,7 @@ async def test_what_is_removed_by_a_lost_try_is_gone_and_the_docstring_says_what
 
 @pytest.mark.spec("HTTP-9")
 async def test_answers_of_proxies_have_their_classes(lossy):
-    async with lossy.client(timeout=0.4) as client:
+    async with lossy.client(timeout=1.5) as client:
         await client.now()
         for status, body, class_ in (
             (413, b"<html>", hf.TooLarge),

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -32,6 +32,7 @@ from .program import short_path
 
 STOP_SECONDS = 8.0  # a worker has its grace period to stop; then it is told again, and then killed
 HURRY_SECONDS = 3.0
+WATCH_MILLISECONDS, WATCH_SECONDS_MAX = 100, 10.0
 BROKEN = 4  # exit code of a worker whose code cannot be imported
 NAMED = 3  # changed files that are named
 IGNORED = {"__pycache__", "node_modules", "site-packages", "venv", "env"}
@@ -85,6 +86,7 @@ class Supervisor:
         self._news: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._worker: subprocess.Popen[bytes] | None = None
         self._pipe = -1
+        self._watching = threading.Event()  # files are watched, or cannot be
         self._off = False  # files cannot be watched: no change will come
         self._reloaded = False  # code has changed, or was broken: further changes may mend an error
 
@@ -94,6 +96,7 @@ class Supervisor:
             signal.signal(number, lambda number, _: self._news.put(("signal", number)))
         over = threading.Event()
         threading.Thread(target=self._watch, args=(over,), name="holdfast-watch", daemon=True).start()
+        self._watching.wait(WATCH_SECONDS_MAX)  # a change that comes before the watch would be missed
         self._start()
         try:
             return self._serve()
@@ -188,15 +191,39 @@ class Supervisor:
         from watchfiles import watch
 
         def wanted(_change: Any, path: str) -> bool:
+            self._watching.set()  # other files may change all the time: then no timeout comes
             return is_code(path, self._folder)
 
         try:
-            for changes in watch(self._folder, watch_filter=wanted, stop_event=over, raise_interrupt=False):
-                self._news.put(("changed", sorted({short_path(Path(path)) for _, path in changes})))
+            # The first yield, empty after the timeout, says that the watch has begun.
+            for changes in watch(
+                self._folder,
+                watch_filter=wanted,
+                stop_event=over,
+                raise_interrupt=False,
+                rust_timeout=WATCH_MILLISECONDS,
+                yield_on_timeout=True,
+            ):
+                self._watching.set()
+                if changes:
+                    _forget_compiled(path for _, path in changes)
+                    self._news.put(("changed", sorted({short_path(Path(path)) for _, path in changes})))
         except Exception as error:  # noqa: BLE001 - such as the system's limit of watched files
             _say(f"reload is off: {clean(str(error) or type(error).__name__)}")
             self._off = True
             self._news.put(("off", None))
+            self._watching.set()
+
+
+def _forget_compiled(paths: Iterable[str]) -> None:
+    """Remove the compiled form of changed files.
+
+    Python takes it for current if size and time, in whole seconds, are those of the file: two changes within
+    one second would look like one.
+    """
+    for path in paths:
+        with contextlib.suppress(OSError):
+            Path(importlib.util.cache_from_source(path)).unlink()
 
 
 def _program() -> list[str]:

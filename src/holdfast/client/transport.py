@@ -47,6 +47,7 @@ MOMENT_SECONDS = 0.001  # the shortest time limit
 CONNECTIONS, KEPT = 100, 20  # at once; kept open between requests
 ANSWER_BYTES = 64 * 1024 * 1024
 RETRY_SECONDS, RETRY_SECONDS_MAX = 0.1, 5.0  # the delay before a retry, doubling
+LAST_TRY_SECONDS = 0.2  # a retry that has less time left would only hide the answer of the try before it
 SAID_MAX = 300
 # Answers of proxies in front of a server that is away.
 _AWAY = frozenset({502, 503, 504})
@@ -115,22 +116,24 @@ class Transport:
         """
         until = self.world.monotonic() + self.timeout_seconds + wait
         tries = 0
+        said: Unavailable | None = None  # what the server, or a proxy, has answered: clearer than silence
         while True:
             delay, error = self.delay(tries), HoldfastError()
             try:
                 status, text = await self._sent(request, until)
             except Lost as lost:
-                error = self.unreachable(str(lost))
+                error = said or self.unreachable(str(lost))
                 again = not lost.sent or request.operation.repeatable
             else:
                 if 200 <= status < 300:
                     return self._read(text, answer)
                 problem = self._problem(status, text)
                 error = self.refusal(problem, request.asked)
+                said = error if isinstance(error, Unavailable) else None
                 again = _may_repeat(problem, request.operation)
                 delay = max(delay, problem.retry_after_seconds or 0.0)
             tries += 1
-            if not (retry and again) or self.world.monotonic() + delay >= until:
+            if not (retry and again) or self.world.monotonic() + delay + LAST_TRY_SECONDS >= until:
                 raise error
             await asyncio.sleep(delay)
 
