@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
@@ -123,6 +124,12 @@ def missing(reason: str, required_by: str) -> NoReturn:
     if os.environ.get(required_by):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def need(*tools: str) -> None:
+    """Skip a test for want of programs that are not on the PATH, or fail in CI."""
+    if absent := [tool for tool in tools if shutil.which(tool) is None]:
+        missing(f"not on the PATH: {', '.join(absent)}", "CI")
 
 
 def _skip_if_unwanted(config: pytest.Config) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 
@@ -21,6 +20,7 @@ from holdfast.http.parsing import BODY_SECONDS
 from holdfast.http.protocol import HEAD_BYTES, HEAD_SECONDS
 from holdfast.http.serving import GRACE_SECONDS
 from holdfast.http.streams import COMMENT_SECONDS, SEND_SECONDS
+from servers.plugin import need
 from tests.docs import pages, shell
 
 PAGE = pages.ROOT / "docs" / "guide" / "http.md"
@@ -48,11 +48,11 @@ with TestClient(web) as client:
 """
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.slow
 @pytest.mark.spec("HTTP-1", "HTTP-2", "HTTP-4")
 def test_the_commands_print_what_the_page_says(tmp_path):
     """One server answers all commands of the page, in their order."""
+    need("curl")
     shell.write_files(PAGE, tmp_path)
     (command,) = [line for line in pages.commands(PAGE) if line.startswith("holdfast serve ")]
     with shell.serving(tmp_path, *command.split()[2:]) as port:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import pytest
 
@@ -11,6 +10,7 @@ from holdfast.http.access import REMEMBER_SECONDS
 from holdfast.http.audit import REFUSALS
 from holdfast.http.operation import all_operations
 from holdfast.records import Scope
+from servers.plugin import need
 from tests.docs import pages, shell
 
 PAGE = pages.ROOT / "docs" / "guide" / "keys.md"
@@ -23,10 +23,10 @@ USED = {
 }
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.slow
 @pytest.mark.spec("TEN-1", "TEN-2", "TEN-3")
 def test_the_commands_print_what_the_page_says(tmp_path):
+    need("curl")
     (command,) = [line for line in pages.commands(PAGE) if line.startswith("holdfast serve")]
     with shell.serving(tmp_path, *command.split()[2:]) as port:
         assert shell.wrong_outputs(PAGE, tmp_path, port) == []

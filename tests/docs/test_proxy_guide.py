@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
 import ssl
 import urllib.request
@@ -23,15 +22,16 @@ from holdfast.http.protocol import HEAD_BYTES
 from holdfast.http.serving import IDLE_SECONDS
 from holdfast.http.streams import COMMENT_SECONDS
 from holdfast.http.streams import HEADERS as STREAM_HEADERS
+from servers.plugin import need
 from tests.docs import pages, shell
 
 PAGE = pages.ROOT / "docs" / "guide" / "proxy.md"
 TEXT = PAGE.read_text("utf-8")
 
 
-@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("openssl")), reason="no curl or no openssl")
 @pytest.mark.slow
 def test_the_commands_print_what_the_page_says(tmp_path):
+    need("curl", "openssl")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

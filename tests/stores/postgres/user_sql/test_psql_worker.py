@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -16,7 +15,7 @@ import pytest
 import holdfast as hf
 from holdfast.records import ANY, RunFilter
 from holdfast.testing.contract.replay import replayed
-from servers.plugin import missing
+from servers.plugin import need
 from tests.docs import pages
 from tests.stores.postgres.user_sql.user_sql import PAGE, statements
 
@@ -27,8 +26,7 @@ RUNS = 50
 @pytest.fixture
 def shell(tmp_path, database):
     """The script and its statements as files, and the database."""
-    if shutil.which("psql") is None:
-        missing("psql is not on the PATH", "CI")
+    need("psql")
     for name, text in statements().items():
         (tmp_path / f"{name}.sql").write_text(text, "utf-8")
     (script,) = [block.text for block in pages.blocks(PAGE) if block.language == "sh"]
