@@ -33,6 +33,8 @@ LEASE_SECONDS = 1.0
 STOP_SECONDS = 1.5  # longer than a lease: a worker that is stopped inside its function comes back too late
 LONGEST_SECONDS = 0.02  # of a function
 PATIENCE_SECONDS = 120.0
+STEPS_BETWEEN = 5  # steps that are recorded between two kills: a busy machine gets fewer kills a second,
+QUIET_SECONDS = 4.0  # but after this time one comes all the same
 CALL_SECONDS = 1.0  # instead of ten: the wait for an answer of Postgres
 
 TABLES = """
@@ -152,12 +154,12 @@ class Looks:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self.count, self.breaches = 0, list[str]()
+        self.count, self.steps, self.breaches = 0, 0, list[str]()
 
     def look(self) -> int:
         """Take one snapshot, and return the number of ended runs."""
         deposits, counted, steps = _rows(self._connection, LOOK)[0]
-        self.count += 1
+        self.count, self.steps = self.count + 1, steps
         if not deposits == counted == steps:
             self.breaches.append(f"look {self.count}: {deposits} deposits, {counted} counted, {steps} steps")
         return _rows(self._connection, ENDED)[0][0]  # type: ignore[no-any-return]
@@ -227,6 +229,7 @@ async def _hurt(
     (runs, kills, every), hurt = plan, {"kills": 0, "stops": 0}
     stopped: list[tuple[float, Any]] = []
     next_at = end_at = time.monotonic()
+    before = 0  # steps at the last kill
     with progress() as tell:
         while (ended := looks.look()) < runs or hurt["kills"] < kills:
             now = time.monotonic()
@@ -235,7 +238,9 @@ async def _hurt(
             for at, process in [one for one in stopped if one[0] <= now]:
                 stopped.remove((at, process))
                 _signal(process, signal.SIGCONT)
-            if now >= next_at:
+            progressed = looks.steps >= before + STEPS_BETWEEN or ended == runs
+            if now >= next_at + (0 if progressed else QUIET_SECONDS):
+                before = looks.steps
                 next_at = now + every * (0.5 + dice.random())
                 member = dice.choice(fleet.members)
                 if hurt["kills"] % 5 == 4 and not stopped:
