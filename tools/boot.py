@@ -35,7 +35,7 @@ COMMANDS = {
         "see a workflow survive a killed process", stamp.RUNTIME, ("holdfast", "demo"), at_root=False
     ),
     "test": Command(
-        "run the tests: --quick 2 minutes, alone 10, --all 2 hours (other arguments go to pytest)",
+        "run the tests: --quick 2 minutes, alone 11, --all 2 hours (other arguments go to pytest)",
         stamp.DEV,
         ("python", "-m", "tools.run_tests"),
     ),

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HELP = """\
 usage: ./hf test [--quick | --all] [PYTEST ARGUMENTS]
 
-  ./hf test            every behaviour, on one version of Postgres, on two cores: about 14 minutes
+  ./hf test            every behaviour, on one version of Postgres, on two cores: about 11 minutes
   ./hf test --quick    the tests that are fast and need no server: under 2 minutes
   ./hf test --all      everything that can be tested on this machine: one to two hours
   ./hf test -k lease   all other arguments go to pytest, which then uses one core (add `-n 2` for two)
