@@ -39,8 +39,8 @@ class Pool:
         self._threads = self._idle = self._made = self._kept = 0
 
     def put(self, work: Callable[[], None]) -> None:
-        """Run `work` as soon as a thread is free. `work` must not raise. RuntimeError when no thread can be
-        started.
+        """Run `work` as soon as a thread is free. `work` should not raise: its thread ends then, and another
+        one takes its place. RuntimeError when no thread can be started.
         """
         with self._news:
             if self._idle > len(self._queue):
@@ -66,9 +66,16 @@ class Pool:
         return self._kept >= self._threads_max
 
     def _main(self) -> None:
-        while (work := self._next()) is not None:
-            work()
-            del work  # otherwise an idle thread would keep the last run in memory
+        try:
+            while (work := self._next()) is not None:
+                work()
+                del work  # otherwise an idle thread would keep the last run in memory
+        except BaseException:
+            with self._news:
+                self._threads -= 1
+                if self._queue:  # nobody else may come for it
+                    self._add()
+            raise
 
     def _next(self) -> Callable[[], None] | None:
         with self._news:

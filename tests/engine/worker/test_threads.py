@@ -31,6 +31,25 @@ def test_a_thread_that_cannot_start_costs_no_thread_of_the_pool_and_its_function
     assert called == ["taken"]
 
 
+def test_work_that_raises_costs_no_thread_of_the_pool(monkeypatch):
+    pool, done, told = Pool(1, "few"), threading.Event(), threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _: told.set())
+    free = threading.Event()
+
+    def broken():
+        assert free.wait(10)
+        raise ValueError("broken")
+
+    pool.put(broken)
+    pool.put(done.set)  # queued behind it
+    free.set()
+    assert done.wait(10)
+    assert told.wait(10)
+    done.clear()
+    pool.put(done.set)
+    assert done.wait(10)
+
+
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_steps_see_the_context_variables_of_the_body(app, is_async):
     """Sync and async code behave the same, and no other run sees the variables."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 from holdfast.records import ANY
@@ -58,3 +61,28 @@ def test_a_read_of_many_runs_is_off_the_loop_and_the_writer(tmp_path):
         return len(found), seen
 
     assert with_store(tmp_path / "holdfast.db", story) == (100, ["follow", "follow_all"])
+
+
+@pytest.mark.spec("TRAIL-3")
+def test_a_caller_that_stops_waiting_does_not_stop_later_reads(tmp_path):
+    """Its read ends for nobody, or is not made at all; the thread of large reads goes on."""
+
+    async def story(store):
+        began, free = threading.Event(), threading.Event()
+        usual = store._read_on_loader
+
+        def held(work, *args):
+            began.set()
+            assert free.wait(10)
+            return usual(work, *args)
+
+        store._read_on_loader = held
+        under_way, queued = (asyncio.ensure_future(store.follow_all(ANY, after=0)) for _ in range(2))
+        assert await asyncio.to_thread(began.wait, 10)
+        for one in (under_way, queued):
+            one.cancel()
+        await asyncio.gather(under_way, queued, return_exceptions=True)
+        free.set()
+        return await asyncio.wait_for(store.follow_all(ANY, after=0), 10)
+
+    assert with_store(tmp_path / "holdfast.db", story).entries == ()

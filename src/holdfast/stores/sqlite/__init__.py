@@ -234,8 +234,13 @@ class SqliteStore(
         guard.refuse_inside(self.path)
         answer: Future[CallResult] = Future()
         job = partial(self._read_on_loader, work, *args)
+
+        def read_for_caller() -> None:
+            if answer.set_running_or_notify_cancel():  # else nobody waits any more
+                answer.set_result(CallResult.of(job))
+
         try:
-            self._loads.put(lambda: answer.set_result(CallResult.of(job)))
+            self._loads.put(read_for_caller)
         except RuntimeError:
             return self._read(work, *args)
         read: T = (await asyncio.wrap_future(answer)).value()
