@@ -31,6 +31,7 @@ from holdfast.contract import Store
 from holdfast.records import ANY, Chore, NewRun, RunFilter
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.world import uuid7
 
 READS = 15
 DUE = 1000
@@ -149,7 +150,7 @@ async def reads(store: Store, rows: int) -> None:
     while (await store.tick(only=Chore.COUNT)).folded:
         pass
     say(f"{rows:,} runs, {DUE:,} due; all changes folded in {time.perf_counter() - began:.1f} s")
-    fresh = [NewRun(id=hf.new_id(), type="bench.due.v1", tenant=f"tenant-{n % 10}") for n in range(DUE)]
+    fresh = [NewRun(id=uuid7(time.time_ns(), n), type="bench.due.v1", tenant=f"tenant-{n % 10}") for n in range(DUE)]
     await store.start(fresh)
     day = (await store.now()) - 86400 * 1_000_000
     verbs: dict[str, Callable[[], Awaitable[object]]] = {
