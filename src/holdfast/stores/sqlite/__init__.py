@@ -76,6 +76,7 @@ from .connection.errors import translated
 from .connection.hints import Hints
 from .connection.turnstile import Turnstile
 from .connection.writer import Inline, Transactor, Work, Writer
+from .counts import CountVerbs
 from .keys import KeyVerbs
 from .outbox import OutboxVerbs
 from .people import PeopleVerbs
@@ -96,6 +97,7 @@ def _wall_clock() -> Instant:
 class SqliteStore(
     PeopleVerbs,
     KeeperVerbs,
+    CountVerbs,
     OutboxVerbs,
     ScheduleVerbs,
     LimitVerbs,
@@ -323,7 +325,7 @@ class SqliteStore(
     async def stats(self) -> Stats:
         commits = self._transactor.commits if self._transactor is not None else 0
         extra = {"commits": commits, "wal_bytes": wal.length(self.path)}
-        return self._read(reads.stats, self._clock(), extra)
+        return await self._read_apart(reads.stats, self._clock(), extra)
 
     async def stuck(self, limit: int = 100) -> builtins.list[UUID]:
         return self._read(reads.stuck, limit)
