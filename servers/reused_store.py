@@ -31,8 +31,10 @@ do $do$
 declare
     body text;
 begin
-    select string_agg(format('delete from workflow.%I;', tablename), ' ' order by tablename)
-    into body  -- the trail before its runs
+    select string_agg(
+        format('delete from workflow.%I;', tablename), ' ' order by tablename = 'workflow_count_change', tablename
+    )
+    into body  -- the trail before its runs, and last what their removal adds
     from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema';
     select body || string_agg(format(' perform setval(%L, 1, false);', 'workflow.' || sequencename), '')
     into body
