@@ -42,7 +42,7 @@ begin
         'count_removed()', 'count_truncated()', 'count_told()',
         'readable(json)',
         'emit(json)', 'deliver_event(text, text, json, integer)', 'expire(integer)', 'time_out(integer)',
-        'lapse(json, boolean, integer)', 'deliver(json, integer)'
+        'lapse(json, boolean, integer)', 'deliver(json, integer)', 'fold_counts(integer)'
     ] loop
         execute format('alter function %s security definer', named);
         execute format('alter function %s set standard_conforming_strings = on', named);

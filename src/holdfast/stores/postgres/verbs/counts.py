@@ -1,4 +1,4 @@
-"""counts, rates, scale, recount, and the fold of `tick`."""
+"""rates and scale with their bounds, stats, and the fold of `tick`."""
 
 from __future__ import annotations
 
@@ -6,32 +6,19 @@ import builtins
 
 import msgspec
 
-from holdfast.contract import (
-    COUNTED_TYPES_MAX,
-    DUE_COUNTED,
-    FOLD_MAX,
-    LIVE_SECONDS,
-    RATES_MAX,
-    SCALE_MAX,
-    SLICES,
-)
-from holdfast.records import Counts, Instant, Miscount, Rate, Scale, Stats, Tenant, tenant_name
+from holdfast.contract import FOLD_MAX, LIVE_SECONDS, RATES_MAX, SCALE_MAX, SLICES
+from holdfast.records import Instant, Rate, Scale, Stats, Tenant, tenant_name
 from holdfast.stores.pacing import Pace
 
 from .calls import Calls
 
-_COUNTS = msgspec.json.Decoder(Counts)
 _RATES = msgspec.json.Decoder(list[Rate])
 _SCALE = msgspec.json.Decoder(Scale)
 _STATS = msgspec.json.Decoder(Stats)
-_MISCOUNTS = msgspec.json.Decoder(list[Miscount])
 
 
 class CountVerbs(Calls):
-    """The verbs of kept counts."""
-
-    async def counts(self, tenant: Tenant) -> Counts:
-        return await self._ask(_COUNTS, "counts", tenant_name(tenant), COUNTED_TYPES_MAX)
+    """The verbs of kept counts that are more than a call."""
 
     async def rates(
         self, tenant: Tenant, since: Instant, until: Instant | None = None, limit: int = RATES_MAX
@@ -39,13 +26,10 @@ class CountVerbs(Calls):
         return await self._ask(_RATES, "rates", tenant_name(tenant), since, until, min(limit, RATES_MAX))
 
     async def scale(self, tenant: Tenant, limit: int = SCALE_MAX) -> Scale:
-        return await self._ask(_SCALE, "scale", tenant_name(tenant), min(limit, SCALE_MAX), DUE_COUNTED)
+        return await self._ask(_SCALE, "scale", tenant_name(tenant), min(limit, SCALE_MAX))
 
     async def stats(self) -> Stats:
-        return await self._ask(_STATS, "stats", LIVE_SECONDS, SCALE_MAX, DUE_COUNTED)
-
-    async def recount(self, *, repair: bool = False) -> builtins.list[Miscount]:
-        return await self._ask(_MISCOUNTS, "recount", repair)
+        return await self._ask(_STATS, "stats", LIVE_SECONDS)
 
     async def _fold(self, pace: Pace) -> tuple[int, bool]:
         """Fold changes, one slice a commit: (how many, is more left)."""

@@ -15,7 +15,8 @@ begin
 create or replace function count_added() returns trigger language plpgsql security definer as $$
 begin
     if tg_relid operator(pg_catalog.<>) '@.workflow_run'::pg_catalog.regclass then
-        perform @.refuse_other_table(tg_relid, '@.workflow_run'::pg_catalog.regclass);
+        raise exception using errcode = 'HF007', message = 'this trigger is for workflow_run alone',
+            detail = '{"error": "UsageError", "data": {}}';
     elsif (select pg_catalog.count(*) from new_rows) operator(pg_catalog.=) 1 then
         insert into @.workflow_count_change (tenant, type, from_status, to_status, what, number, at)
         select n.tenant, n.type, null, case when n.deleted_at is null then n.status end, 'started', 1, @.clock()
@@ -34,7 +35,8 @@ end $$;
 create or replace function count_moved() returns trigger language plpgsql security definer as $$
 begin
     if tg_relid operator(pg_catalog.<>) '@.workflow_run'::pg_catalog.regclass then
-        perform @.refuse_other_table(tg_relid, '@.workflow_run'::pg_catalog.regclass);
+        raise exception using errcode = 'HF007', message = 'this trigger is for workflow_run alone',
+            detail = '{"error": "UsageError", "data": {}}';
     elsif (select pg_catalog.count(*) from new_rows) operator(pg_catalog.=) 1 then
         insert into @.workflow_count_change (tenant, type, from_status, to_status, what, number, at)
         select n.tenant, n.type, case when o.deleted_at is null then o.status end,

@@ -1,9 +1,15 @@
 -- counts, rates and recount. Each answer is the kept counts and the changes that are not folded yet, in one snapshot:
 -- so nobody sees whether something was folded.
 
--- Runs by type and status, and happenings by type, of a tenant or of all. If there are more types than `most`, those
--- with the most runs are named, then those to which the most has happened; the rest is under the type ''.
-create or replace function counts(tenant text, most integer) returns json language plpgsql stable
+-- COUNTED_TYPES_MAX, RATES_MAX, SCALE_MAX and DUE_COUNTED of the contract.
+create or replace function counted_types_max() returns integer language sql immutable as 'select 1000';
+create or replace function rates_max() returns integer language sql immutable as 'select 10000';
+create or replace function scale_max() returns integer language sql immutable as 'select 1000';
+create or replace function due_counted() returns integer language sql immutable as 'select 10000';
+
+-- Runs by type and status, and happenings by type, of a tenant or of all. If there are too many types, those with the
+-- most runs are named, then those to which the most has happened; the rest is under the type ''.
+create or replace function counts(tenant text) returns json language plpgsql stable
 set search_path from current set jit = off as $$
 declare
     past bigint := folded_past();
@@ -34,7 +40,7 @@ begin
         ), named as (
             select b.type, case when row_number() over (order by
                 coalesce(sum(b.number) filter (where b.part = 'runs'), 0) desc, sum(b.number) desc, b.type
-            ) <= most then b.type else '' end as name
+            ) <= counted_types_max() then b.type else '' end as name
             from every as b group by b.type
         ), shown as (
             select b.part, n.name as type, json_object_agg(b.name, b.number order by b.name) as numbers
@@ -84,6 +90,7 @@ declare
     past bigint := folded_past();
     first timestamptz := greatest(minute_of(moment(since)), '0001-01-01 00:00:00+00');
     last timestamptz := coalesce(moment(until), 'infinity');
+    most integer := greatest(0, least(lim, rates_max()));
 begin
     return coalesce((
         select json_agg(json_build_object('minute', us(n.minute), 'type', n.type, 'what', n.what, 'number', n.number)
@@ -93,13 +100,13 @@ begin
                 (
                     select r.minute, r.type, r.what, r.number from workflow_rate as r
                     where r.tenant = coalesce(rates.tenant, '') and r.minute >= first and r.minute <= last
-                    order by r.minute, r.type, r.what limit greatest(0, lim)
+                    order by r.minute, r.type, r.what limit most
                 ) union all
                 select minute_of(x.at), x.type, x.what, x.number from workflow_count_change as x
                 where x.seq > past and x.what is not null and x.at >= first and minute_of(x.at) <= last
                     and (rates.tenant is null or x.tenant = rates.tenant)
             ) as n
-            group by n.minute, n.type, n.what order by n.minute, n.type, n.what limit greatest(0, lim)
+            group by n.minute, n.type, n.what order by n.minute, n.type, n.what limit most
         ) as n
     ), '[]');
 end $$;
@@ -124,7 +131,7 @@ begin
     ), changed as (
         select x.tenant, x.type, s.status, s.sign * x.number as number from workflow_count_change as x
         cross join lateral (values (x.from_status, -1), (x.to_status, 1)) as s (status, sign)
-        where x.seq > folded_past() and s.status is not null
+        where x.seq > (select folded_past()) and s.status is not null
     ), kept as (
         select n.tenant, n.type, n.status, sum(n.number) as number from (
             select c.tenant, c.type, c.status, c.number from workflow_count as c

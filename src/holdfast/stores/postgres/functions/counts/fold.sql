@@ -12,13 +12,11 @@ begin
 end $$;
 
 -- The time when the oldest change is due to be folded.
-create or replace function next_fold() returns timestamptz language plpgsql stable
-set enable_sort = off as $$
-declare
-    past bigint := folded_past();
+create or replace function next_fold() returns timestamptz language plpgsql stable as $$
 begin
     return (
-        select c.at + fold_age() from workflow_count_change as c where c.seq > past order by c.seq limit 1
+        select c.at + fold_age() from workflow_count_change as c
+        where c.seq > coalesce((select f.past from workflow_count_fold as f where f.id = 1), 0) order by c.seq limit 1
     );
 end $$;
 
@@ -26,7 +24,7 @@ end $$;
 -- after a while. Returns how many.
 create or replace function fold_counts(lim integer) returns integer
 language plpgsql set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
-set enable_bitmapscan = off set enable_mergejoin = off set jit = off as $$
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
     given bigint;

@@ -2,9 +2,9 @@
 -- from one priority to the next, and counts the due runs of each, up to a bound. So runs that are not due cost one
 -- lookup for each type, tenant and priority, however many they are, and ended runs cost nothing.
 
--- The types and tenants that have due runs, in order; at most `lim`. `most`: how many runs of each are counted. `cut`: on
--- the last row, when the look ended early.
-create or replace function due_runs(tenant text, lim integer, most integer, now timestamptz)
+-- The types and tenants that have due runs, in order; at most `lim`. `due`: at most one more than due_counted().
+-- `cut`: on the last row, when the look ended early.
+create or replace function due_runs(tenant text, lim integer, now timestamptz)
 returns table (type text, of_tenant text, due bigint, oldest timestamptz, cut boolean) language plpgsql stable as $$
 #variable_conflict use_column
 declare
@@ -48,7 +48,7 @@ begin
                         select 1 from workflow_run as r
                         where r.tenant = due_runs.of_tenant and r.type = due_runs.type and r.priority = level
                             and r.run_at <= now and r.status = 'pending' and r.deleted_at is null
-                        order by r.run_at, r.id limit greatest(0, most + 1 - due)
+                        order by r.run_at, r.id limit due_counted() + 1 - due
                     ) as w
                 );
             end if;
@@ -66,17 +66,17 @@ begin
     end loop;
 end $$;
 
--- `lim`: the most items; `most`: how many due runs of each are counted.
-create or replace function scale(tenant text, lim integer, most integer) returns json language plpgsql stable
+create or replace function scale(tenant text, lim integer) returns json language plpgsql stable
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
 set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     now timestamptz := clock();
-    bound integer := greatest(0, lim);
+    bound integer := greatest(0, least(lim, scale_max()));
+    most integer := due_counted();
 begin
     return (
         with due as materialized (
-            select d.* from due_runs(scale.tenant, bound + 1, most, now) as d
+            select d.* from due_runs(scale.tenant, bound + 1, now) as d
         ), leased as (
             select r.type, r.tenant, count(*) as number from workflow_run as r
             where r.status = 'leased' and (scale.tenant is null or r.tenant = scale.tenant)

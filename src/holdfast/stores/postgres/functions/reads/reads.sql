@@ -204,19 +204,20 @@ begin
 end $$;
 
 -- An overview of the store, made of counts and of the due runs of `scale`. `live`: a worker counts as present if it was
--- seen within so many seconds. `lim`, `most`: as in `scale`; undelivered events and runs that owe something are counted up to `most`, too.
-create or replace function stats(live double precision, lim integer, most integer) returns json language plpgsql stable
+-- seen within so many seconds.
+create or replace function stats(live double precision) returns json language plpgsql stable
 set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
 set enable_bitmapscan = off set jit = off as $$
 declare
     now timestamptz := clock();
+    most integer := due_counted();
     present workflow_worker[];
     oldest timestamptz;
     stranded json;
 begin
     select array_agg(w order by w.worker) into present from workflow_worker as w where w.seen_at >= now - span(live);
     with due as materialized (
-        select d.type, d.of_tenant, least(d.due, most) as due, d.oldest from due_runs(null, lim, most, now) as d
+        select d.type, d.of_tenant, least(d.due, most) as due, d.oldest from due_runs(null, scale_max(), now) as d
         where d.due > 0
     ), nobodys as (
         select d.type, sum(d.due) as number from due as d
