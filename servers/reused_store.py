@@ -21,9 +21,8 @@ from servers.postgres import postgres_for_tests
 _TEST_FUNCTIONS = """
 set search_path = workflow;
 create or replace function clock() returns timestamptz language sql stable as $$
-    select coalesce(
-        workflow.moment(nullif(current_setting('holdfast.now', true), '')::bigint), statement_timestamp()
-    )
+    select case when current_setting('holdfast.now', true) operator(pg_catalog.<>) ''
+        then workflow.moment(current_setting('holdfast.now', true)::bigint) else statement_timestamp() end
 $$;
 grant execute on function workflow.moment(bigint) to public;
 -- Makes the function `wipe` with one static statement for each table, which is planned once in a session.

@@ -3,6 +3,11 @@
 -- Writes wait until the triggers of the counts are there: no change may be missed. Reads go on.
 lock table workflow_run in share row exclusive mode;
 
+-- The same as before, with the schema of what it calls: triggers of the counts call it with the owner's rights and the
+-- search_path of any role.
+create or replace function clock() returns timestamptz language sql stable parallel safe as
+    'select pg_catalog.statement_timestamp()';
+
 -- Changes of the counts, in the same commit as the change of the runs: a row for all runs of a statement that moved
 -- alike. Rows are only added, so no commit waits for another one. `tick` folds them into the two tables below and
 -- removes them. The table is small, and nearly all that was ever in it is dead: it is vacuumed early and at full speed.
