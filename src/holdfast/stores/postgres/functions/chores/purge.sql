@@ -44,7 +44,7 @@ begin
     return json_build_object('past', past, 'more', false, 'gone', json_build_object(
         'runs', cardinality(runs), 'events', remove_events(now, rows_left, bytes_left), 'workers', remove_workers(now),
         'claims', remove_claims(now, rows_left), 'audit', remove_audit(now, rows_left),
-        'api_keys', remove_keys(now, rows_left), 'rates', remove_rates(now, rows_left)
+        'api_keys', remove_keys(now, rows_left)
     ));
 end $$;
 

@@ -2,8 +2,9 @@
 -- it sees, and those alone; what another transaction commits later is taken by a later fold. One session folds at a
 -- time, and no other verb waits for it: only folds write the kept counts.
 
--- FOLD_SECONDS of the contract.
+-- FOLD_SECONDS and RATE_SECONDS of the contract.
 create or replace function fold_age() returns interval language sql immutable as $$select interval '10 seconds'$$;
+create or replace function rate_age() returns interval language sql immutable as $$select interval '172800 seconds'$$;
 
 -- All changes up to this number are folded and gone.
 create or replace function folded_past() returns bigint language plpgsql stable as $$
@@ -76,6 +77,11 @@ begin
     folded := gone.changes;
     delete from workflow_count as k using unnest(gone.tenants, gone.types, gone.statuses) as z (tenant, type, status)
     where k.tenant = z.tenant and k.type = z.type and k.status = z.status and k.number = 0;
+    -- Old minutes are forgotten, as many as a fold can add.
+    delete from workflow_rate as r where r.ctid = any(array(
+        select t.ctid from workflow_rate as t
+        where t.minute > '-infinity' and t.minute <= now - rate_age() order by t.minute limit 2 * lim
+    ));
     if folded < lim and given is not null then
         -- All changes that were visible are gone. So are those up to `next`, if their transactions had ended before.
         if mark.id is null then
@@ -92,17 +98,3 @@ end $$;
 create or replace function minute_of(at timestamptz) returns timestamptz language sql immutable as $$
     select timestamptz '1970-01-01 00:00:00+00' + floor(extract(epoch from at) / 60) * interval '1 minute'
 $$;
-
--- Remove old minutes. Rows that a fold is about to change are left.
-create or replace function remove_rates(now timestamptz, most integer) returns integer language plpgsql as $$
-declare
-    removed integer;
-begin
-    delete from workflow_rate as r where r.ctid = any(array(
-        select t.ctid from workflow_rate as t
-        where t.minute > '-infinity' and t.minute <= now - span(2 * 86400) order by t.minute limit most
-        for update skip locked
-    ));
-    get diagnostics removed = row_count;
-    return removed;
-end $$;
