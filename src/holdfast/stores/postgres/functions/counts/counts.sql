@@ -144,6 +144,7 @@ begin
             select k.tenant, k.type, k.status, k.number as kept, 0 as real from kept as k
             union all select r.tenant, r.type, r.status, 0, r.number from real as r
             union all select '', r.type, r.status, 0, r.number from real as r
+            union all select '', k.type, k.status, 0, 0 from kept as k  -- also where only a tenant has a count
         ) as d
         group by d.tenant, d.type, d.status
     ), mended as (  -- what each tenant lacks, and what the row of all lacks beside that
