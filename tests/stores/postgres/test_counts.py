@@ -41,13 +41,18 @@ def test_the_bounds_of_the_functions_are_those_of_the_contract(driver):
 def test_the_types_with_the_most_runs_are_named_and_the_rest_is_one(driver):
     """Also of happenings; nothing is lost from the sums."""
     driver.start_many([NewRun(id=driver.id(), type=f"shop.t{n}.v1") for n in range(COUNTED_TYPES_MAX + 5)])
-    driver.start_many([NewRun(id=driver.id(), type=f"shop.t{n}.v1") for n in range(0, COUNTED_TYPES_MAX + 5, 100)])
+    driver.start_many(
+        [NewRun(id=driver.id(), type=f"shop.t{n}.v1") for n in range(0, COUNTED_TYPES_MAX + 5, 100)]
+    )
     for _ in range(2):
         found = driver.counts()
         assert found.more
         assert len(found.by_type) == len(found.totals) == COUNTED_TYPES_MAX + 1
         assert found.by_type[""] == {"pending": 5}
-        assert (found.by_type["shop.t1000.v1"], found.totals["shop.t1000.v1"]) == ({"pending": 2}, {"started": 2})
+        assert (found.by_type["shop.t1000.v1"], found.totals["shop.t1000.v1"]) == (
+            {"pending": 2},
+            {"started": 2},
+        )
         assert found.by_status() == {"pending": COUNTED_TYPES_MAX + 5 + 11}
         driver.clock.turn(FOLD_SECONDS)
         fold(driver)

@@ -27,7 +27,9 @@ def past():
 
 
 def changes():
-    return [row[0] for row in database()[1].execute("select seq from workflow.workflow_count_change order by seq")]
+    return [
+        row[0] for row in database()[1].execute("select seq from workflow.workflow_count_change order by seq")
+    ]
 
 
 @pytest.fixture

@@ -112,14 +112,21 @@ def _many(driver, user_sql):
     for _ in range(4):
         started(user_sql)
     held(user_sql)
-    assert user_sql("update workflow.workflow_run set status = 'cancelled' where status in ('pending', 'leased')") == 5
+    assert (
+        user_sql(
+            "update workflow.workflow_run set status = 'cancelled' where status in ('pending', 'leased')"
+        )
+        == 5
+    )
     return {"cancelled": 5}, {"started": 5, "cancelled": 5}
 
 
 def _refused(driver, user_sql):
     run = started(user_sql)
     refused(user_sql, "cannot", "update workflow.workflow_run set status = 'paused' where id = :'id'", id=run)
-    refused(user_sql, "has rows in other tables", "delete from workflow.workflow_run where id = :'id'", id=run)
+    refused(
+        user_sql, "has rows in other tables", "delete from workflow.workflow_run where id = :'id'", id=run
+    )
     return {"pending": 1}, {"started": 1}
 
 
@@ -220,9 +227,9 @@ def role(driver, user_sql):
     user_sql.connection.execute(sql.SQL(script).format(**words))
     user_sql("grants", role=name)
     user_sql.connection.execute(
-        sql.SQL("grant usage on schema turned to {role}; grant temporary on database {database} to {role}").format(
-            database=sql.Identifier(user_sql.connection.info.dbname), **words
-        )
+        sql.SQL(
+            "grant usage on schema turned to {role}; grant temporary on database {database} to {role}"
+        ).format(database=sql.Identifier(user_sql.connection.info.dbname), **words)
     )
     user_sql.connection.execute(sql.SQL("set role {role}").format(**words))
     yield name

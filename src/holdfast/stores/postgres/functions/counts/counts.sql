@@ -10,7 +10,7 @@ create or replace function due_counted() returns integer language sql immutable 
 -- Runs by type and status, and happenings by type, of a tenant or of all. If there are too many types, those with the
 -- most runs are named, then those to which the most has happened; the rest is under the type ''.
 create or replace function counts(tenant text) returns json language plpgsql stable
-set search_path from current set jit = off as $$
+set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     past bigint := folded_past();
 begin
