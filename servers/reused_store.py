@@ -31,7 +31,8 @@ declare
     body text;
 begin
     select string_agg(
-        format('delete from workflow.%I;', tablename), ' ' order by tablename = 'workflow_count_change', tablename
+        format('delete from workflow.%I;', tablename), ' '
+        order by tablename = 'workflow_count_change', tablename
     )
     into body  -- the trail before its runs, and last what their removal adds
     from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema';

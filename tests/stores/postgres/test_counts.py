@@ -31,8 +31,8 @@ def execute(text, *values):
 @pytest.mark.spec("READ-4")
 def test_the_bounds_of_the_functions_are_those_of_the_contract(driver):
     row = execute(
-        "select workflow.counted_types_max(), workflow.rates_max(), workflow.scale_max(), workflow.due_counted(), "
-        "extract(epoch from workflow.fold_age()), extract(epoch from workflow.rate_age())"
+        "select workflow.counted_types_max(), workflow.rates_max(), workflow.scale_max(), "
+        "workflow.due_counted(), extract(epoch from workflow.fold_age()), extract(epoch from workflow.rate_age())"
     ).fetchone()
     assert row == (COUNTED_TYPES_MAX, RATES_MAX, SCALE_MAX, DUE_COUNTED, FOLD_SECONDS, RATE_SECONDS)
 
@@ -140,7 +140,8 @@ def test_a_fold_is_due_when_the_oldest_change_is_old_enough_and_takes_all(driver
 
 
 AT_ONCE = """
-create or replace function workflow.fold_age() returns interval language sql immutable as 'select interval ''0''';
+create or replace function workflow.fold_age() returns interval language sql immutable as
+    'select interval ''0''';
 """
 
 
