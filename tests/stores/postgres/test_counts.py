@@ -32,7 +32,8 @@ def execute(text, *values):
 def test_the_bounds_of_the_functions_are_those_of_the_contract(driver):
     row = execute(
         "select workflow.counted_types_max(), workflow.rates_max(), workflow.scale_max(), "
-        "workflow.due_counted(), extract(epoch from workflow.fold_age()), extract(epoch from workflow.rate_age())"
+        "workflow.due_counted(), extract(epoch from workflow.fold_age()), "
+        "extract(epoch from workflow.rate_age())"
     ).fetchone()
     assert row == (COUNTED_TYPES_MAX, RATES_MAX, SCALE_MAX, DUE_COUNTED, FOLD_SECONDS, RATE_SECONDS)
 
