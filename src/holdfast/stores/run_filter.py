@@ -19,8 +19,11 @@ def inside(where: F) -> F:
 
 def is_filtered(where: RunFilter) -> bool:
     """Return True for a filter whose runs an SQL store finds in slices, by the index of one of its fields.
-    Other lists are one statement, which the planner of the database chooses an index for.
+    Lists over all tenants by status, type, key or parent are one statement, which the planner of the database
+    chooses an index for.
     """
     times = (where.created_since, where.created_until, where.finished_since, where.finished_until,
              where.updated_since, where.updated_until)  # fmt: skip
-    return bool(where.roots or where.labels or where.error is not None or any(times))
+    return bool(
+        isinstance(where.tenant, str) or where.roots or where.labels or where.error is not None or any(times)
+    )

@@ -9,7 +9,8 @@ import apsw
 import pytest
 
 from holdfast.lifecycle import Status, StepKind
-from holdfast.records import RunFilter
+from holdfast.records import ANY, RunFilter
+from holdfast.stores.run_filter import inside
 from holdfast.stores.sqlite import listing, migrate
 from holdfast.stores.sqlite.connection.database import Database
 
@@ -35,6 +36,17 @@ def db():
         ({"error": "a%"}, ["idx_workflow_run_error (<expr>>? AND <expr><?)"]),
         ({"error": ("a", "b")}, ["idx_workflow_run_error (<expr>=?)"]),
         ({"roots": True}, ["idx_workflow_run_roots (id>? AND id<?)"]),
+        (
+            {"tenant": "acme"},
+            [
+                f"idx_workflow_run_tenant_{part} (tenant=? AND id>? AND id<?)"
+                for part in ("roots", "children")
+            ],
+        ),
+        (
+            {"tenant": "acme", "roots": True},
+            ["idx_workflow_run_tenant_roots (tenant=? AND id>? AND id<?)"],
+        ),
         ({"statuses": (Status.WAITING,)}, ["idx_workflow_run_status (status=? AND id>? AND id<?)"]),
         ({"waiting_on": StepKind.SLEEP}, ["idx_workflow_step_open (run_id>? AND run_id<?)"]),
         (
@@ -50,7 +62,7 @@ def db():
 )
 def test_each_driver_uses_its_index(db, where, indexes):
     """Without a sort, except that of several statuses together."""
-    driver = next(iter(listing._drivers(RunFilter(**where))))
+    driver = next(iter(listing._drivers(inside(RunFilter(**({"tenant": ANY} | where))))))
     plan = "\n".join(row[3] for row in db.all(f"explain query plan {driver.sql}", NO_VALUES))
     for index in indexes:
         assert index in plan

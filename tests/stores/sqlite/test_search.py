@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from holdfast.records import NewRun, RunFilter
-from holdfast.stores.sqlite import SqliteStore, migrate, search
+from holdfast.stores.sqlite import SqliteStore, listing, migrate, search
 from holdfast.stores.sqlite.connection.database import Database, text
 from holdfast.testing.contract.driver import TYPE
 
@@ -57,3 +57,36 @@ def test_runs_are_looked_at_one_by_one_in_the_order_of_their_ids():
     assert any("json_each" in line for line in plan), plan
     assert any(line.startswith("SEARCH workflow_run") and line.endswith("id=?)") for line in plan), plan
     assert not any("TEMP B-TREE" in line for line in plan), plan
+
+
+@pytest.mark.spec("TEN-2")
+def test_the_place_of_a_search_is_made_from_ids_of_the_own_tenant(tmp_path, monkeypatch):
+    """The slices walk runs of others, by a label that all runs have."""
+    monkeypatch.setattr(listing, "SLICE", 20)
+    monkeypatch.setattr(listing, "CANDIDATES", 5)
+    store = SqliteStore(str(tmp_path / "a.db"))
+    own, others = range(1, 200, 20), range(2, 400, 2)
+    runs = [
+        NewRun(id=UUID(int=n), type=TYPE, tenant="acme" if n in own else "bolt", labels='{"env":"prod"}')
+        for n in sorted({*own, *others})
+    ]
+
+    async def main():
+        await store.open()
+        await store.start(runs)
+        looked_at, places, after = 0, [], None
+        while True:
+            found = await store.search("zebra", RunFilter(tenant="acme", labels={"env": "prod"}), 10, after)
+            looked_at, after = looked_at + found.looked_at, found.after
+            if after is None:
+                break
+            places.append(after.int)
+        listed = await store.list(RunFilter(tenant="acme"))
+        await store.close()
+        return looked_at, places, [one.id.int for one in listed]
+
+    looked_at, places, listed = asyncio.run(main())
+    assert looked_at == len(own)
+    assert places
+    assert all(place in own or place - 1 in own for place in places), places
+    assert listed == sorted(own, reverse=True)

@@ -4,6 +4,19 @@
 -- :walk_all
 select id from workflow_run where id < :under and id >= :down_to order by id desc limit :many
 
+-- :walk_tenant    Roots and children have an index each, so that a start writes into one of them. SQLite merges the two
+-- as it goes: without a sort.
+select id from workflow_run indexed by idx_workflow_run_tenant_roots
+where tenant = :tenant and parent_id is null and id < :under and id >= :down_to
+union all
+select id from workflow_run indexed by idx_workflow_run_tenant_children
+where tenant = :tenant and parent_id is not null and id < :under and id >= :down_to
+order by id desc limit :many
+
+-- :walk_tenant_roots
+select id from workflow_run indexed by idx_workflow_run_tenant_roots
+where tenant = :tenant and parent_id is null and id < :under and id >= :down_to order by id desc limit :many
+
 -- :walk_roots
 select id from workflow_run indexed by idx_workflow_run_roots
 where parent_id is null and id < :under and id >= :down_to order by id desc limit :many

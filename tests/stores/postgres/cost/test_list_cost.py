@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
@@ -35,6 +36,18 @@ cross join lateral (select timestamptz '2026-01-01 00:00Z' + n * interval '1 min
 insert into workflow_event (workflow_id, event_type, created_at, told)
 select id, 'created', created_at, false from workflow_run order by id;
 """
+# Two other tenants, whose runs are older: one has a single run, the other 2,100 with a label of most runs.
+OTHERS = """
+set search_path = workflow;
+insert into workflow_run (id, tenant, type, max_attempts, rev, labels, created_at, updated_at)
+select (
+        lpad(to_hex((extract(epoch from at) * 1000)::bigint), 12, '0') || '70008000'
+        || lpad(to_hex(n), 12, '0')
+    )::uuid, case when n = 0 then 'small' else 'half' end, 'shop.order.v1', 3, 5,
+    case when n > 0 then '{"env":"prod"}'::json end, at, at
+from generate_series(0, 2100) as n
+cross join lateral (select timestamptz '2025-01-01 00:00Z' + n * interval '1 minute' as at) as m;
+"""
 READ = """
 select coalesce(sum(seq_tup_read), 0) + coalesce(sum(idx_tup_fetch), 0) from pg_stat_xact_user_tables
 where relname in ('workflow_run', 'workflow_label', 'workflow_event')
@@ -53,6 +66,7 @@ def full():
     connection.execute("select workflow.wipe()")
     connection.execute(f"truncate {TABLES}")
     connection.execute(FILL)
+    connection.execute(OTHERS)
     connection.execute(f"vacuum analyze {TABLES}")
     yield connection
     connection.execute("truncate workflow.workflow_label")
@@ -61,7 +75,7 @@ def full():
 
 def slice_of(connection, where, after=None):
     """One slice of a list of ten: runs, where the next begins, and how many rows were read."""
-    text = json_text(inside(RunFilter(tenant=ANY, **where)))
+    text = json_text(inside(RunFilter(**({"tenant": ANY} | where))))
     with connection.transaction():
         (before,) = connection.execute(READ).fetchone()
         (found,) = connection.execute("select workflow.list_page(%s, 10, %s)", (text, after)).fetchone()
@@ -140,7 +154,58 @@ def test_one_call_of_a_search_reads_a_bounded_number_of_rows(full, where, looked
     assert now - before <= most, now - before
 
 
+@pytest.mark.spec("READ-2", "READ-4")
+@pytest.mark.parametrize("where", [{}, {"roots": True}, {"statuses": (Status.PENDING,)}], ids=str)
+def test_a_tenant_pays_nothing_for_the_runs_of_others(full, where):
+    runs, after, read = slice_of(full, {"tenant": "small", **where})
+    assert (len(runs), after) == (1, None)
+    assert read <= 20, read
+
+
+@pytest.mark.spec("TEN-2")
+def test_the_place_of_a_search_is_made_from_ids_of_the_own_tenant(full):
+    """The slice walks runs of others, by a label that most runs have, and finds none of the own tenant."""
+    text = json_text(inside(RunFilter(tenant="half", labels={"env": "prod"})))
+    (newest,) = full.execute(
+        "select max(id::text) from workflow.workflow_run where tenant = 'half'"
+    ).fetchone()
+    after, looked_at, places = None, 0, []
+    while True:
+        (found,) = full.execute("select workflow.search('zebra', %s, 10, %s)", (text, after)).fetchone()
+        looked_at, after = looked_at + found["looked_at"], found["after"]
+        if after is None:
+            break
+        places.append(UUID(after))
+    assert looked_at == 2_100
+    assert places[0].int == UUID(newest).int + 1
+    assert len(places) == 2
+
+
+@pytest.mark.spec("TEN-2")
+@pytest.mark.parametrize(
+    ("own", "place"),
+    [
+        ("018bcfe5-0000-7000-8000-000000000009", "018bcfe5-0000-7000-8000-00000000000a"),
+        ("018bcfe5-0000-7000-8000-0000000fffff", "018bcfe5-0000-7000-8000-000000100000"),
+        ("018bcfe5-0000-7000-8fff-ffffffffffff", "018bcfe5-0000-7000-9000-000000000000"),
+    ],
+)
+def test_the_place_is_the_next_number_after_an_id(full, own, place):
+    with full.transaction(force_rollback=True):
+        full.execute("set local search_path = workflow")
+        full.execute(
+            "insert into workflow_run (id, tenant, type, max_attempts, rev)"
+            " values (%s, 'odd', 'a.b.v1', 3, 5)",
+            (own,),
+        )
+        (found,) = full.execute(
+            "select place_of_tenant('odd', 'ffffffff-ffff-ffff-ffff-ffffffffffff')::text"
+        ).fetchone()
+    assert found == place
+
+
 INDEXES = {
+    "idx_workflow_run_tenant_roots": {"tenant": "default"},
     "workflow_label_pkey": {"labels": {"customer": "77"}},
     "idx_workflow_label_name": {"labels": {"customer": None}},
     "idx_workflow_run_roots": {"roots": True},
@@ -165,7 +230,7 @@ def test_each_filter_uses_its_index(full, index):
         ((statement,), *_) = full.execute(
             "select statement from drivers_of_filter(%s, %s::text[], %s::timestamptz[])",
             (
-                json_text(inside(RunFilter(tenant=ANY, **where))),
+                json_text(inside(RunFilter(**({"tenant": ANY} | where)))),
                 wanted if "labels" in where else [],
                 [*ever, *ended, *changed],
             ),
@@ -176,7 +241,7 @@ def test_each_filter_uses_its_index(full, index):
         times = ",".join([*ever, *ranged, *ranged])
         plan = full.execute(
             "explain execute driver ('ffffffff-ffff-ffff-ffff-ffffffffffff',"
-            " '00000000-0000-0000-0000-000000000000', null, null, null,"
+            " '00000000-0000-0000-0000-000000000000', null, '{null,null,null,default,null}', null,"
             f" '{{customer}}', '{{77}}', '{{{times}}}', '{{ValueError}}', null, 20)"
         ).fetchall()
         full.execute("deallocate driver")

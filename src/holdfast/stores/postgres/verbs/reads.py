@@ -87,7 +87,8 @@ class ReadVerbs(Calls):
         return None if found is None else _RUN.decode(found)
 
     async def list(self, where: RunFilter, limit: int = 100, after: UUID | None = None) -> builtins.list[Run]:
-        text = json_text(inside(where))
+        where = inside(where)
+        text = json_text(where)
         if not is_filtered(where):
             return await self._ask(_RUNS, "list", text, min(limit, _MAX), after, bounds.BATCH_BYTES)
         while True:

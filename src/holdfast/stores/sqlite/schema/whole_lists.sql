@@ -24,6 +24,10 @@ end;
 
 create index idx_workflow_run_roots on workflow_run (id) where parent_id is null;
 
+-- The runs of each tenant; 0013.sql says why there are two.
+create index idx_workflow_run_tenant_roots on workflow_run (tenant, id) where parent_id is null;
+create index idx_workflow_run_tenant_children on workflow_run (tenant, id) where parent_id is not null;
+
 -- Failed runs by the fingerprint of their error, as records/fingerprints.py makes it.
 create index idx_workflow_run_error on workflow_run (
     iif(json_valid(error), coalesce(error ->> '$.fingerprint', replace(replace(replace(

@@ -7,7 +7,7 @@
 create or replace function is_filtered(filter json) returns boolean language sql immutable as $$
     select coalesce((filter ->> 'roots')::boolean, false) or coalesce(filter ->> 'labels', '{}') <> '{}'
         or coalesce(
-            filter ->> 'error', filter ->> 'created_since', filter ->> 'created_until', filter ->> 'finished_since',
+            filter ->> 'tenant', filter ->> 'error', filter ->> 'created_since', filter ->> 'created_until', filter ->> 'finished_since',
             filter ->> 'finished_until', filter ->> 'updated_since', filter ->> 'updated_until'
         ) is not null
 $$;
@@ -131,10 +131,47 @@ begin
             where s.finished_at is null and s.status = 'waiting' and s.kind = $4[1] and s.run_id < $1 and s.run_id >= $2
             order by s.run_id desc limit $11$t$, true;
     end if;
+    if filter ->> 'tenant' is not null then
+        return query select case when (filter ->> 'roots')::boolean
+            then format(walk, 'r.tenant = $4[4] and r.parent_id is null') else walk_of_tenant() end, true;
+        return;
+    end if;
     if (filter ->> 'roots')::boolean then
         return query select format(walk, 'r.parent_id is null'), true;
     end if;
     return query select format(walk, 'true'), true;
+end $$;
+
+-- All runs of a tenant. Roots and children have an index each, so that a start writes into one of them.
+create or replace function walk_of_tenant() returns text language sql immutable as $$
+    select 'select u.id from (' || string_agg(format(
+        '(select r.id from workflow_run as r where r.tenant = $4[4] and r.parent_id is %s null and r.id < $1 and r.id >= $2'
+        || ' order by r.id desc limit $11)', part), ' union all '
+    ) || ') as u order by u.id desc limit $11' from unnest(array['', 'not']) as part
+$$;
+
+-- The place where the next slice begins, made from the next id of the tenant: the last id that was walked may be a run of
+-- another tenant, which nobody may learn. Null: there is none.
+create or replace function place_of_tenant(tenant text, under uuid) returns uuid language plpgsql stable as $$
+declare
+    following uuid;
+    digits text;
+begin
+    select u.id into following from (
+        (select r.id from workflow_run as r where r.tenant = place_of_tenant.tenant and r.parent_id is null and r.id < under
+         order by r.id desc limit 1)
+        union all
+        (select r.id from workflow_run as r where r.tenant = place_of_tenant.tenant and r.parent_id is not null and r.id < under
+         order by r.id desc limit 1)
+    ) as u order by u.id desc limit 1;
+    digits := replace(following::text, '-', '');
+    for place in reverse 32..1 loop  -- one more: the place itself is left out by the next slice
+        if substr(digits, place, 1) <> 'f' then
+            return (left(digits, place - 1) || to_hex(('x' || substr(digits, place, 1))::bit(4)::integer + 1)
+                || repeat('0', 32 - place))::uuid;
+        end if;
+    end loop;
+    return null;
 end $$;
 
 -- The driver by the last change: the rows of the trail of that time, and the runs that change without one. Null: the
@@ -206,6 +243,7 @@ declare
     matches uuid[];
     size integer := least(greatest(enough, 100), 4000);
     left_over integer := 4000;
+    walked_to uuid;  -- the last id of a slice that is not the last one
 begin
     -- No run has ended or changed before its start: so any `until` bounds the ids.
     if times[1] > '-infinity' or until < 'infinity' then
@@ -251,12 +289,13 @@ begin
             under := ids[cardinality(ids)];
             size := least(2 * size, left_over);
             if cardinality(found) >= enough or left_over <= 0 then
-                next_after := under;
+                next_after := case when texts[4] is null then under else place_of_tenant(texts[4], under) end;
+                walked_to := under;
                 exit;
             end if;
         end loop;
         found := array(
-            select distinct f.id from unnest(found || odd) as f (id) where next_after is null or f.id >= next_after order by f.id desc
+            select distinct f.id from unnest(found || odd) as f (id) where walked_to is null or f.id >= walked_to order by f.id desc
         );
     end if;
     ids := array(select f.id from unnest(found) as f (id) where after is null or f.id < after order by f.id desc);
