@@ -49,8 +49,8 @@ BODY_BYTES = 64 * 1024  # the largest body of an operation that takes no value o
 OPERATIONS: dict[str, Operation] = {}
 # The order of the docs pages. A new tag is added here.
 TAGS = (
-    "Start", "Runs", "Events", "Moves", "Approvals", "Bulk", "Schedules", "Outbox", "Keys", "Operators",
-    "Health",
+    "Start", "Runs", "Events", "Moves", "Approvals", "Bulk", "Schedules", "Outbox", "Metrics", "Keys",
+    "Operators", "Health",
 )  # fmt: skip
 HEADER_NAMES = {"idempotency_key": "Idempotency-Key", "last_event_id": "Last-Event-ID"}
 METHODS = ("GET", "POST", "PUT", "DELETE")

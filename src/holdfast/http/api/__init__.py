@@ -3,6 +3,7 @@
 from . import (
     approvals,
     bulk,
+    counts,
     events,
     health,
     keys,
@@ -18,6 +19,7 @@ from . import (
 __all__ = [
     "approvals",
     "bulk",
+    "counts",
     "events",
     "health",
     "keys",
