@@ -10,6 +10,7 @@
 | `Chores` | chores.py | tick, purge: the chores of keepers |
 | `Workers` | workers.py | present, absent, listen |
 | `Catalog` | catalog.py | reads: get, list, search, children, steps, trail, follow, … |
+| `Counting` | counts.py | counts, rates, scale, recount |
 | `Outbox` | outbox.py | messages and webhooks |
 | `Schedules` | schedules.py | schedules and their times |
 | `Registry`, `Limits` | limits.py | rules for claims |
@@ -58,6 +59,16 @@ from .chores import (
     TTL_SECONDS,
     Chores,
 )
+from .counts import (
+    COUNTED_TYPES_MAX,
+    DUE_COUNTED,
+    FOLD_MAX,
+    FOLD_SECONDS,
+    RATE_SECONDS,
+    RATES_MAX,
+    SCALE_MAX,
+    Counting,
+)
 from .events import SLICE, SLICES, Events
 from .holding import (
     BUDGET,
@@ -88,10 +99,11 @@ from .workers import LIVE_SECONDS, Workers
 __all__ = [
     "Store", "OwnEngine", "Thread",
     # the parts
-    "Approvals", "Catalog", "Chores", "Events", "Holding", "Keys", "Limits", "Outbox", "People", "Registry",
+    "Approvals", "Catalog", "Chores", "Counting", "Events", "Holding", "Keys", "Limits", "Outbox", "People", "Registry",
     "Schedules", "Starting", "Workers",
     # times and sizes
     "AUDIT_BATCH", "AUDIT_SECONDS", "AUDIT_SLACK_SECONDS", "KEY_KEEP_SECONDS", "PATTERNS_MAX", "USED_SECONDS",
+    "COUNTED_TYPES_MAX", "DUE_COUNTED", "FOLD_MAX", "FOLD_SECONDS", "RATES_MAX", "RATE_SECONDS", "SCALE_MAX",
     "BUDGET", "CHILDREN_COUNTED", "DELETED_SECONDS", "EVENT_KEEP_SECONDS", "FOLLOWED_MAX", "GIVE_UP_SECONDS",
     "GONE_SECONDS", "LABELS_MAX", "LABEL_MAX", "LIVE_SECONDS", "PURGE_SLICE", "QUEUE_MAX", "RUNNING_BYTES",
     "RUNNING_MAX", "SLICE", "SLICES", "START", "TRANSACTION_SECONDS", "TTL_SECONDS",
@@ -99,7 +111,7 @@ __all__ = [
 
 
 class Store(
-    Starting, Holding, People, Events, Approvals, Chores, Workers, Catalog, Outbox, Schedules, Registry,
+    Starting, Holding, People, Events, Approvals, Chores, Workers, Catalog, Counting, Outbox, Schedules, Registry,
     Limits, Keys, Protocol,
 ):  # fmt: skip
     """A store keeps the whole contract. Each verb is one round trip and one commit unless it says otherwise.

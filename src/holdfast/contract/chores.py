@@ -36,6 +36,7 @@ class Chores(Protocol):
                   it is pending again, wake {"reason": "timeout"}; an awaited event of a plan that fails
                   fails its run, kind timeout. wait_timeouts=False: plans' tasks and awaited events are left.
         deliver   as `deliver`.
+        count     folds changes of the counts that are FOLD_SECONDS old: see `Counting`.
         """
 
     async def purge(

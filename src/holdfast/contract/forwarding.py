@@ -118,6 +118,11 @@ class Forwards:
     stats = forwarded(Store.stats)
     stuck = forwarded(Store.stuck)
     checkup = forwarded(Store.checkup)
+    # counts
+    counts = forwarded(Store.counts)
+    rates = forwarded(Store.rates)
+    scale = forwarded(Store.scale)
+    recount = forwarded(Store.recount)
     # outbox
     relay = forwarded(Store.relay)
     relayed = forwarded(Store.relayed)

@@ -153,6 +153,7 @@ class Chore(StrEnum):
     TIME_OUT = "time_out"
     LAPSE = "lapse"
     DELIVER = "deliver"
+    COUNT = "count"
 
 
 class Ticked(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -163,13 +164,14 @@ class Ticked(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     delivered: int = 0
     timed_out: int = 0
     fired: int = 0  # runs of schedules; started by the keeper itself, not by a store's tick
+    folded: int = 0  # changes of the counts
     failed: tuple[UUID, ...] = ()  # the runs that it has ended: crashed too often, or timed out
     more: bool = False
 
     @property
     def total(self) -> int:
         """Sum of the counts; zero means that nothing was written."""
-        return self.expired + self.lapsed + self.delivered + self.timed_out + self.fired
+        return self.expired + self.lapsed + self.delivered + self.timed_out + self.fired + self.folded
 
 
 class Due(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -183,12 +185,20 @@ class Due(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     time_out_at: Instant | None = None
     lapse_at: Instant | None = None
     deliver_at: Instant | None = None
+    count_at: Instant | None = None  # changes of the counts are old enough to be folded
     fire_at: Instant | None = None  # a schedule
 
     @property
     def chore_at(self) -> Instant | None:
         """The instant of the first chore that is due, including schedules."""
-        times = (self.expire_at, self.time_out_at, self.lapse_at, self.deliver_at, self.fire_at)
+        times = (
+            self.expire_at,
+            self.time_out_at,
+            self.lapse_at,
+            self.deliver_at,
+            self.count_at,
+            self.fire_at,
+        )
         return min((at for at in times if at is not None), default=None)
 
     def is_due(self, chore: Chore) -> bool:

@@ -292,9 +292,12 @@ class Stats(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     now: Instant
     by_status: dict[str, int]
     workers: tuple[Presence, ...]
+    # Due runs are those that `scale` finds: of at most SCALE_MAX types and tenants, DUE_COUNTED of each.
     oldest_due_at: Instant | None  # the earliest due time of pending runs
     unclaimable: dict[str, int]  # due runs by type that no present worker can run
-    undelivered: int  # recorded events whose waits are not all met yet
+    undelivered: (
+        int  # recorded events whose waits are not all met yet, and runs that owe news; DUE_COUNTED of each
+    )
     extra: dict[str, int] = {}  # figures that only this store has: commits, wal bytes, …
 
 

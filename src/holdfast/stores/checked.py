@@ -13,7 +13,15 @@ from functools import wraps
 from itertools import chain
 from typing import Any, TypeVar
 
-from holdfast.arguments import check_bare, check_key, check_name, check_priority, check_text, check_whole
+from holdfast.arguments import (
+    check_bare,
+    check_instant,
+    check_key,
+    check_name,
+    check_priority,
+    check_text,
+    check_whole,
+)
 from holdfast.contract import FOLLOWED_MAX, Store
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.exact import check_argument
@@ -119,6 +127,7 @@ OF_VERBS: Mapping[tuple[str, str], Check] = {
     ("load", "lease"): arguments.check_lease,
     ("outbox", "after"): arguments.check_big,
     ("purge", "limit"): _chunk,
+    ("rates", "since"): check_instant,
     ("lease_states", "leases"): arguments.check_pairs,
     ("register", "name"): _name,
     ("revoke_key", "id"): key_arguments.check_key_id,

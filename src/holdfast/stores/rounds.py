@@ -39,6 +39,7 @@ def ticked(done: Mapping[Chore, int], failed: Iterable[UUID], *, more: bool) -> 
         timed_out=done[Chore.TIME_OUT],
         lapsed=done[Chore.LAPSE],
         delivered=done[Chore.DELIVER],
+        folded=done[Chore.COUNT],
         failed=tuple(sorted(set(failed))),
         more=more,
     )

@@ -65,6 +65,7 @@ from holdfast.stores.checked import checked
 from holdfast.stores.run_filter import inside
 
 from . import claim, purge, reads, search, trail, writes
+from .counts import CountVerbs
 from .keeper import NO_DATABASE, KeeperVerbs
 from .keys import KeyVerbs
 from .limits import LimitVerbs
@@ -83,7 +84,7 @@ def _wall_clock() -> Instant:
 
 
 @checked
-class MemoryStore(PeopleVerbs, KeeperVerbs, LimitVerbs, OutboxVerbs, ScheduleVerbs, KeyVerbs):
+class MemoryStore(PeopleVerbs, KeeperVerbs, CountVerbs, LimitVerbs, OutboxVerbs, ScheduleVerbs, KeyVerbs):
     """All verbs of the contract over dicts."""
 
     traits = Traits()

@@ -119,7 +119,10 @@ class KeeperVerbs:
         limit, failed, more = max(1, limit), set[UUID](), False
         done = dict.fromkeys(Chore, 0)
         for chore in Chore if only is None else (only,):
-            if chore is Chore.DELIVER:
+            cut = False
+            if chore is Chore.COUNT:
+                pass  # runs are counted when they are asked for: nothing is to be folded
+            elif chore is Chore.DELIVER:
                 done[chore], cut = await self._deliver(limit)
             elif chore is Chore.LAPSE:
                 done[chore], cut = await self._lapse(limit, wait_timeouts=wait_timeouts)

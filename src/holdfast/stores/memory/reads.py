@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.bounds import page
-from holdfast.contract import LABELS_MAX, LIVE_SECONDS
+from holdfast.contract import DUE_COUNTED, LABELS_MAX, LIVE_SECONDS, SCALE_MAX
 from holdfast.lifecycle import FINAL, OPEN, Status, StepKind, StepStatus
 from holdfast.machine.claiming import unrecorded
 from holdfast.machine.durations import micros
@@ -33,9 +33,10 @@ from holdfast.records.fingerprints import fingerprint
 from holdfast.records.shown import without_values
 from holdfast.records.sizes import run_bytes, shown_step_bytes
 from holdfast.records.unreadable import read_object
-from holdfast.stores.claiming.rules import Rules
+from holdfast.stores.claiming.served import can_run, unclaimable
 
 from . import schedules
+from .counts import counts, scale
 from .limits import capacities_of
 from .rows import RunRow, State
 from .view import open_waits
@@ -230,32 +231,24 @@ def _live(state: State, now: Instant) -> list[Presence]:
 def is_served(state: State, runs: Sequence[UUID], now: Instant) -> bool:
     """Return True when a live worker can claim any of these runs."""
     rows, rules, live = [state.runs.get(run) for run in runs], state.limiting.rules(), _live(state, now)
-    return any(row is not None and _can_run(worker, row, rules) for worker in live for row in rows)
+    return any(
+        row is not None and can_run(worker, row.type, row.tenant, rules) for worker in live for row in rows
+    )
 
 
 def stats(state: State, now: Instant) -> Stats:
     workers = _live(state, now)
-    seen = [row for row in state.runs.values() if row.deleted_at is None]
-    due_now = [row for row in seen if row.status is Status.PENDING and row.run_at <= now]
-    rules = state.limiting.rules()
-    stuck = [row.type for row in due_now if not any(_can_run(worker, row, rules) for worker in workers)]
-    counted = {status.value: 0 for status in Status}
-    for row in seen:
-        counted[row.status] += 1
+    due = [one for one in scale(state, now, None, SCALE_MAX).items if one.due]
+    counted = {status.value: 0 for status in Status} | counts(state, now, None).by_status()
     return Stats(
         now=now,
         by_status=counted,
         workers=tuple(workers),
-        oldest_due_at=min((row.run_at for row in due_now), default=None),
-        unclaimable={kind: stuck.count(kind) for kind in sorted(set(stuck))},
-        undelivered=sum(not event.delivered for event in state.events)
-        + sum(bool(row.owes) for row in state.runs.values()),
+        oldest_due_at=min((one.oldest_due_at for one in due if one.oldest_due_at is not None), default=None),
+        unclaimable=unclaimable(due, workers, state.limiting.rules()),
+        undelivered=min(DUE_COUNTED, sum(not event.delivered for event in state.events))
+        + min(DUE_COUNTED, sum(bool(row.owes) for row in state.runs.values())),
     )
-
-
-def _can_run(worker: Presence, row: RunRow, rules: Rules) -> bool:
-    served = row.type in worker.types and (worker.tenants is None or row.tenant in worker.tenants)
-    return served and rules.open_to(row.type, worker.runtime)
 
 
 def waiting_on(state: State, topic: str, tenant: str) -> list[UUID]:

@@ -17,6 +17,7 @@ from holdfast.machine.rows import StepRow
 from holdfast.machine.view import Account
 from holdfast.records import Definition, Instant, Json, NewSchedule, Presence, RunningStep
 
+from .counts import Happenings
 from .keys import KeyRows
 from .limits import Limiting
 from .outbox import Post
@@ -148,6 +149,7 @@ class State:
     post: Post = field(default_factory=Post)
     limiting: Limiting = field(default_factory=Limiting)
     keyring: KeyRows = field(default_factory=KeyRows)
+    happenings: Happenings = field(default_factory=Happenings)
     accounts: dict[UUID, Account] = field(
         default_factory=dict
     )  # budgets that runs share, by the run at the top

@@ -260,6 +260,8 @@ class MemoryView:
 
     def note(self, run: RunRow, what: str, /, **data: Any) -> Data:
         self._state.note(run, what, data, self.now)
+        if what != "cancelled" or "step" not in data:  # else a wait was given up, not the run
+            self._state.happenings.add(run, what, self.now)
         return data
 
     def log(self, run: RunRow, what: str, data: Json) -> None:

@@ -76,6 +76,7 @@ from .connection.errors import translated
 from .connection.hints import Hints
 from .connection.turnstile import Turnstile
 from .connection.writer import Inline, Transactor, Work, Writer
+from .counts import CountVerbs
 from .keys import KeyVerbs
 from .outbox import OutboxVerbs
 from .people import PeopleVerbs
@@ -96,6 +97,7 @@ def _wall_clock() -> Instant:
 class SqliteStore(
     PeopleVerbs,
     KeeperVerbs,
+    CountVerbs,
     OutboxVerbs,
     ScheduleVerbs,
     LimitVerbs,

@@ -41,6 +41,7 @@ from .replay import replayed
 
 TYPE = "shop.order.v1"
 EPOCH = 1_700_000_000 * SECOND
+MINUTE = EPOCH - EPOCH % (60 * SECOND)  # the start of the minute of EPOCH
 LEASE = 30.0
 
 
@@ -343,6 +344,20 @@ class StoreDriver:
 
     def stats(self):
         return self.run(self.store.stats())
+
+    def counts(self, tenant=ANY):
+        return self.run(self.store.counts(tenant))
+
+    def rates(self, tenant=ANY, since=EPOCH, **fields):
+        """Return happenings per minute: the minutes since EPOCH, type, what and number."""
+        found = self.run(self.store.rates(tenant, since, **fields))
+        return [((one.minute - MINUTE) // (60 * SECOND), one.type, one.what, one.number) for one in found]
+
+    def scale(self, tenant=ANY, **fields):
+        return self.run(self.store.scale(tenant, **fields))
+
+    def recount(self, **fields):
+        return list(self.run(self.store.recount(**fields)))
 
     def snapshot(self, run):
         """Return everything that can be read of a run: an equal snapshot later means that nothing changed."""

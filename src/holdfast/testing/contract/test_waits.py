@@ -258,8 +258,8 @@ def test_a_wait_that_was_given_up_may_be_opened_anew(driver, at_once):
 @pytest.mark.spec("OPS-1")
 def test_due_says_which_chore_is_due(driver):
     """Leases, timeouts, waits and undelivered events are listed separately, and not before their time."""
-    now = driver.clock.now
-    assert [driver.due().is_due(chore) for chore in Chore] == [False] * 4
+    now, chores = driver.clock.now, [one for one in Chore if one is not Chore.COUNT]  # it has its own tests
+    assert [driver.due().is_due(chore) for chore in chores] == [False] * 4
     leased = driver.held(timeout_seconds=50.0)
     asleep = driver.held()
     driver.park(asleep, sleep(delay_seconds=20.0))
@@ -269,7 +269,7 @@ def test_due_says_which_chore_is_due(driver):
     found = []
     for seconds in (20, 31, 50):
         driver.clock.now = now + seconds * SECOND
-        found.append([str(chore) for chore in Chore if driver.due().is_due(chore)])
+        found.append([str(chore) for chore in chores if driver.due().is_due(chore)])
         driver.tick()
     assert found == [["lapse"], ["expire"], ["time_out"]]
-    assert [driver.due().is_due(chore) for chore in Chore] == [False] * 4
+    assert [driver.due().is_due(chore) for chore in chores] == [False] * 4

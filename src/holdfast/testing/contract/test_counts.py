@@ -1,0 +1,429 @@
+"""Counts: every move keeps the numbers of runs right, and folding them is not visible."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from holdfast.contract import FOLD_SECONDS, RATE_SECONDS
+from holdfast.errors import UsageError
+from holdfast.lifecycle import Status, StepKind, StepStatus
+from holdfast.records import ANY, Chore, NewRun, RunFilter, Started, StepWrite
+
+from .chains import chain, go_on
+from .driver import EPOCH, LEASE, MINUTE, TYPE, ask, backing_off, broken, call, done, gate, listen, nap, sleep
+from .schedules import HOUR, fire, made
+
+OTHER = "shop.refund.v1"
+AGES = 100 * 365 * 86400.0
+
+
+def counted(driver, tenant=ANY):
+    """Return the kept counts by type and status. A count of 0 may be missing."""
+    by_type = driver.counts(tenant).by_type
+    return {
+        (kind, status): number for kind, one in by_type.items() for status, number in one.items() if number
+    }
+
+
+def totals(driver, tenant=ANY, type=TYPE):
+    return {what: number for what, number in driver.counts(tenant).totals.get(type, {}).items() if number}
+
+
+def listed(driver, tenant=ANY):
+    """Count the runs of all pages of a list."""
+    found, after = Counter(), None
+    while page := driver.run(driver.store.list(RunFilter(tenant=tenant), 1000, after)):
+        found.update((run.type, run.status.value) for run in page)
+        after = page[-1].id
+    return dict(found)
+
+
+def happened(driver, **fields):
+    """Count the entries of the trail that are counted, as `Counted` calls them."""
+    words = {"created": "started", "lease_expired": "expired"}
+    counted = {"created", "lease_expired", "retried", "succeeded", "failed", "cancelled"}
+    entries = [one for one in driver.trail(limit=100_000, **fields) if one.type in counted]
+    of_runs = [one for one in entries if one.type != "cancelled" or "step" not in one.data]
+    return dict(Counter(words.get(one.type, one.type) for one in of_runs))
+
+
+def assert_counts(driver, *tenants):
+    """Check the kept counts against the rows: for all tenants, for each, and by the store's own recount."""
+    for tenant in (ANY, "default", *tenants):
+        assert counted(driver, tenant) == listed(driver, tenant)
+    assert driver.recount() == []
+    kept, shown = driver.counts().by_status(), driver.stats().by_status
+    assert {status: kept.get(status, 0) for status in Status} == shown
+
+
+def fold(driver):
+    """Fold everything that is old enough; return how many changes."""
+    folded = 0
+    while (ticked := driver.tick(only=Chore.COUNT)).folded:
+        folded += ticked.folded
+    return folded
+
+
+# One life for each kind of move. Each ends with the statuses of its runs, those that are not deleted.
+
+
+def _started(driver):
+    driver.start()
+    driver.start_many([NewRun(id=driver.id(), type=TYPE) for _ in range(30)])
+    again = driver.start(key="k", digest="d")
+    assert driver.start_many([NewRun(id=driver.id(), type=TYPE, key="k", digest="d")]) == [
+        Started(again, created=False)
+    ]
+    return ["pending"] * 32
+
+
+def _claimed(driver):
+    runs = [driver.start() for _ in range(5)]
+    assert len(driver.claim(3)) == 3
+    return ["leased"] * 3 + ["pending"] * (len(runs) - 3)
+
+
+def _completed(driver):
+    driver.complete(driver.held())
+    claim = driver.held()
+    driver.checkpoint(claim)
+    driver.complete(claim, done("second"))
+    return ["succeeded"] * 2
+
+
+def _failed(driver):
+    driver.fail(driver.held())
+    driver.fail(driver.held(), broken("b"))
+    return ["failed"] * 2
+
+
+def _parked_and_woken(driver):
+    sleeping, listening, woken, rung = (driver.held() for _ in range(4))
+    driver.park(sleeping, sleep(seconds=600.0))
+    driver.park(listening, listen(topic="other"))
+    driver.park(woken, sleep(seconds=60.0))
+    driver.park(rung, listen())
+    driver.emit()
+    driver.clock.turn(60)
+    driver.tick()
+    return ["waiting"] * 2 + ["pending"] * 2
+
+
+def _retried(driver):
+    driver.retry(driver.held())
+    driver.retry(driver.held(), backing_off("r", delay_seconds=5.0), in_place=True)
+    return ["pending", "leased"]
+
+
+def _released(driver):
+    driver.release(driver.held())
+    return ["pending"]
+
+
+def _expired(driver):
+    driver.held()
+    driver.clock.turn(LEASE + 1)
+    driver.tick()
+    return ["pending"]
+
+
+def _crashed_too_often(driver):
+    run = driver.start()
+    for _ in range(4):
+        driver.clock.turn(600)
+        driver.take(run)
+        driver.clock.turn(LEASE + 1)
+        driver.tick()
+    return ["failed"]
+
+
+def _timed_out(driver):
+    driver.park(driver.held(timeout_seconds=60.0), listen())
+    driver.start(timeout_seconds=60.0)
+    driver.clock.turn(61)
+    driver.tick()
+    return ["failed"] * 2
+
+
+def _cancelled(driver):
+    driver.cancel(driver.held().id)
+    driver.cancel(driver.start())
+    waiting = driver.held()
+    driver.park(waiting, listen())
+    driver.cancel(waiting.id)
+    return ["cancelled"] * 3
+
+
+def _paused_and_resumed(driver):
+    driver.pause(driver.start())
+    resumed = driver.start()
+    driver.pause(resumed)
+    driver.resume(resumed)
+    asked = driver.take(resumed)
+    driver.pause(asked.id)
+    driver.checkpoint(asked)
+    return ["paused"] * 2
+
+
+def _rewound(driver):
+    claim = driver.held()
+    driver.checkpoint(claim)
+    driver.complete(claim)
+    driver.rewind(claim.id, "first")
+    return ["pending"]
+
+
+def _retried_by_a_person(driver):
+    claim = driver.held()
+    driver.fail(claim)
+    driver.retry_run(claim.id)
+    driver.fail(driver.take(claim.id))
+    return ["failed"]
+
+
+def _deleted(driver):
+    driver.delete(driver.start())
+    driver.delete(driver.held().id)
+    ended = driver.held()
+    driver.complete(ended)
+    driver.delete(ended.id)
+    driver.delete(ended.id)
+    return []
+
+
+def _restored(driver):
+    for run in (driver.start(), driver.start()):
+        driver.delete(run)
+        driver.restore(run)
+        driver.restore(run)
+    return ["pending"] * 2
+
+
+def _purged(driver):
+    for _ in range(3):
+        driver.complete(driver.held(ttl_seconds=60.0))
+    driver.delete(driver.start())
+    driver.start(delay_seconds=AGES)
+    driver.clock.turn(AGES / 2)
+    while driver.purge().total:
+        pass
+    return ["pending"]
+
+
+def _chained(driver):
+    chain(driver, 3)
+    return ["succeeded", "succeeded", "leased"]
+
+
+def _deleted_chain(driver):
+    ids, claim = chain(driver, 3)
+    driver.complete(claim)
+    driver.delete(ids[0])
+    driver.deliver()
+    return []
+
+
+def _children(driver):
+    parent, kid = driver.held(), driver.id()
+    driver.park(parent, call("kid", kid))
+    driver.complete(driver.take(kid))
+    driver.deliver()
+    return ["pending", "succeeded"]
+
+
+def _cancelled_family(driver):
+    parent, kid = driver.held(), driver.id()
+    driver.park(parent, call("kid", kid))
+    driver.cancel(parent.id)
+    driver.deliver()
+    return ["cancelled"] * 2
+
+
+def _planned(driver):
+    approved = driver.plan(gate("ok"))
+    driver.plan(gate("ok"))
+    driver.approve(approved)
+    driver.publish(nap("rest"), "A", type=OTHER)
+    driver.start(OTHER)
+    return ["waiting"] * 2 + ["succeeded"]
+
+
+def _advanced(driver):
+    claim = driver.begun("A", "B")
+    driver.advance(claim, "A", in_place=True)
+    driver.advance(claim, "B", in_place=True)
+    back = driver.begun("A", "B")
+    driver.advance(back, "A")
+    driver.publish(gate("ok"), type=OTHER)
+    driver.reject(driver.start(OTHER))
+    return ["succeeded", "failed", "pending"]
+
+
+def _scheduled(driver):
+    one = made(driver)
+    driver.clock.turn(3600)
+    fire(driver, one, EPOCH + HOUR)
+    return ["pending"]
+
+
+def _gone_on(driver):
+    """A commit that ends one run and starts two others."""
+    driver.complete(
+        driver.held(), starts=(NewRun(id=driver.id(), type=OTHER), NewRun(id=driver.id(), type=TYPE))
+    )
+    go_on(driver, driver.take())
+    return ["succeeded"] * 2 + ["pending"] * 2
+
+
+def _gated(driver):
+    claim = driver.held()
+    driver.park(claim, ask())
+    driver.approve(claim.id)
+    return ["pending"]
+
+
+LIVES = {
+    one.__name__.removeprefix("_"): one
+    for one in (
+        _started, _claimed, _completed, _failed, _parked_and_woken, _retried, _released, _expired,
+        _crashed_too_often, _timed_out, _cancelled, _paused_and_resumed, _rewound, _retried_by_a_person, _deleted,
+        _restored, _purged, _chained, _deleted_chain, _children, _cancelled_family, _planned, _advanced, _scheduled,
+        _gone_on, _gated,
+    )
+}  # fmt: skip
+
+
+@pytest.mark.spec("READ-4")
+@pytest.mark.parametrize("life", LIVES)
+def test_every_move_keeps_the_counts_right(driver, life):
+    """They agree with the rows, before and after changes are folded; so do the happenings with the trail."""
+    statuses = LIVES[life](driver)
+    assert Counter(driver.counts().by_status()) == Counter(statuses)
+    assert_counts(driver)
+    if "purge" not in life:  # a purge takes the trail away
+        happenings = driver.counts().totals.values()
+        assert sum(map(Counter, happenings), Counter()) == happened(driver)
+    before, rates = driver.counts(), driver.rates()
+    driver.clock.turn(FOLD_SECONDS)
+    fold(driver)
+    after = driver.counts()
+    assert (after.by_type, after.totals, driver.rates()) == (before.by_type, before.totals, rates)
+    assert_counts(driver)
+
+
+@pytest.mark.spec("READ-4")
+def test_a_second_fold_finds_nothing_and_writes_nothing(driver):
+    """`due` names the instant of the next fold, and names none when all is folded."""
+    driver.held()
+    at = driver.due().count_at
+    assert at is None or at <= EPOCH + FOLD_SECONDS * 1_000_000
+    driver.clock.turn(FOLD_SECONDS)
+    fold(driver)
+    assert driver.due().count_at is None
+    assert (driver.tick(only=Chore.COUNT).total, driver.tick().folded) == (0, 0)
+    assert_counts(driver)
+
+
+@pytest.mark.spec("READ-4")
+def test_each_tenant_has_its_own_counts(driver):
+    """The counts of all tenants are their sum."""
+    driver.start(tenant="acme")
+    driver.start(tenant="acme", type=OTHER)
+    driver.complete(driver.take(driver.start(), tenants=("default",)))
+    assert counted(driver, "acme") == {(TYPE, "pending"): 1, (OTHER, "pending"): 1}
+    assert counted(driver, "default") == {(TYPE, "succeeded"): 1}
+    assert counted(driver, "nobody") == {}
+    assert (totals(driver, "acme"), totals(driver, "nobody")) == ({"started": 1}, {})
+    assert_counts(driver, "acme", "nobody")
+    assert [row[1:] for row in driver.rates("acme")] == [(TYPE, "started", 1), (OTHER, "started", 1)]
+    driver.clock.turn(FOLD_SECONDS)
+    fold(driver)
+    assert_counts(driver, "acme", "nobody")
+
+
+@pytest.mark.spec("OPS-2")
+def test_rates_are_counted_in_the_minute_of_the_commit(driver):
+    """By the store's clock. Minutes in which nothing has happened are left out."""
+    driver.clock.now = MINUTE + 59_999_999
+    driver.start()
+    driver.clock.now += 1
+    claim = driver.take()
+    driver.fail(claim)
+    driver.retry_run(claim.id)
+    driver.clock.turn(120)
+    driver.complete(driver.take())
+    every = [
+        (0, TYPE, "started", 1), (1, TYPE, "failed", 1), (1, TYPE, "retried", 1), (3, TYPE, "succeeded", 1),
+    ]  # fmt: skip
+    for _ in range(2):
+        assert driver.rates() == every
+        assert driver.rates(since=MINUTE + 60_000_000) == every[1:]
+        assert driver.rates(since=MINUTE + 119_999_999) == every[1:]
+        assert driver.rates(until=MINUTE + 119_999_999) == every[:3]
+        assert driver.rates(until=MINUTE) == every[:1]
+        assert driver.rates(limit=2) == every[:2]
+        assert driver.rates(limit=0) == []
+        driver.clock.turn(FOLD_SECONDS)
+        fold(driver)
+
+
+@pytest.mark.spec("OPS-2")
+def test_expired_leases_are_counted(driver):
+    """A run that fails by its crashes counts as both."""
+    _crashed_too_often(driver)
+    assert totals(driver) == {"started": 1, "expired": 4, "failed": 1}
+
+
+@pytest.mark.spec("OPS-2")
+def test_happenings_stay_when_their_runs_are_gone(driver):
+    """A deleted, restored, rewound or purged run takes nothing away, and starts or ends nothing."""
+    claim = driver.held(ttl_seconds=60.0)
+    driver.checkpoint(claim)
+    driver.complete(claim)
+    driver.rewind(claim.id, "first")
+    driver.complete(driver.take(claim.id), done("other"))
+    open_run = driver.start(delay_seconds=AGES)
+    for run in (claim.id, open_run):
+        driver.delete(run)
+        driver.restore(run)
+        driver.delete(run)
+    assert totals(driver) == {"started": 2, "succeeded": 2}
+    driver.clock.turn(RATE_SECONDS / 2)
+    while driver.purge(ttl_seconds=0.0, deleted_seconds=0.0).total:
+        pass
+    assert totals(driver) == {"started": 2, "succeeded": 2}
+    assert [row[1:] for row in driver.rates()] == [(TYPE, "started", 2), (TYPE, "succeeded", 2)]
+    assert counted(driver) == {}
+
+
+@pytest.mark.spec("OPS-2")
+def test_a_wait_that_is_given_up_is_no_cancelled_run(driver):
+    claim = driver.held()
+    driver.park(claim, listen("a"), sleep(seconds=60.0))
+    driver.clock.turn(60)
+    driver.tick()
+    given_up = StepWrite(key="a", kind=StepKind.EVENT, status=StepStatus.CANCELLED)
+    driver.checkpoint(driver.take(claim.id), given_up)
+    assert "cancelled" in driver.told(claim.id)
+    assert totals(driver) == {"started": 1}
+
+
+@pytest.mark.spec("READ-4")
+def test_a_refused_write_changes_no_count(driver):
+    """Neither does a repeated one."""
+    claim = driver.held()
+    item = driver.item(claim, "complete")
+    driver.send(item)
+    before = driver.counts(), driver.rates()
+    driver.send(item)
+    driver.complete(claim)
+    assert (driver.counts(), driver.rates()) == before
+
+
+@pytest.mark.spec("READ-4")
+@pytest.mark.parametrize("since", [None, "x", 1.5, 1 << 70])
+def test_an_instant_that_no_store_can_keep_is_refused(driver, since):
+    with pytest.raises(UsageError, match="since"):
+        driver.rates(since=since)
