@@ -1,4 +1,4 @@
-"""The Grafana dashboard and the alert rules: Prometheus itself reads them, and they ask only for metrics that we have."""
+"""The Grafana dashboard and the alert rules: Prometheus reads them, and they ask only for metrics that exist."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from holdfast.telemetry import dashboard
+
+from holdfast.telemetry import dashboard, panels
+from holdfast.telemetry.catalog import PROCESS_METRICS, STORE_METRICS, Kind
 from holdfast.telemetry.rules import RULES, rules_yaml
 
+METRICS = {one.name: one for one in (*PROCESS_METRICS, *STORE_METRICS)}
+HISTOGRAM = re.compile("_(bucket|sum|count)$")
 UNIT_TESTS = Path(__file__).with_name("rules_test.yaml")
 
 
@@ -20,7 +24,7 @@ def rules():
 
 
 def expressions():
-    return [*dashboard.expressions(), *(rule["expr"] for rule in rules())]
+    return [*panels.expressions(), *(rule["expr"] for rule in rules())]
 
 
 @pytest.mark.slow
@@ -31,6 +35,49 @@ def test_prometheus_parses_every_expression(prometheus):
     for one in expressions():
         assert "$" not in one
         server.query(one)
+
+
+def metric_of(name):
+    """The metric of a series: a histogram has three kinds of them."""
+    return METRICS.get(name) or METRICS[HISTOGRAM.sub("", name)]
+
+
+@pytest.mark.spec("OPS-2")
+def test_expressions_name_only_metrics_and_labels_that_we_export():
+    for one in expressions():
+        names = re.findall(r"holdfast_\w+", one)
+        assert names, one
+        allowed = {"store", "tenant"}
+        for name in names:
+            metric = metric_of(name)
+            assert (metric.kind is Kind.HISTOGRAM) == (name != metric.name), name
+            allowed |= {*metric.labels, *(["le"] if name.endswith("_bucket") else [])}
+        grouped = re.findall(r"by \(([^)]*)\)", one)
+        used = {label for labels in grouped for label in labels.split(", ")} | set(
+            re.findall(r"(\w+)=~?\"", one)
+        )
+        assert used <= allowed, one
+
+
+def test_rates_are_taken_of_counters_and_of_nothing_else():
+    for one in expressions():
+        rated = set(re.findall(r"(?:rate|increase)\((holdfast_\w+)", one))
+        for name in re.findall(r"holdfast_\w+", one):
+            assert (name in rated) == (metric_of(name).kind is not Kind.GAUGE), one
+
+
+def test_every_metric_is_on_the_dashboard():
+    shown = {
+        metric_of(name).name for one in panels.expressions() for name in re.findall(r"holdfast_\w+", one)
+    }
+    assert shown == set(METRICS)
+
+
+def test_legends_show_labels_that_the_expression_keeps():
+    for panel in (panel for row in panels.ROWS.values() for panel in row):
+        for query in panel.queries:
+            kept = re.search(r"by \(([^)]*)\)", query.expression)[1].split(", ")
+            assert set(re.findall(r"{{(\w+)}}", query.legend)) <= set(kept), query
 
 
 @pytest.mark.slow

@@ -10,22 +10,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .catalog import STORE_METRICS
+
 STORE = 'store=~"$store"'
 TYPED = f'{STORE}, type=~"$type"'
 RATE = "[$__rate_interval]"
-# The labels of the metrics of the whole store, but for `tenant`, which they have when it is asked for.
-LABELS = {
-    "holdfast_due_runs": ("type",),
-    "holdfast_leases_expired_total": ("type",),
-    "holdfast_outbox_dead": ("sink",),
-    "holdfast_outbox_pending": ("sink",),
-    "holdfast_runs_finished_total": ("type", "status"),
-    "holdfast_runs_open": ("type", "status"),
-    "holdfast_runs_retried_total": ("type",),
-    "holdfast_runs_started_total": ("type",),
-    "holdfast_runs_suspended": ("type",),
-    "holdfast_unclaimable_runs": ("type",),
-}
+_LABELS = {one.name: one.labels for one in STORE_METRICS}
 
 
 class Query(NamedTuple):
@@ -50,7 +40,8 @@ def whole(metric: str, *by: str, match: str = STORE, window: str = "") -> str:
     """Return the expression of a metric of the whole store. window: ask for its rate in this range."""
     chosen = f"{metric}{{{match}}}"
     value = f"rate({chosen}{window})" if window else chosen
-    outer, inner = (", ".join(("store", *labels)) for labels in (by, (*LABELS[metric], "tenant")))
+    # Without its labels, `max` would keep the largest type instead of all types.
+    outer, inner = (", ".join(("store", *labels)) for labels in (by, (*_LABELS[metric], "tenant")))
     return f"sum by ({outer}) (max by ({inner}) ({value}))"
 
 
@@ -228,6 +219,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 Query(added("holdfast_leases_lost_total", match=TYPED, window=RATE), "lost"),
                 Query(whole("holdfast_leases_expired_total", match=TYPED, window=RATE), "expired"),
             ),
+            "ops",
+        ),
+        Panel(
+            "Errors of the engine",
+            "Unforeseen errors in a second; each is in the log of its process.",
+            (Query(added("holdfast_engine_errors_total", window=RATE), "errors"),),
             "ops",
         ),
     ),
