@@ -95,9 +95,10 @@ def test_every_alert_is_raised_when_it_should_be_and_only_then(prometheus_progra
 
 
 def test_every_alert_has_a_unit_test_a_severity_and_a_sentence_about_what_to_do():
+    alerts = [rule for rule in rules() if "alert" in rule]
     tested = set(re.findall(r"alertname: (\w+)", UNIT_TESTS.read_text("utf-8")))
-    assert {rule["alert"] for rule in rules()} == tested
-    for rule in rules():
+    assert {rule["alert"] for rule in alerts} == tested
+    for rule in alerts:
         assert rule["labels"]["severity"] in {"critical", "warning"}
         assert rule["annotations"].keys() == {"summary", "description"}
 
