@@ -38,7 +38,11 @@ def fold(db: Database, now: Instant, limit: int = FOLD_MAX) -> int:
     if first is None:
         return 0
     end = min(last, first + limit - 1)
-    counts, totals, rates = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]](), Counter[object]()
+    counts, totals, rates = (
+        Counter[tuple[str, str, str]](),
+        Counter[tuple[str, str, str]](),
+        Counter[object](),
+    )
     for tenant, kind, before, after, what, minute, number in db.all(SQL["some"], (end,)):
         for whose in {tenant, ALL}:
             if before is not None:
