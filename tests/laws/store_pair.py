@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from holdfast.contract import RATE_SECONDS
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import FINAL, Status, StepKind, StepStatus
 from holdfast.records import (
     ANY,
+    SECOND,
     Decided,
+    Due,
     Lease,
     Purged,
     Run,
@@ -20,6 +24,7 @@ from holdfast.records import (
     Running,
     RunningStep,
     Step,
+    Ticked,
     TrailEntry,
     moment,
 )
@@ -74,6 +79,10 @@ def _plain(answer: Any) -> Any:
         return [_plain(part) for part in answer]
     if isinstance(answer, Run):
         return _run(answer)
+    if isinstance(answer, Due | Ticked):  # each store folds its counts in its own way
+        return msgspec.structs.replace(
+            answer, **({"count_at": None} if isinstance(answer, Due) else {"folded": 0})
+        )
     if isinstance(answer, Decided):
         return msgspec.structs.replace(answer, run=_run(answer.run))
     return answer
@@ -101,10 +110,21 @@ def _trails(driver: StoreDriver) -> dict[Any, list[TrailEntry]]:
     return trails
 
 
+def _counted(driver: StoreDriver) -> Any:
+    """Return the kept counts, which must agree with the rows, and what is due by type and tenant."""
+    assert driver.recount() == []
+    since = driver.clock.now - round(RATE_SECONDS / 2) * SECOND  # older minutes may be gone
+    every = [(one.by_type, one.totals) for one in map(driver.counts, (ANY, "default", "acme"))]
+    listed = driver.run(driver.store.list(RunFilter(tenant=ANY)))
+    assert driver.counts().by_status() == dict(Counter(run.status.value for run in listed))
+    return every, driver.rates(since=since), driver.rates("acme", since), driver.scale(), driver.scale("acme")
+
+
 def _observed(driver: StoreDriver, runs: list[Any], types: tuple[str, ...]) -> dict[str, Any]:
     stats, trails = driver.stats(), _trails(driver)
     seen: dict[str, Any] = {
-        "due": driver.due(types),
+        "due": _plain(driver.due(types)),
+        "counted": _counted(driver),
         "counts": {status: count for status, count in stats.by_status.items() if count},
         "oldest": stats.oldest_due_at,
         "undelivered": stats.undelivered,

@@ -164,14 +164,14 @@ class Ticked(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     delivered: int = 0
     timed_out: int = 0
     fired: int = 0  # runs of schedules; started by the keeper itself, not by a store's tick
-    folded: int = 0  # changes of the counts
+    folded: int = 0  # changes of the counts; nothing that can be read has changed
     failed: tuple[UUID, ...] = ()  # the runs that it has ended: crashed too often, or timed out
     more: bool = False
 
     @property
     def total(self) -> int:
-        """Sum of the counts; zero means that nothing was written."""
-        return self.expired + self.lapsed + self.delivered + self.timed_out + self.fired + self.folded
+        """Sum of the counts, without `folded`; zero means that nothing has happened to runs."""
+        return self.expired + self.lapsed + self.delivered + self.timed_out + self.fired
 
 
 class Due(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -190,15 +190,10 @@ class Due(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     @property
     def chore_at(self) -> Instant | None:
-        """The instant of the first chore that is due, including schedules."""
-        times = (
-            self.expire_at,
-            self.time_out_at,
-            self.lapse_at,
-            self.deliver_at,
-            self.count_at,
-            self.fire_at,
-        )
+        """The instant of the first chore about runs that is due, including schedules; folding is not among
+        them.
+        """
+        times = (self.expire_at, self.time_out_at, self.lapse_at, self.deliver_at, self.fire_at)
         return min((at for at in times if at is not None), default=None)
 
     def is_due(self, chore: Chore) -> bool:

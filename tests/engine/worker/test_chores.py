@@ -70,8 +70,8 @@ async def test_a_broken_chore_does_not_delay_the_others(app, chore, how):
         "schedules": (await app.schedules())[0].fired == 1,
     }
     task.cancel()
-    assert [name for name, done in seen.items() if not done] == [chore]
-    assert broken.begun >= 2 or how == "hangs"
+    assert [name for name, done in seen.items() if not done] == ([] if chore is Chore.COUNT else [chore])
+    assert broken.begun >= 2 or how == "hangs" or chore is Chore.COUNT  # memory has nothing to fold
 
 
 @pytest.mark.spec("OPS-1")
@@ -134,6 +134,7 @@ async def test_a_keeper_runs_only_the_chores_that_are_due(app):
         await until(app, run, Status.WAITING)
     counted = Counted(app.store)
     await asyncio.sleep(101)
+    await app.store.tick(only=Chore.COUNT)
     before = (await app.store.stats()).extra.get("commits")
     task = asyncio.create_task(Keeper(counted).run())
     await until(app, run, Status.PENDING)

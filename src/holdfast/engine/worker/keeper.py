@@ -1,4 +1,4 @@
-"""The keeper: it does the chores of a store: expire, time out, lapse, deliver, fire schedules.
+"""The keeper: it does the chores of a store: expire, time out, lapse, deliver, fold counts, fire schedules.
 
 In a worker it also purges. Any number of keepers may run at once, inside workers or alone.
 """
@@ -37,6 +37,7 @@ NAMES = {
     Chore.TIME_OUT: "time out runs",
     Chore.LAPSE: "wake what is due",
     Chore.DELIVER: "deliver events",
+    Chore.COUNT: "fold counts",
 }
 FIRE = "fire schedules"
 
@@ -81,7 +82,7 @@ class Keeper:
         done, idle = await self._chore(chore), 0
         while done.more and idle < IDLE_ROUNDS:
             last = await self._chore(chore)
-            idle = 0 if last.total else idle + 1
+            idle = 0 if last.total or last.folded else idle + 1
             done = _sum(msgspec.structs.replace(done, more=False), last)
         return done
 
@@ -112,7 +113,7 @@ class Keeper:
         looked_at, apart, done = clock(), LOOK_SECONDS, 0
         try:
             look = await self._look()
-            cost, due = clock() - looked_at, _seconds(look.chore_at, look.now)
+            cost, due = clock() - looked_at, _seconds(_first(look.chore_at, look.count_at), look.now)
             if due == 0:
                 done = await turns.round(self._due_names(look))
             if done or self._firer.unfinished:
@@ -178,6 +179,7 @@ def _sum(one: Ticked, other: Ticked) -> Ticked:
         lapsed=one.lapsed + other.lapsed,
         delivered=one.delivered + other.delivered,
         timed_out=one.timed_out + other.timed_out,
+        folded=one.folded + other.folded,
         failed=tuple(sorted({*one.failed, *other.failed})),
         more=one.more or other.more,
     )
@@ -193,6 +195,10 @@ async def seconds_until(
     """Return the seconds until there may be something to claim; None when nothing is known."""
     due = await store.due(types, tenants, runtime=runtime)
     return _seconds(due.claim_at, due.now)
+
+
+def _first(*times: Instant | None) -> Instant | None:
+    return min((at for at in times if at is not None), default=None)
 
 
 def _seconds(at: Instant | None, now: Instant) -> float | None:

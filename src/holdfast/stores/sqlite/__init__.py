@@ -320,7 +320,7 @@ class SqliteStore(
     async def stats(self) -> Stats:
         commits = self._transactor.commits if self._transactor is not None else 0
         extra = {"commits": commits, "wal_bytes": wal.length(self.path)}
-        return self._read(reads.stats, self._clock(), extra)
+        return await self._read_apart(reads.stats, self._clock(), extra)
 
     async def stuck(self, limit: int = 100) -> builtins.list[UUID]:
         return self._read(reads.stuck, limit)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast import bounds
 from holdfast.bounds import page
-from holdfast.contract import LIVE_SECONDS
+from holdfast.contract import DUE_COUNTED, LIVE_SECONDS
 from holdfast.errors import UnknownRun
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.machine.claiming import unrecorded
@@ -34,7 +34,7 @@ from holdfast.records import (
     Step,
 )
 from holdfast.records.sizes import run_bytes
-from holdfast.stores.claiming.rules import Rules
+from holdfast.stores.claiming.served import can_run, unclaimable
 from holdfast.stores.paged import FIRST, StepsPage, all_steps
 from holdfast.stores.run_filter import is_filtered
 
@@ -43,6 +43,7 @@ from .chores.timeouts import next_at
 from .claiming.capacity import rules_of, rules_revision
 from .claiming.next_claim import next_claim
 from .connection.database import Database, Row, text
+from .counts import by_status, scale
 from .rows import (
     LIST,
     LIST_WITHOUT_VALUES,
@@ -242,25 +243,19 @@ def is_served(db: Database, runs: Sequence[str], now: Instant) -> bool:
     """Return True when a live worker can claim any of these runs."""
     rules, kinds = rules_of(db, rules_revision(db)), db.all(_SQL["kinds"], (text(runs),))
     live = _workers(db, now)
-    return any(_can_run(worker, kind, tenant, rules) for worker in live for kind, tenant in kinds)
+    return any(can_run(worker, kind, tenant, rules) for worker in live for kind, tenant in kinds)
 
 
 def stats(db: Database, now: Instant, extra: dict[str, int]) -> Stats:
     live = _workers(db, now)
-    counted = {status.value: 0 for status in Status} | dict(db.all(_SQL["by_status"]))
-    waiting = db.all(_SQL["due_by_type"], (now,))
-    rules = rules_of(db, rules_revision(db))
-    stuck: dict[str, int] = {}
-    for kind, tenant, count, _ in waiting:
-        if not any(_can_run(worker, kind, tenant, rules) for worker in live):
-            stuck[kind] = stuck.get(kind, 0) + count
-    undelivered = db.one(_SQL["undelivered"])
+    due = scale(db, now, None).items
+    undelivered = db.one(_SQL["undelivered"], {"most": DUE_COUNTED})
     return Stats(
         now=now,
-        by_status=counted,
+        by_status=by_status(db, now),
         workers=tuple(live),
-        oldest_due_at=min((row[3] for row in waiting), default=None),
-        unclaimable=dict(sorted(stuck.items())),
+        oldest_due_at=min((one.oldest_due_at for one in due if one.oldest_due_at is not None), default=None),
+        unclaimable=unclaimable(due, live, rules_of(db, rules_revision(db))),
         undelivered=undelivered[0] if undelivered is not None else 0,
         extra=extra,
     )
@@ -269,11 +264,6 @@ def stats(db: Database, now: Instant, extra: dict[str, int]) -> Stats:
 def stuck(db: Database, limit: int) -> list[UUID]:
     """Return runs that nothing could ever wake. There should be none."""
     return [UUID(run) for (run,) in db.all(_SQL["stuck"], (max(0, limit),))]
-
-
-def _can_run(worker: Presence, kind: str, tenant: str, rules: Rules) -> bool:
-    served = kind in worker.types and (worker.tenants is None or tenant in worker.tenants)
-    return served and rules.open_to(kind, worker.runtime)
 
 
 def _presence(row: tuple[object, ...]) -> Presence:

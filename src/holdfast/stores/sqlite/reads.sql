@@ -42,16 +42,9 @@ select worker, types, patterns, tenants, runtime, slots, stragglers, sinks, lack
 -- :kinds    The types and tenants of some runs.
 select distinct type, tenant from workflow_run where id in (select value from json_each(:runs))
 
--- :by_status
-select status, count(*) from workflow_run where deleted_at is null group by status
-
--- :due_by_type
-select type, tenant, count(*), min(run_at) from workflow_run
-where status = 'pending' and deleted_at is null and run_at <= :now
-group by type, tenant
-
--- :undelivered
-select (select count(*) from workflow_inbox where delivered = 0) + (select count(*) from workflow_run where owes > 0)
+-- :undelivered    At most so many of each.
+select (select count(*) from (select 1 from workflow_inbox where delivered = 0 limit :most))
+    + (select count(*) from (select 1 from workflow_run where owes > 0 limit :most))
 
 -- :stuck    Open runs that nothing could ever wake, each part by the index of its status. No move leaves such a run.
 select id from (

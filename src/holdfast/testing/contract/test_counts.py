@@ -309,7 +309,8 @@ def test_every_move_keeps_the_counts_right(driver, life):
     driver.clock.turn(FOLD_SECONDS)
     fold(driver)
     after = driver.counts()
-    assert (after.by_type, after.totals, driver.rates()) == (before.by_type, before.totals, rates)
+    assert (after.by_type, after.totals) == (before.by_type, before.totals)
+    assert driver.rates() == rates or "purge" in life  # and old minutes may be gone
     assert_counts(driver)
 
 
@@ -322,7 +323,7 @@ def test_a_second_fold_finds_nothing_and_writes_nothing(driver):
     driver.clock.turn(FOLD_SECONDS)
     fold(driver)
     assert driver.due().count_at is None
-    assert (driver.tick(only=Chore.COUNT).total, driver.tick().folded) == (0, 0)
+    assert (driver.tick(only=Chore.COUNT).folded, driver.tick().folded) == (0, 0)
     assert_counts(driver)
 
 

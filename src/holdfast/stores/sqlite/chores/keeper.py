@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from holdfast.contract import SLICE, SLICES
+from holdfast.contract import FOLD_MAX, SLICE, SLICES
 from holdfast.records import Chore, Emitted, Instant, NewEvent, Ticked
 from holdfast.records.sizes import payload_bytes
 from holdfast.stores.pacing import Pace
@@ -16,7 +16,7 @@ from holdfast.stores.rounds import EventRound, ticked
 from holdfast.stores.sqlite.connection.database import Database
 from holdfast.stores.sqlite.reads import is_served
 
-from . import children, delivery, inbox, timeouts
+from . import children, delivery, folding, inbox, timeouts
 
 if TYPE_CHECKING:
     from holdfast.stores.sqlite.connection.writer import Work
@@ -130,6 +130,8 @@ class KeeperVerbs:
                 continue
             if chore is Chore.DELIVER:
                 done[chore], cut = await self._deliver(limit)
+            elif chore is Chore.COUNT:
+                done[chore], cut = await self._fold()
             elif chore is Chore.LAPSE:
                 done[chore], cut = await self._lapse(limit, wait_timeouts=wait_timeouts)
             else:
@@ -161,6 +163,18 @@ class KeeperVerbs:
             if pace.is_over:
                 break
             await pace.after(runs)
+        return total, True
+
+    async def _fold(self) -> tuple[int, bool]:
+        """Fold the changes of the counts. Return how many, and True if more may be left."""
+        total, pace = 0, self._pace()
+        for _ in range(SLICES):
+            done = await self._write(folding.fold)
+            total += done
+            if done < FOLD_MAX:
+                return total, False
+            if pace.is_over:
+                break
         return total, True
 
     def _pace(self) -> Pace:

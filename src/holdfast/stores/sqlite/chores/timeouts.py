@@ -20,6 +20,8 @@ from holdfast.stores.sqlite.sql import statements
 from holdfast.stores.sqlite.view.machine_rows import RunRow
 from holdfast.stores.sqlite.view.view import SqliteView
 
+from .folding import fold_at
+
 _EXPIRE, _TIME_OUT, _LAPSE = (
     statements("chores/expire"),
     statements("chores/time_out"),
@@ -105,6 +107,8 @@ def next_at(db: Database, chore: Chore, *, wait_timeouts: bool = True) -> Instan
             row = db.one(_TIME_OUT["next"])
         case Chore.LAPSE:
             row = db.one(_LAPSE["next" if wait_timeouts else "next_but_plans"])
+        case Chore.COUNT:
+            return fold_at(db)
         case _:
             row = db.one(_LAPSE["next_news"])
     at: Instant | None = None if row is None else row[0]

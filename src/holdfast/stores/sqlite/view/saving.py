@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.machine.view import Data
-from holdfast.records import Instant, Json, RunningStep
+from holdfast.records import Counted, Instant, Json, RunningStep
 from holdfast.stores.sqlite.connection.database import Database, Row, text
+from holdfast.stores.sqlite.sql import statements
 
 from .machine_rows import (
     INSERT_STEP,
@@ -28,6 +29,10 @@ from .machine_rows import (
 HALF_GONE = -1  # a value of deleted_at: a purge has begun to remove the run
 MANY_ROWS = 8  # from this number on, rows of the trail are written as one JSON text
 LONG = 65_536  # the most characters of such a text
+
+# Happenings that are counted here. Those that change the status of a run are counted by triggers.
+_COUNTED = {"retried": Counted.RETRIED.value, "lease_expired": Counted.EXPIRED.value}
+_HAPPENED = statements("counts")["happened"]
 
 
 class Saving:
@@ -52,6 +57,8 @@ class Saving:
     def note(self, run: RunRow, what: str, /, **data: Any) -> Data:
         run.noted = True
         self._trail.append((run.text, what, data))
+        if what in _COUNTED:
+            self.db.run(_HAPPENED, (run.tenant, run.type, _COUNTED[what], self.now))
         return data
 
     def log(self, run: RunRow, what: str, data: Json) -> None:
