@@ -32,6 +32,11 @@ OUTCOMES = {
 ENDS = frozenset({"succeeded", "failed", "cancelled", "paused", "lost"})
 
 
+def shown_outcome(outcome: str) -> str:
+    """Return the word for the end of an execution. One that began after its lease was over is lost."""
+    return outcome if outcome in ENDS else OUTCOMES.get(outcome, "lost")
+
+
 class Distribution(msgspec.Struct):
     """The observations of one histogram: how many fell into each bucket (the last: above all), and their sum."""
 
@@ -145,8 +150,7 @@ class Recorder(Measures):
             self._retries.add((self._type(type_),))
 
     def executed(self, type_: str, outcome: str) -> None:
-        # An outcome that is no word of ours is a lease that expired before the execution began.
-        outcome = outcome if outcome in ENDS else OUTCOMES.get(outcome, "lost")
+        outcome = shown_outcome(outcome)
         self._executions.add((self._type(type_), outcome))
         if outcome == "lost":
             self._lost.add((self._type(type_),))
