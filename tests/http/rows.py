@@ -101,6 +101,7 @@ ROWS = {
     "workers": Row(),
     "stats": Row(),
     "counts": Row(),
+    "metrics": Row(),
     "rates": Row(),
     "scale": Row(),
     "backlog": Row(),

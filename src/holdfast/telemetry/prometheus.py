@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from holdfast.engine.app.app import App
+from holdfast.engine.app.client import StoreClient
 from holdfast.records import ANY, Tenant
 
 from . import store_wide
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def exposition(
-    app: App,
+    app: StoreClient,
     *,
     tenant: Tenant = ANY,
     tenants: bool = False,

@@ -12,7 +12,7 @@ from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from holdfast.contract import Store
-from holdfast.engine.app.app import App
+from holdfast.engine.app.client import StoreClient
 from holdfast.errors import HoldfastError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import FINAL, Status
@@ -86,10 +86,10 @@ class StoreReader:
             return [_up(0)]
 
 
-_readers: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[App, StoreReader]] = WeakKeyDictionary()
+_readers: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[StoreClient, StoreReader]] = WeakKeyDictionary()
 
 
-async def families(app: App, tenant: Tenant, *, tenants: bool) -> list[Family]:
+async def families(app: StoreClient, tenant: Tenant, *, tenants: bool) -> list[Family]:
     """Return the metrics of the app's store."""
     readers = _readers.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())
     reader = readers.get(app)
