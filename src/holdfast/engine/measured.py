@@ -10,8 +10,9 @@ from holdfast.contract.forwarding import Forwards
 
 from .measures import Measures
 
-# Waits for nothing: it only registers a function.
-UNMEASURED = frozenset({"listen"})
+# `listen` only registers a function. `open` stands before every verb of an app, and does nothing after the
+# first time.
+UNMEASURED = frozenset({"listen", "open"})
 
 
 class Measured(Forwards):
@@ -35,11 +36,10 @@ class Measured(Forwards):
             self.measures.refused(verb, type(error).__name__)
             raise
         finally:
-            self.measures.called(verb, self._clock() - begun_at)
+            if verb not in UNMEASURED:
+                self.measures.called(verb, self._clock() - begun_at)
 
     def _forward_blocking(self, verb: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if verb in UNMEASURED:
-            return getattr(self.inner, verb)(*args, **kwargs)
         begun_at = self._clock()
         try:
             return getattr(self.inner, verb)(*args, **kwargs)
@@ -47,7 +47,8 @@ class Measured(Forwards):
             self.measures.refused(verb, type(error).__name__)
             raise
         finally:
-            self.measures.called(verb, self._clock() - begun_at)
+            if verb not in UNMEASURED:
+                self.measures.called(verb, self._clock() - begun_at)
 
 
 def measured(store: Store, measures: Measures, clock: Callable[[], float]) -> Store:

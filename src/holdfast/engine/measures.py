@@ -1,8 +1,8 @@
 """The seam for metrics: happenings that the engine reports, to whoever measures them.
 
 The engine knows no library for metrics. A worker without measures pays one test for None at each place. The
-methods are called on event loops and, by `Measured`, from the thread that renews leases; they may not block or
-raise.
+methods are called on event loops and, by `Measured`, from the thread that renews leases; they may not block
+or raise.
 """
 
 from __future__ import annotations

@@ -70,13 +70,13 @@ STEP_DURATION = _histogram(
     "type",
     "outcome",
     buckets=DURATION,
-    help="Duration of one try of a step, without the commit of its result: succeeded, failed, retried, cancelled.",
+    help="Duration of one try of a step, without its commit: succeeded, failed, retried, cancelled.",
 )
 EXECUTIONS = _counter(
     "holdfast_executions_total",
     "type",
     "outcome",
-    help="Executions, from claim to end: succeeded, failed, cancelled, parked, paused, returned to the queue, lost.",
+    help="Executions that ended: succeeded, failed, cancelled, parked, paused, returned, lost.",
 )
 STEP_RETRIES = _counter(
     "holdfast_step_retries_total", "type", help="Failed tries of steps that are followed by another try."
@@ -90,7 +90,8 @@ ENGINE_ERRORS = _counter(
 SLOTS = _gauge("holdfast_worker_slots", help="Runs that the workers of this process may execute at once.")
 SLOTS_BUSY = _gauge("holdfast_worker_slots_busy", help="Runs that the workers of this process execute now.")
 STRAGGLERS = _gauge(
-    "holdfast_worker_stragglers", help="Sync functions that were cancelled and have not returned; each takes a slot."
+    "holdfast_worker_stragglers",
+    help="Sync functions that were cancelled and have not returned; each takes a slot.",
 )
 STORE_CALL = _histogram(
     "holdfast_store_call_seconds", "verb", buckets=CALL, help="Duration of calls to the store, by verb."
@@ -104,7 +105,9 @@ MESSAGES_SENT = _counter(
 MESSAGES_FAILED = _counter(
     "holdfast_messages_failed_total", "sink", help="Tries of this process to deliver a message that failed."
 )
-SCHEDULES_FIRED = _counter("holdfast_schedules_fired_total", help="Runs that this process started for schedules.")
+SCHEDULES_FIRED = _counter(
+    "holdfast_schedules_fired_total", help="Runs that this process started for schedules."
+)
 SCHEDULE_LATENESS = _histogram(
     "holdfast_schedule_lateness_seconds",
     buckets=LATENESS,
@@ -129,7 +132,10 @@ RUNS_FINISHED = _counter(
     help="Runs that have ended: succeeded, failed, cancelled.",
 )
 RUNS_RETRIED = _counter(
-    "holdfast_runs_retried_total", "type", tenant=True, help="Retries of runs, and of steps that left the worker."
+    "holdfast_runs_retried_total",
+    "type",
+    tenant=True,
+    help="Retries of runs, and of steps that left the worker.",
 )
 LEASES_EXPIRED = _counter(
     "holdfast_leases_expired_total", "type", tenant=True, help="Leases that expired: a worker died or hung."
@@ -142,25 +148,34 @@ RUNS_OPEN = _gauge(
     help="Runs that have not ended: pending, leased, waiting, paused.",
 )
 RUNS_SUSPENDED = _gauge(
-    "holdfast_runs_suspended", "type", tenant=True, help="Runs that wait for a time, an event, a person or a child."
+    "holdfast_runs_suspended",
+    "type",
+    tenant=True,
+    help="Runs that wait for a time, an event, a person or a child.",
 )
 DUE_RUNS = _gauge(
     "holdfast_due_runs", "type", tenant=True, help="Runs that are due and not claimed; counted up to a bound."
 )
 QUEUE_AGE = _gauge(
-    "holdfast_queue_age_seconds", "type", tenant=True, help="Time since the oldest due run of the type became due."
+    "holdfast_queue_age_seconds",
+    "type",
+    tenant=True,
+    help="Time since the oldest due run of the type became due.",
 )
 UNCLAIMABLE = _gauge("holdfast_unclaimable_runs", "type", help="Due runs that no live worker can execute.")
 WORKERS = _gauge("holdfast_workers", help="Live workers.")
 UNDELIVERED = _gauge("holdfast_events_undelivered", help="Events that have not reached all their waits yet.")
 OUTBOX_PENDING = _gauge("holdfast_outbox_pending", "sink", help="Messages that are not delivered yet.")
-OUTBOX_LAG = _gauge("holdfast_outbox_lag_seconds", "sink", help="Age of the oldest message that is not delivered.")
+OUTBOX_LAG = _gauge(
+    "holdfast_outbox_lag_seconds", "sink", help="Age of the oldest message that is not delivered."
+)
 OUTBOX_DEAD = _gauge("holdfast_outbox_dead", "sink", help="Messages that were given up.")
 LIMITS_AT_CAP = _gauge(
     "holdfast_limits_at_cap", help="Limits whose concurrency is used up, and keys that are paused."
 )
 SCHEDULES_LATE = _gauge(
-    "holdfast_schedules_late_seconds", help="Time since the oldest schedule that is due should have fired; else 0."
+    "holdfast_schedules_late_seconds",
+    help="Time since the oldest schedule that is due should have fired; else 0.",
 )
 
 STORE_METRICS = (

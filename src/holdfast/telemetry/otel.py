@@ -1,7 +1,7 @@
 """Metrics for OpenTelemetry: the happenings of this process go to the instruments of its meter provider.
 
-Only the API is used, and only in a program that has loaded it and configured a provider; the SDK, its readers and
-exporters are the program's own. Attributes have the names of the labels.
+Only the API is used, and only in a program that has loaded it and configured a provider; the SDK, its
+readers and exporters are the program's own. Attributes have the names of the labels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ METER = "holdfast"
 
 
 def instrument_name(metric: Metric) -> str:
-    """Return the name of an instrument: `holdfast.claim_latency`. An exporter to Prometheus adds what is cut."""
+    """Return the name of an instrument, `holdfast.claim_latency`: an exporter to Prometheus adds the rest."""
     name = metric.name.removesuffix("_total").removesuffix("_seconds")
     return name.replace("_", ".", 1)
 
@@ -139,7 +139,7 @@ def measure_if_configured(app: App) -> None:
     from opentelemetry import metrics
 
     provider = metrics.get_meter_provider()
-    # Before anything is configured there is a stand-in, which would keep each instrument for a later provider.
+    # Before anything is configured there is a stand-in, which keeps each instrument for a later provider.
     if type(provider).__module__.startswith("opentelemetry.metrics"):
         return
     measure(app, otel_measures(provider))

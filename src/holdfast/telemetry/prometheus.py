@@ -30,7 +30,8 @@ async def exposition(
     store: bool = True,
     process: bool = True,
 ) -> tuple[str, bytes]:
-    """Return the content type and the text of one scrape. A store that does not answer is `holdfast_store_up 0`.
+    """Return the content type and the text of one scrape. If the store does not answer, the text says
+    `holdfast_store_up 0`.
 
     process: what this process has counted since `holdfast.telemetry.measure(app)` was called. store: what the
     store says of all processes; of one `tenant` only its runs. tenants: the metrics of runs have the label

@@ -1,7 +1,7 @@
 """The recorder: it counts the happenings of this process in memory, and answers a scrape with a copy.
 
-Its methods cost about a microsecond: a worker calls one for every step. So they count in plain lists, under one
-lock, and know nothing of any library for metrics.
+Its methods cost about a microsecond: a worker calls one for every step. So they count in plain lists, under
+one lock, and know nothing of any library for metrics.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def shown_outcome(outcome: str) -> str:
 
 
 class Distribution(msgspec.Struct):
-    """The observations of one histogram: how many fell into each bucket (the last: above all), and their sum."""
+    """The observations of one histogram: how many are in each bucket (the last: above all), and their sum."""
 
     counts: list[int]
     total: float = 0.0
@@ -48,7 +48,8 @@ Value = float | Distribution
 
 
 class Family(msgspec.Struct):
-    """A metric with its values, by the values of its labels. `labels`: their names, if not those of the metric."""
+    """A metric with its values, by the values of its labels. `labels`: their names, if there are more than
+    the metric has."""
 
     metric: Metric
     values: Mapping[tuple[str, ...], Value]
@@ -171,11 +172,24 @@ class Recorder(Measures):
         self._fired.add(())
         self._late.add((), late_seconds)
 
+    @property
+    def workers(self) -> int:
+        """The number of workers that work in this process."""
+        return len(self._workers)
+
     def families(self) -> list[Family]:
         """Return a copy of all metrics of this process, in the order of the catalog."""
         kept = (
             *(self._claims, self._resumes, self._steps, self._executions, self._retries, self._lost),
-            *(self._engine_errors, self._calls, self._refusals, self._sent, self._failed, self._fired, self._late),
+            *(
+                self._engine_errors,
+                self._calls,
+                self._refusals,
+                self._sent,
+                self._failed,
+                self._fired,
+                self._late,
+            ),
         )
         with self._lock:
             found = {one.metric.name: Family(one.metric, one.copy()) for one in kept}

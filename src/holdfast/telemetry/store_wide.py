@@ -1,7 +1,7 @@
-"""Metrics of the whole store, read when they are asked for: each read has a bounded cost on a store of any size.
+"""Metrics of the whole store, read when they are asked for, by verbs whose cost does not grow with the runs.
 
-The reads of one app and event loop are shared: an answer serves every scrape for a second, and while one read is
-under way no second one begins. So neither many scrapers nor a store that hangs can pile up reads.
+The reads of one app and event loop are shared: an answer serves every scrape for a second, and while one read
+is under way no second one begins. So neither many scrapers nor a store that hangs can pile up reads.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class StoreReader:
             return [_up(0)]
 
 
-_readers: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[StoreClient, StoreReader]] = WeakKeyDictionary()
+_readers: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[StoreClient, StoreReader]] = (
+    WeakKeyDictionary()
+)
 
 
 async def families(app: StoreClient, tenant: Tenant, *, tenants: bool) -> list[Family]:
@@ -102,9 +104,11 @@ async def families(app: StoreClient, tenant: Tenant, *, tenants: bool) -> list[F
 async def read(store: Store, tenant: Tenant, *, tenants: bool = False) -> list[Family]:
     """Read the metrics of a store; of one tenant only those of its runs."""
     scale = await store.scale(tenant)
-    found = await _by_tenant(store, scale, tenant) if tenants else {(): await store.counts(tenant)}
+    found: dict[Labels, Counts] = (
+        await _by_tenant(store, scale, tenant) if tenants else {(): await store.counts(tenant)}
+    )
     more = ("tenant",) if tenants else ()
-    runs = [*_runs(found, more), *_queue(scale, more)]
+    runs = [*_runs(found, more), *_queue(scale, found, more)]
     if tenant is not ANY:
         return runs
     stats, backlog, limits = await store.stats(), await store.backlog(), await store.limits()
@@ -188,8 +192,13 @@ def _largest(by_type: dict[str, dict[str, int]]) -> list[tuple[str, dict[str, in
     return sorted(by_type.items(), key=lambda one: (-sum(one[1].values()), one[0]))
 
 
-def _queue(scale: Scale, more: Labels) -> Iterable[Family]:
+def _queue(scale: Scale, found: dict[Labels, Counts], more: Labels) -> Iterable[Family]:
     due, age = _Sums(catalog.DUE_RUNS, more), _Sums(catalog.QUEUE_AGE, more)
+    # A type without due runs has a 0: a rule that scales workers needs a number.
+    for tenant, counts in found.items():
+        for type_ in counts.by_type:
+            due.add((type_, *tenant), 0)
+            age.add((type_, *tenant), 0.0)
     named: dict[str, None] = {}
     for one in scale.items:
         if more and len(named) >= TENANTS_MAX and one.tenant not in named:

@@ -24,7 +24,11 @@ def _lines(family: Family) -> Iterator[str]:
         if isinstance(value, Distribution):
             yield _distribution(metric.name, pairs, bounds, value)
         else:
-            yield f"{metric.name}{{{pairs}}} {_number(value)}\n" if pairs else f"{metric.name} {_number(value)}\n"
+            yield (
+                f"{metric.name}{{{pairs}}} {_number(value)}\n"
+                if pairs
+                else f"{metric.name} {_number(value)}\n"
+            )
 
 
 def _distribution(name: str, pairs: str, bounds: list[str], value: Distribution) -> str:

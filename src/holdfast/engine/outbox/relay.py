@@ -93,7 +93,7 @@ class Relay:
                 apart = between_looks(clock() - looked_at)
                 if due == 0.0:
                     await self.take()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is logged
                 will_retry(log, "send messages", error, self._measures)
                 due = TROUBLE_SECONDS
             await self.wake_up.wait(due)

@@ -169,7 +169,10 @@ class PlanExecution(HeldRun):
         """Measure the wait that this step, or the row before it, has ended with."""
         if step.waits:
             self.resumed(msgspec.structs.replace(step, finished_at=self.claim.run_at))
-        elif step.seq and (before := next(islice(self.rows.values(), step.seq - 1, None))).kind is not StepKind.TASK:
+        elif (
+            step.seq
+            and (before := next(islice(self.rows.values(), step.seq - 1, None))).kind is not StepKind.TASK
+        ):
             self.resumed(before)
 
     def _judged(self, ended: End) -> End:

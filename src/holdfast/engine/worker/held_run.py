@@ -198,8 +198,8 @@ class HeldRun(ABC):
             self.measures.tried(self.claim.type, outcome, (self.now() - begun_at) / SECOND)
 
     def resumed(self, step: Step) -> None:
-        """Measure a wait after which the run goes on now: from when it was due, or was settled. The run became
-        due with the very commit that settled the wait; or the wait was settled in this execution.
+        """Measure a wait after which the run goes on now: from when it was due, or was settled. The run
+        became due with the very commit that settled the wait, or the wait was settled in this execution.
         """
         settled_at = step.finished_at
         if self.measures is None or settled_at is None:

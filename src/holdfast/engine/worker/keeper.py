@@ -100,7 +100,9 @@ class Keeper:
     async def run(self, spawn: Spawn | None = None) -> None:
         """Run rounds until cancelled. `spawn` gives each chore a task of its own."""
         chores = {NAMES[chore]: partial(self._some, chore) for chore in Chore}
-        turns = Chores({**chores, FIRE: self._firer.round}, spawn or _spawn, self.wake_up.ring, self._measures)
+        turns = Chores(
+            {**chores, FIRE: self._firer.round}, spawn or _spawn, self.wake_up.ring, self._measures
+        )
         try:
             while True:
                 await self._round(turns)
@@ -122,7 +124,7 @@ class Keeper:
                     self._news()  # a store need not give hints
             else:
                 apart = between_looks(cost)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is logged
             will_retry(log, "do chores", error, self._measures)
             due = TROUBLE_SECONDS
         if not done:
@@ -164,7 +166,7 @@ class Keeper:
         while True:
             try:
                 await self.purge()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is logged
                 will_retry(log, "purge", error, self._measures)
             await asyncio.sleep(PURGE_SECONDS)
 

@@ -303,7 +303,7 @@ class Worker(OnlyAsync):
                     self._more = await self.versions.claim(self._claim, limit)
                     if not self._more:
                         due = await seconds_until(self.store, types, self.tenants, runtime=self.runtime)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is logged
                 # Any error: a claim loop that ends silently would leave a worker that lives and does nothing.
                 will_retry(log, "claim runs", error, self.measures)
                 due, self._more = TROUBLE_SECONDS, False
