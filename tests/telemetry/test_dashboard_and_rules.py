@@ -1,4 +1,4 @@
-"""The Grafana dashboard and the alert rules: Prometheus reads them, and they ask only for metrics that exist."""
+"""The Grafana dashboard and the alert rules: Prometheus reads them, and what they ask for exists."""
 
 from __future__ import annotations
 
