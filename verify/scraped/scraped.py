@@ -72,7 +72,7 @@ class Process:
 
 
 class Truth(NamedTuple):
-    """What really happened: tries of steps by process, run and step; the runs; their trails; a recount."""
+    """The facts: tries of steps by process, run and step; the runs; their trails; a recount."""
 
     tries: list[tuple[int, str, str]]
     runs: list[Run]
