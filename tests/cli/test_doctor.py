@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 
+import apsw
 import pytest
 
 from holdfast import App
@@ -78,3 +80,25 @@ def test_a_damaged_file_is_a_finding_and_not_a_traceback(cli_, url, path):
     told = cli_("doctor")
     assert told.exit_code in (1, 3)
     assert "damaged" in told.stdout + told.stderr
+
+
+def spoil(path):
+    with closing(apsw.Connection(str(path))) as db:
+        db.execute("update workflow_count_change set number = 7")
+
+
+@pytest.mark.spec("READ-4", "CLI-1")
+def test_counts_are_compared_with_the_runs_on_request_and_repaired(cli_, path):
+    """Differences are an error in one line, until they are repaired."""
+    cli_.start(SHOP)
+    assert "kept counts" not in cli_("doctor").stdout
+    assert "ok       the kept counts agree with all runs" in cli_("doctor", "--recount").stdout
+    spoil(path)
+    told = cli_("doctor", "--recount")
+    line = f"1 kept count differs from the runs: 7 pending of {SHOP} for tenant default, in fact 1"
+    assert (told.exit_code, f"error    {line}" in told.stdout.splitlines()) == (1, True)
+    assert "to fix: `holdfast doctor --repair" in told.stdout
+    told = cli_("doctor", "--repair")
+    assert (told.exit_code, f"warning  {line}; it is repaired" in told.stdout.splitlines()) == (0, True)
+    assert "ok       the kept counts agree with all runs" in cli_("doctor", "--recount").stdout
+    assert "1 run: 1 pending" in cli_("doctor").stdout

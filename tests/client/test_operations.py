@@ -29,7 +29,7 @@ NOT_CALLED = {
     "list_bulk": "`list` with the type of bulk operations",
 }
 # Verbs of an app that need the store itself.
-STORE_ONLY = {"purge", "rotate_signing_key"}
+STORE_ONLY = {"purge", "recount", "rotate_signing_key"}
 # Operations under another name than the verb that calls them.
 VERBS = {
     "children_of_many": "children",

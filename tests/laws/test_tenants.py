@@ -358,7 +358,7 @@ def test_a_scoped_app_follows_its_app_to_another_store():
 # -- verbs of operators ----------------------------------------------------------------------------
 
 OPERATORS = {
-    "purge", "doctor", "stats", "workers", "unserved", "now", "rotate_signing_key",
+    "purge", "recount", "doctor", "stats", "workers", "unserved", "now", "rotate_signing_key",
     "limit", "unlimit", "limits", "pause_key", "resume_key",
     "register", "unregister", "definitions", "registry", "webhook", "webhooks", "remove_webhook",
     "publish", "worker", "work", "run", "close",

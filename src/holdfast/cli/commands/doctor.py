@@ -12,7 +12,9 @@ from holdfast.cli.find import find
 from holdfast.cli.options import json_option, run_argument, store_option
 from holdfast.cli.program import pastable
 from holdfast.cli.terminal import print_json, wrapped
+from holdfast.engine.app.client import StoreClient
 from holdfast.engine.explain.doctor import SHOWN, Report
+from holdfast.engine.explain.recounting import recounted
 from holdfast.errors import SchemaMismatch
 from holdfast.records import Finding
 from holdfast.shown.data import explanation_data
@@ -24,20 +26,30 @@ TEXT_MAX = 10_000  # characters of an explanation
 
 
 @click.command()
+@click.option("--recount", is_flag=True, help="Also compare the kept counts with all runs; this takes time.")
+@click.option("--repair", is_flag=True, help="The same, and correct counts that differ.")
 @json_option
 @store_option()
-def doctor(*, as_json: bool) -> int:
+def doctor(*, recount: bool, repair: bool, as_json: bool) -> int:
     """Check a store for problems, and say how to fix them.
 
     A warning goes away once enough workers run; an error does not. The exit code is 1 if there is an error.
     """
     try:
-        report = session.run(lambda client: client.doctor())
+        if recount or repair:
+            report = session.run_on_store(lambda client: _with_recount(client, repair=repair))
+        else:
+            report = session.run(lambda client: client.doctor())
     except SchemaMismatch as error:
         what = "this version of Holdfast cannot use the store; nothing else was checked"
         report = Report(datetime.now(UTC), (Finding(level="error", what=what, mend=str(error)),))
     _print(report, as_json=as_json)
     return int(report.level == "error")
+
+
+async def _with_recount(client: StoreClient, *, repair: bool) -> Report:
+    report = await client.doctor()
+    return Report(report.at, (*report.findings, await recounted(client.store, repair=repair)))
 
 
 def _print(report: Report, *, as_json: bool) -> None:

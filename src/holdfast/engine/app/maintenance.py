@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.arguments import Seconds, check_kept
 from holdfast.contract import DELETED_SECONDS, TTL_SECONDS, Store
 from holdfast.engine.explain.doctor import Report, examine
-from holdfast.records import Presence, Purged, Stats, moment
+from holdfast.records import Miscount, Presence, Purged, Stats, moment
 
 
 class MaintenanceVerbs:
@@ -66,3 +66,10 @@ class MaintenanceVerbs:
         """Check the store and its runs. The report has a `level`, and findings that say how to mend them."""
         await self._opened()
         return await examine(self.store)
+
+    async def recount(self, *, repair: bool = False) -> Sequence[Miscount]:
+        """Compare the kept counts with all runs, which takes time, and return the differences. repair: correct
+        the counts too.
+        """
+        await self._opened()
+        return await self.store.recount(repair=repair)

@@ -320,6 +320,7 @@ class SyncApp(SyncOperatorVerbs, SyncBase):
         self._workers: dict[Worker, asyncio.AbstractEventLoop] = {}  # and the event loop of each
 
     purge = blocking(App.purge)
+    recount = blocking(App.recount)
     publish = blocking(App.publish)
 
     def of(self, tenant: str) -> SyncTenantApp:

@@ -80,7 +80,7 @@ class CountVerbs:
             found, repairs = await self._recounted()
             if not repair or not found:
                 return found
-            if await self._write(lambda db, now, found=found, seen=repairs: correct(db, now, found, seen)):
+            if await self._write(lambda db, _, found=found, seen=repairs: correct(db, found, seen)):
                 return found
         raise StoreError(f"{self.path}: others repair the counts too; wait until they have ended")
 
@@ -102,9 +102,9 @@ def counts(db: Database, now: Instant, tenant: str | None) -> Counts:
         totals[kind, what] += number
     for kind, before, after, what, number in db.all(SQL["unfolded"], {"tenant": tenant}):
         for name, moved in ((before, -number), (after, number)):
-            if name is not None:
+            if name:
                 kept[kind, name] += moved
-        if what is not None:
+        if what:
             totals[kind, what] += number
     return counts_of(now, _rows(kept), _rows(totals))
 
@@ -199,9 +199,9 @@ def recounted(db: Database) -> tuple[list[Miscount], int]:
     for tenant, kind, before, after, number in db.all(SQL["all_unfolded"]):
         for whose in {tenant, ALL}:
             for status, moved in ((before, -number), (after, number)):
-                if status is not None:
+                if status:
                     kept[whose, kind, status] += moved
-    # The counts of all tenants are wrong by themselves only when those of the tenants do not explain it.
+    # The count of all tenants is wrong by itself only when the counts of the tenants do not explain it.
     for (tenant, kind, status), number in [*kept.items()]:
         if tenant != ALL:
             real[ALL, kind, status] += number
@@ -227,12 +227,12 @@ def _recounted_alone(path: str, checking: threading.Lock) -> tuple[list[Miscount
             db.close()
 
 
-def correct(db: Database, now: Instant, found: Sequence[Miscount], seen: int) -> bool:
+def correct(db: Database, found: Sequence[Miscount], seen: int) -> bool:
     """Write differences as changes of the counts. False: somebody else has repaired them since `seen`."""
     (repairs,) = db.one(SQL["repairs"]) or ("0",)
     if int(repairs) != seen:
         return False
-    rows = [(one.tenant, one.type, one.status, now, one.real - one.kept) for one in found]
+    rows = [(one.tenant, one.type, one.status, one.real - one.kept) for one in found]
     db.many(SQL["correct"], rows)
     db.run(SQL["repaired"], (str(seen + 1),))
     return True

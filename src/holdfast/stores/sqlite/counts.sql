@@ -18,9 +18,9 @@ select minute, type, what, sum(number) from (
         where tenant = :kept and minute between :since and :until order by minute, type, what limit :limit
     )
     union all
-    select at - at % 60000000, type, what, number from workflow_count_change
-    where what is not null and (:tenant is null or tenant = :tenant)
-        and at - at % 60000000 between :since and :until
+    select slot - slot % 60000000, type, what, number from workflow_count_change
+    where what <> '' and (:tenant is null or tenant = :tenant)
+        and slot - slot % 60000000 between :since and :until
 )
 group by minute, type, what order by minute, type, what limit :limit
 
@@ -28,10 +28,6 @@ group by minute, type, what order by minute, type, what limit :limit
 select type, tenant from workflow_run indexed by idx_workflow_run_tenant_claim
 where status = 'pending' and deleted_at is null and (type, tenant) > (:type, :tenant)
 order by type, tenant limit 1
-
--- :next_type    The next type of which this tenant has a pending run.
-select type from workflow_run indexed by idx_workflow_run_tenant_claim
-where status = 'pending' and deleted_at is null and type > :type order by type limit 1
 
 -- :has_pending
 select 1 from workflow_run indexed by idx_workflow_run_tenant_claim
@@ -57,17 +53,19 @@ from workflow_count_change
 where (from_status = 'leased' or to_status = 'leased') and (:tenant is null or tenant = :tenant)
 group by type, tenant
 
--- :pile    The first and the last number of the changes, and the time of the first.
-select (select min(id) from workflow_count_change), (select max(id) from workflow_count_change),
-    (select at from workflow_count_change order by id limit 1)
+-- :oldest
+select slot from workflow_count_change order by slot limit 1
+
+-- :pile
+select count(*) from workflow_count_change
 
 -- :some
-select tenant, type, from_status, to_status, what, iif(what is null, 0, at - at % 60000000), sum(number)
-from workflow_count_change where id <= :last
-group by tenant, type, from_status, to_status, what, iif(what is null, 0, at - at % 60000000)
+select slot, tenant, type, from_status, to_status, what, number from workflow_count_change
+where slot <= :until order by slot, tenant, type, from_status, to_status, what limit :limit
 
--- :forget
-delete from workflow_count_change where id <= :last
+-- :forget    The same rows.
+delete from workflow_count_change
+where (slot, tenant, type, from_status, to_status, what) <= (:slot, :tenant, :type, :from_status, :to_status, :what)
 
 -- :add
 insert into workflow_count (tenant, type, status, number) values (:tenant, :type, :status, :number)
@@ -93,7 +91,8 @@ delete from workflow_rate where (tenant, minute, type, what) in (
 )
 
 -- :happened    Happenings that leave no mark in the status of their run.
-insert into workflow_count_change (tenant, type, what, at) values (:tenant, :type, :what, :now)
+insert into workflow_count_change values (:now - :now % 10000000, :tenant, :type, '', '', :what, 1)
+on conflict do update set number = number + 1
 
 -- :real    All runs: it takes time.
 select tenant, type, status, count(*) from workflow_run where deleted_at is null group by tenant, type, status
@@ -112,4 +111,5 @@ select coalesce((select value from workflow_meta where key = 'count_repairs'), '
 insert or replace into workflow_meta (key, value) values ('count_repairs', :number)
 
 -- :correct
-insert into workflow_count_change (tenant, type, to_status, at, number) values (:tenant, :type, :status, :now, :number)
+insert into workflow_count_change values (0, :tenant, :type, '', :status, '', :number)
+on conflict do update set number = number + excluded.number

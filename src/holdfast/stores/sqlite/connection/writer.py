@@ -27,6 +27,7 @@ from holdfast.bounds import BATCH_BYTES, LARGE_BATCH_BYTES, LARGE_BYTES
 from holdfast.errors import HoldfastError, StoreError, Unavailable, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.records import Instant
+from holdfast.stores.sqlite.chores import folding
 from holdfast.stores.sqlite.migrate import connect
 from holdfast.stores.sqlite.transactions.guard import insist
 
@@ -83,19 +84,39 @@ class Transactor:
         self._path, self._clock, self._turnstile, self._hints = path, clock, turnstile, hints
         self._busy: list[Database] = []  # connections that could not be closed yet
         self._wal = WriteAheadLog(path, db)
+        self._piled = False  # many changes of the counts are not folded
 
     def tidy(self) -> None:
-        """Shorten a write-ahead log that is too long. Called between commits, when nobody waits for an
-        answer."""
+        """Shorten a write-ahead log that is too long, and fold counts that have piled up. Called between
+        commits, when nobody waits for an answer."""
         if self.commits % LOOK_EVERY == 0 and self._wal.is_too_long():
+            with contextlib.suppress(apsw.Error, StoreError, OSError), self._turn():
+                self._wal.restart()
+        if self._piled or self.commits % LOOK_EVERY == 0:
             with contextlib.suppress(apsw.Error, StoreError, OSError):
-                if self._turnstile is not None:
-                    self._turnstile.enter()
-                try:
-                    self._wal.restart()
-                finally:
-                    if self._turnstile is not None:
-                        self._turnstile.leave()
+                self._piled = folding.is_piled_up(self.db)
+                if self._piled:
+                    self._fold()
+
+    def _fold(self) -> None:
+        """Fold changes of the counts that no keeper has folded, in a commit of their own."""
+        with self._turn():
+            try:
+                self.db.run("begin immediate")
+                folding.fold(self.db, self._clock(), everything=True)
+                self.db.run("commit")
+            finally:
+                self._roll_back()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        if self._turnstile is not None:
+            self._turnstile.enter()
+        try:
+            yield
+        finally:
+            if self._turnstile is not None:
+                self._turnstile.leave()
 
     def commit(self, batch: Sequence[Job[Any]]) -> None:
         """Run all jobs in one transaction. When a job raises, each job runs again in its own transaction."""

@@ -1,19 +1,20 @@
--- Counts that are kept. Each commit that changes the status of runs appends small rows;
+-- Counts that are kept. Each commit that changes the status of runs adds to small rows;
 -- `tick` folds them into the kept counts. Decision 55 has the figures.
 
--- A change of the counts that is not folded yet. A run has left the count of `from_status` (null: it was not counted) and
--- entered that of `to_status` (null: it is not counted any more); `what`: a happening that is counted too (null: none).
--- Rows are added at the end and removed at the beginning, so the numbers have no gaps.
+-- Changes of the counts that are not folded yet, by the ten seconds in which they were made (slot: the instant at which
+-- these begin; 0: of no time, to be folded at once). `number` runs have left the count of `from_status` ('': they were
+-- not counted) and entered that of `to_status` ('': they are not counted any more); `what`: a happening that is counted
+-- too ('': none). tenant '': a repair of the counts of all tenants together.
 create table workflow_count_change (
-    id          integer primary key,
-    tenant      text not null,               -- '': a repair of the counts of all tenants together
+    slot        integer not null,
+    tenant      text not null,
     type        text not null,
-    from_status text,
-    to_status   text,
-    what        text,
-    at          integer not null,
-    number      integer not null default 1
-) strict;
+    from_status text not null,
+    to_status   text not null,
+    what        text not null,
+    number      integer not null,
+    primary key (slot, tenant, type, from_status, to_status, what)
+) strict, without rowid;
 
 -- Runs that are there and not deleted. In these tables tenant '' stands for all tenants together.
 create table workflow_count (
@@ -46,22 +47,25 @@ create table workflow_rate (                 -- the same by the minute, as the i
 create index idx_workflow_rate_minute on workflow_rate (minute);
 
 create trigger workflow_count_started after insert on workflow_run begin
-    insert into workflow_count_change (tenant, type, to_status, what, at)
-    values (new.tenant, new.type, new.status, 'started', new.created_at);
+    insert into workflow_count_change
+    values (new.created_at - new.created_at % 10000000, new.tenant, new.type, '', new.status, 'started', 1)
+    on conflict do update set number = number + 1;
 end;
 
 create trigger workflow_count_moved after update of status, deleted_at on workflow_run
 when new.status <> old.status or (new.deleted_at is null) <> (old.deleted_at is null) begin
-    insert into workflow_count_change (tenant, type, from_status, to_status, what, at)
+    insert into workflow_count_change
     values (
-        new.tenant, new.type, iif(old.deleted_at is null, old.status, null), iif(new.deleted_at is null, new.status, null),
-        iif(old.finished_at is null and new.finished_at is not null, new.status, null), new.updated_at
-    );
+        new.updated_at - new.updated_at % 10000000, new.tenant, new.type, iif(old.deleted_at is null, old.status, ''),
+        iif(new.deleted_at is null, new.status, ''),
+        iif(old.finished_at is null and new.finished_at is not null, new.status, ''), 1
+    )
+    on conflict do update set number = number + 1;
 end;
 
 create trigger workflow_count_gone after delete on workflow_run when old.deleted_at is null begin
-    insert into workflow_count_change (tenant, type, from_status, at)
-    values (old.tenant, old.type, old.status, old.updated_at);
+    insert into workflow_count_change values (0, old.tenant, old.type, old.status, '', '', 1)
+    on conflict do update set number = number + 1;
 end;
 
 -- The runs of a file that is older. What has happened to them was not counted.

@@ -58,7 +58,7 @@ class Saving:
         run.noted = True
         self._trail.append((run.text, what, data))
         if what in _COUNTED:
-            self.db.run(_HAPPENED, (run.tenant, run.type, _COUNTED[what], self.now))
+            self.db.run(_HAPPENED, (self.now, run.tenant, run.type, _COUNTED[what]))
         return data
 
     def log(self, run: RunRow, what: str, data: Json) -> None:
