@@ -21,9 +21,8 @@ from servers.postgres import postgres_for_tests
 _TEST_FUNCTIONS = """
 set search_path = workflow;
 create or replace function clock() returns timestamptz language sql stable as $$
-    select coalesce(
-        workflow.moment(nullif(current_setting('holdfast.now', true), '')::bigint), statement_timestamp()
-    )
+    select case when current_setting('holdfast.now', true) operator(pg_catalog.<>) ''
+        then workflow.moment(current_setting('holdfast.now', true)::bigint) else statement_timestamp() end
 $$;
 grant execute on function workflow.moment(bigint) to public;
 -- Makes the function `wipe` with one static statement for each table, which is planned once in a session.
@@ -31,8 +30,10 @@ do $do$
 declare
     body text;
 begin
-    select string_agg(format('delete from workflow.%I;', tablename), ' ' order by tablename)
-    into body  -- the trail before its runs
+    select string_agg(
+        format('delete from workflow.%I;', tablename), ' ' order by tablename = 'workflow_count_change', tablename
+    )
+    into body  -- the trail before its runs, and last what their removal adds
     from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema';
     select body || string_agg(format(' perform setval(%L, 1, false);', 'workflow.' || sequencename), '')
     into body

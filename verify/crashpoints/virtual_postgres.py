@@ -33,7 +33,7 @@ declare
 begin
     for name in
         select tablename from pg_tables where schemaname = 'workflow' and tablename <> 'workflow_schema'
-        order by tablename  -- the trail before its runs
+        order by tablename = 'workflow_count_change', tablename  -- the trail before its runs, last what these add
     loop
         execute format('delete from workflow.%I', name);
     end loop;

@@ -32,7 +32,7 @@ from .sessions import forks
 from .sessions.listener import Listeners, brings_news, may_call_holders
 from .sessions.pool import Pool
 from .sessions.renewal import RenewalVerb, Renewer
-from .sessions.sending import CALL_SECONDS, NOT_RESENT, send
+from .sessions.sending import CALL_SECONDS, LONG_SECONDS, NOT_RESENT, send
 from .sessions.session import Session, connected
 from .verbs.calls import seconds_for
 from .verbs.forwarding import ForwardedVerbs
@@ -164,7 +164,7 @@ class PostgresStore(
 
     async def _call(self, verb: str, *args: Any) -> Any:
         sql = self._statement(verb, len(args))
-        limit = self.call_seconds + seconds_for(*args)
+        limit = LONG_SECONDS.get(verb, self.call_seconds) + seconds_for(*args)
         if self._clock is not None:
             answer = await send(
                 self._pool(), sql, (*args, str(self._clock())), 1, limit, once=verb in NOT_RESENT

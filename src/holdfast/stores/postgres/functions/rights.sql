@@ -11,6 +11,8 @@
 --    index or a column default calls, because these are called with the rights of the reader or writer.
 -- 3. A trigger function works only on its own table: see tg_relid in each of them.
 --
+-- The functions of counts/counted.sql that have the owner's rights without a search_path name all schemas instead.
+--
 -- The session's standard_conforming_strings decides how strings in bodies are read, so functions with the owner's
 -- rights set their own.
 
@@ -37,9 +39,10 @@ begin
     end loop;
     foreach named in array array[
         'plain_start()', 'plain_started()', 'plain_update()', 'plain_tell()', 'plain_remove()', 'keep_labels()',
+        'count_removed()', 'count_truncated()', 'count_told()',
         'readable(json)',
         'emit(json)', 'deliver_event(text, text, json, integer)', 'expire(integer)', 'time_out(integer)',
-        'lapse(json, boolean, integer)', 'deliver(json, integer)'
+        'lapse(json, boolean, integer)', 'deliver(json, integer)', 'fold_counts(integer)'
     ] loop
         execute format('alter function %s security definer', named);
         execute format('alter function %s set standard_conforming_strings = on', named);

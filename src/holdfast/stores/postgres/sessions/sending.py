@@ -21,6 +21,7 @@ from holdfast.stores.postgres.errors import COLLISIONS, DRIVER, OURS, error_part
 from .pool import Pool
 
 CALL_SECONDS = 10.0
+LONG_SECONDS = {"recount": 1800.0}  # verbs that read all runs
 IN_DOUBT = (
     "the connection was lost during a call, which was refused when it was sent again: it may have been "
     "carried out the first time, so look how things stand before you repeat it"

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast import bounds
-from holdfast.contract import CHILDREN_COUNTED, LIVE_SECONDS
+from holdfast.contract import CHILDREN_COUNTED
 from holdfast.escaping import safe_logger
 from holdfast.machine.durations import bounded
 from holdfast.records import (
@@ -23,7 +23,6 @@ from holdfast.records import (
     PlanStep,
     Run,
     RunFilter,
-    Stats,
     Step,
     Tenant,
     TrailEntry,
@@ -53,7 +52,6 @@ log = safe_logger("holdfast.postgres")
 
 _DEFINITIONS = msgspec.json.Decoder(list[msgspec.Raw])
 _DEFINITION = msgspec.json.Decoder(Definition)
-_STATS = msgspec.json.Decoder(Stats)
 _FACTS = msgspec.json.Decoder(checkup.Facts)
 
 
@@ -166,9 +164,6 @@ class ReadVerbs(Calls):
     async def definitions(self, *, schemas: bool = False) -> builtins.list[Definition]:
         found = await self._ask(_DEFINITIONS, "definitions", schemas)
         return [one for raw in found if (one := _readable(raw)) is not None]
-
-    async def stats(self) -> Stats:
-        return await self._ask(_STATS, "stats", LIVE_SECONDS)
 
     async def stuck(self, limit: int = 100) -> builtins.list[UUID]:
         return await self._ask(_IDS, "stuck", min(limit, _MAX))

@@ -14,7 +14,8 @@ from holdfast.records import Chore, Due, Emitted, Json, NewEvent, Ticked
 from holdfast.stores.pacing import Pace
 from holdfast.stores.rounds import EventRound, ticked
 
-from .calls import Calls, json_text
+from .calls import json_text
+from .counts import CountVerbs
 from .durations import finite_event
 
 OWING = '{"owing":"00000000-0000-0000-0000-000000000000"}'
@@ -69,7 +70,7 @@ _ENDED = msgspec.json.Decoder(_Ended)
 _DUE = msgspec.json.Decoder(Due)
 
 
-class WaitVerbs(Calls):
+class WaitVerbs(CountVerbs):
     """The verbs of events, waits and chores."""
 
     _events_seen: int = 0  # the last event that had its turn in a call that was cut short
@@ -162,6 +163,8 @@ class WaitVerbs(Calls):
         for chore in await self._due_chores(wait_timeouts=wait_timeouts) if only is None else (only,):
             if chore is Chore.DELIVER:
                 done[chore], cut = await self._deliver(limit)
+            elif chore is Chore.COUNT:
+                done[chore], cut = await self._fold(self._pace())
             elif chore is Chore.LAPSE:
                 done[chore], cut = await self._lapse(limit, wait_timeouts=wait_timeouts)
             else:
@@ -174,7 +177,7 @@ class WaitVerbs(Calls):
         look = await self._ask(_DUE, "due", json_text({"types": (), "wait_timeouts": wait_timeouts}))
         due = [chore for chore in Chore if look.is_due(chore)]
         # A run that ends or continues by the other chores may owe news to its parent.
-        return due if not due or Chore.DELIVER in due else [*due, Chore.DELIVER]
+        return due if Chore.DELIVER in due or due in ([], [Chore.COUNT]) else [*due, Chore.DELIVER]
 
     async def _ended(self, chore: str, limit: int) -> tuple[int, list[UUID], bool]:
         done, failed, pace = 0, list[UUID](), self._pace()

@@ -19,7 +19,8 @@ begin
     return json_build_object(
         'now', us(now), 'claim_at', us(claim_at), 'fire_at', next_schedule(coalesce(ask -> 'besides', '[]')),
         'deliver_at', case when something_is_owed() then 0 end, 'expire_at', us(next_lease_end()),
-        'time_out_at', us(next_timeout()), 'lapse_at', us(next_wait_due((ask ->> 'wait_timeouts')::boolean))
+        'time_out_at', us(next_timeout()), 'lapse_at', us(next_wait_due((ask ->> 'wait_timeouts')::boolean)),
+        'count_at', us(next_fold())
     );
 end $$;
 

@@ -203,56 +203,27 @@ begin
     );
 end $$;
 
--- Exact counts at one instant. For nearly all statuses only index entries are counted; succeeded is the rest.
-create or replace function count_by_status() returns json language plpgsql stable as $$
-declare
-    counts json;
-begin
-    execute $sql$
-        with rare as (
-            select s.status,
-                case s.status
-                    when 'pending' then (
-                        select count(*) from workflow_run where status = 'pending' and deleted_at is null
-                    )
-                    when 'leased' then (select count(*) from workflow_run where status = 'leased' and deleted_at is null)
-                    else (
-                        select count(*) from workflow_run as r
-                        where r.status in ('waiting', 'paused', 'failed', 'cancelled') and r.status = s.status
-                    ) - (
-                        select count(*) from workflow_run as r where r.status = s.status and r.deleted_at is not null
-                    )
-                end as count
-            from unnest(array['pending', 'leased', 'waiting', 'paused', 'failed', 'cancelled']) as s (status)
-        ), counted as (
-            select r.status, r.count from rare as r
-            union all
-            select 'succeeded', (select count(*) from workflow_run)
-                - (select count(*) from workflow_run where deleted_at is not null) - (select sum(count) from rare)
-        )
-        select json_object_agg(status, count) from counted
-    $sql$ into counts;
-    return counts;
-end $$;
-
--- An overview of the store. `live`: a worker counts as present if it was seen within so many seconds.
+-- An overview of the store, made of counts and of the due runs of `scale`. `live`: a worker counts as present if it was
+-- seen within so many seconds.
 create or replace function stats(live double precision) returns json language plpgsql stable
-set search_path from current set jit = off as $$
+set search_path from current set plan_cache_mode = force_generic_plan set enable_seqscan = off
+set enable_bitmapscan = off set jit = off as $$
 declare
     now timestamptz := clock();
+    most integer := due_counted();
     present workflow_worker[];
     oldest timestamptz;
     stranded json;
 begin
     select array_agg(w order by w.worker) into present from workflow_worker as w where w.seen_at >= now - span(live);
-    with due as (
-        select r.type, r.tenant, count(*) as count, min(r.run_at) as run_at from workflow_run as r
-        where r.status = 'pending' and r.deleted_at is null and r.run_at <= now group by r.type, r.tenant
+    with due as materialized (
+        select d.type, d.of_tenant, least(d.due, most) as due, d.oldest from due_runs(null, scale_max(), now) as d
+        where d.due > 0
     ), nobodys as (
-        select d.type, sum(d.count) as count from due as d
-        where not exists (select 1 from unnest(present) as w where can_run(w, d.type, d.tenant)) group by d.type
+        select d.type, sum(d.due) as number from due as d
+        where not exists (select 1 from unnest(present) as w where can_run(w, d.type, d.of_tenant)) group by d.type
     )
-    select (select min(d.run_at) from due as d), (select json_object_agg(n.type, n.count order by n.type) from nobodys as n)
+    select (select min(d.oldest) from due as d), (select json_object_agg(n.type, n.number order by n.type) from nobodys as n)
     into oldest, stranded;
     return json_build_object(
         'now', us(now),
@@ -260,8 +231,11 @@ begin
         'workers', coalesce((select json_agg(presence_record(w) order by w.worker) from unnest(present) as w), '[]'),
         'oldest_due_at', us(oldest),
         'unclaimable', coalesce(stranded, '{}'),
-        'undelivered', (select count(*) from workflow_inbox as i where not i.delivered)
-            + (select count(*) from workflow_run as r where r.owes > 0),
+        'undelivered', (
+            select count(*) from (select 1 from workflow_inbox as i where not i.delivered order by i.seq limit most) as e
+        ) + (
+            select count(*) from (select 1 from workflow_run as r where r.owes > 0 order by r.id limit most) as o
+        ),
         'extra', server_figures()
     );
 end $$;

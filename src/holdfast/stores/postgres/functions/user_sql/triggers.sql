@@ -1,5 +1,5 @@
 -- The triggers of user SQL. Writes of the verbs skip them: their `rev` has grown, and their trail rows are not `told`.
--- Those of labels are for all writes, but only for runs with labels.
+-- Those of labels are for all writes, but only for runs with labels; those of counts are for all writes.
 -- A trigger is created again only when its definition has changed, because that locks its table; so each trigger has
 -- its definition as a comment.
 
@@ -29,7 +29,21 @@ begin
             'after update of labels on workflow_run for each row
              when (old.labels::text is distinct from new.labels::text) execute function keep_labels()'),
         ('labels_3_removed', 'workflow_run',
-            'after delete on workflow_run for each row when (old.labels is not null) execute function keep_labels()')
+            'after delete on workflow_run for each row when (old.labels is not null) execute function keep_labels()'),
+        ('counts_1_added', 'workflow_run',
+            'after insert on workflow_run referencing new table as new_rows
+             for each statement execute function count_added()'),
+        ('counts_2_moved', 'workflow_run',
+            'after update on workflow_run referencing old table as old_rows new table as new_rows
+             for each statement execute function count_moved()'),
+        ('counts_3_removed', 'workflow_run',
+            'after delete on workflow_run referencing old table as old_rows
+             for each statement execute function count_removed()'),
+        ('counts_4_truncated', 'workflow_run',
+            'after truncate on workflow_run for each statement execute function count_truncated()'),
+        ('counts_1_told', 'workflow_event',
+            'after insert on workflow_event for each row
+             when (new.event_type in (''retried'', ''lease_expired'') and not new.told) execute function count_told()')
     ) as t (name, of_table, words)
     loop
         continue when exists (
