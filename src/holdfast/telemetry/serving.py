@@ -54,11 +54,9 @@ class MetricsServer:
     ) -> None:
         self._app, self._host, self._with_store = app, host, store
         self._ports = (ports,) if isinstance(ports, int) else tuple(ports)
-        self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
         self._open = 0
-        self._thread: threading.Thread | None = None
-        self._socket: socket.socket | None = None
+        self._running: tuple[threading.Thread, asyncio.AbstractEventLoop] | None = None
         self.port = 0  # the port that it listens on
         measure(app)
 
@@ -70,13 +68,14 @@ class MetricsServer:
 
     def __enter__(self) -> Self:
         """Listen; `UsageError` when no port is free."""
-        self._socket = _bound(self._host, self._ports)
-        self.port = self._socket.getsockname()[1]
-        began = threading.Event()
-        self._thread = threading.Thread(
-            target=self._main, args=(began,), name="holdfast-metrics", daemon=True
+        listening = _bound(self._host, self._ports)
+        self.port = listening.getsockname()[1]
+        began, loop = threading.Event(), asyncio.new_event_loop()
+        thread = threading.Thread(
+            target=self._main, args=(loop, listening, began), name="holdfast-metrics", daemon=True
         )
-        self._thread.start()
+        thread.start()
+        self._running = thread, loop
         began.wait(BEGIN_SECONDS)
         log.info("metrics at %s", self.url)
         return self
@@ -85,23 +84,26 @@ class MetricsServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop, and wait a short time for answers on their way."""
-        with suppress(RuntimeError):  # its loop has ended already
-            self._loop.call_soon_threadsafe(self._ending.set)
-        if self._thread is not None:
-            self._thread.join(END_SECONDS)
+        if self._running is not None:
+            thread, loop = self._running
+            with suppress(RuntimeError):  # it has ended already
+                loop.call_soon_threadsafe(self._ending.set)
+            thread.join(END_SECONDS)
 
-    def _main(self, began: threading.Event) -> None:
+    def _main(
+        self, loop: asyncio.AbstractEventLoop, listening: socket.socket, began: threading.Event
+    ) -> None:
         try:
-            self._loop.run_until_complete(self._serve(began))
+            loop.run_until_complete(self._serve(listening, began))
         except Exception:
             log.exception("the metrics cannot be served any more")
         finally:
             began.set()
-            store_wide.forget(self._loop)
-            self._loop.close()
+            store_wide.forget(loop)
+            loop.close()
 
-    async def _serve(self, began: threading.Event) -> None:
-        server = await asyncio.start_server(self._accepted, sock=self._socket, limit=REQUEST_BYTES)
+    async def _serve(self, listening: socket.socket, began: threading.Event) -> None:
+        server = await asyncio.start_server(self._accepted, sock=listening, limit=REQUEST_BYTES)
         began.set()
         await self._ending.wait()
         server.close()
