@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,12 +33,11 @@ from .app import BROKEN, LEDGER, ORDER, STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 LEASE_SECONDS, SLOTS = 1.0, 4
-STALL_SECONDS = 120.0
+STALL_SECONDS = 90.0
 SEEN_SECONDS = 20.0  # within this time Prometheus has seen the end
 LOOK_SECONDS = 0.1
 BROKEN_SHARE = 10  # one run in so many fails
 SHOWN = 5
-SPREAD = 1.7  # starts take so much longer than the kills: a worker without runs is not killed
 # Panels about things that do not happen here have no values.
 ABSENT = (
     "outbox",
@@ -116,7 +116,7 @@ async def scraped(
         server = stack.enter_context(running_prometheus(targets))
         killed = 0
 
-        async def look(starts: asyncio.Task[None]) -> bool:
+        async def look(starts: asyncio.Task[int]) -> bool:
             """Kill one that is at work; return True when all has happened."""
             nonlocal killed
             await asyncio.sleep(every)
@@ -127,12 +127,20 @@ async def scraped(
                 killed += 1
             counts = (await app.counts()).by_status()
             ended = sum(counts.get(status, 0) for status in FINAL)
-            tell(f"{ended} of {runs} runs ended, {killed} kills")
-            return starts.done() and ended == runs
+            tell(f"{ended} runs ended, {killed} kills")
+            return starts.done() and ended == starts.result()
 
-        starts = asyncio.create_task(_start(app, runs, every * kills * SPREAD))
-        stalled = not await _within(STALL_SECONDS, lambda: look(starts))
-        await starts
+        # A worker without runs is not killed: so there are more runs until all kills have been.
+        deadline = time.monotonic() + STALL_SECONDS
+        starts = asyncio.create_task(
+            _start(
+                app,
+                every * kills / runs,
+                lambda n: (n >= runs and killed >= kills) or time.monotonic() > deadline,
+            )
+        )
+        stalled = not await _within(2 * STALL_SECONDS, lambda: look(starts))
+        runs = await starts
         truth = await _truth(app, ledger)
         here = sum(pid in calm.pids for pid, _, _ in truth.tries)
         tell("waiting for the last scrape")
@@ -156,10 +164,14 @@ async def scraped(
     return report
 
 
-async def _start(app: App, runs: int, seconds: float) -> None:
-    for n in range(runs):
+async def _start(app: App, pause: float, enough: Callable[[int], bool]) -> int:
+    """Start runs, one after the other, until there are enough; return their number."""
+    for n in count():
+        if enough(n):
+            return n
         await app.start(BROKEN if n % BROKEN_SHARE == 0 else ORDER)
-        await asyncio.sleep(seconds / runs)
+        await asyncio.sleep(pause)
+    raise AssertionError
 
 
 async def _within(seconds: float, done: Callable[[], object]) -> bool:
