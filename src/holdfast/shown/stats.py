@@ -77,7 +77,7 @@ HEAD = ("TYPE", "DUE", "OLDEST", *(spoken_status(one).upper() for one in Status)
 def type_rows(
     counts: CountsData, scale: ScaleData, hour: Mapping[str, Mapping[str, int]]
 ) -> list[tuple[str, ...]]:
-    """Return one row for each type, with the cells of HEAD; types with the most open runs come first."""
+    """Return one row for each type, with the cells of HEAD: the most due runs first, then the most open."""
     due: dict[str, list[DueRunsData]] = {}
     for item in scale.items:
         due.setdefault(item.type, []).append(item)
@@ -94,8 +94,8 @@ def type_rows(
             *(_number(numbers.get(status)) for status in Status),
             *(_number(lately.get(what)) for what in (Counted.STARTED, Counted.FAILED)),
         )
-        found.append((-is_open, cells))
-    return [cells for _, cells in sorted(found)]
+        found.append((-total, -is_open, cells))
+    return [cells for _, _, cells in sorted(found)]
 
 
 def _number(number: int | None) -> str:
