@@ -33,12 +33,12 @@ def page() -> str:
     return text.page(
         "Metrics",
         "`holdfast.telemetry.catalog`",
-        f"`type` is the type of a workflow, `verb` a verb of the store, `sink` a sink or webhook. No label holds "
-        f"an id or a key. A label has at most {LABELS_MAX} values in one process, or in one answer of the "
-        f"store; all further ones are `other`.",
+        f"`type` is the type of a workflow, `verb` a verb of the store, `sink` a sink or webhook. No label "
+        f"holds an id or a key. A label has at most {LABELS_MAX} values in one process, or in one answer of "
+        f"the store; all further ones are `other`.",
         "## Of a process",
-        "Each worker process counts these since its start. Add them up over all processes. The last column is "
-        "the instrument of OpenTelemetry.",
+        "Each worker process counts these since its start. Add them up over all processes. The last column "
+        "is the instrument of OpenTelemetry.",
         text.table([*head, "OpenTelemetry"], _rows(PROCESS_METRICS, otel=True)),
         "Upper bounds of the buckets, in seconds:",
         _buckets(),

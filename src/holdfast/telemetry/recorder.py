@@ -68,8 +68,8 @@ class _Histogram:
 
     def add(self, labels: tuple[str, ...], seconds: float) -> None:
         found = self.series.get(labels) or self.made(labels)
-        if seconds < 0.0:  # clocks of two machines may differ: a time before the due time is in time
-            seconds = 0.0
+        # Clocks of two machines may differ: a time before the due time is in time.
+        seconds = max(seconds, 0.0)
         with self._lock:
             found.counts[bisect_left(self._bounds, seconds)] += 1
             found.total += seconds
