@@ -80,5 +80,6 @@ def test_a_registry_of_prometheus_client_shows_the_same():
 
 
 def test_a_metric_without_values_has_its_description():
-    shown = text([Family(PROCESS_METRICS[0], {}), Family(PROCESS_METRICS[1], {("a",): Distribution([1] * 18)})])
+    some = Family(PROCESS_METRICS[1], {("a",): Distribution([1] * 18)})
+    shown = text([Family(PROCESS_METRICS[0], {}), some])
     assert b"# TYPE holdfast_claim_latency_seconds histogram" in shown

@@ -67,14 +67,16 @@ class _Histogram:
         self.series: dict[tuple[str, ...], Distribution] = {}
 
     def add(self, labels: tuple[str, ...], seconds: float) -> None:
-        # Clocks of two machines may differ: what seems to be before its time is in time.
+        found = self.series.get(labels) or self.made(labels)
+        # Clocks of two machines may differ: a time before the due time is in time.
         seconds = max(seconds, 0.0)
         with self._lock:
-            found = self.series.get(labels)
-            if found is None:
-                found = self.series[labels] = Distribution([0] * (len(self._bounds) + 1))
             found.counts[bisect_left(self._bounds, seconds)] += 1
             found.total += seconds
+
+    def made(self, labels: tuple[str, ...]) -> Distribution:
+        with self._lock:
+            return self.series.setdefault(labels, Distribution([0] * (len(self._bounds) + 1)))
 
     def copy(self) -> dict[tuple[str, ...], Value]:
         return {labels: Distribution(list(one.counts), one.total) for labels, one in self.series.items()}
@@ -146,7 +148,11 @@ class Recorder(Measures):
         self._resumes.add((self._type(type_),), late_seconds)
 
     def tried(self, type_: str, outcome: str, seconds: float) -> None:
-        self._steps.add((self._type(type_), outcome), seconds)
+        # The one call for every step: a known series is found without another look at its labels.
+        steps, labels = self._steps, (type_, outcome)
+        if labels not in steps.series:
+            labels = self._type(type_), outcome
+        steps.add(labels, seconds)
         if outcome == "retried":
             self._retries.add((self._type(type_),))
 

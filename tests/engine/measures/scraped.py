@@ -8,7 +8,7 @@ from holdfast.telemetry.text import text
 
 
 def parsed(exposed):
-    """Return the value of each sample by its name and labels: `runs_total{type="a"}` is ("runs_total", "a")."""
+    """Return the value of each sample by its name and labels: ("runs", "a") for runs{type="a"}."""
     found = {}
     for family in text_string_to_metric_families(exposed.decode()):
         for sample in family.samples:

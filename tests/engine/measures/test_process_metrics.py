@@ -142,7 +142,7 @@ async def test_tasks_of_plans_are_measured_like_steps(app, recorder):
     plan = ship(app, handler)
     rests = app.plan("shop.rest.v1", [hf.Task("A"), hf.Sleep("NAP", 50), hf.Task("B")])
     for name in "AB":
-        rests.task(name)(lambda task: 1)
+        rests.task(name)(lambda task: task.name)
     async with app.worker():
         run, rest = await app.start(plan), await app.start(rests)
         await until(app, run, hf.Status.WAITING)

@@ -21,7 +21,8 @@ TYPE = "shop.order.v1"
 async def scraped(app, **options):
     """Return the metrics of the store, without the prefix of their names."""
     _, exposed = await exposition(app, process=False, **options)
-    return {(name.removeprefix("holdfast_"), *rest): value for (name, *rest), value in parsed(exposed).items()}
+    found = parsed(exposed).items()
+    return {(name.removeprefix("holdfast_"), *rest): value for (name, *rest), value in found}
 
 
 def order(app):
@@ -53,8 +54,10 @@ async def test_runs_are_counted_by_type_and_status_since_the_beginning(app):
         found = await scraped(app)
         assert found["store_up",] == 1
         assert found["runs_started_total", TYPE] == 7
-        assert [found["runs_finished_total", TYPE, one] for one in ("succeeded", "failed", "cancelled")] == [2, 1, 1]
-        assert [found["runs_open", TYPE, one] for one in ("pending", "leased", "waiting", "paused")] == [1, 1, 1, 0]
+        ended = [found["runs_finished_total", TYPE, one] for one in ("succeeded", "failed", "cancelled")]
+        assert ended == [2, 1, 1]
+        left = [found["runs_open", TYPE, one] for one in ("pending", "leased", "waiting", "paused")]
+        assert left == [1, 1, 1, 0]
         assert found["runs_suspended", TYPE] == 1
         assert (found["workers",], found["events_undelivered",]) == (1, 0)
         assert (found["due_runs", TYPE], found["queue_age_seconds", TYPE]) == (0, 0)
@@ -111,7 +114,7 @@ async def test_the_outbox_is_shown_by_sink(app):
 
 @pytest.mark.spec("OPS-2")
 async def test_limits_count_when_they_are_used_up_or_paused(app):
-    """Of type, tenant and key; a limit for a prefix counts for each of its names."""
+    """A limit is for a type, a tenant or a key; a limit for a prefix counts for each of its names."""
     made = order(app)
     await app.limit(type="shop.%", concurrency=3)
     await app.limit(tenant="acme", concurrency=1)
@@ -153,9 +156,8 @@ async def test_tenants_are_a_label_when_asked_for_and_one_tenant_sees_its_runs_o
     assert ("workers",) in found
     own = await scraped(app, tenant="blue")
     assert own["runs_started_total", TYPE] == own["due_runs", TYPE] == 1
-    assert {name for name, *_ in own} <= {one.name.removeprefix("holdfast_") for one in STORE_METRICS if one.tenant} | {
-        "store_up"
-    }
+    of_runs = {one.name.removeprefix("holdfast_") for one in STORE_METRICS if one.tenant}
+    assert {name for name, *_ in own} <= of_runs | {"store_up"}
 
 
 @pytest.mark.spec("OPS-2")
