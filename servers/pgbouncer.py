@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import platform
 import re
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 
+from servers import debian
 from servers.databases import Database, data_directory
 from servers.postgres import USER, Postgres, socket_dsn
 from servers.private import Private, ServerError, hand_over
@@ -67,54 +64,22 @@ def find(folder: Path) -> Program:
     path = os.pathsep.join([*os.get_exec_path(), *SYSTEM_FOLDERS])
     if found := shutil.which("pgbouncer", path=path):
         return Program(Path(found))
-    if not (shutil.which("apt-get") and shutil.which("dpkg")):
+    if not debian.available():
         raise ServerError(f"PgBouncer is not installed: {WAYS}")
     root = folder / "debian"
-    for package in _packages(folder):
-        _call(["dpkg", "-x", str(package), str(root)])
+    try:
+        debian.unpack(debian.download("pgbouncer", _libraries(), folder), root)
+    except ServerError as error:
+        raise ServerError(f"PgBouncer is not installed, and {error}: {WAYS}") from None
     libraries = {library.parent for library in root.rglob("*.so*")}
     return Program(root / "usr/sbin/pgbouncer", tuple(sorted(libraries)))
 
 
-def _packages(folder: Path) -> list[Path]:
-    """Return the package files of Debian, downloaded once. This needs no root and installs nothing."""
-    cache = _cache(folder) / f"pgbouncer-{platform.freedesktop_os_release().get('VERSION_ID', '')}"
-    if not cache.is_dir():
-        # Rename the folder at the end, so that an incomplete download is not used.
-        partial = Path(tempfile.mkdtemp(dir=cache.parent))
-        try:
-            _call(["apt-get", "download", "pgbouncer", *_libraries()], cwd=partial)
-            with contextlib.suppress(OSError):
-                partial.rename(cache)  # fails when another process was faster
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    return sorted(cache.glob("*.deb"))
-
-
-def _cache(folder: Path) -> Path:
-    """Return the cache folder of the user, or this folder for a user without a home."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-    cache = home / "holdfast"
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return folder
-    return cache if os.access(cache, os.W_OK) else folder
-
-
 def _libraries() -> list[str]:
     """Return the packages of the libraries that PgBouncer needs. The names differ between releases."""
-    output = _call(["apt-cache", "depends", "pgbouncer"])
+    output = debian.call(["apt-cache", "depends", "pgbouncer"])
     # Not libc6: every Debian has it, and it must fit the loader of this machine.
     return [name for name in re.findall(r"^\W*Depends: (lib\S+)$", output, re.MULTILINE) if name != "libc6"]
-
-
-def _call(argv: list[str], cwd: Path | None = None) -> str:
-    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise ServerError(f"PgBouncer is not installed, and `{' '.join(argv[:2])}` failed ({last}): {WAYS}")
-    return done.stdout
 
 
 def _config(server: Postgres, database: str, folder: Path, settings: Mapping[str, str]) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from servers.databases import Database
     from servers.named import NamedPostgres
     from servers.postgres import Postgres
+    from servers.prometheus import Programs, Prometheus, Target
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -104,6 +105,32 @@ def pgbouncer(request: pytest.FixtureRequest) -> Iterator[Callable[..., Database
         yield in_front
 
 
+@pytest.fixture(scope="session")
+def prometheus_programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    """The programs prometheus and promtool."""
+    from servers.prometheus import REQUIRED_BY, find
+
+    try:
+        return find(tmp_path_factory.mktemp("prometheus"))
+    except ServerError as error:
+        missing(str(error), *REQUIRED_BY)
+
+
+@pytest.fixture
+def prometheus(
+    prometheus_programs: Programs,  # noqa: ARG001 - without them the test is skipped
+) -> Iterator[Callable[..., Prometheus]]:
+    """Function that starts a Prometheus: `prometheus(Target("worker", "127.0.0.1:9100"))`."""
+    from servers.prometheus import running_prometheus
+
+    with ExitStack() as stack:
+
+        def scraping(*targets: Target, interval: str = "250ms") -> Prometheus:
+            return stack.enter_context(running_prometheus(targets, interval=interval))
+
+        yield scraping
+
+
 _numbers = itertools.count(1)
 
 
@@ -119,9 +146,9 @@ def fresh_database(
     return Database(real, server.dsn(name), server.url(name))
 
 
-def missing(reason: str, required_by: str) -> NoReturn:
-    """Skip a test for want of a tool that only some tests need, or fail if this variable is set."""
-    if os.environ.get(required_by):
+def missing(reason: str, *required_by: str) -> NoReturn:
+    """Skip a test for want of a tool that only some tests need, or fail if one of these variables is set."""
+    if any(os.environ.get(name) for name in required_by):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 

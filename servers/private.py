@@ -79,9 +79,14 @@ class Private:
     """A folder and a process in it. Both are removed when this process ends, however it ends."""
 
     def __init__(
-        self, name: str, *, durable: bool = False, last_signal: signal.Signals = signal.SIGKILL
+        self,
+        name: str,
+        *,
+        durable: bool = False,
+        last_signal: signal.Signals = signal.SIGKILL,
+        drop_root: bool = True,
     ) -> None:
-        self.account = account()
+        self.account = account() if drop_root else None
         self._last_signal = (
             last_signal  # the fastest signal after which the server leaves nothing in the system
         )

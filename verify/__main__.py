@@ -32,6 +32,7 @@ from .sabotage import (
     UNASKED,
     UNBOUNDED,
 )
+from .scraped.scraped import scraped
 from .server_crashes.serve_kill import serve_kill
 from .worker_crashes.between import between
 from .worker_crashes.bulk import bulk
@@ -83,6 +84,11 @@ def _crashpoints(args: argparse.Namespace) -> list[Report]:
 
 def _serve_kill(args: argparse.Namespace) -> list[Report]:
     return [asyncio.run(serve_kill(args.kills, args.seed, store=args.store, sabotage=args.sabotage))]
+
+
+def _scraped(args: argparse.Namespace) -> list[Report]:
+    sizes = (args.runs, args.kills, args.every, args.workers)
+    return [asyncio.run(scraped(*sizes, args.seed, store=args.store))]
 
 
 def _purging(args: argparse.Namespace) -> list[Report]:
@@ -169,6 +175,10 @@ COMMANDS: dict[str, tuple[str, Command]] = {
         "SIGKILL to the server of the HTTP API under load: what it answered is there, streams miss nothing",
         _serve_kill,
     ),
+    "scraped": (
+        "a real Prometheus scrapes workers that are killed, and a server: its values are what happened",
+        _scraped,
+    ),
     "starve": ("a step blocks the event loop for three leases: nobody takes the run over", _starve),
     "crashpoints": (
         "die before, die after, reply lost, never sent, sent twice, stand still, at every store call in turn",
@@ -229,8 +239,8 @@ def parser() -> argparse.ArgumentParser:
         _common(command)
     # No memory store here: its data are lost with its process, so another process could take over nothing.
     for name in (
-        "kill9", "poison", "zombie", "between", "crashed", "bulk", "serve-kill", "starve", "exactly",
-        "largest", "hostile",
+        "kill9", "poison", "zombie", "between", "crashed", "bulk", "serve-kill", "scraped", "starve",
+        "exactly", "largest", "hostile",
     ):  # fmt: skip
         made[name].add_argument("--store", choices=[SQLITE, POSTGRES], default=SQLITE)
     made["purging"].add_argument("--store", choices=[SQLITE], default=SQLITE)
@@ -277,6 +287,10 @@ def _sizes(made: dict[str, argparse.ArgumentParser]) -> None:
     made["bulk"].add_argument("--runs", type=int, default=5000)
     made["bulk"].add_argument("--rate", type=int, default=200, help="runs a second")
     made["serve-kill"].add_argument("--kills", type=int, default=50)
+    made["scraped"].add_argument("--runs", type=int, default=400)
+    made["scraped"].add_argument("--kills", type=int, default=20)
+    made["scraped"].add_argument("--every", type=float, default=0.6, help="seconds between kills")
+    made["scraped"].add_argument("--workers", type=int, default=2, help="that are killed")
     made["starve"].add_argument("--runs", type=int, default=4)
     made["purging"].add_argument("--runs", type=int, default=100_000, help="that have expired")
     made["purging"].add_argument("--calm", type=float, default=15.0, help="seconds without, before and after")

@@ -34,6 +34,7 @@ from .sabotage import (
     UNASKED,
     UNBOUNDED,
 )
+from .scraped.scraped import scraped
 from .server_crashes.serve_kill import serve_kill
 from .worker_crashes.between import between
 from .worker_crashes.bulk import bulk
@@ -70,6 +71,8 @@ def everything(seed: int, *, short: bool, postgres: bool = True) -> list[Report]
         ),
         *_together(*(bulk(*((240, 40) if short else ()), store=name) for name in stores[1:])),
         *(_shown(asyncio.run(_serve_kill(seed, name, short=short))) for name in stores[1:]),
+        # Its short form is a test.
+        *(() if short else (_shown(asyncio.run(scraped(seed=seed, store=name))) for name in stores[1:])),
         *_together(*(zombie(rounds=1 if short else 8, seed=seed, store=name) for name in stores[1:])),
         *(on_postgres(seed, short=short) if postgres else ()),
         *bounds(seed, stores[1:], short=short),

@@ -74,8 +74,12 @@ if TYPE_CHECKING:
         ApiKey,
         ApprovalRequest,
         AuditEntry,
+        Backlog,
         ChildCounts,
+        Counted,
+        Counts,
         Decision,
+        DueRuns,
         Error,
         Event,
         Found,
@@ -83,9 +87,11 @@ if TYPE_CHECKING:
         MessageStatus,
         OutboxFilter,
         OutboxMessage,
+        Rate,
         Registration,
         Run,
         RunFilter,
+        Scale,
         Schedule,
         Scope,
         Step,
@@ -188,6 +194,12 @@ __all__ = [
     "StepFailed",
     "EventTimeout",
     "ChildCounts",
+    "Counts",
+    "Counted",
+    "Rate",
+    "Scale",
+    "DueRuns",
+    "Backlog",
     "Found",
     "ChildFailed",
     "RunFailed",
@@ -235,8 +247,9 @@ _HOMES = {
     ),
     "lifecycle": "Status StepKind StepStatus",
     "records": (
-        "ANY BEGINNING ApiKey ApprovalRequest AuditEntry ChildCounts Decision Error Event Found Limit "
-        "MessageStatus OutboxFilter OutboxMessage Registration Run RunFilter Schedule Scope Step TrailEntry"
+        "ANY BEGINNING ApiKey ApprovalRequest AuditEntry Backlog ChildCounts Counted Counts Decision "
+        "DueRuns Error Event Found Limit MessageStatus OutboxFilter OutboxMessage Rate Registration Run "
+        "RunFilter Scale Schedule Scope Step TrailEntry"
     ),
     "sealing": "Compress Encrypt",
 }

@@ -21,6 +21,7 @@ from holdfast.http.operation import all_operations
 NOT_CALLED = {
     "healthz": "for load balancers",
     "readyz": "for load balancers",
+    "metrics": "for Prometheus",
     "openapi_json": "for people and generators",
     "docs_page": "for people",
     "problems_page": "for people",

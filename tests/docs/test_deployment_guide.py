@@ -15,9 +15,9 @@ from holdfast.cli.main import cli
 from tests.docs import pages
 
 PAGE = pages.ROOT / "docs" / "guide" / "deployment.md"
-BLOCKS = {
-    block.language: block.text for block in pages.blocks(PAGE) if block.language not in {"", "python", "text"}
-}
+BLOCKS: dict[str, str] = {}
+for _block in pages.blocks(PAGE):
+    BLOCKS[_block.language] = BLOCKS.get(_block.language, "") + _block.text
 SPARE_SECONDS = 20  # the spare time of a process manager after the grace period, as on the page
 
 

@@ -111,6 +111,12 @@ TABLE = {
         lambda: told(app.search("e", RunFilter(labels={"team": None})), told_of_search),
         *(lambda run=run: told(app.search("e", after=run), told_of_search) for run in it.runs.values()),
     ],
+    "counts": lambda app, _: [lambda: told(app.counts(), lambda one: (one.by_type, one.totals, one.more))],
+    "rates": lambda app, _: [
+        lambda: told(app.rates(), lambda rows: [(row.type, row.what) for row in rows]),
+        lambda: app.rates(limit=0),
+    ],
+    "scale": lambda app, _: [lambda: told(app.scale(), lambda one: (one.items, one.more))],
     "approvals": lambda app, it: [
         lambda: app.approvals(),
         lambda: app.approvals(after=(it.runs["wait"], "a")),
@@ -358,7 +364,7 @@ def test_a_scoped_app_follows_its_app_to_another_store():
 # -- verbs of operators ----------------------------------------------------------------------------
 
 OPERATORS = {
-    "purge", "recount", "doctor", "stats", "workers", "unserved", "now", "rotate_signing_key",
+    "purge", "recount", "doctor", "stats", "workers", "unserved", "backlog", "now", "rotate_signing_key",
     "limit", "unlimit", "limits", "pause_key", "resume_key",
     "register", "unregister", "definitions", "registry", "webhook", "webhooks", "remove_webhook",
     "publish", "worker", "work", "run", "close",

@@ -23,6 +23,8 @@ BROUGHT = {
     "crypto": "cryptography",
     "dev": "watchfiles",
     "http": "starlette",
+    "metrics": "prometheus_client",
+    "otel": "opentelemetry",
     "postgres": "asyncpg",
     "uvloop": "uvloop",
 }

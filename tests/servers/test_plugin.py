@@ -52,3 +52,16 @@ def test_pgbouncer_is_skipped_unless_it_is_required(run, monkeypatch, tmp_path):
     run(test).assert_outcomes(skipped=1)
     monkeypatch.setenv("HOLDFAST_REQUIRE_PGBOUNCER", "1")
     run(test).assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize("variable", ["HOLDFAST_REQUIRE_PROMETHEUS", "CI"])
+def test_prometheus_is_skipped_on_a_laptop_and_fails_where_it_is_required(
+    run, monkeypatch, tmp_path, variable
+):
+    test = "def test(prometheus): pass"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for one in ("HOLDFAST_REQUIRE_PROMETHEUS", "CI"):
+        monkeypatch.delenv(one, raising=False)
+    run(test).assert_outcomes(skipped=1)
+    monkeypatch.setenv(variable, "1")
+    run(test).assert_outcomes(errors=1)

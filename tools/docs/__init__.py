@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.docs import api, cli, errors, http, moves, openapi
+from tools.docs import api, cli, errors, http, metrics, moves, openapi
 from tools.docs.moves import arrows, edges
 
 __all__ = ["FOLDER", "arrows", "edges", "main", "pages"]
@@ -27,6 +27,7 @@ def pages() -> dict[str, str]:
         "http.md": http.operations(),
         "openapi.json": openapi.page(),
         "problems.md": http.problems(),
+        "metrics.md": metrics.page(),
         **{f"api/{name}": text for name, text in api.pages().items()},
     }
 

@@ -71,6 +71,7 @@ GROUPS = (
         (
             *("Run", "Step", "Error", "Event", "Decision", "ApprovalRequest", "TrailEntry", "Schedule"),
             *("Limit", "Registration", "RunFilter", "Found", "ChildCounts", "BulkPreview", "BulkReport"),
+            *("Counts", "Counted", "Rate", "Scale", "DueRuns", "Backlog"),
             *("ApiKey", "NewKey", "Scope", "AuditEntry"),
             *("ANY", "BEGINNING", "Status", "StepKind", "StepStatus"),
         ),
@@ -133,6 +134,7 @@ SECTIONS = {
         "app": "",
         "client": "change runs",
         "reads": "read runs",
+        "counts": "counts",
         "approvals": "approvals",
         "outbox": "outbox",
         "schedules": "schedules",

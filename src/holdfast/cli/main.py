@@ -78,6 +78,12 @@ TABLE: dict[str, dict[str, Entry]] = {
         "tick": Entry("commands.tick", "Do the chores that wake and recover runs, once or with --loop."),
     },
     "Store": {
+        "stats": Entry(
+            "commands.telemetry.stats", "Show how many runs there are, what is due, and the last hour."
+        ),
+        "metrics": Entry(
+            "commands.telemetry.metrics", "Print the Grafana dashboard, or the alert rules for Prometheus."
+        ),
         "doctor": Entry("commands.doctor", "Check a store for problems, and say how to fix them."),
         "purge": Entry(
             "commands.purge", "Remove expired data for good: finished runs, deleted runs, old events."

@@ -11,6 +11,7 @@ from holdfast.records import ANY, OWN, AnyTenant, OwnTenant, Tenant
 from holdfast.world import RealWorld
 
 from .bulk import BulkVerbs
+from .counts import CountVerbs
 from .keys import KeyVerbs
 from .moves import MoveVerbs
 from .operators import Caller, OperatorVerbs
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 30.0
 
 
-class Client(StartVerbs, MoveVerbs, ReadVerbs, OutboxVerbs, ScheduleVerbs, OperatorVerbs, KeyVerbs):
+class Client(
+    StartVerbs, MoveVerbs, ReadVerbs, CountVerbs, OutboxVerbs, ScheduleVerbs, OperatorVerbs, KeyVerbs
+):
     """The verbs of an app over HTTP: `async with hf.Client("https://flows.example.com", key=…) as client`.
 
     They have the arguments, answers and errors of `App`. url: of the server, with the path in front of the

@@ -32,10 +32,10 @@ class Holding(Protocol):
         first), then run_at, then id; at most `limit`. One commit. Finding none writes nothing.
 
         Each becomes leased by `worker` until now + lease, attempt + 1, fence + 1, and is returned with all
-        its steps by seq, as they are stored. Concurrent claims get disjoint sets. A run that crashed c >= 1
-        times is left out once the claim holds as many runs with >= k crashes as ask.crashed[k-1] allows, for
-        any k <= c (above the list: its last value; crashed=None: no limit). The cost does not grow with runs
-        of other types or tenants, nor with finished, sleeping or later ones.
+        its steps by seq, as they are stored, and its run_at. Concurrent claims get disjoint sets. A run that
+        crashed c >= 1 times is left out once the claim holds as many runs with >= k crashes as
+        ask.crashed[k-1] allows, for any k <= c (above the list: its last value; crashed=None: no limit). The
+        cost does not grow with runs of other types or tenants, nor with finished, sleeping or later ones.
         The answer has at most ask.bytes bytes of params, labels and steps, in order. A run that does not fit
         into the rest comes `unread`, without these values but with its trace; `load` reads them. A store may
         leave a run unread that would fit, if measuring it means reading much. Runs that the registry does not

@@ -144,6 +144,8 @@ def _responses(operation: Operation, known: dict[Any, Any]) -> dict[str, Any]:
             one["content"] = {"application/json": {"schema": known[operation.answer]}}
             if operation.streams:
                 one["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+        if operation.text:
+            one["content"] = {operation.text: {"schema": {"type": "string"}}}
         found[str(status)] = one
     if operation.streams and "{run}" in operation.path:
         found["204"] = {"description": "The run has ended, and there is nothing left to stream."}

@@ -42,6 +42,7 @@ class Operation(NamedTuple):
     audited: bool
     body_bytes: int
     streams: bool  # it can answer with text/event-stream
+    text: str  # the media type of an answer that is no JSON; empty: it is JSON
     hidden: bool  # not in the OpenAPI document
 
 
@@ -49,8 +50,8 @@ BODY_BYTES = 64 * 1024  # the largest body of an operation that takes no value o
 OPERATIONS: dict[str, Operation] = {}
 # The order of the docs pages. A new tag is added here.
 TAGS = (
-    "Start", "Runs", "Events", "Moves", "Approvals", "Bulk", "Schedules", "Outbox", "Keys", "Operators",
-    "Health",
+    "Start", "Runs", "Events", "Moves", "Approvals", "Bulk", "Schedules", "Outbox", "Metrics", "Keys",
+    "Operators", "Health",
 )  # fmt: skip
 HEADER_NAMES = {"idempotency_key": "Idempotency-Key", "last_event_id": "Last-Event-ID"}
 METHODS = ("GET", "POST", "PUT", "DELETE")
@@ -82,6 +83,7 @@ def operation(
     audited: bool | None = None,
     body_bytes: int = BODY_BYTES,
     streams: bool = False,
+    text: str = "",
     hidden: bool = False,
 ) -> Callable[[H], H]:
     """Add a function to the table. audited: by default every method but GET."""
@@ -99,13 +101,14 @@ def operation(
             scopes=(scope,) if isinstance(scope, Scope) else scope,
             handler=handler,
             takes={one: types[one] for one in ("path", "query", "headers", "body") if one in types},
-            answer=None if types["return"] is type(None) else types["return"],
+            answer=None if types["return"] is type(None) or text else types["return"],
             statuses=statuses,
             summary=" ".join(summary.split()),
             description="\n".join(line.strip() for line in more.splitlines()),
             audited=method != "GET" if audited is None else audited,
             body_bytes=body_bytes,
             streams=streams,
+            text=text,
             hidden=hidden,
         )
         return handler

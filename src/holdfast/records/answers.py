@@ -117,6 +117,7 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     account: UUID | None = None  # the run at the top whose budget covers this one; of that run its own id
     left: int | None = None  # what is left of that budget
     labels_json: Json | None = None
+    run_at: Instant = 0  # when it became due
     trace: str = ""  # the traceparent that the run was started with; also when it is unread
     unread: bool = False  # params, labels and steps are not here: `load` reads them, page by page
 

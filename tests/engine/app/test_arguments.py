@@ -154,6 +154,9 @@ async def test_verbs_refuse_bad_numbers_times_and_names(app):
         *((app.schedule, ("s", "shop.order.v1"), {"every": 60, "priority": value}) for value in (True, -1)),
         (app.schedule, ("s", "shop.order.v1"), {"cron": LONG}),
         (app.schedule, ("s", "shop.order.v1"), {"cron": "* * * * *", "zone": LONG}),
+        *((app.rates, (value,), {}) for value in TIMES),
+        *((app.rates, (), {"until": value}) for value in TIMES),
+        *((app.rates, (), {"limit": value}) for value in (True, 1.5, -1, "3", HUGE)),
         (app.remove_webhook, (LONG,), {}),
         (app.start_many, ("shop.order.v1",), {}),
     ]

@@ -92,6 +92,9 @@ def serve(
 
 
 def _worker(app: App, slots: int | None) -> Worker:
+    from holdfast.telemetry import measure
+
+    measure(app)  # /metrics shows what the worker of this process does
     return app.worker() if slots is None else app.worker(slots=slots)
 
 

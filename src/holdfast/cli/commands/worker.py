@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -29,6 +30,20 @@ from holdfast.engine.worker.worker import SLOTS
 from holdfast.errors import UsageError
 from holdfast.shown.text import clean
 from holdfast.stores import make_store, shown
+
+PORTS_MAX = 1000  # ports in one range
+_RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
+
+
+def _ports(_context: click.Context, _option: click.Parameter, value: str | None) -> range | None:
+    """Return the ports of `9464` or `9464-9473`."""
+    if value is None:
+        return None
+    found = _RANGE.fullmatch(value)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if not 0 <= last - first < PORTS_MAX or last > 65535:
+        raise click.BadParameter("give a port, 9464, or a range of at most 1000 ports, 9464-9473")
+    return range(first, last + 1)
 
 
 @click.command()
@@ -70,6 +85,22 @@ from holdfast.stores import make_store, shown
 )
 @click.option("--name", metavar="NAME", help="The first part of the worker's id.")
 @no_wait_timeouts_option
+@click.option(
+    "--metrics-port",
+    metavar="PORT[-PORT]",
+    callback=_ports,
+    help="Serve metrics for Prometheus at this port, or at the first free port of a range.",
+)
+@click.option(
+    "--metrics-host",
+    metavar="ADDRESS",
+    help="Serve metrics at this address, 127.0.0.1 by default. Whoever reaches it may read them.",
+)
+@click.option(
+    "--metrics-store",
+    is_flag=True,
+    help="Serve the metrics of the whole store, too. One process should: `holdfast serve` does.",
+)
 @log_level_option
 @log_format_option
 @stores_option
@@ -93,6 +124,7 @@ def worker(
 def _work(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], options: dict[str, Any]) -> None:
     loaded = load_with_store(app)
     level, format_ = options.pop("log_level"), options.pop("log_format")
+    metrics = _metrics(loaded, **{name: options.pop(f"metrics_{name}") for name in ("port", "host", "store")})
     given = {key: value for key, value in options.items() if value is not None}
     if tenants:
         given["tenants"] = tenants
@@ -103,8 +135,23 @@ def _work(app: str, patterns: tuple[str, ...], tenants: tuple[str, ...], options
     if len(stores) > 1:
         given["stores"] = stores
         _print_stores(stores, given.get("slots", SLOTS))
-    with flags_in_errors(), ending_process():
+    with flags_in_errors(), ending_process(), metrics:
         loaded.run(**given)
+
+
+def _metrics(
+    app: App, *, port: range | None, host: str | None, store: bool
+) -> contextlib.AbstractContextManager[Any]:
+    """Return what serves the metrics while the worker works."""
+    if port is None:
+        if host is not None or store:
+            raise UsageError("--metrics-host and --metrics-store need --metrics-port")
+        return contextlib.nullcontext()
+    if store and len(click.get_current_context().meta.get(STORES, ())) > 1:
+        raise UsageError("--metrics-store reports one store, and there are several --store options")
+    from holdfast.telemetry.serving import HOST, MetricsServer
+
+    return MetricsServer(app, port, host=host or HOST, store=store)
 
 
 def _print_stores(stores: tuple[str, ...], slots: int) -> None:

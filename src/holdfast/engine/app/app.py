@@ -25,6 +25,8 @@ from holdfast.clipped import clipped
 from holdfast.contract import TTL_SECONDS
 from holdfast.engine.definitions import REFRESH_SECONDS, STEPS_MAX, Defined, Workflow, check_reserved
 from holdfast.engine.hooks import Hooks, check_names, register
+from holdfast.engine.measured import measured, unmeasured
+from holdfast.engine.measures import Measures
 from holdfast.engine.options import PlanOptions, WorkerOptions
 from holdfast.engine.outbox.sinks import SINK_SECONDS, Sinks, sink_of
 from holdfast.engine.plans.elements import Element
@@ -58,6 +60,8 @@ class App(StoreClient):
     runs are kept for `ttl`, unless they were started with a ttl of their own.
     """
 
+    _measures: Measures | None
+
     def __init__(
         self,
         store: str | Store | None = None,
@@ -75,7 +79,7 @@ class App(StoreClient):
         threads = check_whole("threads", threads, 1)
         name, ttl_seconds = check_name("name", name), check_kept("ttl", ttl)
         world = world or RealWorld(threads)
-        self._codec = codec
+        self._codec, self._measures = codec, None
         super().__init__(make_store(store) if isinstance(store, str) else store, world)
         self.name, self.ttl_seconds = name, ttl_seconds
         self.hooks: Hooks = {}
@@ -90,6 +94,8 @@ class App(StoreClient):
         other = App(store, name=self.name, world=self.world, codec=self._codec, ttl=self.ttl_seconds)
         other.workflows, other.hooks, other.sinks = self.workflows, self.hooks, self.sinks
         other.origin = self.origin or self
+        if self._measures is not None:
+            other.measures = self._measures
         return other
 
     @property
@@ -100,9 +106,24 @@ class App(StoreClient):
 
     @store.setter
     def store(self, store: Store) -> None:
+        store = unmeasured(store)
         if self._codec is not None and not isinstance(store, Sealed):
             store = Sealed(store, self._codec)
-        self._store = store
+        self._store = store if self._measures is None else measured(store, self._measures, self._clock)
+
+    @property
+    def measures(self) -> Measures | None:
+        """The measures of this app's workers and store calls; `holdfast.telemetry.measure` sets them. Workers
+        that were made before are not measured."""
+        return self._measures
+
+    @measures.setter
+    def measures(self, measures: Measures) -> None:
+        self._measures = measures
+        self.store = self._store
+
+    def _clock(self) -> float:
+        return self.world.monotonic()
 
     def workflow(
         self,
@@ -244,6 +265,10 @@ class App(StoreClient):
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """Return a worker for this app's workflows; use it as `async with app.worker(slots=100):`."""
+        if "opentelemetry.metrics" in sys.modules:
+            from holdfast.telemetry.otel import measure_if_configured
+
+            measure_if_configured(self)
         mine: dict[str, Any] = {"name": self.name, "ttl": self.ttl_seconds, "sinks": self.sinks}
         return Worker(self.store, self.world, self.workflows, self.hooks, **{**mine, **options})
 

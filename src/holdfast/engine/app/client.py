@@ -52,6 +52,7 @@ from holdfast.world import World
 
 from .approvals import ApprovalVerbs
 from .bulk import BulkOperations
+from .counts import CountVerbs
 from .handle import Handle
 from .keys import KeyVerbs
 from .limits import LimitVerbs
@@ -76,7 +77,7 @@ class StartedBy(NamedTuple):
 
 
 class StoreClient(
-    ReadVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, KeyVerbs, MaintenanceVerbs
+    ReadVerbs, CountVerbs, ApprovalVerbs, OutboxVerbs, ScheduleVerbs, LimitVerbs, KeyVerbs, MaintenanceVerbs
 ):
     """The verbs on runs, over any store. `App` is a client with workflows of its own."""
 

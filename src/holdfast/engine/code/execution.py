@@ -21,7 +21,7 @@ from holdfast.records import Answer, Claim, Held, Step, StepWrite, Verdict
 from .context import Context
 from .drive import Drive
 from .finish import finish
-from .record import OUTCOMES, Record
+from .record import OUTCOMES, Record, Recorded
 from .signals import CONTINUED_ON, SWALLOWED, Parked, continued, only_signals
 from .stage import UNUSED, Stage
 from .sync_context import bridge
@@ -41,6 +41,7 @@ class Execution(HeldRun):
     __slots__ = (
         "_early",
         "_gave_way_at",
+        "_measured",
         "_parking",
         "_reading",
         "_told_at",
@@ -77,6 +78,7 @@ class Execution(HeldRun):
         self.given_up: dict[str, StepWrite] = {}
         self.backoffs: dict[str, ends.StepRetry] = {}
         self._early: list[Step] = []
+        self._measured: set[str] = set()  # waits that were measured, if anything is
 
     # -- called by the worker and the renewal --------------------------------------------------
 
@@ -276,6 +278,12 @@ class Execution(HeldRun):
             if before is None or before.status is StepStatus.WAITING:
                 self.record.add(step)
                 self.stage.settle(step.key, step)
+
+    def measure_wait(self, step: Recorded) -> None:
+        """Measure how soon the code goes on after a wait, once for each wait."""
+        if self.measures is not None and isinstance(step, Step) and step.key not in self._measured:
+            self._measured.add(step.key)
+            self.resumed(step)
 
     async def boundary(self) -> None:
         """Look for news between two steps of a segment, since no commit brings any."""

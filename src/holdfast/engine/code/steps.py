@@ -165,6 +165,7 @@ class Call:
                 tries -= 1
             except BaseException as error:
                 if self._stage.closed or (isinstance(error, asyncio.CancelledError) and cancelled()):
+                    run.tried("cancelled", begun_at)
                     raise  # the run is stopped: the function's answer is no failed try
                 SCOPE.reset(token)
                 token = SCOPE.set(None)
@@ -172,6 +173,7 @@ class Call:
                 self._settle(scope.cost)
                 failed = await self._again_or_fail(error, tries, scope, begun_at)
             else:
+                run.tried("succeeded", begun_at)
                 self._settle(scope.cost)
                 write = StepWrite(
                     key=key, output=output, attempts=tries, cost=scope.cost, started_at=begun_at
@@ -312,6 +314,7 @@ class Call:
         kind = final_kind(error, policy)
         if kind is None and tries >= tries_max:
             kind = told or "exhausted"
+        run.tried("failed" if kind else "retried", begun_at)
         recorded = error_of(
             error, kind or told or "error", key, arguments(error, self.raises) if kind else None
         )

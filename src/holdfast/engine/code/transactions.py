@@ -207,11 +207,14 @@ class TransactionCall(Call):
             run.running[self.key] = tries, write.started_at or 0
             try:
                 run.journal.transact(transaction)
-                return await transaction.future
+                answer = await transaction.future
+                run.tried("succeeded", write.started_at or 0)
+                return answer
             except (Parked, Continued, KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
                 if stage.closed or (isinstance(error, asyncio.CancelledError) and cancelled()):
+                    run.tried("cancelled", write.started_at or 0)
                     raise  # it was told to stop: whatever it answers is no failed try
                 run.running.pop(self.key, None)
                 run.record.uncount_bytes(transaction.counted)

@@ -19,6 +19,7 @@ from holdfast.bounds import MIB
 from holdfast.contract import Store
 from holdfast.engine import run_log
 from holdfast.engine.failures import error_of, failing, final_kind
+from holdfast.engine.measured import measures_of
 from holdfast.errors import StoreError, Unavailable, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status
@@ -71,6 +72,7 @@ class Committer:
         self._idle.set()
         self._undelivered = self._delivering = False
         self._complained = -PATIENCE_SECONDS
+        self._measures = measures_of(store)
         self.lost = 0  # items that were refused because the lease was lost
 
     @property
@@ -182,6 +184,11 @@ class Committer:
         except Exception:
             # One run that cannot take its answer must not stop the commits of all others.
             log.exception("run %s failed to handle the answer to its commit", item.run)
+            self._engine_failed()
+
+    def _engine_failed(self) -> None:
+        if self._measures is not None:
+            self._measures.engine_failed()
 
     def _rest(self) -> None:
         if not self._writing and not self._alone:
@@ -266,6 +273,7 @@ class Committer:
                 if len(items) == 1:
                     # The outcome of this item is unknown: its lease expires and the run is claimed again.
                     log.exception("an item of run %s cannot be committed", items[0].run)
+                    self._engine_failed()
                     return [Verdict(answer=Answer.LOST, status=Status.LEASED)]
                 return await self._one_by_one(items)
             await asyncio.sleep(delay)

@@ -16,8 +16,9 @@ from holdfast.arguments import check_duration
 from holdfast.backoff import Backoff
 from holdfast.bounds import BATCH_BYTES, MIB, text_bytes
 from holdfast.contract import Store
+from holdfast.engine.measured import measures_of
 from holdfast.engine.wake_up import LOOK_SECONDS, WakeUp, between_looks
-from holdfast.engine.worker.chores import TROUBLE_SECONDS, unforeseen
+from holdfast.engine.worker.chores import TROUBLE_SECONDS, will_retry
 from holdfast.errors import Fatal, RetryAfter, StoreError, UsageError
 from holdfast.escaping import safe_logger
 from holdfast.records import SECOND, Json, Parcel, RelayAsk, Relayed
@@ -70,6 +71,7 @@ class Relay:
         self._hurried = self._over = False
         self.wake_up = WakeUp(store.traits.poll_seconds)
         self.sent = self.failed = 0
+        self._measures = measures_of(store)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,8 +93,8 @@ class Relay:
                 apart = between_looks(clock() - looked_at)
                 if due == 0.0:
                     await self.take()
-            except Exception as error:
-                log.warning("cannot send messages now, will retry: %s", error, exc_info=unforeseen(error))
+            except Exception as error:  # noqa: BLE001 - it is logged
+                will_retry(log, "send messages", error, self._measures)
                 due = TROUBLE_SECONDS
             await self.wake_up.wait(due)
             # A wake-up comes with every commit. Only events in this relay are followed without delay.
@@ -295,6 +297,8 @@ class Relay:
                 return
 
     def _count(self, parcel: Parcel, said: Relayed) -> None:
+        if self._measures is not None and said.answer != "released":
+            self._measures.relayed(parcel.sink, sent=said.answer == "sent")
         if said.answer == "sent":
             self.sent += 1
             log.info("message %s sent to %s at attempt %d", parcel.id, parcel.sink, parcel.attempt)

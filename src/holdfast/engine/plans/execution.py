@@ -145,6 +145,8 @@ class PlanExecution(HeldRun):
     async def _call(self, handler: Handler, step: Step) -> End:
         scope = self.scope = Scope(step.key, self.attempt - self.crashes)
         self.running[step.key] = self.attempt, self.begun_at
+        if self.measures is not None and not self._continued:
+            self._measure_wait(step)
         token = SCOPE.set(scope)
         try:
             self._drive = Drive(self._answer(handler, PlanTask(self, step, scope)))
@@ -163,12 +165,23 @@ class PlanExecution(HeldRun):
         self._uncancel()
         return self._judged(ended)
 
+    def _measure_wait(self, step: Step) -> None:
+        """Measure the wait that this step, or the row before it, has ended with."""
+        if step.waits:
+            self.resumed(msgspec.structs.replace(step, finished_at=self.claim.run_at))
+        elif (
+            step.seq
+            and (before := next(islice(self.rows.values(), step.seq - 1, None))).kind is not StepKind.TASK
+        ):
+            self.resumed(before)
+
     def _judged(self, ended: End) -> End:
         """Return the outcome: the handler's, or the stop. A result is kept while the run is given back."""
         if self._stop is None or (
             self._stop.why is StopReason.RELEASED and isinstance(ended, Completed | Waiting)
         ):
             return ended
+        self.tried("cancelled", self.begun_at)
         return self._stop
 
     async def _answer(self, handler: Handler, task: PlanTask) -> Any:

@@ -31,6 +31,13 @@ log = safe_logger("holdfast.run")
 
 NO_HANDLER_SECONDS = 60.0  # delay of a run whose current step has no handler here
 OTHERS_SECONDS = 3600.0  # the longest delay of a run of another version that is given back
+# the outcome of a try, as it is measured
+OUTCOMES = {
+    StepStatus.SUCCEEDED: "succeeded",
+    StepStatus.WAITING: "succeeded",
+    StepStatus.READY: "retried",
+    StepStatus.FAILED: "failed",
+}
 MESSAGES_MAX = 1_000_000  # message numbers reserved for one outcome, more than SENT_MAX
 
 
@@ -245,6 +252,7 @@ def _write(run: PlanExecution, status: StepStatus, **fields: Any) -> StepWrite:
         key = _current(run).key
         run.journal.spending.warn(key, run.plan.costs.get(key, 0), run.scope.cost)
     failed = status in (StepStatus.READY, StepStatus.FAILED)
+    run.tried(OUTCOMES[status], run.begun_at)
     return StepWrite(
         key=_current(run).key,
         status=status,

@@ -15,6 +15,8 @@ import msgspec
 from holdfast.codec import MARK, digest, untyped
 from holdfast.contract import Store
 from holdfast.cron import Rhythm, delayed
+from holdfast.engine.measured import measures_of
+from holdfast.engine.measures import Measures
 from holdfast.errors import DuplicateRun, HoldfastError, StoreError, UnknownWorkflow
 from holdfast.escaping import safe_logger
 from holdfast.records import (
@@ -56,7 +58,8 @@ class ScheduleFirer:
     """Fires all due schedules. Any number of keepers may do so at once."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self._measures = store, measures_of(store)
+        self._clock: tuple[Instant, float] = 0, 0.0  # the store's time, and that of the event loop then
         self._after: UUID | None = None
         # schedules that cannot be fired here, and the end of their delay
         self._unfirable: dict[Known, float] = {}
@@ -90,6 +93,7 @@ class ScheduleFirer:
         spent, fired, unfirable = 0, list[Fired](), set(self.unfirable())
         while page := await self._store.due_schedules(PAGE, self._after):
             now = await self._store.now()
+            self._clock = now, asyncio.get_running_loop().time()
             due = await self._due([one for one in page if (one.id, one.rev) not in unfirable], now)
             for batch in _batches(due):
                 self._after = batch[-1][0].id
@@ -154,7 +158,16 @@ class ScheduleFirer:
             raise DuplicateRun(fired.taken[0])
         if fired.answer == "applied" and due.missed_at is not None:
             _tell_missed(one, due.missed_at)
+        if self._measures is not None and fired.started:
+            self._measure(self._measures, due, fired)
         return fired
+
+    def _measure(self, measures: Measures, due: Firing, fired: Fired) -> None:
+        now = self._clock[0] / SECOND + asyncio.get_running_loop().time() - self._clock[1]
+        started = set(fired.started)
+        for each in due.fires:
+            if each.run.id in started:
+                measures.fired(now - each.at / SECOND)
 
     def _skip(self, one: Schedule, error: Exception, delay_seconds: float = SKIP_SECONDS) -> None:
         known, now = (one.id, one.rev), asyncio.get_running_loop().time()

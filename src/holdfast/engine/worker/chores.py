@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, NamedTuple
 
+from holdfast.engine.measures import Measures
 from holdfast.errors import StoreError
 from holdfast.escaping import safe_logger
 
@@ -30,6 +32,13 @@ def unforeseen(error: BaseException) -> bool:
     return not isinstance(error, StoreError)
 
 
+def will_retry(log: logging.Logger, what: str, error: BaseException, measures: Measures | None) -> None:
+    """Log that something cannot be done now. Count an error that is not the store's: it is the engine's."""
+    log.warning("cannot %s now, will retry: %s", what, error, exc_info=error if unforeseen(error) else None)
+    if measures is not None and unforeseen(error):
+        measures.engine_failed()
+
+
 class Chores:
     """A set of chores, each a function that returns how much it did.
 
@@ -37,9 +46,13 @@ class Chores:
     """
 
     def __init__(
-        self, chores: Mapping[str, Callable[[], Awaitable[int]]], spawn: Spawn, ended: Callable[[], None]
+        self,
+        chores: Mapping[str, Callable[[], Awaitable[int]]],
+        spawn: Spawn,
+        ended: Callable[[], None],
+        measures: Measures | None = None,
     ) -> None:
-        self._chores, self._spawn, self._ended = chores, spawn, ended
+        self._chores, self._spawn, self._ended, self._measures = chores, spawn, ended, measures
         self._running: dict[str, Running] = {}
         self._beside: set[str] = set()  # chores that have taken longer than their turn
         self._rests_until: dict[str, float] = {}  # chores that have raised
@@ -93,6 +106,5 @@ class Chores:
         if error is None:
             return task.result()
         self._rests_until[name] = asyncio.get_running_loop().time() + TROUBLE_SECONDS
-        mystery = error if unforeseen(error) else None
-        log.warning("cannot %s now, will retry: %s", name, error, exc_info=mystery)
+        will_retry(log, name, error, self._measures)
         return 0

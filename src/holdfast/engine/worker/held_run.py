@@ -11,7 +11,7 @@ from holdfast.engine.log_context import PLACE, LogPlace
 from holdfast.engine.outcome import StopReason
 from holdfast.errors import RunOverdue
 from holdfast.lifecycle import Status
-from holdfast.records import SECOND, Answer, Claim, Held, Instant, Lease, LeaseState
+from holdfast.records import SECOND, Answer, Claim, Held, Instant, Lease, LeaseState, Step
 from holdfast.sealing.envelope import shut
 
 from .lease_clock import LeaseClock
@@ -45,6 +45,7 @@ class HeldRun(ABC):
         "ending",
         "journal",
         "lease_clock",
+        "measures",
         "place",
         "record",
         "running",
@@ -57,6 +58,7 @@ class HeldRun(ABC):
 
     def __init__(self, claim: Claim, worker: Worker, claimed_at: float, record: Record) -> None:
         self.claim, self.worker, self.world, self.record = claim, worker, worker.world, record
+        self.measures = worker.measures
         self.lease_clock = LeaseClock(self.world, claimed_at, worker.lease_seconds)
         self.place = LogPlace(claim.id, claim.type, claim.tenant, worker.id, claim.attempt)
         self.crashes = claim.crashes
@@ -72,11 +74,24 @@ class HeldRun(ABC):
         self._drive: Drive | None = None
         self._unwinding: asyncio.TimerHandle | None = None
         self._abandoned = False  # user code did not end in time when it was interrupted
+        if self.measures is not None:
+            self.measures.claimed(claim.type, (self.clock_at_claim - claim.run_at) / SECOND)
 
     # -- called by the worker and the renewal --------------------------------------------------
 
     async def run(self) -> None:
         """Execute until the run ends, parks, or is no longer leased to this worker."""
+        if self.measures is None:
+            return await self._run()
+        try:
+            await self._run()
+        except Exception:
+            self.measures.engine_failed()
+            raise
+        finally:
+            self.measures.executed(self.claim.type, self.ended_as)
+
+    async def _run(self) -> None:
         if self.lease_clock.over:
             self.ended_as = "not begun: its lease expired first"
             return
@@ -176,6 +191,22 @@ class HeldRun(ABC):
         timeout_at = self.claim.timeout_at
         if timeout_at is not None and self.now() >= timeout_at:
             raise RunOverdue(f"run {self.claim.id} did not end before its timeout")
+
+    def tried(self, outcome: str, begun_at: Instant) -> None:
+        """Measure a try of a step that ends now."""
+        if self.measures is not None:
+            self.measures.tried(self.claim.type, outcome, (self.now() - begun_at) / SECOND)
+
+    def resumed(self, step: Step) -> None:
+        """Measure a wait after which the run goes on now: from when it was due, or was settled. The run
+        became due with the very commit that settled the wait, or the wait was settled in this execution.
+        """
+        settled_at = step.finished_at
+        if self.measures is None or settled_at is None:
+            return
+        if settled_at == self.claim.run_at or settled_at > self.clock_at_claim:
+            since = settled_at if step.due_at is None else min(settled_at, step.due_at)
+            self.measures.resumed(self.claim.type, (self.now() - since) / SECOND)
 
     # -- for the subclasses --------------------------------------------------------------------
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 from weakref import WeakKeyDictionary
 
 from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from .worker import Worker
 
 # number of workers on each event loop
 WORKERS: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
 
 
-def count_worker(change: int) -> None:
-    """Add to the number of workers on this event loop."""
+def count_worker(change: int, worker: Worker) -> None:
+    """Note that a worker has started on this event loop (1), or has stopped (-1)."""
+    if worker.measures is not None:
+        (worker.measures.worker_started if change > 0 else worker.measures.worker_stopped)(worker)
     loop = asyncio.get_running_loop()
     WORKERS[loop] = WORKERS.get(loop, 0) + change
 

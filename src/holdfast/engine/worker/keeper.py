@@ -15,12 +15,13 @@ from uuid import UUID
 import msgspec
 
 from holdfast.contract import TTL_SECONDS, Store
+from holdfast.engine.measured import measures_of
 from holdfast.engine.schedules.firing import ScheduleFirer
 from holdfast.engine.wake_up import LOOK_SECONDS, WakeUp, between_looks
 from holdfast.escaping import safe_logger
 from holdfast.records import RUNTIME, SECOND, Chore, Due, Instant, Ticked
 
-from .chores import TROUBLE_SECONDS, Chores, Spawn, unforeseen
+from .chores import TROUBLE_SECONDS, Chores, Spawn, will_retry
 from .presence import how_many
 
 log = safe_logger("holdfast.keeper")
@@ -55,6 +56,7 @@ class Keeper:
         wait_timeouts: bool = True,
     ) -> None:
         self._store, self._news, self._failed = store, news, failed
+        self._measures = measures_of(store)
         self._ttl_seconds, self._wait_timeouts = ttl_seconds, wait_timeouts
         self._firer = ScheduleFirer(store)
         # No hint comes with a claim. One look in each lease time finds the lease before it can expire.
@@ -98,7 +100,9 @@ class Keeper:
     async def run(self, spawn: Spawn | None = None) -> None:
         """Run rounds until cancelled. `spawn` gives each chore a task of its own."""
         chores = {NAMES[chore]: partial(self._some, chore) for chore in Chore}
-        turns = Chores({**chores, FIRE: self._firer.round}, spawn or _spawn, self.wake_up.ring)
+        turns = Chores(
+            {**chores, FIRE: self._firer.round}, spawn or _spawn, self.wake_up.ring, self._measures
+        )
         try:
             while True:
                 await self._round(turns)
@@ -120,8 +124,8 @@ class Keeper:
                     self._news()  # a store need not give hints
             else:
                 apart = between_looks(cost)
-        except Exception as error:
-            log.warning("cannot do chores now, will retry: %s", error, exc_info=unforeseen(error))
+        except Exception as error:  # noqa: BLE001 - it is logged
+            will_retry(log, "do chores", error, self._measures)
             due = TROUBLE_SECONDS
         if not done:
             await self.wake_up.wait(due)
@@ -162,8 +166,8 @@ class Keeper:
         while True:
             try:
                 await self.purge()
-            except Exception as error:
-                log.warning("cannot purge now, will retry: %s", error, exc_info=unforeseen(error))
+            except Exception as error:  # noqa: BLE001 - it is logged
+                will_retry(log, "purge", error, self._measures)
             await asyncio.sleep(PURGE_SECONDS)
 
 

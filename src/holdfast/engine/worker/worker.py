@@ -26,6 +26,7 @@ from holdfast.engine.bulk.workflow import BUILT_IN, built_in
 from holdfast.engine.commit.committer import Committer
 from holdfast.engine.definitions import Defined, matches
 from holdfast.engine.hooks import Hooks
+from holdfast.engine.measured import measures_of
 from holdfast.engine.outbox.relay import Relay
 from holdfast.engine.outbox.sinks import Sinks
 from holdfast.engine.outcome import StopReason
@@ -39,7 +40,7 @@ from holdfast.sealing.envelope import shut
 from holdfast.threads import Stragglers
 from holdfast.world import World
 
-from .chores import TROUBLE_SECONDS, unforeseen
+from .chores import TROUBLE_SECONDS, will_retry
 from .claim_size import ClaimSize
 from .executions import held, why_lacking
 from .held_run import UNWIND_SECONDS, HeldRun
@@ -87,7 +88,7 @@ class Worker(OnlyAsync):
         sinks: Sinks | None = None,
         relay: bool = True,
     ) -> None:
-        self.store, self.world = store, world
+        self.store, self.world, self.measures = store, world, measures_of(store)
         self.id = worker_id(name, world)
         self.patterns = check_patterns(patterns)
         self._workflows = {type_: one for type_, one in workflows.items() if matches(type_, self.patterns)}
@@ -150,7 +151,7 @@ class Worker(OnlyAsync):
             self._loops.append(self.world.spawn(purges, "holdfast-purge"))
         self.relay.begin()
         self._works = True
-        count_worker(1)
+        count_worker(1, self)
         sizes = how_many(len(self._workflows), "workflow"), how_many(self.slots, "slot")
         log.info("worker %s started: %s, %s", self.id, *sizes)
         self.hook_notifier.tell("worker.started")
@@ -209,7 +210,7 @@ class Worker(OnlyAsync):
                 await self.store.absent(self.id)
         if self._works:  # two callers may stop it at the same time
             self._works = False
-            count_worker(-1)
+            count_worker(-1, self)
             log.info("worker %s stopped after %s", self.id, how_many(self.finished, "execution"))
             self.hook_notifier.tell("worker.stopped")
         await self.hook_notifier.end()
@@ -302,9 +303,9 @@ class Worker(OnlyAsync):
                     self._more = await self.versions.claim(self._claim, limit)
                     if not self._more:
                         due = await seconds_until(self.store, types, self.tenants, runtime=self.runtime)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is logged
                 # Any error: a claim loop that ends silently would leave a worker that lives and does nothing.
-                log.warning("cannot claim runs now, will retry: %s", error, exc_info=unforeseen(error))
+                will_retry(log, "claim runs", error, self.measures)
                 due, self._more = TROUBLE_SECONDS, False
                 self._claim_size.failed()
             await self._rest(due)

@@ -105,7 +105,7 @@ def _shown(state: State, row: RunRow, *, read: bool) -> Claim:
     return Claim(
         id=row.id, type=row.type, tenant=row.tenant, params=row.params if read else "null", fence=row.fence,
         attempt=row.attempt, crashes=row.crashes, max_attempts=row.max_attempts,
-        created_at=row.created_at, lease_until=row.lease_until, timeout_at=row.timeout_at,
+        created_at=row.created_at, lease_until=row.lease_until, timeout_at=row.timeout_at, run_at=row.run_at,
         kind=row.kind, parent=row.parent, cost=row.cost, budget=row.budget,
         account=row.account, left=None if account is None else account.budget - account.spent,
         labels_json=row.labels if read else None, trace=row.trace, unread=not read,

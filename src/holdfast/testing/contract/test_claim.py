@@ -8,7 +8,7 @@ import pytest
 from holdfast.lifecycle import Status
 from holdfast.records import Presence, moment
 
-from .driver import TYPE, done
+from .driver import TYPE, done, sleep
 
 
 def _crashed(driver, times):
@@ -48,6 +48,28 @@ def test_a_claim_sets_the_lease_in_one_commit_and_returns_all_that_is_needed(dri
     assert (claim.lease_until, claim.params, claim.max_attempts) == (until, "7", 4)
     assert claim.timeout_at == claim.created_at + 99_000_000
     assert driver.last(claim.id, "leased") == {"worker": "alice", "attempt": 1, "fence": claim.fence}
+
+
+@pytest.mark.spec("OPS-2")
+def test_a_claim_says_when_the_run_became_due(driver):
+    """It is the run_at of the start."""
+    now = driver.clock.now
+    early, later = driver.start(run_at=now - 7_000_000), driver.start(delay_seconds=5)
+    driver.clock.turn(8)
+    assert {one.id: one.run_at for one in driver.claim()} == {early: now - 7_000_000, later: now + 5_000_000}
+
+
+@pytest.mark.spec("OPS-2")
+def test_a_claim_after_a_wait_says_when_the_wait_was_settled(driver):
+    """Also under limits, which claim by another way."""
+    driver.run(driver.store.limit("type", TYPE, concurrency=10))
+    sleeper = driver.held()
+    driver.park(sleeper, sleep("nap", 60))
+    driver.clock.turn(61)
+    driver.tick()
+    woken = driver.clock.now
+    driver.clock.turn(3)
+    assert driver.take(sleeper.id).run_at == woken
 
 
 def test_a_claim_brings_the_labels(driver):

@@ -126,7 +126,7 @@ def _claim(db: Database, row: Row, most: int) -> tuple[Claim, int]:
     claim = Claim(
         id=UUID(run), type=row[1], tenant=row[2], params=row[3] or "null", fence=row[4], attempt=row[5],
         crashes=row[6], max_attempts=row[7], created_at=row[8], lease_until=row[9], timeout_at=row[10],
-        logs=_logs(db, run) if again else 0,
+        logs=_logs(db, run) if again else 0, run_at=row[14],
     )  # fmt: skip
     if row[12] is not None:
         claim = _rare(claim, row[12])

@@ -87,7 +87,7 @@ returning id, type, tenant, iif(octet_length(payload) <= :small, payload, null),
         null,
         json_array(kind, parent_id, cost, budget, iif(octet_length(labels) <= :small, labels, null), trace, account,
             (select a.budget - a.spent from workflow_account as a where a.id = workflow_run.account))),
-    octet_length(payload) + coalesce(octet_length(labels), 0)
+    octet_length(payload) + coalesce(octet_length(labels), 0), run_at
 
 -- :values    Values that are too large for the claiming statement.
 select payload, labels from workflow_run where id = :run

@@ -195,7 +195,7 @@ begin
             fence = r.fence + 1, pause_asked_by = null, updated_at = now, rev = r.rev + 1
         where r.id = any(chosen) and r.status || '' = 'pending'
         returning r.id, r.type, r.tenant, r.payload, r.fence, r.attempt, r.crashes, r.max_attempts, r.created_at,
-            r.lease_until, r.rev, r.kind, array_position(chosen, r.id) as place,
+            r.lease_until, r.run_at, r.rev, r.kind, array_position(chosen, r.id) as place,
             r.kind <> 'code' or r.timeout_at is not null or r.parent_id is not null or r.cost <> 0
             or r.budget is not null or r.labels is not null or r.trace is not null as rare,
             case when pg_column_size(r.payload) + coalesce(pg_column_size(r.labels), 0) > 65536
@@ -220,6 +220,7 @@ begin
         || ',"fence":' || m.fence || ',"attempt":' || m.attempt
         || ',"crashes":' || m.crashes || ',"max_attempts":' || m.max_attempts
         || ',"created_at":' || us_near(m.created_at) || ',"lease_until":' || us_near(m.lease_until)
+        || ',"run_at":' || us_near(m.run_at)
         || case when m.rev > 2 or m.rare then claim_more(m.id, m.rev, m.kind, m.fits) else '' end || '}',
         ',' order by m.place
     ) || ']' into answer from sized as m;

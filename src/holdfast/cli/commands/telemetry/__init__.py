@@ -1,0 +1,1 @@
+"""The commands that show numbers: `stats` and `metrics`."""
