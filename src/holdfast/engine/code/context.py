@@ -169,7 +169,7 @@ class Context(Parking, Transactions, RunFacts):
         kwargs: dict[str, Any] | None = None,
     ) -> Coroutine[Any, Any, Any]:
         key = self._key(name, key)
-        call = Call(self._run, self._stage, key, fn, args)
+        call = Call(self._run, self._stage, name, key, fn, args)
         if kwargs:
             call.called = partial(fn, **kwargs)
         if retry is not None or timeout is not None:

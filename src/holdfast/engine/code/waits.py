@@ -30,8 +30,11 @@ async def wait(run: Execution, stage: Stage, write: StepWrite) -> Recorded:
     try:
         if found is not None and found.status in OUTCOMES:
             await stage.replayed(write.key, None)
-            return found
-        return await _settled_wait(run, stage, write, found)
+        else:
+            found = await _settled_wait(run, stage, write, found)
+        if run.spans is not None:
+            run.spans.waited(found)
+        return found
     except asyncio.CancelledError:
         # An event that this wait received and code never saw is given back to the chain before it continues.
         if not stage.closed or stage.going_on:

@@ -69,7 +69,11 @@ class PlanExecution(HeldRun):
     # -- called by the worker ------------------------------------------------------------------
 
     async def _execute_once(self) -> bool:
-        self._continued = await finish(self, await self._perform())
+        try:
+            self._continued = await finish(self, await self._perform())
+        finally:
+            if self.scope.span is not None:
+                self.scope.span.end()
         return self._continued
 
     def take(self, claim: Claim) -> None:
@@ -90,6 +94,8 @@ class PlanExecution(HeldRun):
         if self._continued and self.worker.draining:
             return ends.Stopped(StopReason.RELEASED)
         self.step, self.scope, self.begun_at = self._current(), Scope(""), self.now()
+        if self.spans is not None and not self._continued:
+            self.spans.waited_in_plan(self.rows.values(), self.step)
         if self.step is None:
             return NoRows()
         try:
@@ -143,7 +149,8 @@ class PlanExecution(HeldRun):
         return step if step is not None and step.kind is StepKind.TASK and step.status in CURRENT else None
 
     async def _call(self, handler: Handler, step: Step) -> End:
-        scope = self.scope = Scope(step.key, self.attempt - self.crashes)
+        tries = self.attempt - self.crashes
+        scope = self.scope = Scope(step.key, tries, self.spans and self.spans.step(step.key, tries))
         self.running[step.key] = self.attempt, self.begun_at
         token = SCOPE.set(scope)
         try:
@@ -159,6 +166,8 @@ class PlanExecution(HeldRun):
             scope.over = True
             self.running.clear()
             SCOPE.reset(token)
+            if scope.span is not None:
+                scope.span.leave()
             self._unwound()
         self._uncancel()
         return self._judged(ended)
