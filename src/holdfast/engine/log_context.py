@@ -33,7 +33,8 @@ class LogContext(logging.Filter):
     Add it to a handler: `handler.addFilter(holdfast.LogContext())`. The attributes belong to the run whose
     code logs, in async and sync code alike. `attempt` is the try of the step, and outside of steps that of
     the run. They are empty outside of a run, and `step` in the body of a workflow. Where a span of
-    OpenTelemetry is the current one, `trace_id` and `span_id` are added. Control characters are escaped. An attribute that a record already has, as by `extra=`, stays. No record is held back.
+    OpenTelemetry is the current one, `trace_id` and `span_id` are added. Control characters are escaped. An
+    attribute that a record already has, as by `extra=`, stays. No record is held back.
     """
 
     def __init__(self) -> None:

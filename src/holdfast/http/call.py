@@ -61,7 +61,7 @@ class Call:
         """
         self.tenant = tenant_for(self.actor, tenant)
         key, most = self.actor.key_id or None, self.actor.open_runs_max
-        # The span of an instrumented server is nearer than the caller's; a header that is not valid is ignored.
+        # The span of an instrumented server is nearer than that of the caller. A bad header is ignored.
         trace = current_traceparent() or checked(self.request.headers.get("traceparent"))
         caller = StartedBy(self.actor.name, key, most, self.id, trace)
         if self.tenant != ALL_TENANTS:

@@ -169,9 +169,11 @@ class Context(Parking, Transactions, RunFacts):
         kwargs: dict[str, Any] | None = None,
     ) -> Coroutine[Any, Any, Any]:
         key = self._key(name, key)
-        call = Call(self._run, self._stage, name, key, fn, args)
+        call = Call(self._run, self._stage, key, fn, args)
         if kwargs:
             call.called = partial(fn, **kwargs)
+        if self._run.spans is not None:
+            call.called = self._run.spans.traced(call.called, name)
         if retry is not None or timeout is not None:
             limit = None if timeout is None else check_duration(f"step {key!r}: timeout", timeout)
             call.limited(check_policy(f"step {key!r}", retry), limit)

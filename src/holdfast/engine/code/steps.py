@@ -89,13 +89,13 @@ class Call:
 
     __slots__ = (
         "_args", "_fn", "_reserved", "_retry", "_run", "_stage", "_timeout", "called", "cost_max", "key",
-        "name", "raises",
+        "raises",
     )  # fmt: skip
 
     def __init__(
-        self, run: Execution, stage: Stage, name: str, key: str, fn: Callable[..., Any], args: tuple[Any, ...]
+        self, run: Execution, stage: Stage, key: str, fn: Callable[..., Any], args: tuple[Any, ...]
     ) -> None:
-        self._run, self._stage, self.name, self.key, self._fn, self._args = run, stage, name, key, fn, args
+        self._run, self._stage, self.key, self._fn, self._args = run, stage, key, fn, args
         self.called = fn  # or a partial of it, with its keyword arguments
         self._retry: Backoff | None = None
         self._timeout: float | None = None
@@ -148,7 +148,7 @@ class Call:
             at_once = run.journal.spending is None and not run.lease_clock.over and not self._stage.closed
             begun_at = run.now() if at_once else await self._begin()
             tries += 1
-            scope = Scope(key, tries, run.spans and run.spans.step(self.name, tries))
+            scope = Scope(key, tries)
             failed: Exception | None = None
             token = SCOPE.set(scope)
             run.running[key] = tries, begun_at
@@ -165,8 +165,6 @@ class Call:
                 tries -= 1
             except BaseException as error:
                 if self._stage.closed or (isinstance(error, asyncio.CancelledError) and cancelled()):
-                    if scope.span is not None:
-                        scope.span.stopped()
                     raise  # the run is stopped: the function's answer is no failed try
                 SCOPE.reset(token)
                 token = SCOPE.set(None)
@@ -187,8 +185,6 @@ class Call:
                 SCOPE.reset(token)
                 run.running.pop(key, None)
                 self._settle(0)  # of a try that is not recorded
-                if scope.span is not None:
-                    scope.span.end()
             if failed is not None:
                 try:
                     raise failed

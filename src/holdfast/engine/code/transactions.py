@@ -194,9 +194,8 @@ class TransactionCall(Call):
             if stage.closed:
                 await stage.refuse(self.key)
             write = StepWrite(key=self.key, attempts=tries, started_at=run.now())
-            span = run.spans and run.spans.step(self.name, tries)
             transaction = Transaction(
-                self._fn,
+                self.called,
                 self._args,
                 codec,
                 write,
@@ -213,20 +212,15 @@ class TransactionCall(Call):
                 raise
             except BaseException as error:
                 if stage.closed or (isinstance(error, asyncio.CancelledError) and cancelled()):
-                    if span is not None:
-                        span.stopped()
                     raise  # it was told to stop: whatever it answers is no failed try
                 run.running.pop(self.key, None)
                 run.record.uncount_bytes(transaction.counted)
                 with suppress(TooLarge):  # log rows that do not fit must not end the retries
                     for row in transaction.scope.rows:
                         run.journal.note(row)
-                transaction.scope.span = span
                 failed = await self._again_or_fail(error, tries, transaction.scope, write.started_at or 0)
             finally:
                 run.running.pop(self.key, None)
-                if span is not None:
-                    span.end()
             if failed is not None:
                 try:
                     raise failed
@@ -330,8 +324,10 @@ class Transactions:
         name = transaction_name(fn, name)
         check_transaction(name, fn, on, self._run.worker.store)
         key = self._key(name, key)
-        call = TransactionCall(self._run, self._stage, name, key, fn, args)
+        call = TransactionCall(self._run, self._stage, key, fn, args)
         call.on = on
+        if self._run.spans is not None:
+            call.called = self._run.spans.traced(fn, name)
         call.limited(check_policy(f"transaction {name!r}", retry), transaction_limit(name, limit))
         if raises:
             call.raises = check_raises(f"transaction {name!r}", raises, call.raises)

@@ -63,9 +63,9 @@ class Journal:
 
     __slots__ = (
         "_buffer", "_bytes", "_committer", "_complete", "_completing", "_due", "_effects", "_fence", "_idle",
-        "_lease_clock", "_number", "_on_grant", "_on_verdict", "_record", "_refused", "_run", "_sent", "_sent_at",
-        "_tenant", "_transaction", "_transactions", "_world", "pause_asked", "spending", "started_at",
-        "stored_trace",
+        "_lease_clock", "_number", "_on_grant", "_on_verdict", "_record", "_refused", "_run", "_sent",
+        "_sent_at", "_tenant", "_transaction", "_transactions", "_world", "pause_asked", "spending",
+        "started_at", "stored_trace",
     )  # fmt: skip
 
     def __init__(

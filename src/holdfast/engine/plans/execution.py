@@ -69,11 +69,7 @@ class PlanExecution(HeldRun):
     # -- called by the worker ------------------------------------------------------------------
 
     async def _execute_once(self) -> bool:
-        try:
-            self._continued = await finish(self, await self._perform())
-        finally:
-            if self.scope.span is not None:
-                self.scope.span.end()
+        self._continued = await finish(self, await self._perform())
         return self._continued
 
     def take(self, claim: Claim) -> None:
@@ -94,8 +90,6 @@ class PlanExecution(HeldRun):
         if self._continued and self.worker.draining:
             return ends.Stopped(StopReason.RELEASED)
         self.step, self.scope, self.begun_at = self._current(), Scope(""), self.now()
-        if self.spans is not None and not self._continued:
-            self.spans.waited_in_plan(self.rows.values(), self.step)
         if self.step is None:
             return NoRows()
         try:
@@ -149,8 +143,7 @@ class PlanExecution(HeldRun):
         return step if step is not None and step.kind is StepKind.TASK and step.status in CURRENT else None
 
     async def _call(self, handler: Handler, step: Step) -> End:
-        tries = self.attempt - self.crashes
-        scope = self.scope = Scope(step.key, tries, self.spans and self.spans.step(step.key, tries))
+        scope = self.scope = Scope(step.key, self.attempt - self.crashes)
         self.running[step.key] = self.attempt, self.begun_at
         token = SCOPE.set(scope)
         try:
@@ -166,8 +159,6 @@ class PlanExecution(HeldRun):
             scope.over = True
             self.running.clear()
             SCOPE.reset(token)
-            if scope.span is not None:
-                scope.span.leave()
             self._unwound()
         self._uncancel()
         return self._judged(ended)
@@ -181,21 +172,25 @@ class PlanExecution(HeldRun):
         return self._stop
 
     async def _answer(self, handler: Handler, task: PlanTask) -> Any:
+        function = handler.function
+        if self.spans is not None:
+            self.spans.waited_in_plan(self.rows.values(), self.step)
+            function = self.spans.traced(function, task.name, (Retry, Dead))
         if handler.is_async:
-            return await handler.function(task)
+            return await function(task)
         while True:
             with suppress(NotBegun):
                 value = await self.world.thread(
-                    self._called, handler, task, stragglers=self.worker.straggling
+                    self._called, function, task, stragglers=self.worker.straggling
                 )
                 return await value if inspect.isawaitable(value) else value  # a lambda around an async call
             await confirm(self)
             self.check_time()
 
-    def _called(self, handler: Handler, task: PlanTask) -> Any:
+    def _called(self, function: Callable[[PlanTask], Any], task: PlanTask) -> Any:
         if self.lease_clock.over:
             raise NotBegun  # the call may have waited long for a free thread
-        return handler.function(task)
+        return function(task)
 
     # -- answers of commits --------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The stored trace of a run: the span that its executions belong to, and what the last execution has left.
 
-A store keeps it as text and never reads it. The text of a start is a W3C traceparent. An execution that lets its
-run go adds its own traceparent, for a link, and a mark: the waits up to it have their spans already.
+A store keeps it as text and never reads it. The text of a start is a W3C traceparent. An execution that lets
+its run go adds its own traceparent, for a link, and a mark: the waits up to it have their spans already.
 """
 
 from __future__ import annotations

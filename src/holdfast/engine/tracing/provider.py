@@ -1,4 +1,4 @@
-"""The tracer of the program, if it has one; the current span; and the guard around all calls of OpenTelemetry."""
+"""The tracer of the program, if it has one; the current span; and the guard around calls of OpenTelemetry."""
 
 from __future__ import annotations
 

@@ -9,14 +9,14 @@ from holdfast.records import Parcel
 from . import attributes as named
 from .carried import carried
 from .provider import harmless, text_of_span, tracer
-from .run_spans import remote_context
+from .spans import remote_context
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 
 class SendSpan:
-    """The span of a try. `traceparent` is for the request of a webhook: of this span, or of the run's trace."""
+    """The span of a try. `traceparent`: for the request of a webhook; of this span, or of the run's trace."""
 
     __slots__ = ("_span", "traceparent")
 

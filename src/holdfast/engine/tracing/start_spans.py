@@ -12,7 +12,7 @@ from holdfast.records import NewRun
 
 from . import attributes as named
 from .provider import current_traceparent, harmless, text_of_span, tracer
-from .run_spans import starting
+from .spans import starting
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
