@@ -33,7 +33,7 @@ pytestmark = pytest.mark.spec("OPS-4")
         (f"00-{TRACE}-{SPAN}-1", ""),
         (f"{GOOD}\n", ""),
         (f"{GOOD}, {GOOD}", ""),
-        ("00-" + "٠" * 32 + f"-{SPAN}-01", ""),
+        ("00-" + "\u0660" * 32 + f"-{SPAN}-01", ""),
         (f"01-{TRACE}-{SPAN}-01-" + "x" * 1000, ""),
     ],
 )

@@ -1,4 +1,4 @@
-"""One trace over parks, attempts and workers: every execution belongs to the start, and links to the one before."""
+"""One trace over parks, attempts and workers: executions belong to the start, and link to the one before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NANOS = 1000
 
 @pytest.mark.slow
 async def test_an_execution_links_to_the_one_that_parked(app, spans, world):
-    """All belong to the start; each wait has a span from its opening to its end, made by the next execution."""
+    """All belong to the start. Each wait has a span from its opening to its end, made by the next one."""
 
     @app.workflow("shop.order.v1")
     async def order(ctx):
@@ -104,6 +104,7 @@ async def test_another_worker_continues_the_trace(app, spans):
     lost = [one for one in spans.all if one.parent and one.parent.span_id not in
             {known.context.span_id for known in spans.all}]  # fmt: skip
     assert [one.name for one in lost] == ["step one"]  # of the execution that was killed
+    assert [one.name for one in spans.links(lost[0])] == ["holdfast.start"]
     assert len(spans.traces) == 1
 
 
@@ -160,7 +161,7 @@ async def test_a_run_without_a_starter_has_one_trace(app, spans, monkeypatch):
         await ctx.call(child)
 
     await app.publish()
-    async with spans_off(monkeypatch):
+    async with NoSpans(monkeypatch):
         run = await app.start(order)
     with spans.tracer.start_as_current_span("of the worker's program"):
         async with app.worker():
@@ -173,7 +174,7 @@ async def test_a_run_without_a_starter_has_one_trace(app, spans, monkeypatch):
     assert len(spans.traces) == 2  # and that of the worker's program
 
 
-class spans_off:
+class NoSpans:
     """Start a run as a program without OpenTelemetry does."""
 
     def __init__(self, monkeypatch):
@@ -247,7 +248,8 @@ async def test_the_waits_of_a_plan_have_spans(app, spans):
         ("holdfast.start", ""), (body, "holdfast.start"), ("step ASK", body), ("mine", "step ASK"),
         (body, "holdfast.start"), ("step ASK", body), ("mine", "step ASK"), ("wait task", "holdfast.start"),
         (body, "holdfast.start"), ("step SHIP", body), ("in a thread", "step SHIP"),
-        ("wait sleep", "holdfast.start"), ("wait event", "holdfast.start"), ("wait approval", "holdfast.start"),
+        ("wait sleep", "holdfast.start"), ("wait event", "holdfast.start"),
+        ("wait approval", "holdfast.start"),
     ])  # fmt: skip
     first, second, third = spans.named(body)
     assert [spans.links(one) for one in (second, third)] == [[first], [second]]

@@ -94,7 +94,7 @@ class Broken(SpanProcessor, Sampler):
 
 @pytest.mark.parametrize("where", ["sample", "start", "end"])
 async def test_an_sdk_that_raises_fails_no_run(app, configure, caplog, monkeypatch, where):
-    """Runs, steps, plans, children and messages do all that they do without it. It is logged, not for ever."""
+    """Runs, steps, plans, children and messages do what they do without it. It is logged, not for ever."""
     monkeypatch.setattr(provider, "_told", set())
     broken = Broken(where)
     spans = configure(sampler=broken)

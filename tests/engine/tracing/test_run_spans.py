@@ -86,8 +86,9 @@ async def test_branches_have_their_own_steps(app, spans):
     await finished(app, order)
     body = "run shop.order.v1"
     assert spans.tree == sorted([
-        ("holdfast.start", ""), (body, "holdfast.start"), ("step a", body), ("of a", "step a"), ("step b", body),
-        ("of b", "step b"), ("step each", body), ("of x", "step each"), ("step each", body), ("of y", "step each"),
+        ("holdfast.start", ""), (body, "holdfast.start"), ("step a", body), ("of a", "step a"),
+        ("step b", body), ("of b", "step b"), ("step each", body), ("of x", "step each"), ("step each", body),
+        ("of y", "step each"),
     ])  # fmt: skip
 
 
@@ -112,14 +113,15 @@ async def test_a_sync_workflow_has_the_same_tree(app, spans):
     await finished(app, order)
     body = "run shop.order.v1"
     assert spans.tree == sorted([
-        ("holdfast.start", ""), (body, "holdfast.start"), ("in the body", body), ("step reserve", "in the body"),
-        ("in a thread", "step reserve"), ("wait sleep", "holdfast.start"), (body, "holdfast.start"),
+        ("holdfast.start", ""), (body, "holdfast.start"), ("in the body", body),
+        ("step reserve", "in the body"), ("in a thread", "step reserve"),
+        ("wait sleep", "holdfast.start"), (body, "holdfast.start"),
         ("in the body", body), ("step charge", body), ("in the loop", "step charge"),
     ])  # fmt: skip
 
 
 async def test_each_try_is_a_span_with_the_kind_and_type_of_its_error(app, spans):
-    """Tries in place are in one execution; a later try is in the next one. No text of an error is in a span."""
+    """Tries in place are in one execution; a later try is in the next one. No text of an error is shown."""
 
     async def charge():
         raise ConnectionError(SECRET)

@@ -2,7 +2,8 @@
 
 Every execution belongs to the span that the run was started under, never to another execution: a worker that
 is killed loses its unfinished spans, and what belongs to a lost span would not be found in the tree.
-Executions, children and successors refer to the execution before them by links.
+Executions, children and successors refer to the execution before them by links. Spans inside an execution
+belong to it, and link to the start.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class RunSpans:
     """The spans of one execution. `recording`: it is sampled; if not, nothing inside it is recorded."""
 
     __slots__ = (
-        "_before", "_context", "_id", "_open", "_parent", "_run", "_seen", "_span", "_told", "_tracer",
-        "recording",
+        "_before", "_context", "_id", "_links", "_open", "_parent", "_run", "_seen", "_span", "_told",
+        "_tracer", "recording",
     )  # fmt: skip
 
     def __init__(self, made_by: Tracer, run: HeldRun) -> None:
@@ -68,9 +69,11 @@ class RunSpans:
                 named.FENCE: claim.fence,
                 named.WORKER: run.worker.id,
             },
-            links=links_of(self._before),
+            links=() if self._before.link == self._before.parent else links_of(self._before.link),
         )
         self.recording = self._span.is_recording()
+        # For spans inside the execution: they are found under the start even if this span is lost in a crash.
+        self._links = links_of(self._before.parent)
         self._context = trace.set_span_in_context(self._span, self._parent)
         context.attach(self._context)  # for this task, which ends with the execution
         if not self._before.parent:
@@ -101,7 +104,7 @@ class RunSpans:
     def _started(self, new: NewRun) -> str:
         if not self.recording:
             return self._handed_on("", 0)
-        span = self._tracer.start_span("holdfast.start", **starting([new]))
+        span = self._tracer.start_span("holdfast.start", links=self._links, **starting([new]))
         span.end()
         return self._handed_on(text_of_span(span), 0)
 
@@ -119,7 +122,8 @@ class RunSpans:
         scope = SCOPE.get()
         attempt = 1 if scope is None else scope.tries
         attributes: named.Attributes = {named.STEP: name, named.STEP_ATTEMPT: attempt, named.RUN_ID: self._id}
-        made = StepSpan(self._tracer.start_span(f"step {name}", attributes=attributes), self._open)
+        span = self._tracer.start_span(f"step {name}", attributes=attributes, links=self._links)
+        made = StepSpan(span, self._open)
         if scope is not None:
             scope.span = made
         return made

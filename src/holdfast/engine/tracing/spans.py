@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import attributes as named
-from .carried import Carried, parsed
+from .carried import parsed
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -26,13 +26,11 @@ def remote_context(text: str) -> Context:
     return trace.set_span_in_context(trace.NonRecordingSpan(span), empty)
 
 
-def links_of(before: Carried) -> tuple[Link, ...]:
-    """Return the link to the execution that has let the run go, or to the start of a child."""
+def links_of(text: str) -> tuple[Link, ...]:
+    """Return a link to the span that is known by its traceparent; none, if that is empty."""
     from opentelemetry import trace
 
-    if not before.link or before.link == before.parent:
-        return ()
-    return (trace.Link(trace.get_current_span(remote_context(before.link)).get_span_context()),)
+    return (trace.Link(trace.get_current_span(remote_context(text)).get_span_context()),) if text else ()
 
 
 def starting(runs: list[NewRun]) -> dict[str, Any]:
