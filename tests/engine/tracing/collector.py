@@ -64,13 +64,15 @@ class Collector(ThreadingHTTPServer):
     def named(self, name):
         return [one for one in self.spans if one.name == name]
 
-    def tree(self):
-        """Return what each span hangs on: its parent, or, when that never came, a span that it links to."""
+    def above(self):
+        """Return what each span hangs on, by its id: its parent, or, when that never came, a span that it
+        links to; None for neither.
+        """
         known = {one.id: one for one in self.spans}
-        return [
-            (one, next((known[id_] for id_ in (one.parent, *one.links) if id_ in known), None))
-            for one in self.spans
-        ]
+        hangs = {
+            one.id: [known[id_] for id_ in (one.parent, *one.links) if id_ in known] for one in self.spans
+        }
+        return {id_: found[0] if found else None for id_, found in hangs.items()}
 
 
 @contextmanager

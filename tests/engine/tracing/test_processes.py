@@ -1,4 +1,4 @@
-"""One trace over real processes: a start, two workers of which one is killed, a child, and a webhook, by OTLP."""
+"""One trace over real processes, sent by OTLP: a start, two workers of which one is killed, a webhook."""
 
 from __future__ import annotations
 
@@ -107,61 +107,73 @@ def url(request, tmp_path):
     return f"sqlite:///{tmp_path / 'shop.db'}"
 
 
+@pytest.fixture
+def collector(monkeypatch):
+    """A collector, and a provider of this process that sends to it."""
+    with collecting() as server:
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=server.url)))
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+        yield server
+        provider.shutdown()
+
+
+def played(url, folder, collector, carrier):
+    """Start a run, kill the worker that executes it, and let another one finish it."""
+    app = hf.App(url).sync
+    workers = Workers(folder, HOLDFAST_STORE=url, COLLECTOR=collector.url, PYTHONPATH=".")
+    try:
+        app.webhook("carrier", carrier.url, SECRET, allow_private=True)
+        with trace.get_tracer("shop").start_as_current_span("request"):
+            run = app.start("shop.order.v1", "s3cr3t")
+        first = workers.start(HANG="1")
+        workers.until((folder / "hangs").exists)
+        workers.until(lambda: collector.named("run shop.child.v1"))
+        workers.until(lambda: collector.named("step pack"))
+        workers.kill(first)
+        second = workers.start()
+        assert run.result(WAIT_SECONDS) == "done"
+        workers.until(lambda: collector.named("send carrier"))
+        workers.kill(second, signal.SIGTERM)
+    finally:
+        workers.close()
+        app.close()
+
+
 @pytest.mark.slow
 @pytest.mark.spec("OPS-4")
-def test_a_trace_over_processes_of_which_one_is_killed_is_one_tree(url, tmp_path, monkeypatch):
-    """Every span hangs on one that has come, by its parent or by a link. Nothing of a user's values is there."""
+def test_a_trace_over_processes_of_which_one_is_killed_is_one_tree(url, tmp_path, collector):
+    """Every span hangs on one that has come, by its parent or by a link. No value of a user is in any."""
     (tmp_path / "shop.py").write_text(APP)
-    with collecting() as collector, receiving() as carrier:
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=collector.url)))
-        monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-        app = hf.App(url).sync
-        workers = Workers(tmp_path, HOLDFAST_STORE=url, COLLECTOR=collector.url, PYTHONPATH=".")
-        try:
-            app.webhook("carrier", carrier.url, SECRET, allow_private=True)
-            with provider.get_tracer("shop").start_as_current_span("request"):
-                run = app.start("shop.order.v1", "s3cr3t")
-            first = workers.start(HANG="1")
-            workers.until((tmp_path / "hangs").exists)
-            workers.until(lambda: collector.named("run shop.child.v1"))
-            workers.until(lambda: collector.named("step pack"))
-            workers.kill(first)
-            second = workers.start()
-            assert run.result(WAIT_SECONDS) == "done"
-            workers.until(lambda: collector.named("send carrier"))
-            workers.kill(second, signal.SIGTERM)
-        finally:
-            workers.close()
-            app.close()
-            provider.shutdown()
-        spans, tree = collector.spans, collector.tree()
+    with receiving() as carrier:
+        played(url, tmp_path, collector, carrier)
+    spans, above = collector.spans, collector.above()
     assert {one.trace for one in spans} == {spans[0].trace}
-    assert [one.name for one, above in tree if above is None] == ["request"]
-    roots = {one.id: above for one, above in tree}
-    for one in spans:  # from each span a way leads to the request
-        seen = 0
-        while roots[one.id] is not None:
-            one, seen = roots[one.id], seen + 1
-            assert seen < len(spans)
-        assert one.name == "request"
+    assert [one.name for one in spans if above[one.id] is None] == ["request"]
+    assert {top(one, above).name for one in spans} == {"request"}
     (request,) = collector.named("request")
     (start, of_child) = sorted(collector.named("holdfast.start"), key=lambda one: one.parent != request.id)
     assert start.parent == request.id
-    executions = collector.named("run shop.order.v1")
     # The first execution parked for the child; the second was killed; the third has ended the run.
-    assert [one.parent for one in executions] == [start.id] * 2
-    assert [one.attributes["holdfast.outcome"] for one in executions] == ["waiting", "succeeded"]
-    assert len({one.attributes["holdfast.worker"] for one in executions}) == 2
-    assert executions[1].links == [executions[0].id]
+    first, last = collector.named("run shop.order.v1")
+    assert (first.parent, last.parent, last.links) == (start.id, start.id, [first.id])
+    assert [one.attributes["holdfast.outcome"] for one in (first, last)] == ["waiting", "succeeded"]
+    assert first.attributes["holdfast.worker"] != last.attributes["holdfast.worker"]
     (child,) = collector.named("run shop.child.v1")
-    assert (child.parent, child.links) == (start.id, [of_child.id])
-    assert of_child.parent == executions[0].id
+    assert (child.parent, child.links, of_child.parent) == (start.id, [of_child.id], first.id)
     (packed,) = collector.named("step pack")  # of the execution that was killed, which never came
-    assert packed.parent not in {one.id for one in spans}
-    assert packed.links == [start.id]
+    assert (packed.parent in above, packed.links) == (False, [start.id])
     (sent,) = collector.named("send carrier")
     assert (sent.kind, sent.parent) == ("SPAN_KIND_CLIENT", start.id)
     assert carrier.got[0].headers["traceparent"] == f"00-{sent.trace}-{sent.id}-01"
     assert {"step charge", "charging", "step grow", "wait child", "step hang"} <= {one.name for one in spans}
     assert not any(b"s3cr3t" in one.raw for one in spans)
+
+
+def top(span, above):
+    """Return the span that all above this one hang on."""
+    for _ in above:
+        if above[span.id] is None:
+            return span
+        span = above[span.id]
+    raise AssertionError(f"{span} hangs on itself")
