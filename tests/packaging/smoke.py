@@ -153,8 +153,9 @@ def check_postgres() -> None:
 
 def check_otel() -> None:
     """The API alone records nothing; a start passes a context on that came from elsewhere."""
-    import holdfast as hf
     from opentelemetry import trace
+
+    import holdfast as hf
 
     async def look(ctx: hf.Context) -> bool:
         return trace.get_current_span().get_span_context().is_valid

@@ -44,7 +44,7 @@ def test_a_header_is_stored_as_a_traceparent_or_ignored(header, stored):
 @pytest.mark.slow
 @given(st.text(max_size=200) | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{30,34}-[0-9a-f]{16}-[0-9a-f]{2}( .*)?"))
 def test_whatever_is_stored_can_be_read(text):
-    """What is read of it is valid, and is the same when it is stored again."""
+    """Only a valid trace is read, and it is the same when it is stored again."""
     found = carried(text)
     assert found == Carried() or parsed(found.parent) is not None
     assert carried(str(found)) == found
