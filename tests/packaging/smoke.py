@@ -152,6 +152,26 @@ def check_postgres() -> None:
     assert "pip install" not in refused, refused
 
 
+def check_otel() -> None:
+    """The API alone records nothing; a start passes a context on that came from elsewhere."""
+    from opentelemetry import trace
+
+    import holdfast as hf
+
+    async def look(ctx: hf.Context) -> bool:
+        return trace.get_current_span().get_span_context().is_valid
+
+    app = hf.App("sqlite:///traces.db")
+    workflow = app.workflow("shop.look.v1")(look)
+
+    async def play() -> None:
+        async with asyncio.timeout(30), app.worker():
+            assert await (await app.start(workflow)).result() is False
+        await app.close()
+
+    asyncio.run(play())
+
+
 def check_uvloop() -> None:
     """A worker uses the loop of uvloop when it is installed."""
     import holdfast as hf
@@ -194,6 +214,7 @@ def main(name: str) -> None:
         "crypto": check_crypto,
         "dev": check_dev,
         "http": check_http,
+        "otel": check_otel,
         "postgres": check_postgres,
         "uvloop": check_uvloop,
         "pytest": check_pytest,

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.engine.log_context import FIELDS, LogContext
+from holdfast.engine.log_context import FIELDS, TRACE_FIELDS, LogContext
 from holdfast.escaping import LINES_MAX, escaped, escaped_lines
 from holdfast.shown.text import SHORT, clean, short
 
@@ -24,7 +24,7 @@ _ERROR_FIELDS = ("max_attempts", "error_kind", "error_type", "error_message", "e
 
 
 class TextFormatter(logging.Formatter):
-    """One line for each record: time, level, the run's short id, step and attempt, message."""
+    """One line for each record: time, level, the run's short id, step and attempt, message, and the trace."""
 
     def __init__(self, *, with_date: bool) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class TextFormatter(logging.Formatter):
         run, message = _of_ours(record) if _is_ours(record) else _of_user(record)
         at = click.style(self.formatTime(record, self._time_format), dim=True)
         level = click.style(f"{record.levelname.lower():<7}", fg=_COLOURS.get(record.levelname))
-        text = f"{at}  {level}  {run:<{SHORT}}  {message.strip()}"
+        text = f"{at}  {level}  {run:<{SHORT}}  {message.strip()}{_spans(record)}"
         trace = _trace(record, self)
         return f"{text}\n{indent(trace, '  ')}" if trace else text
 
@@ -53,7 +53,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": _cut(record.getMessage()),
         }
-        fields |= {name: getattr(record, name, "") for name in (*FIELDS, *_ERROR_FIELDS)}
+        fields |= {name: getattr(record, name, "") for name in (*FIELDS, *TRACE_FIELDS, *_ERROR_FIELDS)}
         if isinstance(record.exc_info, tuple) and record.exc_info[1] is not None:
             error = record.exc_info[1]
             fields |= {"error_type": type(error).__qualname__, "error_message": escaped(error, LINES_MAX)}
@@ -80,6 +80,12 @@ def _of_user(record: logging.LogRecord) -> tuple[str, str]:
     place = f"[{clean(step)} #{attempt}] " if step else f"[#{attempt}] " if run else ""
     logger = "" if record.name == "root" else f"{clean(record.name)}: "
     return short(clean(run)), f"{place}{logger}{escaped(record.getMessage(), LINES_MAX)}"
+
+
+def _spans(record: logging.LogRecord) -> str:
+    """Return the ids of the trace and the span that a record was written in, if there is one."""
+    ids = [f"{name}={clean(getattr(record, name))}" for name in TRACE_FIELDS if getattr(record, name, "")]
+    return click.style(f"  {' '.join(ids)}", dim=True) if ids else ""
 
 
 def _trace(record: logging.LogRecord, formatter: logging.Formatter) -> str:

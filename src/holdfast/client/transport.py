@@ -19,6 +19,7 @@ import msgspec
 
 import holdfast
 from holdfast.arguments import check_duration
+from holdfast.engine.tracing.provider import current_traceparent
 from holdfast.errors import HoldfastError, NotAllowed, StoreError, Unavailable, UsageError
 from holdfast.escaping import escaped
 from holdfast.http.problems import Code
@@ -168,6 +169,8 @@ class Transport:
         library = _library()
         timeout = library.Timeout(read_seconds, connect=min(CONNECT_SECONDS, read_seconds))
         sent = {"content-type": "application/json"} if request.body is not None else {}
+        if trace := current_traceparent():
+            sent["traceparent"] = trace
         try:
             async with self._client().stream(
                 request.operation.method,

@@ -41,6 +41,7 @@ class Outbox(Protocol):
         Due: pending, first of its queue, next_at <= now. Each becomes held by `relay`, fence + 1, attempts +
         1, and is due again, for anyone, lease_seconds from now: a relay that dies loses nothing. tried_at is
         now, the first time. A name that is in ask.sinks and also a webhook's: the function gets the message.
+        A parcel has the trace of its run: it is read from the run, which is kept while a message is pending.
         """
 
     async def relayed(self, answers: Sequence[Relayed]) -> Sequence[bool]:

@@ -9,8 +9,10 @@ from uuid import UUID
 from holdfast.escaping import LOGGED, escaped
 
 from .code.scope import SCOPE
+from .tracing.provider import log_ids
 
 FIELDS = ("run", "type", "step", "attempt", "tenant", "worker")
+TRACE_FIELDS = ("trace_id", "span_id")
 
 
 class LogPlace:
@@ -30,8 +32,9 @@ class LogContext(logging.Filter):
 
     Add it to a handler: `handler.addFilter(holdfast.LogContext())`. The attributes belong to the run whose
     code logs, in async and sync code alike. `attempt` is the try of the step, and outside of steps that of
-    the run. They are empty outside of a run, and `step` in the body of a workflow. Control characters are
-    escaped. An attribute that a record already has, as by `extra=`, stays. No record is held back.
+    the run. They are empty outside of a run, and `step` in the body of a workflow. Where a span of
+    OpenTelemetry is the current one, `trace_id` and `span_id` are added. Control characters are escaped. An
+    attribute that a record already has, as by `extra=`, stays. No record is held back.
     """
 
     def __init__(self) -> None:
@@ -40,10 +43,15 @@ class LogContext(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the attributes; always True."""
         known, place = record.__dict__, PLACE.get()
-        if place is not None and _ours(record.name) and known.get("run") != str(place.run):
+        apart = place is not None and _ours(record.name) and known.get("run") != str(place.run)
+        if apart:
             place = None  # a line about the worker: it may be written in the context of any run
         for name, value in zip(FIELDS, _fields(place), strict=True):
             known.setdefault(name, value)
+        ids = None if apart else log_ids()
+        if ids is not None:
+            for name, value in zip(TRACE_FIELDS, ids, strict=True):
+                known.setdefault(name, value)
         return True
 
 

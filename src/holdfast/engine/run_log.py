@@ -64,6 +64,8 @@ def refused(run: UUID, error: Error) -> None:
 
 def retried(run: HeldRun, error: Error, delay: float) -> None:
     """Log that a step, or the body of a run, has failed and will be retried."""
+    if run.spans is not None:
+        run.spans.retried(error, delay)
     if not log.isEnabledFor(logging.WARNING):
         return
     at = run.now() + int(delay * SECOND)

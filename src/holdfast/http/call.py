@@ -11,6 +11,8 @@ from starlette.requests import Request
 from holdfast.arguments import ALL_TENANTS
 from holdfast.engine.app.client import StartedBy, StoreClient
 from holdfast.engine.app.tenants import bound_client
+from holdfast.engine.tracing.carried import checked
+from holdfast.engine.tracing.provider import current_traceparent
 from holdfast.records import ANY, Scope, Tenant
 from holdfast.shown.shapes import Shape
 
@@ -58,7 +60,10 @@ class Call:
         one: refuse `*`, for what is made belongs to one tenant.
         """
         self.tenant = tenant_for(self.actor, tenant)
-        caller = StartedBy(self.actor.name, self.actor.key_id or None, self.actor.open_runs_max, self.id)
+        key, most = self.actor.key_id or None, self.actor.open_runs_max
+        # The span of an instrumented server is nearer than that of the caller. A bad header is ignored.
+        trace = current_traceparent() or checked(self.request.headers.get("traceparent"))
+        caller = StartedBy(self.actor.name, key, most, self.id, trace)
         if self.tenant != ALL_TENANTS:
             return bound_client(self.api.client, self.tenant, caller)
         if one:

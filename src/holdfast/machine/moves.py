@@ -49,8 +49,14 @@ class Writing(Generic[R]):
             run.lease_until = now + lease
 
     def leave(self, to: Status, refund: int, wait: StepRow | None = None) -> None:
-        """End the lease: go to the status `to`, or into the requested pause. Trail: paused [by]."""
+        """End the lease: go to the status `to`, or into the requested pause. Trail: paused [by].
+
+        The item's trace, if it has one, replaces that of the run. An item that stays leased, or that ends the
+        run, leaves the trace as it is.
+        """
         run, by = self.run, self.run.pause_asked_by
+        if self.item.trace is not None:
+            self.view.keep_trace(run, self.item.trace)
         self.count(-refund)
         run.show_wait(wait)
         if by is None:

@@ -114,6 +114,9 @@ class View(Protocol[R]):
     def show_running(self, run: R, steps: Sequence[RunningStep]) -> None:
         """Keep the steps that the holder executes now, in place of those that were kept before."""
 
+    def keep_trace(self, run: R, trace: str) -> None:
+        """Write the trace of the run, in place of the one that it has."""
+
     def changed_since(self, run: R, since: Instant) -> bool:
         """Return True when the stored run has changed at this instant or later. For a leased run only its
         claim, and the withdrawal of a pause (`resumed`), count: see `contract.people`.

@@ -118,7 +118,7 @@ class Claim(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     left: int | None = None  # what is left of that budget
     labels_json: Json | None = None
     run_at: Instant = 0  # when it became due
-    trace: str = ""  # the traceparent that the run was started with; also when it is unread
+    trace: str = ""  # of the start, or of the holder that has let the run go since; also when it is unread
     unread: bool = False  # params, labels and steps are not here: `load` reads them, page by page
 
     @property

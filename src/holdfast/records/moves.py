@@ -114,6 +114,7 @@ class Item(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     known: int | None = None  # highest seq that the holder has seen, when it has open waits; else None
     lease_seconds: float = 30.0
     shares: bool = False  # the run shares a budget: the answer says what is left of it
+    trace: str | None = None  # replaces the run's trace when the item ends the lease and the run stays open
 
 
 def starts_of(item: Item) -> tuple[NewRun, ...]:

@@ -93,6 +93,7 @@ class Parcel(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     attempt: int
     created_at: Instant
     webhook: Webhook | None = None  # None: a function of the relay's own process
+    trace: str = ""  # of the run that sends it, as it is now
 
 
 class RelayAsk(msgspec.Struct, gc=False, frozen=True, kw_only=True):

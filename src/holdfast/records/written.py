@@ -31,8 +31,9 @@ class Error(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=T
 class NewRun(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """An intent, ready to be recorded: validated, encoded, with its id.
 
-    `trace` is the W3C traceparent of the starter. It is kept with the run, comes with every claim, and is
-    never parsed. A worker gives its own run's trace to the children and the successor that the run starts.
+    `trace` is the W3C traceparent of the starter. It is kept with the run, comes with every claim and every
+    message of the run, and no store parses it. A holder that lets the run go may replace it (`Item.trace`). A
+    worker gives its own run's trace to the children and the successor that the run starts.
     """
 
     id: UUID

@@ -65,6 +65,8 @@ def check_item(_: str, item: Item) -> None:
     check_number_known("known", item.known)
     check_at("started_at", item.started_at)
     check_span("lease", item.lease_seconds)
+    if item.trace is not None:
+        check_text("trace", item.trace)
     if type(item.move) is not Checkpoint:
         _check_move(item.move)
     if isinstance(item.move, Complete):

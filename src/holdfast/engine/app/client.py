@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Unpack, overload
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from holdfast.contract import Store
 from holdfast.engine.definitions import RESERVED, Defined, newest
 from holdfast.engine.options import StartOptions
 from holdfast.engine.plans.plan import Plan
+from holdfast.engine.tracing.start_spans import started
 from holdfast.engine.typed import A, Given, T
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.records import (
@@ -61,19 +63,20 @@ from .new_run import check_options, check_start, new_run, repeated_run
 from .outbox import OutboxVerbs
 from .reads import ReadVerbs
 from .schedules import ScheduleVerbs
-from .start_queue import STARTS_MAX, StartQueues
+from .start_queue import STARTS_MAX, StartAnswer, StartQueues
 from .tenant_scope import one_tenant
 
 
 class StartedBy(NamedTuple):
-    """The caller of verbs: its name, and over HTTP its API key, the key's limit on open runs, and the id of
-    the request.
+    """The caller of verbs: its name, and over HTTP its API key, the key's limit on open runs, and the id and
+    the traceparent of the request.
     """
 
     by: str = ""
     api_key: str | None = None
     open_runs_max: int | None = None
     request: str = ""
+    trace: str = ""
 
 
 class StoreClient(
@@ -166,7 +169,7 @@ class StoreClient(
         good = [one for one in made if isinstance(one, tuple)]
         handles: list[Handle[Any] | HoldfastError] = []
         for slice_ in slices(good, lambda one: start_bytes(one[0]), most=STARTS_MAX):
-            said = await self._starts.start(self.store, [new for new, _ in slice_], connection)
+            said = await self._recorded([new for new, _ in slice_], connection)
             for answer, (new, defined) in zip(said, slice_, strict=True):
                 handles.append(
                     Handle(self, answer.id, new.type, created=answer.created, workflow=defined)
@@ -175,6 +178,11 @@ class StoreClient(
                 )
         answers = iter(handles)
         return [next(answers) if isinstance(one, tuple) else one for one in made]
+
+    async def _recorded(self, runs: list[NewRun], connection: Any = None) -> list[StartAnswer]:
+        """Send new runs to the store, with the trace of the caller. A server makes no spans of its own."""
+        send = partial(self._starts.start, self.store, connection=connection)
+        return await (send(runs) if self.started_by is not None else started(runs, send))
 
     async def _made(self, start: Any, *, look: bool) -> tuple[NewRun, Defined | None] | UsageError:
         """Return the new run of one start, and its workflow if this app has it; or the error."""
@@ -193,7 +201,8 @@ class StoreClient(
         if caller is None:
             return new
         key, most = caller.api_key, caller.open_runs_max
-        return msgspec.structs.replace(new, by=caller.by, api_key=key, open_runs_max=most)
+        fields = {"by": caller.by, "api_key": key, "open_runs_max": most, "trace": caller.trace}
+        return msgspec.structs.replace(new, **fields)
 
     def _signed(self, new: NewRun) -> NewRun:
         """Return the new run with the name of the caller. Runs of schedules and bulk operations do not count
@@ -253,7 +262,7 @@ class StoreClient(
         new = self._stamped(repeated_run(self.world, found, known, params, key))
         if isinstance(known, Plan):
             await self._publish([known])
-        (answer,) = await self._starts.start(self.store, [new], None)
+        (answer,) = await self._recorded([new])
         if isinstance(answer, HoldfastError):
             raise answer
         return Handle(self, answer.id, new.type, created=answer.created, workflow=known)

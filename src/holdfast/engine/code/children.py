@@ -135,7 +135,8 @@ class Child:
             workflow = run.worker.versions.workflows.get(type_, type_)
         of: dict[str, Any] = {"tenant": run.claim.tenant, "parent": run.claim.id}
         new = new_run(run.world, workflow, self._params, **self._options, **of)
-        return msgspec.structs.replace(new, parent_step=self.key, trace=run.claim.trace)
+        trace = run.claim.trace if run.spans is None else run.spans.child(new)
+        return msgspec.structs.replace(new, parent_step=self.key, trace=trace)
 
     async def _resolved(self, name: str) -> str:
         """Return the type of a bare name: the newest version that is published now."""

@@ -172,6 +172,8 @@ class Context(Parking, Transactions, RunFacts):
         call = Call(self._run, self._stage, key, fn, args)
         if kwargs:
             call.called = partial(fn, **kwargs)
+        if self._run.spans is not None:
+            call.called = self._run.spans.traced(call.called, name)
         if retry is not None or timeout is not None:
             limit = None if timeout is None else check_duration(f"step {key!r}: timeout", timeout)
             call.limited(check_policy(f"step {key!r}", retry), limit)

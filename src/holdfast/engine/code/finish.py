@@ -69,7 +69,7 @@ async def _continue(run: Execution, params: Any) -> bool:
         parent=record.parent,
         parent_step=record.parent_step,  # callers that wait for this run wait for the next one
         labels=msgspec.json.encode({**record.labels, "continued_from": str(claim.id)}).decode(),
-        trace=claim.trace,
+        trace=claim.trace if run.spans is None else run.spans.successor(),
         follows=claim.id,
     )
     result = msgspec.json.encode({"continued_as": str(following.id)}).decode()

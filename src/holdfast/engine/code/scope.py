@@ -24,6 +24,7 @@ from holdfast.records.sizes import payload_bytes
 
 if TYPE_CHECKING:
     from holdfast.engine.commit.journal import Journal
+    from holdfast.engine.tracing.step_spans import StepSpan
     from holdfast.world import Dice
 
 
@@ -32,10 +33,11 @@ class Scope:
     commit.
     """
 
-    __slots__ = ("bytes", "cost", "dice", "events", "key", "over", "sends", "tries")
+    __slots__ = ("bytes", "cost", "dice", "events", "key", "over", "sends", "span", "tries")
 
     def __init__(self, key: str, tries: int = 1) -> None:
         self.key = key
+        self.span: StepSpan | None = None  # of this try, when the program records traces
         self.tries = tries  # of the step, with this one
         # nobody waits for the step any more: a sync function in a thread cannot be cancelled
         self.over = False

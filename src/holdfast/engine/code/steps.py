@@ -319,6 +319,8 @@ class Call:
             error, kind or told or "error", key, arguments(error, self.raises) if kind else None
         )
         recorded = msgspec.structs.replace(recorded, attempt=tries, max_attempts=tries_max)
+        if scope.span is not None:
+            scope.span.failed(recorded)
         write = StepWrite(
             key=key,
             status=StepStatus.FAILED if kind else StepStatus.READY,

@@ -195,7 +195,7 @@ class TransactionCall(Call):
                 await stage.refuse(self.key)
             write = StepWrite(key=self.key, attempts=tries, started_at=run.now())
             transaction = Transaction(
-                self._fn,
+                self.called,
                 self._args,
                 codec,
                 write,
@@ -329,6 +329,8 @@ class Transactions:
         key = self._key(name, key)
         call = TransactionCall(self._run, self._stage, key, fn, args)
         call.on = on
+        if self._run.spans is not None:
+            call.called = self._run.spans.traced(fn, name)
         call.limited(check_policy(f"transaction {name!r}", retry), transaction_limit(name, limit))
         if raises:
             call.raises = check_raises(f"transaction {name!r}", raises, call.raises)

@@ -33,6 +33,8 @@ async def wait(run: Execution, stage: Stage, write: StepWrite) -> Recorded:
         else:
             found = await _settled_wait(run, stage, write, found)
         run.measure_wait(found)
+        if run.spans is not None:
+            run.spans.waited(found)
         return found
     except asyncio.CancelledError:
         # An event that this wait received and code never saw is given back to the chain before it continues.

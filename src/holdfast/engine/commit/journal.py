@@ -62,32 +62,11 @@ class Journal:
     """Writes of one leased run: at most one item in flight, the rest buffered."""
 
     __slots__ = (
-        "_buffer",
-        "_bytes",
-        "_committer",
-        "_complete",
-        "_completing",
-        "_due",
-        "_effects",
-        "_fence",
-        "_idle",
-        "_lease_clock",
-        "_number",
-        "_on_grant",
-        "_on_verdict",
-        "_record",
-        "_refused",
-        "_run",
-        "_sent",
-        "_sent_at",
-        "_tenant",
-        "_transaction",
-        "_transactions",
-        "_world",
-        "pause_asked",
-        "spending",
-        "started_at",
-    )
+        "_buffer", "_bytes", "_committer", "_complete", "_completing", "_due", "_effects", "_fence", "_idle",
+        "_lease_clock", "_number", "_on_grant", "_on_verdict", "_record", "_refused", "_run", "_sent",
+        "_sent_at", "_tenant", "_transaction", "_transactions", "_world", "pause_asked", "spending",
+        "started_at", "stored_trace",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -117,10 +96,12 @@ class Journal:
         self._effects = EffectBuffer(claim.id, world)
         self._idle: asyncio.Future[Verdict] | None = None
         self.started_at: Instant | None = None  # until `started` is known to be in the trail
+        # Called for the trace that the run keeps when it is let go; None: the one that it has.
+        self.stored_trace: Callable[[], str | None] = _no_trace
 
     def leave(self) -> None:
         """End the journal: the run is no longer held, and late answers are dropped."""
-        self._on_verdict = _for_nobody
+        self._on_verdict, self.stored_trace = _for_nobody, _no_trace
 
     @property
     def busy(self) -> bool:
@@ -333,6 +314,7 @@ class Journal:
             known=self._record.known if known is None and opens else known,
             lease_seconds=self._lease_clock.seconds,
             shares=self.spending is not None and self.spending.shares,
+            trace=None if type(move) is Checkpoint else self.stored_trace(),
             **fields,
         )
         if self._transaction is not None:
@@ -389,6 +371,10 @@ def is_to_be_completed(verdict: Verdict) -> bool:
 def _is_ready(one: Written) -> bool:
     """Return True for a failed try that is to be repeated."""
     return one[0].status is StepStatus.READY
+
+
+def _no_trace() -> None:
+    return None
 
 
 def _for_nobody(_verdict: Verdict, _sent: list[Written]) -> None:

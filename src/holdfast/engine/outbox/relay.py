@@ -17,6 +17,7 @@ from holdfast.backoff import Backoff
 from holdfast.bounds import BATCH_BYTES, MIB, text_bytes
 from holdfast.contract import Store
 from holdfast.engine.measured import measures_of
+from holdfast.engine.tracing.send_spans import SendSpan
 from holdfast.engine.wake_up import LOOK_SECONDS, WakeUp, between_looks
 from holdfast.engine.worker.chores import TROUBLE_SECONDS, will_retry
 from holdfast.errors import Fatal, RetryAfter, StoreError, UsageError
@@ -248,10 +249,19 @@ class Relay:
         return self._said(parcel, "failed", sinks.failure(kind, "", why), delay)
 
     async def _try(self, parcel: Parcel) -> Tried:
+        span = SendSpan(parcel)
+        tried: Tried = "cancelled", None, 0.0
+        try:
+            tried = await self._delivered(parcel, span.traceparent)
+        finally:
+            span.end(tried[0], sinks.read(tried[1]))
+        return tried
+
+    async def _delivered(self, parcel: Parcel, traceparent: str) -> Tried:
         delay = BACKOFF.delay(parcel.attempt, self._world.chance())
         try:
             if parcel.webhook is not None:
-                await sinks.post(parcel.webhook, parcel, self._poster, self._world)
+                await sinks.post(parcel.webhook, parcel, self._poster, self._world, traceparent)
             else:
                 await sinks.call(self._sinks[parcel.sink], parcel, self._world)
         except Refused as why:

@@ -120,6 +120,11 @@ def in_short(error: Json | None) -> str:
     return _QUERY.sub("?…", " ".join(words.split()))[:IN_SHORT_MAX]
 
 
+def read(error: Json | None) -> Error | None:
+    """Return the recorded error of a try."""
+    return None if error is None else stored(error)
+
+
 class Unopenable(NamedTuple):
     """The reason why a parcel cannot be opened here. `whole_sink`: nothing can be sent to that sink from
     here.
@@ -169,7 +174,7 @@ def _payload(parcel: Parcel) -> Any:
         raise Refused("encoding", str(why), final=True) from None
 
 
-async def post(webhook: Webhook, parcel: Parcel, poster: Poster, world: World) -> None:
+async def post(webhook: Webhook, parcel: Parcel, poster: Poster, world: World, traceparent: str = "") -> None:
     """Post the parcel to a webhook; Refused when the receiver does not accept it."""
     try:
         target = unwrapped(webhook.target, WebhookTarget, "its stored address")
@@ -178,6 +183,8 @@ async def post(webhook: Webhook, parcel: Parcel, poster: Poster, world: World) -
     body = parcel.payload.encode()
     signed = signing.headers(parcel.id, world.now() // SECOND, body, target.secrets)
     headers = {"Content-Type": "application/json", "User-Agent": AGENT, **signed}
+    if traceparent:
+        headers["traceparent"] = traceparent
     try:
         answer = await poster.post(target.url, headers, body, allow_private=webhook.allow_private)
     except Unpostable as why:

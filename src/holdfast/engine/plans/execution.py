@@ -185,21 +185,25 @@ class PlanExecution(HeldRun):
         return self._stop
 
     async def _answer(self, handler: Handler, task: PlanTask) -> Any:
+        function = handler.function
+        if self.spans is not None:
+            self.spans.waited_in_plan(self.rows.values(), self.step)
+            function = self.spans.traced(function, task.name, (Retry, Dead))
         if handler.is_async:
-            return await handler.function(task)
+            return await function(task)
         while True:
             with suppress(NotBegun):
                 value = await self.world.thread(
-                    self._called, handler, task, stragglers=self.worker.straggling
+                    self._called, function, task, stragglers=self.worker.straggling
                 )
                 return await value if inspect.isawaitable(value) else value  # a lambda around an async call
             await confirm(self)
             self.check_time()
 
-    def _called(self, handler: Handler, task: PlanTask) -> Any:
+    def _called(self, function: Callable[[PlanTask], Any], task: PlanTask) -> Any:
         if self.lease_clock.over:
             raise NotBegun  # the call may have waited long for a free thread
-        return handler.function(task)
+        return function(task)
 
     # -- answers of commits --------------------------------------------------------------------
 

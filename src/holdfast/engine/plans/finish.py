@@ -238,7 +238,10 @@ def _recorded(run: PlanExecution, error: BaseException | str, kind: str) -> Erro
         recorded = error_of(error, kind, step)
     else:
         recorded = Error(kind=kind, message=text(error), step=step)
-    return msgspec.structs.replace(recorded, attempt=attempt, max_attempts=most)
+    recorded = msgspec.structs.replace(recorded, attempt=attempt, max_attempts=most)
+    if run.scope.span is not None:
+        run.scope.span.failed(recorded)
+    return recorded
 
 
 def _tries(run: PlanExecution) -> tuple[int, int]:

@@ -25,6 +25,8 @@ SHUT_SECONDS = 60.0  # delay before a run whose values could not be opened is cl
 def ended(run: HeldRun, verdict: Verdict, error: Error | None = None, back: str = "") -> bool:
     """Note how the run ended, and call hooks. Return True when it is still leased: it could not be opened."""
     run.ended_as = str(verdict.status) if verdict.answer is Answer.APPLIED else verdict.answer
+    if run.spans is not None and error is not None:
+        run.spans.failed(error)
     if verdict.answer is Answer.SEALED:
         return True  # still leased: it has to be given back next
     if run.claim.parent is not None and verdict.status in FINAL:

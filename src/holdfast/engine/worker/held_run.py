@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.engine import outcome as ends
 from holdfast.engine.log_context import PLACE, LogPlace
 from holdfast.engine.outcome import StopReason
+from holdfast.engine.tracing import run_spans
 from holdfast.errors import RunOverdue
 from holdfast.lifecycle import Status
 from holdfast.records import SECOND, Answer, Claim, Held, Instant, Lease, LeaseState, Step
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.engine.code.drive import Drive
     from holdfast.engine.code.record import Record
     from holdfast.engine.commit.journal import Journal
+    from holdfast.engine.tracing.run_spans import RunSpans
 
     from .worker import Worker
 
@@ -50,6 +52,7 @@ class HeldRun(ABC):
         "record",
         "running",
         "shown",
+        "spans",
         "worker",
         "world",
     )
@@ -76,6 +79,7 @@ class HeldRun(ABC):
         self._abandoned = False  # user code did not end in time when it was interrupted
         if self.measures is not None:
             self.measures.claimed(claim.type, (self.clock_at_claim - claim.run_at) / SECOND)
+        self.spans: RunSpans | None = None  # of this execution, when the program records traces
 
     # -- called by the worker and the renewal --------------------------------------------------
 
@@ -97,6 +101,9 @@ class HeldRun(ABC):
             return
         self.journal.started_at = self.now()
         PLACE.set(self.place)  # for this task and for what it starts
+        self.spans = run_spans.begin(self)
+        if self.spans is not None:
+            self.journal.stored_trace = self.spans.stored
         if self.worker.hooks:
             self.worker.hook_notifier.run("run.started", self, status=Status.LEASED)
         try:
@@ -105,6 +112,9 @@ class HeldRun(ABC):
         finally:
             # The journal refers to this object: without this only the garbage collector could free a run.
             self.journal.leave()
+            if self.spans is not None:
+                self.spans.end(self.ended_as)
+                self.spans = None  # it refers to this object, too
 
     @abstractmethod
     async def _execute_once(self) -> bool:

@@ -20,6 +20,7 @@ from holdfast.engine import run_log
 from holdfast.engine.code.scope import SCOPE
 from holdfast.engine.hooks import Hook, Hooks, Notice, decoded
 from holdfast.engine.log_context import PLACE, LogPlace
+from holdfast.engine.tracing.provider import leave as leave_span
 from holdfast.escaping import safe_logger
 from holdfast.lifecycle import Status, StepKind, StepStatus
 from holdfast.records import Answer, Error, Verdict
@@ -149,6 +150,7 @@ class HookNotifier:
         # This task has the context of the run that happened to start it.
         SCOPE.set(None)
         PLACE.set(_place(notice))
+        leave_span()
         try:
             if hook.is_async:
                 await hook.function(notice)

@@ -90,7 +90,8 @@ async def start(call: Call, query: OneTenant, headers: IdempotencyKey, body: Sta
 
     The answer comes when the run is durable. `Idempotency-Key` (or `key`) makes it safe to repeat: the same
     key with the same type and params gives the first run, with status 200 and `created: false`; with others
-    it is refused with `key-reused`. The key stays taken as long as the run is kept.
+    it is refused with `key-reused`. The key stays taken as long as the run is kept. The header `traceparent`
+    becomes the trace of the run, when it is valid.
     """
     client = call.client(query.tenant, one=True)
     handle = await client.start(body.type, value_of(body.params, "params"), **_options(body, headers))

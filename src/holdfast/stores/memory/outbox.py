@@ -289,7 +289,9 @@ class OutboxVerbs:
 
     async def relay(self, ask: RelayAsk) -> list[Parcel]:
         with self._lock:
-            return relay(self._state.post, ask, self._clock())
+            parcels = relay(self._state.post, ask, self._clock())
+            runs = self._state.runs
+            return [msgspec.structs.replace(one, trace=runs[one.run].trace) for one in parcels]
 
     async def relayed(self, answers: Sequence[Relayed]) -> list[bool]:
         with self._lock:

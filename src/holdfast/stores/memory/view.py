@@ -71,6 +71,9 @@ class MemoryView:
     def show_running(self, run: RunRow, steps: Sequence[RunningStep]) -> None:
         run.running = run.fence, tuple(steps)
 
+    def keep_trace(self, run: RunRow, trace: str) -> None:
+        run.trace = trace
+
     def go_on_as(self, run: RunRow, first: RunRow, next: UUID) -> None:
         first.present, self._state.runs[next].first = next, first
 

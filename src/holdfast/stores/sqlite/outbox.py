@@ -76,10 +76,10 @@ def relay(db: Database, now: Instant, ask: RelayAsk) -> list[Parcel]:
 
 
 def _parcel(db: Database, row: Row) -> Parcel:
-    (payload,) = db.one(_SQL["payload"], row[:1]) or (None,)
+    payload, trace = db.one(_SQL["payload"], row[:1]) or (None, None)
     return Parcel(
         id=row[1], fence=row[2], tenant=row[3], run=UUID(row[4]), sink=row[5], key=row[6],
-        payload=payload or "null",
+        payload=payload or "null", trace=trace or "",
         attempt=row[8], created_at=row[9], webhook=None if row[10] else _webhook(row[11:]),
     )  # fmt: skip
 

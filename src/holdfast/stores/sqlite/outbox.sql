@@ -56,8 +56,8 @@ from chosen cross join workflow_outbox as message on message.seq = chosen.seq
 left join workflow_webhook as webhook on webhook.name = chosen.name and not chosen.own
 order by chosen.turn, chosen.next_at, chosen.seq
 
--- :payload
-select payload from workflow_outbox where seq = :seq
+-- :payload    And the trace of the run, which is kept as long as its messages.
+select payload, (select trace from workflow_run where id = run_id) from workflow_outbox where seq = :seq
 
 -- :take
 update workflow_outbox

@@ -1,13 +1,13 @@
-"""The trace of a start comes with every claim of the run, and no store reads it."""
+"""The trace of a start comes with every claim of the run, a holder may replace it, and no store reads it."""
 
 from __future__ import annotations
 
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.records import NewRun
+from holdfast.records import NewRun, Outbound, RelayAsk
 
-from .driver import TYPE, call, done, noise, task
+from .driver import TYPE, call, done, nap, noise, sleep, task
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -59,3 +59,74 @@ def test_a_bad_trace_refuses_only_its_own_run(driver, trace):
     refused, started = driver.start_many(runs)
     assert isinstance(refused, UsageError)
     assert driver.take(started.id).trace == "x" * 10_000
+
+
+LATER = f"{TRACE} 00-4bf92f3577b34da6a3ce929d0e0e4736-1111111111111111-01 7"
+
+
+@pytest.mark.spec("OPS-4")
+def test_a_holder_that_lets_the_run_go_may_replace_its_trace(driver):
+    """The item's trace counts when the item ends the lease and the run stays open."""
+    claim = driver.held(trace=TRACE)
+    driver.park(claim, sleep(seconds=5.0), trace=LATER)
+    driver.clock.turn(6)
+    driver.tick()
+    parked = driver.take(claim.id)
+    driver.retry(parked, delay=0.0, trace="retried")
+    retried = driver.take(claim.id)
+    driver.release(retried, trace="")
+    released = driver.take(claim.id)
+    driver.pause(claim.id)
+    driver.checkpoint(released, done("A"), trace="paused")
+    driver.resume(claim.id)
+    assert [one.trace for one in (parked, retried, released, driver.take(claim.id))] == [
+        LATER, "retried", "", "paused",
+    ]  # fmt: skip
+
+
+@pytest.mark.spec("OPS-4")
+def test_a_plan_keeps_the_trace_of_the_holder_before_its_gate(driver):
+    """An advance lets the run go when the next row is no task."""
+    claim = driver.begun(task("A"), nap("rest", 5.0), task("B"), trace=TRACE)
+    driver.advance(claim, trace=LATER, in_place=True)
+    driver.clock.turn(6)
+    driver.tick()
+    again = driver.take(claim.id)
+    driver.advance(again, "B", trace="last")
+    assert (again.trace, driver.status(claim.id)) == (LATER, "succeeded")
+
+
+@pytest.mark.spec("OPS-4")
+def test_an_item_that_stays_leased_leaves_the_trace_as_it_is(driver):
+    """The same holds for an item without a trace, for a retry in place, and for a holder that has lost the
+    run.
+    """
+    claim = driver.held(trace=TRACE)
+    driver.checkpoint(claim, done("A"), trace="stays")
+    driver.retry(claim, delay=0.0, in_place=True, trace="stays")
+    driver.release(claim)
+    again = driver.take(claim.id)
+    driver.release(claim, trace="late")
+    driver.release(again)
+    assert (again.trace, driver.take(claim.id).trace) == (TRACE, TRACE)
+
+
+@pytest.mark.spec("OPS-4")
+def test_a_message_brings_the_trace_of_its_run(driver):
+    """It is the trace that the run has now; a run without one has an empty text."""
+    claims = [driver.held(trace=TRACE), driver.held()]
+    for number, claim in enumerate(claims):
+        message = Outbound(id=f"m{number}", sink="mail")
+        driver.commit(claim, "release", outbox=(message,), **({"trace": LATER} if number == 0 else {}))
+    parcels = driver.run(driver.store.relay(RelayAsk(relay="r", sinks=("mail",))))
+    assert {one.run: one.trace for one in parcels} == {claims[0].id: LATER, claims[1].id: ""}
+
+
+@pytest.mark.parametrize("trace", ["x" * 10_001, "a\0b", 7])
+def test_a_bad_trace_of_an_item_is_refused(driver, trace):
+    """Nothing of the item is applied."""
+    claim = driver.held(trace=TRACE)
+    with pytest.raises(UsageError):
+        driver.release(claim, trace=trace)
+    driver.release(claim)
+    assert driver.take(claim.id).trace == TRACE

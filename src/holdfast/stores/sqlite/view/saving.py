@@ -71,6 +71,9 @@ class Saving:
     def show_running(self, run: RunRow, steps: Sequence[RunningStep]) -> None:
         self.db.run(SQL["show_running"], (run.text, run.fence, text(steps)))
 
+    def keep_trace(self, run: RunRow, trace: str) -> None:
+        self.db.run(SQL["keep_trace"], (trace or None, run.text))
+
     def save(self) -> None:
         """Write all changes."""
         self._write_steps(*[run for run in self._runs.values() if run is not None and run.steps])

@@ -13,6 +13,9 @@ select $run_columns from workflow_run where id = :run
 -- :runs
 select $run_columns from workflow_run where id in (select value from json_each(:runs))
 
+-- :keep_trace    Apart from other columns, which every commit reads: only programs that record traces write it again.
+update workflow_run set trace = :trace where id = :run
+
 -- :account
 select budget, spent from workflow_account where id = :id
 

@@ -90,7 +90,8 @@ begin
         error = case when retried then (item ->> 'error')::json else x.error end,
         last_error = case when retried then item ->> 'last_error' else x.last_error end,
         started_fence = w.started_fence, started_at = coalesce(x.started_at, w.started_at), commit_fence = r.fence,
-        commit_no = w.number, commit_answer = answer::text, updated_at = now, rev = x.rev + 1
+        commit_no = w.number, commit_answer = answer::text, updated_at = now, rev = x.rev + 1,
+        trace = case when item ->> 'trace' is null then x.trace else nullif(item ->> 'trace', '') end
     where x.id = r.id;
     return answer;
 end $$;

@@ -109,6 +109,7 @@ begin
     select json_agg(json_build_object(
         'id', o.id, 'fence', o.fence, 'tenant', o.tenant, 'run', o.run_id, 'sink', o.sink, 'key', o.key,
         'payload', o.payload::text, 'attempt', o.attempts, 'created_at', us(o.created_at),
+        'trace', coalesce((select r.trace from workflow_run as r where r.id = o.run_id), ''),
         'webhook', (select webhook_record(w) from workflow_webhook as w where w.name = o.sink and o.sink <> all(sinks))
     ) order by array_position(wanted, o.seq)) into parcels
     from taken as o;

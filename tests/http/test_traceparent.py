@@ -1,0 +1,58 @@
+"""The header `traceparent` of a start becomes the trace of the run; one that is not valid is ignored."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from starlette.testclient import TestClient
+
+import holdfast as hf
+from holdfast.http import asgi
+from holdfast.records import Ask
+
+TYPE = "shop.order.v1"
+GOOD = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+pytestmark = pytest.mark.spec("OPS-4", "HTTP-1")
+
+
+@pytest.fixture
+def app():
+    app = hf.App("memory://")
+
+    @app.workflow(TYPE)
+    async def order(ctx, number: int = 0):
+        return number
+
+    return app
+
+
+def traces(app):
+    """Claim the runs, and return their stored traces."""
+    claims = asyncio.run(app.store.claim(Ask(worker="w", types=(TYPE,), limit=100)))
+    return [one.trace for one in sorted(claims, key=lambda one: one.id)]
+
+
+@pytest.mark.parametrize(
+    ("header", "stored"),
+    [
+        (GOOD, GOOD),
+        (None, ""),
+        ("nonsense", ""),
+        (GOOD.replace("00-4", "ff-4"), ""),
+        (f"{GOOD}{'-' * 5000}", ""),
+        (f"{GOOD} {GOOD} 3", ""),  # the form that workers store is not taken from outside
+        ("é", ""),
+    ],
+)
+def test_a_start_has_the_trace_of_its_request(app, header, stored):
+    headers = {} if header is None else {"traceparent": header.encode()}
+    with TestClient(asgi(app, open=True)) as client:
+        answer = client.post("/runs", json={"type": TYPE, "params": 1}, headers=headers)
+        assert answer.status_code == 201, answer.text
+        run = answer.json()["id"]
+        many = client.post("/runs/batch", json={"starts": [{"type": TYPE}] * 2}, headers=headers)
+        assert many.status_code == 200
+        assert client.post(f"/runs/{run}/rerun", json={}, headers=headers).status_code == 201
+    assert traces(app) == [stored] * 4
