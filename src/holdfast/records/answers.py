@@ -183,6 +183,7 @@ class Due(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     lapse_at: Instant | None = None
     deliver_at: Instant | None = None
     fire_at: Instant | None = None  # a schedule
+    relay_at: Instant | None = None  # a message, for the sinks that were asked for
 
     @property
     def chore_at(self) -> Instant | None:
