@@ -86,7 +86,7 @@ def application(url: str) -> hf.App:
     plan = app.plan("bench.plan.v1", [hf.Task("ONE")])
 
     @plan.task("ONE")
-    async def one(ctx: hf.TaskContext) -> None:
+    async def one(task: Any) -> None:
         return None
 
     @app.sink("mail")
@@ -145,6 +145,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=180)
     parser.add_argument("--settle", type=float, default=SETTLE_SECONDS)
     parser.add_argument("--sleeping", type=int, default=0)
+    parser.add_argument("--options", default="", help="options of the Postgres URL, such as '&listen=off'")
     parser.add_argument("--folder")
     parser.add_argument("--pg", type=int)
     args = parser.parse_args()
@@ -155,7 +156,7 @@ def main() -> None:
     if args.store in {"postgres", "all"}:
         with stores.postgres(args.pg) as server:
             database = server.database()
-            url, dsn = server.server.url(database), server.server.dsn(database)
+            url, dsn = server.server.url(database) + args.options, server.server.dsn(database)
             found = asyncio.run(idle(url, args, dsn))
             print("postgres", json.dumps(found), flush=True)
 

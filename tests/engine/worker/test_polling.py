@@ -53,7 +53,8 @@ async def test_a_sleep_tells_which_look_is_good_enough():
     """After a poll, a look of another loop in the second half of the sleep; after a change, one since then; a
     hint, or an instant that was known, is followed at once.
     """
-    clock, later, wake_up = asyncio.get_running_loop().time, asyncio.get_running_loop().call_later, WakeUp(8.0)
+    loop, wake_up = asyncio.get_running_loop(), WakeUp(8.0)
+    clock, later = loop.time, loop.call_later
     for _ in range(20):
         await wake_up.wait(None)
     begun = clock()

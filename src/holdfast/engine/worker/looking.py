@@ -1,4 +1,4 @@
-"""What wakes the loops of a worker, and the look that they share.
+"""Wake-ups of the loops of a worker, and the look that they share.
 
 There are three: the claim loop, the keeper and the relay. A hint wakes each of them, and each then does its
 own work at once. A poll, or a change of the store that may be no news, needs one look for all three: they
@@ -41,7 +41,7 @@ class Looking:
 
     @property
     def shared(self) -> Shared:
-        """What the keeper and the relay need to share the looks."""
+        """The arguments with which the keeper and the relay share the looks."""
         return {"looks": self._looks, "poll": self._poll}
 
     async def _ask(self) -> Due:

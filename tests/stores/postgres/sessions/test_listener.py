@@ -88,8 +88,8 @@ def test_many_commits_are_one_hint(database, admin):
 
 @pytest.mark.spec("STORE-1")
 def test_a_listener_that_was_cut_off_listens_again_and_looks(database, admin, caplog):
-    """Something may have happened while nobody listened. Each change logs one line and is a wake-up: from then
-    on the worker looks more often, or as seldom as before.
+    """Something may have happened while nobody listened. Each change logs one line and is a wake-up: from
+    then on the worker looks more often, or as seldom as before.
     """
 
     async def main():

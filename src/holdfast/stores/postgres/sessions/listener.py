@@ -23,7 +23,6 @@ from holdfast.escaping import safe_logger
 from holdfast.stores.postgres.address import Address
 from holdfast.stores.postgres.errors import DRIVER, is_session_lost, translated
 
-from .sending import CALL_SECONDS
 from .session import Session, close_without_loop, connected, disown
 
 log = safe_logger("holdfast.postgres")
@@ -235,7 +234,7 @@ class Listener:
             return None
         self._asking = True
         try:
-            answer = await session.fetchval(sql, *args, column=column, timeout=CALL_SECONDS)
+            answer = await session.fetchval(sql, *args, column=column, timeout=ALIVE_LIMIT_SECONDS)
         except DRIVER as error:
             if isinstance(error, TimeoutError) or is_session_lost(error):
                 session.abandon()  # the task that listens notices it
