@@ -31,10 +31,21 @@ def _always(seconds: float) -> Callable[[], float]:
 
 
 class Looking:
-    """The wake-ups of one worker. `poll_seconds`: its longest sleep; None: what the store asks for."""
+    """The wake-ups of one worker. `poll_seconds`: its longest sleep; None: what the store asks for.
 
-    def __init__(self, worker: Worker, poll_seconds: float | None) -> None:
+    `executes`: says whether it has workflows of its own, or executes runs.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        poll_seconds: float | None,
+        *,
+        executes: Callable[[], bool],
+        wait_timeouts: bool,
+    ) -> None:
         self._worker, self._looks = worker, Looks(self._ask)
+        self._executes, self._wait_timeouts = executes, wait_timeouts
         self._poll = poll_of(worker.store) if poll_seconds is None else _always(poll_seconds)
         self.claims = WakeUp(self._poll)
         self._hinted = False
@@ -49,7 +60,7 @@ class Looking:
         return await worker.store.due(
             worker.versions.claimed,
             worker.tenants,
-            wait_timeouts=worker.wait_timeouts,
+            wait_timeouts=self._wait_timeouts,
             runtime=worker.runtime,
             besides=worker.keeper.unfirable(),
             sinks=worker.relay.names,
@@ -82,13 +93,12 @@ class Looking:
         self._worker.relay.wake_up.ring_for_change()
 
     def _wake_claims(self, wake: Callable[[], None]) -> None:
-        worker = self._worker
-        if worker.executes:
+        if self._executes():
             wake()
         elif not self._hinted:
             # Without workflows of its own it looks only for bulk operations: not after every start of others.
             self._hinted = True
-            worker.world.linger(BULK_LOOK_SECONDS, wake)
+            self._worker.world.linger(BULK_LOOK_SECONDS, wake)
 
     def news(self) -> None:
         """There may be work, and news for runs that are executed here."""

@@ -99,10 +99,15 @@ class Worker(OnlyAsync):
         self._batch = self.slots if batch is None else check_whole("batch", batch, 1)
         self.lease_seconds, self._grace = check_lease(lease), check_duration("grace", grace)
         self._with_keeper, self._ttl_seconds = keeper, check_kept("ttl", ttl)
-        self.wait_timeouts = wait_timeouts
+        self._wait_timeouts = wait_timeouts
         # Only this process can call its functions; any keeper can post to a webhook.
         functions = dict(sinks or {}) if relay else {}
-        self._looking = Looking(self, None if poll is None else check_positive("poll", poll))
+        self._looking = Looking(
+            self,
+            None if poll is None else check_positive("poll", poll),
+            executes=lambda: bool(self._workflows or self._executions),
+            wait_timeouts=wait_timeouts,
+        )
         self._wake_up, shared = self._looking.claims, self._looking.shared
         with_webhooks = relay and keeper
         self.relay = Relay(
@@ -129,7 +134,7 @@ class Worker(OnlyAsync):
             self._failed,
             self._ttl_seconds,
             lease_seconds=self.lease_seconds,
-            wait_timeouts=self.wait_timeouts,
+            wait_timeouts=self._wait_timeouts,
             **self._looking.shared,
         )
         for type_, tasks in self.versions.lacking.items():
@@ -168,11 +173,6 @@ class Worker(OnlyAsync):
     def types(self) -> tuple[str, ...]:
         """The types whose runs it can execute."""
         return self.versions.types
-
-    @property
-    def executes(self) -> bool:
-        """True when it has workflows of its own, or executes runs."""
-        return bool(self._workflows or self._executions)
 
     @property
     def draining(self) -> bool:
@@ -310,6 +310,7 @@ class Worker(OnlyAsync):
                 else:
                     if since is not None:
                         due, looked_at = await self._looking.at_claims(since)
+                        limit = min(limit, self.committer.room(self.free))
                     if since is None or due == 0:
                         self._more = await self.versions.claim(self._claim, limit)
                         if not self._more:
