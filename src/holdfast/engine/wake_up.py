@@ -58,15 +58,26 @@ class Looks:
     def __init__(self, ask: Callable[[], Awaitable[Due]]) -> None:
         self._ask, self._turn = ask, asyncio.Lock()
         self._last: Look | None = None
+        self._changes = 0
+
+    def expire(self) -> None:
+        """Note that something may have changed: a look that has begun is no answer to those who ask now.
+
+        Times cannot tell: the clock of an event loop may be as coarse as a millisecond.
+        """
+        self._changes += 1
+        self._last = None
 
     async def since(self, at: float) -> Look:
-        """Return a look that began at this time or later."""
+        """Return a look that began at this time or later, and after the last change."""
         clock = asyncio.get_running_loop().time
         async with self._turn:
-            if self._last is None or self._last.asked_at < at:
-                asked_at = clock()
-                self._last = Look(await self._ask(), asked_at, clock())
-            return self._last
+            look = self._last
+            if look is None or look.asked_at < at:
+                asked_at, changes = clock(), self._changes
+                look = Look(await self._ask(), asked_at, clock())
+                self._last = look if changes == self._changes else None
+            return look
 
 
 class WakeUp:
@@ -76,8 +87,7 @@ class WakeUp:
         self._event = asyncio.Event()
         self._poll = self._overdue = POLL_MIN_SECONDS
         self._poll_seconds = poll_seconds
-        self._rung = False
-        self._changed_at: float | None = None
+        self._rung = self._changed = False
 
     def ring(self) -> None:
         """Wake the loop: there may be news."""
@@ -85,8 +95,8 @@ class WakeUp:
         self._event.set()
 
     def ring_for_change(self) -> None:
-        """Wake the loop: something has changed, which may be no news. A look that began since then tells."""
-        self._changed_at = asyncio.get_running_loop().time()
+        """Wake the loop: something has changed, which may be no news. A look tells, also one of others."""
+        self._changed = True
         self._event.set()
 
     def found(self) -> None:
@@ -98,7 +108,7 @@ class WakeUp:
         which is now if it is left out.
 
         Return None when there may be work. After a poll, or a change, return a time: a look that began then
-        or later, for whichever loop, is good enough.
+        or later, for whichever loop, is good enough if nothing has changed since.
 
         Work that was due and was not found belongs to another worker or is held back by a limit: the loop
         does not poll fast for long. But no hint comes when it is free again, so the poll time stays below its
@@ -122,9 +132,9 @@ class WakeUp:
         except TimeoutError:
             pass
         finally:
-            rung, changed_at = self._rung, self._changed_at
-            self._rung, self._changed_at = False, None
+            rung, changed = self._rung, self._changed
+            self._rung = self._changed = False
             self._event.clear()
-        if rung or changed_at is not None:
-            return None if rung else changed_at
+        if rung or changed:
+            return None if rung else -math.inf
         return clock() - delay / 2 if polls else None

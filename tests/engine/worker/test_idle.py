@@ -127,18 +127,42 @@ async def test_a_start_wakes_an_idle_worker_at_once(shop, world):
 
 @pytest.mark.spec("OPS-7")
 @pytest.mark.spec("FLOW-4")
+@pytest.mark.parametrize("seconds", [2.0, 37.0])
 @pytest.mark.parametrize("how", ["sleep", "delay"])
-async def test_what_comes_due_is_slept_for_exactly(shop, world, how):
-    """A timer that is due in 37 s, and a run that may start in 37 s, do not wait for the next poll."""
+async def test_what_comes_due_is_slept_for_exactly(shop, world, how, seconds):
+    """A timer that is due in so many seconds, or a run that may start then, waits for no poll."""
     async with shop.worker():
         await settled(shop)
         begun = world.monotonic()
         if how == "sleep":
-            run = await shop.start("shop.nap.v1", 37.0)
+            run = await shop.start("shop.nap.v1", seconds)
         else:
-            run = await shop.start("shop.order.v1", delay=37)
+            run = await shop.start("shop.order.v1", delay=seconds)
         await until(shop, run)
-        assert 37 <= world.monotonic() - begun < 37.1
+        assert seconds <= world.monotonic() - begun < seconds + 0.1
+
+
+@pytest.mark.spec("OPS-7")
+async def test_a_message_is_sent_at_once_and_its_retry_in_time(shop, hinting):
+    """The relay of an idle worker looks at a hint, and sleeps for what it has put off."""
+    clock, tries = asyncio.get_running_loop().time, []
+
+    @shop.sink("pager")
+    async def pager(message):
+        tries.append(clock())
+        if len(tries) == 1:
+            raise hf.RetryAfter(37)
+
+    @shop.workflow("shop.page.v1")
+    async def page(ctx):
+        ctx.send("pager", "wake up")
+
+    async with shop.worker():
+        await settled(shop)
+        begun = clock()
+        await shop.start("shop.page.v1")
+        await asyncio.sleep(40)
+    assert [round(at - begun, 1) for at in tries] == [0.0, 37.0]
 
 
 @pytest.mark.spec("OPS-7")

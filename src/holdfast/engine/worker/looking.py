@@ -82,12 +82,14 @@ class Looking:
 
     def hint(self) -> None:
         """Take a hint of the store: each loop looks for its own work."""
+        self._looks.expire()
         self._wake_claims(self.news)
         self._worker.keeper.wake_up.ring()
         self._worker.relay.wake_up.ring()
 
     def changed(self) -> None:
         """Take the news that something has changed, perhaps only a presence: one look tells all loops."""
+        self._looks.expire()
         self._wake_claims(self._news_perhaps)
         self._worker.keeper.wake_up.ring_for_change()
         self._worker.relay.wake_up.ring_for_change()
